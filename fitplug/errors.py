@@ -1,0 +1,82 @@
+"""Everything fitplug raises on purpose.
+
+FitplugError
+├── InputError (also a ValueError)   what was given is wrong; nothing was written or charged
+│   ├── DomainError                  the domain itself
+│   ├── WorkloadError                queries and targets
+│   ├── TablesError                  exact counts that are not counts, or do not fit the plan
+│   ├── DataError                    files of records: missing, damaged, of another schema
+│   ├── PlanError                    a plan file that is damaged or was edited
+│   └── BudgetError                  a privacy parameter out of range
+├── OverBudget                       refused: the budget left does not allow this charge
+├── LedgerError                      the ledger cannot be opened, or says something else
+└── DesignError                      no plan could be certified for this workload
+
+No message carries anything that rows or exact counts hold.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FitplugError(Exception):
+    """Base of all errors raised by fitplug and its adapters."""
+
+
+class InputError(FitplugError, ValueError):
+    """What was given is wrong."""
+
+
+class DomainError(InputError):
+    """An attribute or a domain is not well formed."""
+
+
+class WorkloadError(InputError):
+    """A query group or its targets are not well formed."""
+
+
+class TablesError(InputError):
+    """Tables of counts are malformed or do not match what a plan needs."""
+
+
+class DataError(InputError):
+    """Files of records are missing, damaged or of another schema than the domain."""
+
+
+class PlanError(InputError):
+    """A plan file is damaged or was edited."""
+
+
+class BudgetError(InputError):
+    """A privacy parameter is out of range."""
+
+
+class OverBudget(FitplugError):
+    """A charge would exceed the budget.
+
+    Attributes: `requested` and `remaining`, both rho of zCDP.
+    """
+
+    def __init__(self, message: str, *, requested: float, remaining: float) -> None:
+        super().__init__(message)
+        self.requested = requested
+        self.remaining = remaining
+
+
+class LedgerError(FitplugError):
+    """The ledger cannot be used."""
+
+
+class DesignError(FitplugError):
+    """No certified plan was found."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint naming the known word nearest to `word`, or all known words when none is near."""
+    known = [str(k) for k in known]
+    close = difflib.get_close_matches(str(word), known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "known: " + (", ".join(map(repr, known)) if known else "none")

@@ -1,0 +1,157 @@
+"""Tables: exact counts over the attribute sets a plan needs. Confidential: never printed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.domain import OUTSIDE, Domain
+from fitplug.errors import DataError, TablesError, nearest
+
+Names: TypeAlias = tuple[str, ...]
+Counts: TypeAlias = npt.NDArray[np.int64]
+
+MAX_RECORDS = 2**53
+"""Largest total of a table; far above any count of people, far below what int64 holds."""
+
+
+class Tables(Mapping[Names, Counts]):
+    """Exact marginal tables of one histogram, keyed by attribute names.
+
+    tables: {attribute names: integer array whose axes are those attributes}. A table may be read
+    back under any order of its names. The key () is the table of the total, of shape ().
+
+    Raises TablesError for negative or fractional counts, a wrong shape, an unknown attribute, a
+    table given twice, a total above MAX_RECORDS, or tables that are not marginals of one
+    histogram (their shared marginals differ): estimates from such tables would be biased.
+    """
+
+    def __init__(self, domain: Domain, tables: Mapping[Sequence[str], npt.ArrayLike]) -> None:
+        self.domain = domain
+        self._counts: dict[Names, Counts] = {}
+        for key, value in tables.items():
+            names = (key,) if isinstance(key, str) else tuple(key)
+            for name in names:
+                if name not in domain:
+                    raise TablesError(
+                        f"table {names}: the domain has no attribute {name!r}; "
+                        f"{nearest(name, domain.names)}"
+                    )
+            if len(set(names)) != len(names):
+                raise TablesError(f"table {names} names an attribute twice")
+            canonical = domain.ordered(names)
+            if canonical in self._counts:
+                raise TablesError(f"table {canonical} is given twice")
+            counts = _checked_counts(names, np.asarray(value), domain.shape_of(names))
+            frozen = np.array(counts.transpose([names.index(n) for n in canonical]), order="C")
+            frozen.setflags(write=False)
+            self._counts[canonical] = frozen
+        if not self._counts:
+            raise TablesError("no table was given; give one array of counts per attribute set")
+        _check_one_histogram(self._counts)
+
+    @classmethod
+    def from_records(
+        cls,
+        domain: Domain,
+        columns: Mapping[str, npt.ArrayLike],
+        tables: Sequence[Sequence[str]],
+    ) -> Tables:
+        """Count records held in memory.
+
+        columns: {attribute: values, shape (n,)}; tables: the attribute sets to count, for
+        instance `plan.tables`. A record outside the domain on any attribute that any of these
+        tables uses is left out of all of them. Raises DataError and TablesError.
+        """
+        wanted = [domain.ordered(tuple(t)) for t in tables]
+        used = domain.ordered(tuple({name for t in wanted for name in t}))
+        for name in used:
+            if name not in columns:
+                raise DataError(f"no column {name!r} was given; {nearest(name, columns)}")
+        lengths = {name: len(np.asarray(columns[name])) for name in used or columns}
+        if len(set(lengths.values())) > 1:
+            raise DataError("the columns have different lengths; give one value per record")
+        codes: dict[str, npt.NDArray[np.int64]] = {}
+        for name in used:
+            try:
+                codes[name] = domain[name].codes(columns[name])
+            except DataError as error:
+                raise DataError(f"column {name!r}: {error}") from None
+        inside = np.ones(next(iter(lengths.values()), 0), dtype=bool)
+        for column in codes.values():
+            inside &= column != OUTSIDE
+        counted: dict[Names, npt.NDArray[np.int64]] = {}
+        for names in wanted:
+            cell = np.zeros(int(inside.sum()), dtype=np.int64)
+            for name in names:
+                cell = cell * domain[name].size + codes[name][inside]
+            shape = domain.shape_of(names)
+            size = int(np.prod(shape, dtype=np.int64))
+            counted[names] = np.bincount(cell, minlength=size).astype(np.int64).reshape(shape)
+        return cls(domain, counted)
+
+    def __getitem__(self, key: Sequence[str]) -> Counts:
+        names = (key,) if isinstance(key, str) else tuple(key)
+        canonical = tuple(n for n in self.domain.names if n in names)
+        if len(canonical) != len(names) or canonical not in self._counts:
+            raise KeyError(f"no table {names}; there are: {list(self._counts)}")
+        return self._counts[canonical].transpose([canonical.index(n) for n in names])
+
+    def __iter__(self) -> Iterator[Names]:
+        return iter(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __repr__(self) -> str:
+        return f"Tables({', '.join(map(repr, self._counts))}; counts confidential)"
+
+    def marginal(self, names: Sequence[str]) -> Counts:
+        """The table over `names` (in the domain's order), summed out of any table that holds it.
+
+        Raises TablesError if none does.
+        """
+        canonical = self.domain.ordered(tuple(names))
+        for held, counts in self._counts.items():
+            if set(canonical) <= set(held):
+                return _sum_to(held, counts, canonical)
+        raise TablesError(
+            f"the plan needs the table {canonical}, which is not among the tables given: "
+            + ", ".join(map(str, self._counts))
+        )
+
+
+def _checked_counts(
+    names: Names, array: npt.NDArray[Any], shape: tuple[int, ...]
+) -> npt.NDArray[np.int64]:
+    if array.shape != shape:
+        raise TablesError(
+            f"table {names} has shape {array.shape}, but its attributes have {shape} cells"
+        )
+    if array.dtype.kind not in "iu":
+        raise TablesError(f"table {names} holds {array.dtype}; counts must be integers")
+    if array.size and int(array.min()) < 0:
+        raise TablesError(f"table {names} holds a negative count; counts must be >= 0")
+    # In floating point, which cannot wrap; far more exact than this bound needs.
+    if float(array.sum(dtype=np.float64)) > MAX_RECORDS:
+        raise TablesError(f"table {names} counts more than 2**53 records; integers would overflow")
+    return array.astype(np.int64)
+
+
+def _sum_to(held: Names, counts: Counts, names: Names) -> Counts:
+    out = tuple(axis for axis, name in enumerate(held) if name not in names)
+    return np.asarray(counts.sum(axis=out, dtype=np.int64))
+
+
+def _check_one_histogram(tables: Mapping[Names, Counts]) -> None:
+    for (first, a), (second, b) in itertools.combinations(tables.items(), 2):
+        shared = tuple(name for name in first if name in second)
+        if not np.array_equal(_sum_to(first, a, shared), _sum_to(second, b, shared)):
+            over = f"over {shared}" if shared else "in total"
+            raise TablesError(
+                f"tables {first} and {second} disagree {over}; count both from the same records"
+            )
