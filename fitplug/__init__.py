@@ -1,6 +1,56 @@
-"""fitplug: noise that is fit for use, at the least privacy cost."""
+"""fitplug: noise that is fit for use, at the least privacy cost.
 
+Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measure -> Release
+"""
+
+from fitplug.design import design
 from fitplug.domain import Bins, Categories, Domain, Integers
+from fitplug.errors import (
+    BudgetError,
+    DataError,
+    DesignError,
+    DomainError,
+    FitplugError,
+    InputError,
+    LedgerError,
+    OverBudget,
+    PlanError,
+    TablesError,
+    WorkloadError,
+)
+from fitplug.factors import ranges
+from fitplug.ledger import Ledger
+from fitplug.plan import Plan
+from fitplug.release import Release
 from fitplug.tables import Tables
+from fitplug.workload import Workload, marginal, queries, total
 
-__all__ = ["Bins", "Categories", "Domain", "Integers", "Tables"]
+__version__ = "0.1.0"
+
+__all__ = [
+    "Bins",
+    "BudgetError",
+    "Categories",
+    "DataError",
+    "DesignError",
+    "Domain",
+    "DomainError",
+    "FitplugError",
+    "InputError",
+    "Integers",
+    "Ledger",
+    "LedgerError",
+    "OverBudget",
+    "Plan",
+    "PlanError",
+    "Release",
+    "Tables",
+    "TablesError",
+    "Workload",
+    "WorkloadError",
+    "design",
+    "marginal",
+    "queries",
+    "ranges",
+    "total",
+]

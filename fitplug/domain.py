@@ -6,6 +6,7 @@ An attribute maps a value to a cell 0..size-1. A value outside the domain, or nu
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,6 @@ class Categories:
 
     values: tuple[Category, ...]
     other: str | None
-    ordered: ClassVar[bool] = False
 
     def __init__(self, values: Sequence[Category], other: str | None = None) -> None:
         if isinstance(values, str) or not isinstance(values, Sequence):
@@ -49,6 +49,8 @@ class Categories:
         for value in values:
             if value in seen:
                 raise DomainError(f"category {value!r} is listed twice; list each value once")
+            if type(value) is int and abs(value) >= 2**63:
+                raise DomainError(f"category {value!r} does not fit 64 bits")
             seen.add(value)
         if other is not None and (not isinstance(other, str) or other in {str(v) for v in values}):
             raise DomainError(
@@ -82,7 +84,7 @@ class Categories:
         array = np.asarray(values)
         wanted = self.value_type
         if array.dtype.kind in "OUT":
-            cell_of = {v: i for i, v in enumerate(self.values)}
+            cell_of: dict[object, int] = {v: i for i, v in enumerate(self.values)}
             codes = np.full(array.shape, self.null_code, dtype=np.int64)
             for i, value in enumerate(array.tolist()):
                 if value is None or value != value:
@@ -97,14 +99,12 @@ class Categories:
             raise DataError(_wrong_type(wanted, str(array.dtype)))
         if wanted is str and array.size:
             raise DataError(_wrong_type(wanted, str(array.dtype)))
-        known = np.array([int(v) for v in self.values], dtype=object)
-        order = np.argsort(known, kind="stable")
+        known = np.array([int(v) for v in self.values], dtype=np.int64)
+        order = np.argsort(known)
         wide = _as_int64(array)
-        at = np.searchsorted(known[order].astype(np.int64), wide)
-        at = np.minimum(at, len(known) - 1)
-        found = order[at]
-        hit = known.astype(np.int64)[found] == wide
-        return np.where(hit, found, self.null_code).astype(np.int64)
+        at = np.searchsorted(known[order], wide)
+        found = order[np.minimum(at, len(known) - 1)]
+        return np.where(known[found] == wide, found, self.null_code).astype(np.int64)
 
     def position(self, value: Any) -> int | None:
         """The cell of a value as a range names it, or None."""
@@ -125,7 +125,6 @@ class Integers:
 
     low: int
     high: int
-    ordered: ClassVar[bool] = True
     value_type: ClassVar[type] = int
     null_code: ClassVar[int] = OUTSIDE
 
@@ -187,7 +186,6 @@ class Bins:
     """Half-open intervals [edges[i], edges[i+1]), one ordered cell each."""
 
     edges: tuple[float, ...]
-    ordered: ClassVar[bool] = True
     value_type: ClassVar[type] = float
     null_code: ClassVar[int] = OUTSIDE
 
@@ -195,11 +193,11 @@ class Bins:
         if isinstance(edges, str) or not isinstance(edges, Sequence):
             raise DomainError(f"bins must be a list of edges, not {edges!r}")
         for edge in edges:
-            if type(edge) not in (int, float) or not math.isfinite(edge) or abs(edge) > 2**53:
-                raise DomainError(f"bin edge {edge!r} must be a finite number within +-2**53")
+            if type(edge) not in (int, float) or not math.isfinite(edge) or abs(edge) >= 2**53:
+                raise DomainError(f"bin edge {edge!r} must be a finite number below 2**53 in size")
         if len(edges) < 2:
             raise DomainError("bins need at least two edges")
-        for low, high in zip(edges, edges[1:], strict=False):
+        for low, high in itertools.pairwise(edges):
             if high <= low:
                 raise DomainError(
                     f"bin edges must increase, but {high!r} follows {low!r}: "
@@ -213,10 +211,13 @@ class Bins:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(f"[{a}, {b})" for a, b in zip(self.edges, self.edges[1:], strict=False))
+        return tuple(f"[{a}, {b})" for a, b in itertools.pairwise(self.edges))
 
     def codes(self, values: npt.ArrayLike) -> Codes:
-        """Cells (n,) of `values` (n,), -1 for those that have none. Raises DataError on no number."""
+        """Cells (n,) of `values` (n,), -1 for those that have none.
+
+        Raises DataError on anything but numbers and nulls.
+        """
         array = np.asarray(values)
         if array.dtype.kind == "O":
             cells = [
@@ -228,10 +229,10 @@ class Bins:
             if not array.size:
                 return np.zeros(0, dtype=np.int64)
             raise DataError(_wrong_type(float, str(array.dtype)))
-        # Edges are at most 2**53, so clipping wide integers there moves none across an edge and
+        # Edges are below 2**53 in size, so clipping wide integers there moves none across an edge and
         # makes their conversion to float exact.
         if array.dtype.kind in "iu":
-            numbers = np.clip(_as_int64(array), -(2**53) - 2, 2**53 + 2).astype(np.float64)
+            numbers = np.clip(_as_int64(array), -(2**53), 2**53).astype(np.float64)
         else:
             numbers = array.astype(np.float64)
         cell = np.searchsorted(np.asarray(self.edges, dtype=np.float64), numbers, side="right") - 1

@@ -53,7 +53,7 @@ class BudgetError(InputError):
     """A privacy parameter is out of range."""
 
 
-class OverBudget(FitplugError):
+class OverBudget(FitplugError):  # noqa: N818 - not an error of the caller: a refusal
     """A charge would exceed the budget.
 
     Attributes: `requested` and `remaining`, both rho of zCDP.

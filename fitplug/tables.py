@@ -84,7 +84,7 @@ class Tables(Mapping[Names, Counts]):
         inside = np.ones(next(iter(lengths.values()), 0), dtype=bool)
         for column in codes.values():
             inside &= column != OUTSIDE
-        counted: dict[Names, npt.NDArray[np.int64]] = {}
+        counted: dict[Sequence[str], npt.ArrayLike] = {}
         for names in wanted:
             cell = np.zeros(int(inside.sum()), dtype=np.int64)
             for name in names:

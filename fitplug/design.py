@@ -1,0 +1,129 @@
+"""Design: from a workload with targets to a certified plan."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from fitplug.basis import choose_basis
+from fitplug.certificate import lower_bound
+from fitplug.errors import BudgetError, DesignError
+from fitplug.plan import Plan
+from fitplug.privacy import check_rho, privacy_cost_at
+from fitplug.problem import dense_matrix, reduce
+from fitplug.rounding import UNIT, floor_float
+from fitplug.solvers import dual
+from fitplug.solvers.dual import Progress
+from fitplug.strategy import Strategy, integer_strategy
+from fitplug.workload import Workload
+
+_ROUNDING_SHARE = 0.05
+"""The part of the tolerance that rounding to integers may use up."""
+
+
+def design(
+    workload: Workload,
+    *,
+    rho: float | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    tolerance: float = 1e-4,
+    max_iterations: int = 2000,
+    progress: Progress | None = None,
+) -> Plan:
+    """The mechanism of least privacy cost that meets every target (the paper's Problem 1).
+
+    rho, or epsilon with delta (on the exact Gaussian curve): spend this and scale all targets by
+        the least common factor instead (Problem 2); see Plan.scale.
+    tolerance: relative gap wanted between the privacy cost Delta and its certified lower bound.
+        If it is not reached within max_iterations, the best plan comes back with its true gap;
+        see Plan.status.
+    progress: called with (iterations so far, gap so far).
+    Raises WorkloadError, BudgetError, and DesignError if nothing can be certified.
+    """
+    budget = _budget(rho, epsilon, delta)
+    if not 1e-9 <= tolerance < 1:
+        raise BudgetError(f"tolerance = {tolerance!r} must lie between 1e-9 and 1")
+    if max_iterations < 1:
+        raise BudgetError(f"max_iterations = {max_iterations!r} must be at least 1")
+    W, c = dense_matrix(workload), workload.targets()
+    problem, independent = reduce(W, c)
+    try:
+        found = dual.solve(
+            problem,
+            tolerance=(1 - 2 * _ROUNDING_SHARE) * tolerance,
+            max_iterations=max_iterations,
+            progress=progress,
+        )
+    except np.linalg.LinAlgError:
+        raise DesignError(
+            "the targets differ by too many orders of magnitude to be certified in floating "
+            "point; split the workload"
+        ) from None
+    (block,) = problem.blocks
+    strategy = integer_strategy(
+        W,
+        c,
+        choose_basis(W, independent),
+        found.whiteners[0] @ block.basis,
+        upper=found.upper,
+        loss=_ROUNDING_SHARE * tolerance,
+    )
+    noise_std, scale = (
+        (_noise_for_targets(strategy, c), 1.0)
+        if budget is None
+        else _noise_for_budget(strategy, c, budget)
+    )
+    bound = lower_bound(W, scale * c, found.p, found.q)
+    if not bound > 0:
+        raise DesignError("no lower bound could be certified; the targets are too far apart")
+    for array in (found.p, found.q):
+        array.setflags(write=False)
+    return Plan(
+        workload=workload,
+        strategy=strategy,
+        noise_std=noise_std,
+        scale=scale,
+        lower_bound=bound,
+        p=found.p,
+        q=found.q,
+        tolerance=tolerance,
+        iterations=found.iterations,
+    )
+
+
+def _budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:
+    """The rho to spend, or None."""
+    if rho is not None and (epsilon is not None or delta is not None):
+        raise BudgetError("give rho, or epsilon with delta, not both")
+    if rho is not None:
+        check_rho(rho)
+        return float(rho)
+    if epsilon is None and delta is None:
+        return None
+    if epsilon is None or delta is None:
+        raise BudgetError("epsilon and delta go together; give both, or rho")
+    return floor_float(Fraction(privacy_cost_at(epsilon, delta)) ** 2 / 2)
+
+
+def _noise_for_targets(strategy: Strategy, c: np.ndarray) -> float:
+    """The largest sigma at which every proven variance is within its target."""
+    allowed = c[strategy.unit_variances > 0] / strategy.unit_variances[strategy.unit_variances > 0]
+    std = math.sqrt(float(allowed.min()))
+    while (strategy.variances(std) > c).any():
+        std *= 1 - 2 * UNIT
+    return std
+
+
+def _noise_for_budget(strategy: Strategy, c: np.ndarray, rho: float) -> tuple[float, float]:
+    """The smallest sigma whose rho, rounded up, is within the budget; and the scale k it meets."""
+    std = strategy.sensitivity / math.sqrt(2 * rho)
+    while strategy.rho(std) > rho:
+        std *= 1 + 2 * UNIT
+    variances = strategy.variances(std)
+    scale = float((variances / c).max())
+    while (variances > scale * c).any():
+        scale *= 1 + 2 * UNIT
+    return std, scale

@@ -1,0 +1,164 @@
+"""Factors: what a query group asks of one attribute, a matrix of rows over its cells.
+
+A group is the Kronecker product of its factors; an attribute without one is summed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.domain import Attribute, Bins, Integers
+from fitplug.errors import WorkloadError, nearest
+
+Kind: TypeAlias = Literal["identity", "prefix", "all_ranges", "total", "ranges", "matrix"]
+Matrix: TypeAlias = npt.NDArray[np.float64]
+
+NAMED = ("identity", "prefix", "all_ranges", "total")
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Ranges of an attribute in its own values; see `ranges`."""
+
+    bounds: tuple[tuple[Any, Any], ...]
+
+
+def ranges(bounds: Sequence[Sequence[Any]]) -> Ranges:
+    """One row per (low, high), both ends in, in the attribute's own values.
+
+    For Bins the two are edges: the cells between them. For Categories, the cells from the first
+    to the second in the order of the domain. Raises WorkloadError for anything but pairs.
+    """
+    if isinstance(bounds, str) or not isinstance(bounds, Sequence) or not bounds:
+        raise WorkloadError(f"ranges must be a list of (low, high) pairs, not {bounds!r}")
+    for pair in bounds:
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise WorkloadError(f"a range must be a pair (low, high), not {pair!r}")
+    return Ranges(tuple((pair[0], pair[1]) for pair in bounds))
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """One attribute's part of a group: `matrix()` has shape (rows, size).
+
+    cells: for the kinds made of intervals, the first and last cell of each row, shape (rows, 2).
+    array: for the kind "matrix", the rows given.
+    """
+
+    attribute: str
+    kind: Kind
+    size: int
+    cells: npt.NDArray[np.int64] | None = None
+    array: Matrix | None = None
+
+    @property
+    def rows(self) -> int:
+        if self.kind == "identity" or self.kind == "prefix":
+            return self.size
+        if self.kind == "all_ranges":
+            return self.size * (self.size + 1) // 2
+        if self.kind == "total":
+            return 1
+        return len(self._given())
+
+    def matrix(self) -> Matrix:
+        """The rows, shape (rows, size)."""
+        if self.array is not None:
+            return self.array
+        first, last = self.intervals().T[:, :, None]
+        cell = np.arange(self.size)
+        return ((first <= cell) & (cell <= last)).astype(np.float64)
+
+    def intervals(self) -> npt.NDArray[np.int64]:
+        """First and last cell of each row, shape (rows, 2); not for the kind "matrix"."""
+        cell = np.arange(self.size)
+        if self.kind == "identity":
+            return np.stack([cell, cell], axis=1)
+        if self.kind == "prefix":
+            return np.stack([np.zeros_like(cell), cell], axis=1)
+        if self.kind == "all_ranges":
+            return np.stack(np.triu_indices(self.size), axis=1)
+        if self.kind == "total":
+            return np.array([[0, self.size - 1]])
+        if self.cells is None:
+            raise WorkloadError(f"a {self.kind} factor has no intervals")
+        return self.cells
+
+    def labels(self, attribute: Attribute) -> list[Any]:
+        """What to call each row in a table: the value itself for single integers, else text."""
+        if self.kind == "matrix":
+            return list(range(self.rows))
+        if self.kind == "total":
+            return ["all"]
+        if self.kind == "identity":
+            if isinstance(attribute, Integers):
+                return list(range(attribute.low, attribute.high + 1))
+            return list(attribute.labels)
+        if isinstance(attribute, Bins):
+            edges = attribute.edges
+            return [f"[{edges[a]}, {edges[b + 1]})" for a, b in self.intervals()]
+        labels = attribute.labels
+        return [f"{labels[a]}..{labels[b]}" for a, b in self.intervals()]
+
+    def _given(self) -> npt.NDArray[Any]:
+        given = self.cells if self.kind == "ranges" else self.array
+        assert given is not None
+        return given
+
+
+def factor(name: str, attribute: Attribute, asked: Any) -> Factor:
+    """The factor that `asked` names on an attribute. Raises WorkloadError."""
+    if isinstance(asked, str):
+        if asked not in NAMED:
+            raise WorkloadError(f"{name} = {asked!r} is no kind of query; {nearest(asked, NAMED)}")
+        return Factor(name, asked, attribute.size)  # type: ignore[arg-type]
+    if isinstance(asked, Ranges):
+        cells = [_interval(name, attribute, pair) for pair in asked.bounds]
+        return Factor(name, "ranges", attribute.size, cells=np.array(cells, dtype=np.int64))
+    return Factor(name, "matrix", attribute.size, array=query_matrix(name, asked, attribute.size))
+
+
+def query_matrix(name: str, given: Any, cells: int | None = None) -> Matrix:
+    """A finite matrix (rows >= 1, cells) as float64. Raises WorkloadError naming what is off."""
+    if isinstance(given, (Mapping, set)):
+        raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")
+    try:
+        array = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise WorkloadError(f"{name}: the query matrix is not an array of numbers") from None
+    if array.ndim != 2:
+        raise WorkloadError(f"{name}: the query matrix has {array.ndim} dimensions; give 2")
+    if array.shape[0] == 0 or array.shape[1] == 0:
+        raise WorkloadError(f"{name}: the query matrix is empty, shape {array.shape}")
+    if cells is not None and array.shape[1] != cells:
+        raise WorkloadError(
+            f"{name}: the query matrix has {array.shape[1]} columns for {cells} cells"
+        )
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        row, column = bad[0]
+        raise WorkloadError(
+            f"{name}: the query matrix holds {array[row, column]} at row {row}, column {column}"
+        )
+    # +0.0 turns -0.0 into 0.0, so that equal columns are equal bytes.
+    return array + 0.0
+
+
+def _interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[int, int]:
+    low, high = (attribute.position(value) for value in pair)
+    for value, cell in zip(pair, (low, high), strict=True):
+        if cell is None:
+            what = "an edge of" if isinstance(attribute, Bins) else "in the domain of"
+            raise WorkloadError(f"{name}: range {list(pair)}: {value!r} is not {what} {name}")
+    assert low is not None
+    assert high is not None
+    if isinstance(attribute, Bins):
+        high -= 1
+    if low > high:
+        raise WorkloadError(f"{name}: range {list(pair)} is empty; give the lower end first")
+    return low, high

@@ -1,0 +1,289 @@
+"""Plans: the mechanism that will run, what it promises, and the proof of how good it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from os import PathLike
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import solve_triangular
+
+from fitplug import planfile
+from fitplug.certificate import lower_bound
+from fitplug.domain import Domain
+from fitplug.errors import PlanError
+from fitplug.privacy import Method, delta_at, epsilon_at
+from fitplug.problem import dense_matrix
+from fitplug.rounding import ceil_float
+from fitplug.strategy import Strategy, measured
+from fitplug.workload import Workload
+
+Array: TypeAlias = npt.NDArray[np.float64]
+ByGroup: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A designed mechanism. Made by `fitplug.design`; immutable.
+
+    workload: the queries and targets it was designed for.
+    strategy: the integer strategy that runs. noise_std: sigma of its discrete Gaussian noise.
+    scale: k of the paper's Problem 2; variances are at most scale * targets. 1.0 when accuracy
+        was prioritised.
+    lower_bound: certified; no mechanism meeting scale * targets with Gaussian noise costs less.
+    p, q: the dual weights that prove it, shapes (d,) and (m,).
+    tolerance, iterations: what was asked of the solver, and what it took.
+    """
+
+    workload: Workload
+    strategy: Strategy
+    noise_std: float
+    scale: float
+    lower_bound: float
+    p: Array
+    q: Array
+    tolerance: float
+    iterations: int
+
+    @property
+    def domain(self) -> Domain:
+        return self.workload.domain
+
+    @cached_property
+    def rho_exact(self) -> Fraction:
+        """rho of zCDP for one record added or removed, exact."""
+        return self.strategy.rho_exact(self.noise_std)
+
+    @cached_property
+    def rho(self) -> float:
+        """`rho_exact` rounded up to a float, the number that OpenDP's map gives too."""
+        return self.strategy.rho(self.noise_std)
+
+    @cached_property
+    def privacy_cost(self) -> float:
+        """Delta of the integer mechanism, rounded up."""
+        return ceil_float(Fraction(self.strategy.sensitivity) / Fraction(self.noise_std))
+
+    @property
+    def gap(self) -> float:
+        """privacy_cost / lower_bound - 1, rounding to integers included."""
+        return self.privacy_cost / self.lower_bound - 1
+
+    @property
+    def status(self) -> str:
+        """Whether the tolerance was reached, and what to do if not."""
+        if self.gap <= self.tolerance:
+            return f"certified: within {self.gap:.1e} of the least possible privacy cost"
+        return (
+            f"certified only to {self.gap:.1e} after {self.iterations} iterations, "
+            f"{self.tolerance:.1e} was asked: raise max_iterations, or accept this gap"
+        )
+
+    def epsilon(self, delta: float, method: Method = "gaussian") -> float:
+        """Least epsilon at delta: the exact Gaussian curve, or with method="zcdp" the conversion
+        from rho that is proven for the discrete noise. Raises BudgetError.
+        """
+        return epsilon_at(self.privacy_cost, delta, method)
+
+    def delta(self, epsilon: float, method: Method = "gaussian") -> float:
+        """Least delta at epsilon; see `epsilon`. Raises BudgetError."""
+        return delta_at(self.privacy_cost, epsilon, method)
+
+    @cached_property
+    def variances(self) -> ByGroup:
+        """Variance of each answer, rounded up; per group, of the group's shape."""
+        return _by_group(self.workload, self.strategy.variances(self.noise_std))
+
+    @cached_property
+    def targets(self) -> ByGroup:
+        """Variance asked of each answer; per group, of the group's shape."""
+        return MappingProxyType({g.name: g.variances for g in self.workload.groups})
+
+    @cached_property
+    def tables(self) -> tuple[tuple[str, ...], ...]:
+        """Attribute sets whose exact counts the mechanism needs."""
+        return self.strategy.basis.tables(self.workload)
+
+    def profile(self) -> Array:
+        """Privacy cost squared of each cell, broadcastable to the domain's shape: attributes that
+        no query uses have one cell here. Its maximum is privacy_cost ** 2.
+        """
+        B = self.strategy.basis.matrix(self.workload.matrix()).astype(np.float64)
+        cost = ((self.strategy.M.astype(np.float64) @ B) ** 2).sum(axis=0) / self.noise_std**2
+        used = self.workload.attributes
+        shape = [self.domain[n].size if n in used else 1 for n in self.domain.names]
+        return np.asarray(cost.reshape(shape))
+
+    def slack(self) -> Array:
+        """What each cell has left below the plan's cost: privacy_cost ** 2 - profile, >= 0."""
+        return np.maximum(self.privacy_cost**2 - self.profile(), 0.0)
+
+    def sigma(self) -> tuple[Array, npt.NDArray[np.int64]]:
+        """The covariance (n, n) of the noise on B x, and the integer basis B (n, d)."""
+        inverse = solve_triangular(self.strategy.M.astype(np.float64), np.eye(len(self.strategy.M)))
+        covariance = self.noise_std**2 * (inverse @ inverse.T)
+        return covariance, self.strategy.basis.matrix(self.workload.matrix())
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex, of everything the plan says."""
+        return planfile.digest(*self._content())
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the plan to one file; a NumPy .npz archive with its digest inside."""
+        planfile.write(path, *self._content())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Plan:
+        """Read a plan back. Raises PlanError if the file is no plan, damaged, or was edited."""
+        header, arrays = planfile.read(path)
+        try:
+            workload = planfile.read_workload(header, arrays)
+            strategy = Strategy(
+                basis=planfile.read_basis(header, arrays),
+                M=arrays["M"],
+                sensitivity_squared=int(header["sensitivity_squared"]),
+                unit_variances=arrays["unit_variances"],
+                max_records=int(header["max_records"]),
+            )
+            return cls(
+                workload=workload,
+                strategy=strategy,
+                noise_std=float.fromhex(header["noise_std"]),
+                scale=float.fromhex(header["scale"]),
+                lower_bound=float.fromhex(header["lower_bound"]),
+                p=arrays["p"],
+                q=arrays["q"],
+                tolerance=float(header["tolerance"]),
+                iterations=int(header["iterations"]),
+            )
+        except (KeyError, ValueError, TypeError, AttributeError):
+            raise PlanError(f"{path}: the plan file is incomplete; design the plan again") from None
+
+    def verify(self) -> None:
+        """Recompute cost, variances and the lower bound from the plan's own content.
+
+        Uses nothing of the solver: the integer matrix, the workload and the dual weights alone.
+        Raises PlanError, saying which claim does not hold.
+        """
+        W, c = dense_matrix(self.workload), self.workload.targets()
+        basis, M = self.strategy.basis, self.strategy.M
+        n = basis.size
+        if M.shape != (n, n) or np.tril(M, -1).any() or (np.diag(M) <= 0).any():
+            raise PlanError("the strategy is not an invertible upper triangular matrix")
+        B = basis.matrix(W)
+        if basis.kind == "rows" and not np.array_equal(B, W[basis.index] * basis.scale[:, None]):
+            raise PlanError("the basis is not made of integer rows of the workload")
+        L, L_error = basis.representation(W)
+        if float(np.abs(L @ B - W).max()) > 1e-9 * float(np.abs(W).max()):
+            raise PlanError("the basis does not span the workload: answers would be biased")
+        again = measured(basis, M, B, L, L_error)
+        if again.sensitivity_squared != self.strategy.sensitivity_squared:
+            raise PlanError("the privacy cost is not the one the plan claims")
+        if again.max_records < self.strategy.max_records:
+            raise PlanError("the number of records it holds is not the one the plan claims")
+        slightly = 1 + 1e-9  # another machine may round the bound itself differently
+        if (again.unit_variances > self.strategy.unit_variances * slightly).any():
+            raise PlanError("the variances are not those the plan claims")
+        if (self.strategy.variances(self.noise_std) > self.scale * c).any():
+            raise PlanError("some target is not met")
+        certified = lower_bound(W, self.scale * c, self.p, self.q)
+        if self.lower_bound > certified * slightly:
+            raise PlanError("the lower bound is not certified by the plan's dual weights")
+
+    def summary(self, delta: float = 1e-9) -> str:
+        """A text table: what it costs, how close to the least, what each group asked and gets."""
+        lines = [
+            f"privacy cost  Delta = {self.privacy_cost:.6g}   rho = {self.rho:.6g} (zCDP)",
+            f"epsilon       {self.epsilon(delta):.4g} at delta = {delta:g} (exact Gaussian curve); "
+            f"{self.epsilon(delta, 'zcdp'):.4g} proven from rho for the discrete noise",
+            f"optimality    {self.status}; no mechanism costs less than {self.lower_bound:.6g}",
+            f"strategy      {len(self.strategy.M)} integer queries over "
+            f"{self.workload.cell_count} cells; counts needed: "
+            + ", ".join(" x ".join(t) or "total" for t in self.tables),
+        ]
+        if self.scale != 1.0:
+            lines.append(
+                f"targets       all variances scaled by {self.scale:.6g} to fit the budget"
+            )
+        rows = [("group", "queries", "target", "largest std", "of target")]
+        rows += [
+            (row.name, str(row.queries), row.target, f"{row.largest_std:.4g}", f"{row.used:.1%}")
+            for row in self.group_rows()
+        ]
+        widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+        lines.append("")
+        lines += [
+            "  ".join(cell.ljust(width) for cell, width in zip(r, widths, strict=True)).rstrip()
+            for r in rows
+        ]
+        return "\n".join(lines)
+
+    def group_rows(self) -> list[GroupRow]:
+        """Per group: what it asked and what it gets."""
+        rows = []
+        for group in self.workload.groups:
+            variances = self.variances[group.name]
+            used = float((variances / (self.scale * group.variances)).max())
+            rows.append(
+                GroupRow(
+                    name=group.name,
+                    queries=group.size,
+                    target=group.target.describe(),
+                    smallest_std=math.sqrt(float(variances.min())),
+                    largest_std=math.sqrt(float(variances.max())),
+                    used=used,
+                )
+            )
+        return rows
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan(rho={self.rho:.6g}, gap={self.gap:.1e}, "
+            f"{self.workload.query_count} queries, digest={self.digest[:12]})"
+        )
+
+    def _content(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        header, arrays = planfile.describe(self.workload, self.strategy.basis)
+        header |= {
+            "sensitivity_squared": str(self.strategy.sensitivity_squared),
+            "max_records": self.strategy.max_records,
+            "noise_std": self.noise_std.hex(),
+            "scale": self.scale.hex(),
+            "lower_bound": self.lower_bound.hex(),
+            "tolerance": self.tolerance,
+            "iterations": self.iterations,
+        }
+        arrays |= {
+            "M": self.strategy.M,
+            "unit_variances": self.strategy.unit_variances,
+            "p": self.p,
+            "q": self.q,
+        }
+        return header, arrays
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """What a group asked and gets. used: largest variance over (scaled) target, at most 1."""
+
+    name: str
+    queries: int
+    target: str
+    smallest_std: float
+    largest_std: float
+    used: float
+
+
+def _by_group(workload: Workload, values: Array) -> ByGroup:
+    parts = workload.split(values)
+    for part in parts.values():
+        part.setflags(write=False)
+    return MappingProxyType(parts)

@@ -1,0 +1,183 @@
+"""What a privacy cost means: rho of zCDP and (epsilon, delta).
+
+Delta is the privacy cost, rho = Delta^2 / 2. Two conversions to (epsilon, delta) are offered:
+"gaussian", the exact curve of the continuous Gaussian mechanism (the paper's Theorem 3; Balle and
+Wang 2018), and "zcdp", which follows from rho alone and is the one proven for the discrete noise
+that is really drawn (Canonne, Kamath, Steinke 2020, Proposition 12).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import erfcx, log_ndtr, ndtr
+
+from fitplug.errors import BudgetError
+
+Method: TypeAlias = Literal["gaussian", "zcdp"]
+
+_SAFE = 1e-11
+"""Relative step to the safe side, above the error of the special functions used here."""
+
+
+def check_rho(rho: float) -> None:
+    """Raise BudgetError unless 0 < rho < inf."""
+    if isinstance(rho, bool) or not isinstance(rho, (int, float)) or not 0 < rho < math.inf:
+        raise BudgetError(f"rho = {rho!r} must be a finite number greater than zero")
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raise BudgetError unless 0 < epsilon < inf."""
+    if (
+        isinstance(epsilon, bool)
+        or not isinstance(epsilon, (int, float))
+        or not 0 < epsilon < math.inf
+    ):
+        raise BudgetError(f"epsilon = {epsilon!r} must be a finite number greater than zero")
+
+
+def check_delta(delta: float) -> None:
+    """Raise BudgetError unless 0 < delta < 1."""
+    if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 < delta < 1:
+        raise BudgetError(f"delta = {delta!r} must lie strictly between 0 and 1")
+
+
+def epsilon_at(privacy_cost: float, delta: float, method: Method = "gaussian") -> float:
+    """The least epsilon at `delta`, rounded up. Raises BudgetError."""
+    check_delta(delta)
+    if _checked(method) == "zcdp":
+        return _zcdp_epsilon(privacy_cost**2 / 2, delta)
+    goal = math.log(delta)
+
+    def excess(epsilon: float) -> float:
+        return _log_delta(privacy_cost, epsilon) - goal
+
+    if excess(0.0) <= 0:
+        return 0.0
+    above = max(_zcdp_epsilon(privacy_cost**2 / 2, delta), 1e-12)
+    return _from_above(excess, above, toward=0.0)
+
+
+def delta_at(privacy_cost: float, epsilon: float, method: Method = "gaussian") -> float:
+    """The least delta at `epsilon` >= 0, rounded up. Raises BudgetError."""
+    if epsilon != 0:
+        check_epsilon(epsilon)
+    if _checked(method) == "zcdp":
+        return _zcdp_delta(privacy_cost**2 / 2, epsilon)
+    return min(1.0, math.exp(_log_delta(privacy_cost, epsilon)) * (1 + 1e-9))
+
+
+def privacy_cost_at(epsilon: float, delta: float) -> float:
+    """The largest Delta whose Gaussian curve passes through (epsilon, delta), rounded down.
+
+    Inverts the paper's Theorem 3. Raises BudgetError.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    goal = math.log(delta)
+
+    def room(log_cost: float) -> float:
+        return _log_delta(math.exp(log_cost), epsilon) - goal
+
+    low, high = -40.0, 10.0
+    while room(low) > 0:
+        low -= 20
+    while room(high) < 0:
+        high += 2
+    root = float(brentq(room, low, high, xtol=1e-15, rtol=1e-14, maxiter=500))
+    cost = math.exp(root) * (1 - _SAFE)
+    while room(math.log(cost)) > 0:
+        cost *= 1 - _SAFE
+    return cost
+
+
+def _checked(method: Method) -> Method:
+    if method not in ("gaussian", "zcdp"):
+        raise BudgetError(f"method = {method!r} is unknown; use 'gaussian' or 'zcdp'")
+    return method
+
+
+def _from_above(excess: Callable[[float], float], above: float, toward: float) -> float:
+    """A root of a decreasing function, on the side where it is <= 0."""
+    while excess(above) > 0:
+        above *= 1 + 1e-6
+    root = float(brentq(excess, toward, above, xtol=1e-300, rtol=1e-14, maxiter=500))
+    step = _SAFE
+    while excess(root) > 0:
+        root *= 1 + step
+        step *= 2
+    return root
+
+
+def _log_delta(cost: float, epsilon: float) -> float:
+    """log of Phi(D/2 - e/D) - exp(e) Phi(-D/2 - e/D), Theorem 3, without cancellation.
+
+    With t = e/D - D/2 it equals phi(t) (mills(t) - mills(t + D)), mills(x) = (1 - Phi(x)) / phi(x),
+    because exp(e) = phi(t) / phi(t + D).
+    """
+    t = epsilon / cost - cost / 2
+    log_phi = -t * t / 2 - math.log(2 * math.pi) / 2
+    if t < 0:
+        far = math.exp(log_phi) * _mills(t + cost) if t > -38 else 0.0
+        near = float(ndtr(-t))
+        if far < 0.5 * near:
+            return math.log(near - far)
+    difference = _mills_drop(t, cost)
+    if difference <= 0:
+        # Both terms agree to the last bit: fall back on the larger one, an upper bound.
+        return float(log_ndtr(-t))
+    return log_phi + math.log(difference)
+
+
+def _mills(x: float) -> float:
+    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
+
+
+# Nodes and weights of Gauss-Legendre quadrature with 5 points on (0, 1).
+_NODES = (
+    (0.04691007703066800, 0.11846344252809454),
+    (0.23076534494715845, 0.23931433524968324),
+    (0.5, 0.28444444444444444),
+    (0.76923465505284155, 0.23931433524968324),
+    (0.95308992296933200, 0.11846344252809454),
+)
+
+
+def _mills_drop(t: float, step: float) -> float:
+    """mills(t) - mills(t + step); for small steps as an integral of -mills'(x) = 1 - x mills(x)."""
+    if step > 0.02:
+        return _mills(t) - _mills(t + step)
+    points = [(t + step * node, weight) for node, weight in _NODES]
+    return step * sum(weight * (1 - x * _mills(x)) for x, weight in points)
+
+
+def _zcdp_epsilon(rho: float, delta: float) -> float:
+    # Every order alpha > 1 gives a valid epsilon, so an inexact minimum is only a looser bound.
+    def epsilon(log_order: float) -> float:
+        excess = math.exp(log_order)
+        alpha = 1 + excess
+        gain = alpha * (math.log(excess) - math.log(alpha)) - math.log(delta * excess)
+        return alpha * rho + gain / excess
+
+    start = 0.5 * math.log(max(-math.log(delta), 1e-3) / rho)
+    found = minimize_scalar(
+        epsilon, bounds=(start - 12, start + 12), method="bounded", options={"xatol": 1e-10}
+    )
+    return max(0.0, float(found.fun)) * (1 + _SAFE)
+
+
+def _zcdp_delta(rho: float, epsilon: float) -> float:
+    def log_delta(log_order: float) -> float:
+        excess = math.exp(log_order)
+        alpha = 1 + excess
+        order_term = alpha * (math.log(excess) - math.log(alpha)) - math.log(excess)
+        return excess * (alpha * rho - epsilon) + order_term
+
+    start = math.log(max(epsilon / (2 * rho) - 0.5, 0.0) + 1 / math.sqrt(2 * rho) + 1e-12)
+    found = minimize_scalar(
+        log_delta, bounds=(start - 12, start + 12), method="bounded", options={"xatol": 1e-10}
+    )
+    return min(1.0, math.exp(min(0.0, float(found.fun))) * (1 + 1e-9))

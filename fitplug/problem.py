@@ -1,0 +1,103 @@
+"""The problem the solvers see: W = L B reduced to blocks, each row already over its target.
+
+A block is one piece of a block-diagonal Sigma. Today every workload is one dense block; blocks
+that symmetry makes (one per subset of the symmetric attributes) share the same p and q and differ
+in `weight`, `basis` and `rows` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import qr
+
+from fitplug.errors import WorkloadError
+from fitplug.workload import Workload
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+MAX_ENTRIES = 150_000_000
+"""Largest m x d of a dense workload (1.2 GB as float64; the design takes a few times that)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One diagonal block of Sigma, of size k.
+
+    weight: what the block's profile counts in that of a cell.
+    basis: B, shape (k, d).
+    rows: the queries the block answers a part of, shape (r,).
+    representation: L over the square roots of the targets, shape (r, k), so that the row norms
+        squared under Sigma are variances over targets.
+    """
+
+    weight: float
+    basis: Array
+    rows: npt.NDArray[np.intp]
+    representation: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """min over Sigma of max_i profile_i * max_j (variance_j / target_j); scale free."""
+
+    cells: int
+    queries: int
+    blocks: tuple[Block, ...]
+
+    @property
+    def rank(self) -> int:
+        return sum(len(block.basis) for block in self.blocks)
+
+
+def dense_matrix(workload: Workload) -> Array:
+    """W, shape (m, d). Raises WorkloadError if it is too large to hold or asks nothing."""
+    entries = workload.query_count * workload.cell_count
+    if entries > MAX_ENTRIES:
+        raise WorkloadError(
+            f"the workload has {workload.query_count} queries over {workload.cell_count} cells of "
+            f"{', '.join(workload.attributes)}; a dense design holds up to {MAX_ENTRIES} entries: "
+            "use fewer attributes together, or coarser bins"
+        )
+    W = workload.matrix()
+    if not W.any():
+        raise WorkloadError("every query is zero; ask at least one with a non-zero coefficient")
+    return W
+
+
+def reduce(W: Array, targets: Array) -> tuple[Problem, npt.NDArray[np.intp]]:
+    """The problem of a dense W (m, d) with targets c (m,), and k linearly independent rows.
+
+    Raises WorkloadError if the rank cannot be decided in floating point.
+    """
+    norms = np.sqrt((W * W).sum(axis=1))
+    unit = W / np.where(norms > 0, norms, 1.0)[:, None]
+    Q, R, pivots = qr(unit.T, mode="economic", pivoting=True)
+    rank = _decided_rank(np.abs(np.diag(R)), max(W.shape))
+    basis = Q[:, :rank].T
+    # A second factorisation, of the rows over their targets, lines the basis up with targets of
+    # very different size: small and large ones then stay apart in every product (graded matrices).
+    scaled = (unit @ basis.T) * (norms / np.sqrt(targets))[:, None]
+    Q2, _, _ = qr(scaled.T, mode="economic", pivoting=True)
+    block = Block(
+        weight=1.0,
+        basis=np.ascontiguousarray(Q2.T @ basis),
+        rows=np.arange(len(W)),
+        representation=np.ascontiguousarray(scaled @ Q2),
+    )
+    return Problem(W.shape[1], len(W), (block,)), np.asarray(pivots[:rank])
+
+
+def _decided_rank(diagonal: Array, size: int) -> int:
+    largest = float(diagonal[0])
+    noise = 16 * size * np.finfo(np.float64).eps * largest
+    doubtful = (diagonal > noise) & (diagonal < max(1e-9 * largest, 100 * noise))
+    if doubtful.any():
+        raise WorkloadError(
+            "the rank of the workload cannot be decided: some queries are almost, but not "
+            "exactly, combinations of others; round their coefficients or leave one out"
+        )
+    return int((diagonal > noise).sum())

@@ -1,0 +1,122 @@
+"""Releases: noisy answers with their exact spread. All of it is public, post-processing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.errors import WorkloadError, nearest
+from fitplug.plan import Plan
+from fitplug.rounding import UNIT, inverse_norms_above
+from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, two_sided_quantile
+
+Array: TypeAlias = npt.NDArray[np.float64]
+ByGroup: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+
+class Combination(NamedTuple):
+    """A linear combination of released answers: its value and its standard deviation."""
+
+    value: float
+    std: float
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What a mechanism released.
+
+    plan: the plan that ran. answers: y = A x + z, integers (n,), in the plan's strategy.
+    rho: what this release cost, for records of `contributions` rows a person.
+    noise_scale: the noise's standard deviation over the plan's.
+    """
+
+    plan: Plan
+    answers: npt.NDArray[np.int64]
+    rho: float
+    contributions: int = 1
+    noise_scale: float = 1.0
+
+    @property
+    def plan_digest(self) -> str:
+        return self.plan.digest
+
+    @cached_property
+    def estimates(self) -> ByGroup:
+        """Unbiased answers; per group, of the group's shape."""
+        L, _ = self._representation
+        values = L @ self.plan.strategy.solve(self.answers)
+        parts = self.plan.workload.split(values)
+        for part in parts.values():
+            part.setflags(write=False)
+        return MappingProxyType(parts)
+
+    @cached_property
+    def variances(self) -> ByGroup:
+        """Variances of the estimates, rounded up; per group, of the group's shape."""
+        if self.noise_scale == 1.0:
+            return self.plan.variances
+        factor = self.noise_scale**2 * (1 + 4 * UNIT)
+        return MappingProxyType({n: v * factor for n, v in self.plan.variances.items()})
+
+    def interval(
+        self, name: str, confidence: float = DEFAULT_CONFIDENCE
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Lower and upper ends, each of the group's shape: each covers the exact answer with
+        this probability, one at a time. Raises WorkloadError and KeyError.
+        """
+        check_confidence(confidence)
+        self.plan.workload[name]
+        moe = two_sided_quantile(confidence) * np.sqrt(self.variances[name])
+        return self.estimates[name] - moe, self.estimates[name] + moe
+
+    def combine(self, coefficients: Mapping[str, npt.ArrayLike]) -> Combination:
+        """Sum over groups of coefficients times answers, with the exact standard deviation that
+        the full covariance gives. Coefficients broadcast to the group's shape.
+
+        Raises WorkloadError for an unknown group or coefficients that do not fit.
+        """
+        workload = self.plan.workload
+        row = np.zeros(workload.query_count)
+        start = 0
+        for name in coefficients:
+            if name not in workload.names:
+                raise WorkloadError(f"no query group {name!r}; {nearest(name, workload.names)}")
+        value = 0.0
+        for group in workload.groups:
+            if group.name in coefficients:
+                given = np.asarray(coefficients[group.name], dtype=np.float64)
+                try:
+                    mine = np.broadcast_to(given, group.shape)
+                except ValueError:
+                    raise WorkloadError(
+                        f"coefficients of {group.name!r} have shape {given.shape}, "
+                        f"the group's is {group.shape}"
+                    ) from None
+                if not np.isfinite(mine).all():
+                    raise WorkloadError(f"coefficients of {group.name!r} must be finite")
+                row[start : start + group.size] = mine.ravel()
+                value += float((mine * self.estimates[group.name]).sum())
+            start += group.size
+        L, L_error = self._representation
+        weights = (row @ L)[None, :]
+        error = np.array([float(np.abs(row) @ L_error)])
+        M = self.plan.strategy.M.astype(np.float64)
+        norm = float(inverse_norms_above(weights, M, L_error=error)[0])
+        return Combination(value, self.plan.noise_std * self.noise_scale * norm)
+
+    @cached_property
+    def _representation(self) -> tuple[Array, Array]:
+        W = self.plan.workload.matrix()
+        return self.plan.strategy.basis.representation(W)
+
+    def __repr__(self) -> str:
+        return (
+            f"Release(rho={self.rho:.6g}, plan={self.plan_digest[:12]}, "
+            f"groups={', '.join(self.plan.workload.names)})"
+        )

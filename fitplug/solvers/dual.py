@@ -1,0 +1,154 @@
+"""The certified dual solver: a fixed point on the weights of cells and queries.
+
+For p on the cells and q on the queries (probabilities), P = B diag(p) B', Q = L' diag(q) L (L
+over the square roots of the targets). The nuclear norm T(p, q) = tr (P^1/2 Q P^1/2)^1/2 is a
+lower bound on the privacy cost for every (p, q), and its maximum is the optimum. The minimiser of
+tr(P S^-1) + tr(Q S) is the matrix geometric mean S = P # Q^-1, whose largest profile g and
+largest variance ratio h give the upper bound sqrt(max g * max h). The fixed point
+
+    p_i <- (p_i g_i / T + eps / d) / (1 + eps)        q_j <- (q_j h_j / T + eps / m) / (1 + eps)
+
+is the multiplicative ascent, with the mixing mass eps of the log-barrier's central path.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cholesky, solve_triangular
+
+from fitplug.problem import Block, Problem
+from fitplug.solvers.anderson import Anderson
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Progress: TypeAlias = Callable[[int, float], object]
+"""Called with (iterations so far, relative gap so far)."""
+
+_MIXING = 0.3
+_LARGEST_STEP = 2.0  # a weight changes by at most a factor e^2 an iteration
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What a solver found.
+
+    p, q: dual weights, shapes (d,) and (m,), each on the simplex.
+    whiteners: per block F^-1 (k, k) with Sigma = F F', at the best upper bound seen.
+    lower, upper: bounds on the optimal privacy cost, as the solver saw them (not yet certified).
+    """
+
+    p: Array
+    q: Array
+    whiteners: tuple[Array, ...]
+    lower: float
+    upper: float
+    iterations: int
+
+    @property
+    def gap(self) -> float:
+        return self.upper / self.lower - 1
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """The dual at (p, q): T, the profile g (d,), the variance ratios h (m,), F^-1 per block."""
+
+    value: float
+    g: Array
+    h: Array
+    whiteners: tuple[Array, ...]
+
+    @property
+    def upper(self) -> float:
+        return math.sqrt(float(self.g.max()) * float(self.h.max()))
+
+
+def solve(
+    problem: Problem,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    progress: Progress | None = None,
+) -> Solution:
+    """Iterate until upper / lower - 1 <= tolerance, or max_iterations. Deterministic."""
+    d, m = problem.cells, problem.queries
+    mixing = _MIXING * tolerance
+    accelerator = Anderson()
+    x = np.concatenate([np.full(d, -math.log(d)), np.full(m, -math.log(m))])
+    best_low: tuple[float, Array] = (-math.inf, x)
+    best_up: tuple[float, tuple[Array, ...]] = (math.inf, ())
+    iteration = 0
+    while True:
+        iteration += 1
+        p, q = np.exp(x[:d]), np.exp(x[d:])
+        point = _evaluate(problem, p, q)
+        if point.value < 0.5 * best_low[0]:
+            accelerator.forget()
+            x = best_low[1]
+            point = _evaluate(problem, np.exp(x[:d]), np.exp(x[d:]))
+            p, q = np.exp(x[:d]), np.exp(x[d:])
+        best_low = max(best_low, (point.value, x), key=lambda found: found[0])
+        best_up = min(best_up, (point.upper, point.whiteners), key=lambda found: found[0])
+        gap = best_up[0] / best_low[0] - 1
+        if progress is not None:
+            progress(iteration, gap)
+        if gap <= tolerance or iteration >= max_iterations:
+            break
+        updated = np.concatenate(
+            [
+                (p * point.g / point.value + mixing / d) / (1 + mixing),
+                (q * point.h / point.value + mixing / m) / (1 + mixing),
+            ]
+        )
+        step = accelerator.step(x, np.log(updated) - x, np.sqrt(updated))
+        x = _on_simplices(x + np.clip(step, -_LARGEST_STEP, _LARGEST_STEP), d)
+    p, q = np.exp(best_low[1][:d]), np.exp(best_low[1][d:])
+    return Solution(p, q, best_up[1], best_low[0], best_up[0], iteration)
+
+
+def _on_simplices(x: Array, d: int) -> Array:
+    return np.concatenate([x[:d] - _log_sum(x[:d]), x[d:] - _log_sum(x[d:])])
+
+
+def _log_sum(x: Array) -> float:
+    top = float(x.max())
+    return top + math.log(float(np.exp(x - top).sum()))
+
+
+def _evaluate(problem: Problem, p: Array, q: Array) -> _Point:
+    g, h = np.zeros(problem.cells), np.zeros(problem.queries)
+    value, whiteners = 0.0, []
+    for block in problem.blocks:
+        part, whitener, colourer = _geometric_mean(block, p, q)
+        value += part
+        whiteners.append(whitener)
+        g += block.weight * ((whitener @ block.basis) ** 2).sum(axis=0)
+        h[block.rows] += ((block.representation @ colourer) ** 2).sum(axis=1)
+    return _Point(value, g, h, tuple(whiteners))
+
+
+def _geometric_mean(block: Block, p: Array, q: Array) -> tuple[float, Array, Array]:
+    """T of one block, F^-1 and F, with F F' = P # Q^-1.
+
+    R R' = P;  R' Q R = U diag(s^2) U';  T = sum s;  F = R U diag(s^-1/2).
+    """
+    B, L, q = block.basis, block.representation, q[block.rows]
+    P = block.weight * ((B * p) @ B.T)
+    Q = (L.T * q) @ L
+    R = cholesky(P, lower=True)
+    squares, U = np.linalg.eigh(R.T @ Q @ R)
+    if squares[0] > 1e-11 * squares[-1]:
+        s = np.sqrt(squares)
+    else:
+        # The eigenvalues are squares, so small ones drown in rounding; the singular values of a
+        # factor do not.
+        _, s, Vt = np.linalg.svd((np.sqrt(q)[:, None] * L) @ R, full_matrices=False)
+        s, U = np.maximum(s, np.finfo(float).tiny), Vt.T
+    root = np.sqrt(s)
+    whitener = solve_triangular(R, U * root, lower=True, trans="T").T
+    return float(s.sum()), whitener, (R @ U) / root

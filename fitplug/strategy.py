@@ -1,0 +1,154 @@
+"""The integer strategy: what really runs, y = A x + z with A integer and z discrete Gaussian.
+
+A = M B with B an integer basis and M = round(S G), G'G = Sigma^-1 in the coordinates of B. The
+privacy guarantee is a rational number, rho = max_i |A e_i|^2 / (2 sigma^2); W = (L M^-1) A, so the
+estimates L M^-1 y are unbiased with variance at most sigma^2 |L_j M^-1|^2 (a discrete Gaussian
+N_Z(0, sigma^2) has variance at most sigma^2: Canonne, Kamath, Steinke 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import qr, solve_triangular
+
+from fitplug.basis import Basis, right_solve
+from fitplug.rounding import UNIT, ceil_float, ceil_sqrt, gamma, inverse_norms_above
+
+Array: TypeAlias = npt.NDArray[np.float64]
+IntMatrix: TypeAlias = npt.NDArray[np.int64]
+
+_BITS = (20, 24, 28)
+"""log2 of the largest column norm of A, tried in turn until rounding costs little enough."""
+
+_IDLE_PRECISION = 2.0**-10
+"""Precision, over the privacy cost, of directions that no query needs: costs 1e-6 of alpha."""
+
+_SATURATION = 2**62
+"""Strategy answers are clamped here, which no count of people reaches: see `max_records`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy:
+    """An integer strategy A = M B.
+
+    basis: B (n, d). M: upper triangular (n, n), positive diagonal.
+    sensitivity_squared: max_i |A e_i|^2, exact.
+    unit_variances: upper bounds (m,) on the queries' variances at noise variance 1.
+    max_records: with no more records than this, no answer is clamped and nothing overflows.
+    """
+
+    basis: Basis
+    M: IntMatrix
+    sensitivity_squared: int
+    unit_variances: Array
+    max_records: int
+
+    @property
+    def sensitivity(self) -> float:
+        """The L2 sensitivity to one record, rounded up to a float."""
+        return ceil_sqrt(Fraction(self.sensitivity_squared))
+
+    def rho_exact(self, noise_std: float) -> Fraction:
+        """rho for one record added or removed, at noise N_Z(0, noise_std^2)."""
+        return Fraction(self.sensitivity_squared) / (2 * Fraction(noise_std) ** 2)
+
+    def rho(self, noise_std: float) -> float:
+        """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's own map does."""
+        return ceil_float((Fraction(self.sensitivity) / Fraction(noise_std)) ** 2 / 2)
+
+    def variances(self, noise_std: float) -> Array:
+        """Upper bounds (m,) on the queries' variances."""
+        return noise_std * noise_std * self.unit_variances * (1 + 4 * UNIT)
+
+    def answer(self, counts: npt.NDArray[Any]) -> IntMatrix:
+        """M @ counts for counts = B x (n,), exact for every integer input, clamped at +-2^62.
+
+        The clamp is 1-Lipschitz in each answer, so it never adds to the sensitivity.
+        """
+        bound = sum(abs(int(c)) for c in counts) * int(np.abs(self.M).max())
+        if bound < _SATURATION:
+            return self.M @ counts.astype(np.int64)
+        exact = self.M.astype(object) @ counts.astype(object)
+        return np.array([max(-_SATURATION, min(_SATURATION, v)) for v in exact], dtype=np.int64)
+
+    def solve(self, answers: npt.NDArray[Any]) -> Array:
+        """M^-1 answers: estimates of B x (n,)."""
+        return np.asarray(solve_triangular(self.M.astype(np.float64), answers.astype(np.float64)))
+
+
+def integer_strategy(
+    W: Array, targets: Array, basis: Basis, real: Array, *, upper: float, loss: float
+) -> Strategy:
+    """Round a real strategy (k, d), real' real = B' Sigma^-1 B, to integers.
+
+    upper: the privacy cost of the real strategy at its targets. Precision is raised until the
+    integer one costs at most upper * (1 + loss), or no more bits can be had.
+    Raises DesignError if variances cannot be bounded.
+    """
+    G = _triangular(basis, W, real)
+    L, L_error = basis.representation(W)
+    B = basis.matrix(W)
+    unit = math.sqrt(float(((G @ B) ** 2).sum(axis=0).max()))
+    for bits in _BITS:
+        M = np.triu(np.rint(G * (2.0**bits / unit))).astype(np.int64)
+        # A direction too weak for this precision still has to stay in the row space.
+        M[np.diag_indices_from(M)] = np.maximum(np.diag(M), 1)
+        strategy = measured(basis, M, B, L, L_error)
+        worst = float((strategy.unit_variances / targets).max())
+        cost = math.sqrt(strategy.sensitivity_squared * worst)
+        if cost <= upper * (1 + loss):
+            break
+    return strategy
+
+
+def measured(basis: Basis, M: IntMatrix, B: IntMatrix, L: Array, L_error: Array) -> Strategy:
+    """The strategy M B with its exact sensitivity and proven variances.
+
+    L (m, n), L_error (m,): the representation of W in the basis, with its error bounds.
+    """
+    A = exact_product(M, B)
+    largest = int(np.abs(A).max())
+    records = min(_SATURATION // largest, 2**53 // int(np.abs(B).max()))
+    unit = inverse_norms_above(L, M.astype(np.float64), L_error=L_error)
+    squares = unit * unit * (1 + 2 * UNIT)
+    return Strategy(basis, M, max_norm_squared(A), squares, records)
+
+
+def exact_product(a: IntMatrix, b: IntMatrix) -> npt.NDArray[Any]:
+    """a @ b without rounding or wrapping: in floats where they are exact, else in integers."""
+    bound = a.shape[1] * int(np.abs(a).max()) * int(np.abs(b).max())
+    if bound < 2**53:
+        return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    if bound < 2**63:
+        return a @ b
+    return a.astype(object) @ b.astype(object)
+
+
+def max_norm_squared(A: npt.NDArray[Any]) -> int:
+    """max_i |A e_i|^2, exact: floats pick the columns that may attain it, integers decide."""
+    near = (A.astype(np.float64) ** 2).sum(axis=0)
+    candidates = np.flatnonzero(near >= near.max() * (1 - 4 * gamma(len(A))))
+    columns = np.unique(A[:, candidates].astype(np.int64).T, axis=0).tolist()
+    return max(sum(entry * entry for entry in column) for column in columns)
+
+
+def _triangular(basis: Basis, W: Array, real: Array) -> Array:
+    """G (n, n), upper triangular with positive diagonal, of the real strategy G B."""
+    if basis.kind == "rows":
+        G = right_solve(real, basis.matrix(W).astype(np.float64))
+    else:
+        _, first = np.unique(basis.index, return_index=True)
+        G = real[:, first[-basis.size :]]
+    k, n = G.shape
+    if k < n:
+        complement = qr(G.T)[0][:, k:].T
+        weakest = _IDLE_PRECISION * math.sqrt(float((G * G).sum(axis=0).max()))
+        G = np.vstack([G, weakest * complement])
+    R = qr(G, mode="r")[0][:n]
+    return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])

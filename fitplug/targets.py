@@ -1,0 +1,109 @@
+"""Targets: how accurate answers must be, as a variance, std or margin of error (moe)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from fitplug.errors import WorkloadError
+
+Array: TypeAlias = npt.NDArray[np.float64]
+DEFAULT_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A target as it was asked for.
+
+    value: a scalar or an array that broadcasts to the group's shape, in the unit of `kind`.
+    confidence: of a margin of error; None for the other kinds.
+    """
+
+    kind: Literal["variance", "std", "moe"]
+    value: Array
+    confidence: float | None = None
+
+    def variance(self, shape: tuple[int, ...]) -> Array:
+        """The largest variance allowed per query, shape `shape`, never rounded up.
+
+        Raises WorkloadError if the value does not broadcast to the shape.
+        """
+        try:
+            value = np.broadcast_to(self.value, shape)
+        except ValueError:
+            raise WorkloadError(
+                f"{self.kind} has shape {self.value.shape}, which does not broadcast to the "
+                f"group's shape {shape}"
+            ) from None
+        if self.kind == "variance":
+            return np.array(value)
+        if self.kind == "std":
+            return _squares_rounded_down(value)
+        assert self.confidence is not None
+        # The quantile and the division are each within a few ulps; step below them.
+        return (value / two_sided_quantile(self.confidence)) ** 2 * (1 - 2.0**-49)
+
+    def describe(self) -> str:
+        """For people: "std 5", "moe 30 at 90%", with the range of an array."""
+        low, high = float(self.value.min()), float(self.value.max())
+        amount = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        if self.confidence is None:
+            return f"{self.kind} {amount}"
+        return f"moe {amount} at {100 * self.confidence:g}%"
+
+
+def target(
+    *, variance: Any = None, std: Any = None, moe: Any = None, confidence: float | None = None
+) -> Target:
+    """The one target given. Raises WorkloadError unless exactly one is, positive and finite."""
+    given = {"variance": variance, "std": std, "moe": moe}
+    named = [kind for kind, value in given.items() if value is not None]
+    if len(named) != 1:
+        found = "none was given" if not named else " and ".join(named) + " were given"
+        raise WorkloadError(f"exactly one target is needed, variance, std or moe, but {found}")
+    kind = named[0]
+    if kind != "moe" and confidence is not None:
+        raise WorkloadError(f"confidence belongs to moe, but the target is {kind}; leave it out")
+    if kind == "moe":
+        confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
+        check_confidence(confidence)
+    try:
+        value = np.array(given[kind], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise WorkloadError(f"{kind} = {given[kind]!r} is not a number or an array") from None
+    if isinstance(given[kind], bool):
+        raise WorkloadError(f"{kind} = {given[kind]!r} is not a number")
+    for wrong, text in ((~np.isfinite(value), "finite"), (value <= 0, "greater than zero")):
+        if wrong.any():
+            raise WorkloadError(f"{kind} = {value[wrong].flat[0]:g} must be {text}")
+    if value.size == 0:
+        raise WorkloadError(f"{kind} is an empty array; give one target per query")
+    if kind != "variance" and not 1e-75 < float(value.min()) <= float(value.max()) < 1e75:
+        raise WorkloadError(f"{kind} must lie between 1e-75 and 1e75")
+    return Target(kind, value, confidence)  # type: ignore[arg-type]
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise WorkloadError unless 0 < confidence < 1."""
+    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
+        raise WorkloadError(f"confidence = {confidence!r} must lie strictly between 0 and 1")
+
+
+def two_sided_quantile(confidence: float) -> float:
+    """z with P(|N(0,1)| <= z) = confidence: margin of error = z * std."""
+    # From the tail, which keeps its precision where the confidence is close to 1.
+    return float(-ndtri((1 - confidence) / 2))
+
+
+def _squares_rounded_down(value: Array) -> Array:
+    squares = np.asarray(value * value)
+    for number in np.unique(value):
+        square = number * number
+        if Fraction(float(square)) > Fraction(float(number)) ** 2:
+            squares[value == number] = np.nextafter(square, 0)
+    return squares

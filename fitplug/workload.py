@@ -1,0 +1,292 @@
+"""Workloads: query groups with their targets, bound to a domain.
+
+A group is a Kronecker product of one factor per named attribute; W stacks the groups' rows, over
+the cells of the attributes that any group uses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.domain import Domain, Integers
+from fitplug.errors import WorkloadError, nearest
+from fitplug.factors import Factor, factor, query_matrix
+from fitplug.targets import Target, target
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """A query group before it is bound to a domain."""
+
+    factors: tuple[tuple[str, Any], ...]
+    target: Target
+    name: str | None
+
+
+def queries(
+    factors: Mapping[str, Any],
+    *,
+    variance: Any = None,
+    std: Any = None,
+    moe: Any = None,
+    confidence: float | None = None,
+    name: str | None = None,
+) -> Queries:
+    """A group: per attribute "identity", "prefix", "all_ranges", "total", `ranges(...)` or a 2-d
+    array (rows x cells). Attributes not named are summed out; the group's shape has one axis per
+    attribute named, in the order named.
+
+    Exactly one of variance, std, moe (margin of error at `confidence`, 0.95 if not given): a
+    scalar or an array that broadcasts to the group's shape. Raises WorkloadError.
+    """
+    if not isinstance(factors, Mapping):
+        raise WorkloadError(f"queries need a mapping of attributes, not {type(factors).__name__}")
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise WorkloadError(f"name = {name!r} must be a non-empty string")
+    try:
+        asked = target(variance=variance, std=std, moe=moe, confidence=confidence)
+    except WorkloadError as error:
+        raise WorkloadError(f"query {name or list(factors)}: {error}") from None
+    return Queries(tuple(factors.items()), asked, name)
+
+
+def marginal(
+    *attributes: str,
+    variance: Any = None,
+    std: Any = None,
+    moe: Any = None,
+    confidence: float | None = None,
+    name: str | None = None,
+) -> Queries:
+    """The marginal table of the attributes: identity on each. See `queries`."""
+    if len(set(attributes)) != len(attributes):
+        raise WorkloadError(f"marginal {attributes} names an attribute twice")
+    return queries(
+        dict.fromkeys(attributes, "identity"),
+        variance=variance,
+        std=std,
+        moe=moe,
+        confidence=confidence,
+        name=name,
+    )
+
+
+def total(
+    *,
+    variance: Any = None,
+    std: Any = None,
+    moe: Any = None,
+    confidence: float | None = None,
+    name: str = "total",
+) -> Queries:
+    """The number of all records, a group of shape (). See `queries`."""
+    return queries({}, variance=variance, std=std, moe=moe, confidence=confidence, name=name)
+
+
+@dataclass(frozen=True, eq=False)
+class QueryGroup:
+    """A query group on a domain.
+
+    factors: one per named attribute, in the order named.
+    variances: the targets, shape `shape`.
+    """
+
+    name: str
+    factors: tuple[Factor, ...]
+    target: Target
+    variances: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(f.rows for f in self.factors)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes whose values matter; those named only to be summed out are not here."""
+        return tuple(f.attribute for f in self.factors if f.kind != "total")
+
+    def apply(self, table: npt.NDArray[Any], axes: Sequence[str]) -> npt.NDArray[Any]:
+        """Answers, of the group's shape, from an array whose axes are the attributes `axes`.
+
+        Attributes in `axes` that the group does not use are summed out. Integer tables are
+        answered in integers where the factors are integers (int64 arithmetic).
+        """
+        keep = self.attributes
+        out = tuple(i for i, name in enumerate(axes) if name not in keep)
+        table = table.sum(axis=out)
+        left = [name for name in axes if name in keep]
+        table = table.transpose([left.index(name) for name in keep])
+        for axis, f in enumerate(self.factors):
+            if f.kind == "total":
+                table = np.expand_dims(table, axis)
+                continue
+            matrix: npt.NDArray[Any] = f.matrix()
+            if table.dtype.kind in "iO" and np.array_equal(matrix, np.rint(matrix)):
+                matrix = matrix.astype(np.int64)
+            table = np.moveaxis(np.tensordot(matrix, table, axes=(1, axis)), 0, axis)
+        return table
+
+
+class Workload:
+    """Query groups with targets on a domain. Immutable.
+
+    Raises WorkloadError for an unknown attribute, a name used twice, a group that is no
+    Kronecker product of known factors, or targets that do not fit its shape.
+    """
+
+    def __init__(self, domain: Domain, groups: Sequence[Queries]) -> None:
+        if not isinstance(domain, Domain):
+            raise WorkloadError("a workload needs a Domain first")
+        if isinstance(groups, Queries) or not groups:
+            raise WorkloadError("a workload needs a list of at least one query group")
+        bound: dict[str, QueryGroup] = {}
+        for group in groups:
+            if not isinstance(group, Queries):
+                raise WorkloadError(f"{group!r} is no query group; use queries, marginal or total")
+            one = _bind(domain, group, taken=bound)
+            bound[one.name] = one
+        self._set(domain, tuple(bound.values()))
+
+    @classmethod
+    def of_groups(cls, domain: Domain, groups: Sequence[QueryGroup]) -> Workload:
+        """A workload of groups that are already bound to the domain, as plan files hold them."""
+        self = cls.__new__(cls)
+        self._set(domain, tuple(groups))
+        return self
+
+    def _set(self, domain: Domain, groups: tuple[QueryGroup, ...]) -> None:
+        used = {name for group in groups for name in group.attributes}
+        self.domain = domain
+        self.groups = groups
+        self.attributes = tuple(name for name in domain.names if name in used)
+        """Attributes that some group uses, in the domain's order. The others are summed out."""
+
+    @classmethod
+    def from_matrix(
+        cls, W: Any, *, variance: Any = None, std: Any = None, moe: Any = None, **kwargs: Any
+    ) -> Workload:
+        """The paper's setting: any dense W (m, d) with one target per row, over a domain of d
+        cells named "cell". The one group is named "queries". Raises WorkloadError.
+        """
+        matrix = query_matrix("W", W)
+        domain = Domain({"cell": Integers(0, matrix.shape[1] - 1)})
+        kwargs.setdefault("name", "queries")
+        group = queries({"cell": matrix}, variance=variance, std=std, moe=moe, **kwargs)
+        return cls(domain, [group])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(group.name for group in self.groups)
+
+    def __getitem__(self, name: str) -> QueryGroup:
+        for group in self.groups:
+            if group.name == name:
+                return group
+        raise KeyError(f"no query group {name!r}; {nearest(name, self.names)}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the used attributes."""
+        return self.domain.shape_of(self.attributes)
+
+    @property
+    def cell_count(self) -> int:
+        """d: cells of the used attributes together, a Python int."""
+        return math.prod(self.shape)
+
+    @property
+    def query_count(self) -> int:
+        """m: queries of all groups together."""
+        return sum(group.size for group in self.groups)
+
+    @property
+    def tables(self) -> tuple[tuple[str, ...], ...]:
+        """The largest attribute sets that groups use: counts over these answer every query."""
+        return self.tables_of(self.groups)
+
+    def tables_of(self, groups: Sequence[QueryGroup]) -> tuple[tuple[str, ...], ...]:
+        """The largest attribute sets that these groups use."""
+        sets = [set(group.attributes) for group in groups]
+        largest = [s for s in sets if not any(s < other for other in sets)]
+        found = dict.fromkeys(self.domain.ordered(tuple(s)) for s in largest)
+        return tuple(found)
+
+    def matrix(self) -> Array:
+        """W, shape (m, d): groups one after another, each in C order of its own shape; columns
+        in C order of the used attributes. Raises MemoryError-sized arrays if you ask for them.
+        """
+        return np.concatenate([self._rows(group) for group in self.groups])
+
+    def targets(self) -> Array:
+        """c, shape (m,): the largest variance allowed for each row of W."""
+        return np.concatenate([group.variances.ravel() for group in self.groups])
+
+    def split(self, values: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        """Values (m,) by group, each of the group's shape."""
+        ends = np.cumsum([group.size for group in self.groups])[:-1]
+        parts = np.split(values, ends)
+        return {g.name: p.reshape(g.shape) for g, p in zip(self.groups, parts, strict=True)}
+
+    def __repr__(self) -> str:
+        return f"Workload({self.query_count} queries in groups {', '.join(self.names)})"
+
+    def _rows(self, group: QueryGroup) -> Array:
+        own = {f.attribute: f for f in group.factors}
+        rows: Array = np.ones((1, 1))
+        order = [n for n in self.attributes if n in own]
+        for name in self.attributes:
+            size = self.domain[name].size
+            mine = own[name].matrix() if name in own else np.ones((1, size))
+            rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
+        # The Kronecker product ran in the domain's order; the group's shape is in its own.
+        order += [f.attribute for f in group.factors if f.attribute not in order]
+        shaped = rows.reshape([own[name].rows for name in order] + [self.cell_count])
+        axes = [order.index(f.attribute) for f in group.factors]
+        return shaped.transpose([*axes, len(order)]).reshape(group.size, self.cell_count)
+
+
+def _bind(domain: Domain, group: Queries, taken: Mapping[str, QueryGroup]) -> QueryGroup:
+    label = f"query {group.name!r}" if group.name else "query"
+    factors: list[Factor] = []
+    for name, asked in group.factors:
+        if name not in domain:
+            hint = nearest(name, domain.names)
+            raise WorkloadError(f"{label}: the domain has no attribute {name!r}; {hint}")
+        try:
+            factors.append(factor(name, domain[name], asked))
+        except WorkloadError as error:
+            raise WorkloadError(f"{label}: {error}") from None
+    name = group.name or _derived_name(factors, taken)
+    if name in taken:
+        raise WorkloadError(f"two query groups are named {name!r}; give each its own name")
+    shape = tuple(f.rows for f in factors)
+    try:
+        variances = group.target.variance(shape)
+    except WorkloadError as error:
+        raise WorkloadError(f"query {name!r}: {error}") from None
+    variances.setflags(write=False)
+    return QueryGroup(name, tuple(factors), group.target, variances)
+
+
+def _derived_name(factors: Sequence[Factor], taken: Mapping[str, QueryGroup]) -> str:
+    parts = [
+        f.attribute if f.kind == "identity" else f"{f.attribute} {f.kind.replace('_', ' ')}"
+        for f in factors
+    ]
+    base = " x ".join(parts) or "total"
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base} {number}", number + 1
+    return name
