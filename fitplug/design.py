@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from fitplug.basis import choose_basis
 from fitplug.certificate import lower_bound
@@ -18,6 +21,10 @@ from fitplug.solvers import dual
 from fitplug.solvers.dual import Progress
 from fitplug.strategy import Strategy, integer_strategy
 from fitplug.workload import Workload
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+_THREADS_FROM_RANK = 512
 
 _ROUNDING_SHARE = 0.05
 """The part of the tolerance that rounding to integers may use up."""
@@ -51,12 +58,13 @@ def design(
     W, c = dense_matrix(workload), workload.targets()
     problem, independent = reduce(W, c)
     try:
-        found = dual.solve(
-            problem,
-            tolerance=(1 - 2 * _ROUNDING_SHARE) * tolerance,
-            max_iterations=max_iterations,
-            progress=progress,
-        )
+        with _blas_threads(problem.rank):
+            found = dual.solve(
+                problem,
+                tolerance=(1 - 2 * _ROUNDING_SHARE) * tolerance,
+                max_iterations=max_iterations,
+                progress=progress,
+            )
     except np.linalg.LinAlgError:
         raise DesignError(
             "the targets differ by too many orders of magnitude to be certified in floating "
@@ -94,6 +102,12 @@ def design(
     )
 
 
+def _blas_threads(rank: int) -> threadpool_limits:
+    # On small matrices threads only wait for each other, and on a busy machine they do so for
+    # very long: 20 times slower at rank 256 with two threads was seen.
+    return threadpool_limits(1 if rank < _THREADS_FROM_RANK else None, user_api="blas")
+
+
 def _budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:
     """The rho to spend, or None."""
     if rho is not None and (epsilon is not None or delta is not None):
@@ -108,7 +122,7 @@ def _budget(rho: float | None, epsilon: float | None, delta: float | None) -> fl
     return floor_float(Fraction(privacy_cost_at(epsilon, delta)) ** 2 / 2)
 
 
-def _noise_for_targets(strategy: Strategy, c: np.ndarray) -> float:
+def _noise_for_targets(strategy: Strategy, c: Array) -> float:
     """The largest sigma at which every proven variance is within its target."""
     allowed = c[strategy.unit_variances > 0] / strategy.unit_variances[strategy.unit_variances > 0]
     std = math.sqrt(float(allowed.min()))
@@ -117,7 +131,7 @@ def _noise_for_targets(strategy: Strategy, c: np.ndarray) -> float:
     return std
 
 
-def _noise_for_budget(strategy: Strategy, c: np.ndarray, rho: float) -> tuple[float, float]:
+def _noise_for_budget(strategy: Strategy, c: Array, rho: float) -> tuple[float, float]:
     """The smallest sigma whose rho, rounded up, is within the budget; and the scale k it meets."""
     std = strategy.sensitivity / math.sqrt(2 * rho)
     while strategy.rho(std) > rho:

@@ -229,8 +229,8 @@ class Bins:
             if not array.size:
                 return np.zeros(0, dtype=np.int64)
             raise DataError(_wrong_type(float, str(array.dtype)))
-        # Edges are below 2**53 in size, so clipping wide integers there moves none across an edge and
-        # makes their conversion to float exact.
+        # Edges are below 2**53 in size, so clipping wide integers there moves none across an edge
+        # and makes their conversion to float exact.
         if array.dtype.kind in "iu":
             numbers = np.clip(_as_int64(array), -(2**53), 2**53).astype(np.float64)
         else:

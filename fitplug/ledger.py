@@ -101,7 +101,7 @@ class Ledger:
         return self._read()[2]
 
     def check(self, rho: float | Fraction) -> None:
-        """Charge nothing; raise what a charge of rho would (OverBudget, BudgetError, LedgerError)."""
+        """Raise what charging rho would (OverBudget, BudgetError, LedgerError), but charge nothing."""
         self._allow(_exact(rho), self._read()[1])
 
     def charge(self, rho: float | Fraction, *, what: str, key: str | None = None) -> Entry:

@@ -71,11 +71,8 @@ class Strategy:
 
         The clamp is 1-Lipschitz in each answer, so it never adds to the sensitivity.
         """
-        bound = sum(abs(int(c)) for c in counts) * int(np.abs(self.M).max())
-        if bound < _SATURATION:
-            return self.M @ counts.astype(np.int64)
-        exact = self.M.astype(object) @ counts.astype(object)
-        return np.array([max(-_SATURATION, min(_SATURATION, v)) for v in exact], dtype=np.int64)
+        exact = exact_product(self.M, counts[:, None])[:, 0]
+        return np.asarray(np.clip(exact, -_SATURATION, _SATURATION), dtype=np.int64)
 
     def solve(self, answers: npt.NDArray[Any]) -> Array:
         """M^-1 answers: estimates of B x (n,)."""
@@ -113,21 +110,25 @@ def measured(basis: Basis, M: IntMatrix, B: IntMatrix, L: Array, L_error: Array)
     L (m, n), L_error (m,): the representation of W in the basis, with its error bounds.
     """
     A = exact_product(M, B)
-    largest = int(np.abs(A).max())
-    records = min(_SATURATION // largest, 2**53 // int(np.abs(B).max()))
+    records = min(_SATURATION // _largest(A), 2**53 // _largest(B))
     unit = inverse_norms_above(L, M.astype(np.float64), L_error=L_error)
     squares = unit * unit * (1 + 2 * UNIT)
     return Strategy(basis, M, max_norm_squared(A), squares, records)
 
 
-def exact_product(a: IntMatrix, b: IntMatrix) -> npt.NDArray[Any]:
+def exact_product(a: IntMatrix, b: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """a @ b without rounding or wrapping: in floats where they are exact, else in integers."""
-    bound = a.shape[1] * int(np.abs(a).max()) * int(np.abs(b).max())
+    bound = a.shape[1] * _largest(a) * _largest(b)
     if bound < 2**53:
         return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
     if bound < 2**63:
         return a @ b
     return a.astype(object) @ b.astype(object)
+
+
+def _largest(a: npt.NDArray[Any]) -> int:
+    # Not through abs, which wraps at -2**63.
+    return max(int(a.max()), -int(a.min()))
 
 
 def max_norm_squared(A: npt.NDArray[Any]) -> int:

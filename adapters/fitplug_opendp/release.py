@@ -1,0 +1,81 @@
+"""The publisher's call: charge, draw the noise once, release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from fitplug.errors import BudgetError, TablesError
+from fitplug.ledger import Ledger
+from fitplug.plan import Plan
+from fitplug.release import Release
+from fitplug.tables import Tables
+from fitplug_opendp.gaussian import noise, opendp, sensitivity
+
+
+def release(
+    plan: Plan,
+    tables: Tables,
+    *,
+    contributions: int = 1,
+    ledger: Ledger | None = None,
+    what: str | None = None,
+    key: str | None = None,
+) -> Release:
+    """Draw the plan's noise through OpenDP, once, and release the answers.
+
+    tables: exact counts holding at least `plan.tables`.
+    contributions: most records one person may have; k of them cost k^2 rho.
+    ledger: charged rho before any noise is drawn; what, key: see `Ledger.charge`.
+
+    OpenDP's "contrib" feature, which its Gaussian constructor asks for, is switched on for the
+    length of this call only: the call itself is the consent.
+    Raises TablesError, BudgetError, OverBudget; then nothing was charged and nothing drawn.
+    """
+    if not isinstance(contributions, int) or isinstance(contributions, bool) or contributions < 1:
+        raise BudgetError(f"contributions = {contributions!r} must be a whole number, at least 1")
+    answers = exact_answers(plan, tables)
+    with _contrib():
+        noisy = noise(plan)
+    rho = noisy.map(sensitivity(plan, contributions))
+    if ledger is not None:
+        ledger.charge(rho, what=what or f"release of plan {plan.digest[:12]}", key=key)
+    drawn = np.asarray(noisy(answers), dtype=np.int64)
+    return Release(plan=plan, answers=drawn, rho=rho, contributions=contributions)
+
+
+def exact_answers(plan: Plan, tables: Tables) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """A x, the exact integers (n,) that get the noise. Confidential.
+
+    Raises TablesError if the tables are of another domain, do not hold what the plan needs, or
+    count more records than its integers hold.
+    """
+    for names in plan.tables:
+        for name in names:
+            if name not in tables.domain or tables.domain[name] != plan.domain[name]:
+                raise TablesError(
+                    f"the tables do not match the plan: their attribute {name!r} is missing or "
+                    "has other cells; count them again with this plan"
+                )
+    if max(int(counts_of.sum()) for counts_of in tables.values()) > plan.strategy.max_records:
+        raise TablesError(
+            f"the tables count more than {plan.strategy.max_records} records, the most that this "
+            "plan's 64-bit integers hold; integers would overflow"
+        )
+    return plan.strategy.answer(plan.strategy.basis.answers(plan.workload, tables))
+
+
+@contextmanager
+def _contrib() -> Iterator[None]:
+    dp = opendp()
+    from opendp.mod import GLOBAL_FEATURES
+
+    already = "contrib" in GLOBAL_FEATURES
+    dp.enable_features("contrib")
+    try:
+        yield
+    finally:
+        if not already:
+            dp.disable_features("contrib")
