@@ -103,7 +103,7 @@ class Factor:
             edges = attribute.edges
             return [f"[{edges[a]}, {edges[b + 1]})" for a, b in self.intervals()]
         labels = attribute.labels
-        return [f"{labels[a]}..{labels[b]}" for a, b in self.intervals()]
+        return [labels[a] if a == b else f"{labels[a]}..{labels[b]}" for a, b in self.intervals()]
 
     def _given(self) -> npt.NDArray[Any]:
         given = self.cells if self.kind == "ranges" else self.array

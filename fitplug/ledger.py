@@ -101,7 +101,7 @@ class Ledger:
         return self._read()[2]
 
     def check(self, rho: float | Fraction) -> None:
-        """Raise what charging rho would (OverBudget, BudgetError, LedgerError), but charge nothing."""
+        """Charge nothing; raise as charging rho would: OverBudget, BudgetError, LedgerError."""
         self._allow(_exact(rho), self._read()[1])
 
     def charge(self, rho: float | Fraction, *, what: str, key: str | None = None) -> Entry:
@@ -185,7 +185,7 @@ class Ledger:
             with contextlib.closing(connection):
                 connection.execute("PRAGMA synchronous = FULL")
                 yield connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             known = (sentence for said, sentence in _SENTENCES.items() if said in str(error))
             raise self._error(next(known, _DAMAGED)) from None
 
@@ -196,7 +196,7 @@ class Ledger:
     def _contents(self, db: sqlite3.Connection) -> tuple[Fraction, Fraction, tuple[Entry, ...]]:
         """The whole budget, what is left, all charges. Raises LedgerError if not as written."""
         if db.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
-            raise self._error("is a SQLite database but not a ledger: name another file")
+            raise self._error("is not a ledger: name another file or restore it from a copy")
         if db.execute("PRAGMA user_version").fetchone() != (_SCHEMA_VERSION,):
             raise self._error("is of another schema version: use the fitplug that wrote it")
         budget = db.execute("SELECT rho, rho_exact FROM budget").fetchall()

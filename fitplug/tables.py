@@ -30,7 +30,7 @@ class Tables(Mapping[Names, Counts]):
     histogram (their shared marginals differ): estimates from such tables would be biased.
     """
 
-    def __init__(self, domain: Domain, tables: Mapping[Sequence[str], npt.ArrayLike]) -> None:
+    def __init__(self, domain: Domain, tables: Mapping[Any, npt.ArrayLike]) -> None:
         self.domain = domain
         self._counts: dict[Names, Counts] = {}
         for key, value in tables.items():
@@ -84,7 +84,7 @@ class Tables(Mapping[Names, Counts]):
         inside = np.ones(next(iter(lengths.values()), 0), dtype=bool)
         for column in codes.values():
             inside &= column != OUTSIDE
-        counted: dict[Sequence[str], npt.ArrayLike] = {}
+        counted: dict[Names, Counts] = {}
         for names in wanted:
             cell = np.zeros(int(inside.sum()), dtype=np.int64)
             for name in names:

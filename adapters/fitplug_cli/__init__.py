@@ -1,0 +1,1 @@
+"""The command `fitplug`: a spec file in, released tables out."""

@@ -1,0 +1,126 @@
+"""The command line. Exit codes: 0 done; 1 failed; 2 spec or arguments wrong; 3 refused.
+
+Everything heavy is imported inside the commands, so that `fitplug --help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Release counts about people: every accuracy target met, at the least privacy cost.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+SpecArgument = Annotated[Path, typer.Argument(help="Spec file (TOML).", metavar="SPEC")]
+PlanOption = Annotated[
+    Path | None, typer.Option("--plan", help="Use this plan file instead of designing anew.")
+]
+
+
+@app.command()
+def run(spec: SpecArgument) -> None:
+    """Design, count, charge the ledger, draw the noise and write the tables."""
+    from fitplug_cli import output, show, steps
+    from fitplug_cli.spec import load
+
+    asked = load(spec)
+    output.check_place(asked.output_dir)
+    plan = steps.design(asked)
+    show.plan(plan, asked.data.contributions, asked.privacy.delta)
+    steps.check_budget(asked, plan)
+    steps.release(asked, plan, steps.count(asked, plan))
+
+
+@app.command()
+def design(
+    spec: SpecArgument,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="Where to write it. [default: SPEC.plan.npz]")
+    ] = None,
+) -> None:
+    """Design the plan, show it and write it to a file. Reads no data."""
+    from fitplug_cli import show, steps
+    from fitplug_cli.spec import load
+
+    asked = load(spec)
+    designed = steps.design(asked)
+    show.plan(designed, asked.data.contributions, asked.privacy.delta)
+    path = plan or spec.with_suffix(".plan.npz")
+    designed.save(path)
+    show.out.print(f"plan {designed.digest[:12]} written: {path}")
+
+
+@app.command()
+def count(
+    spec: SpecArgument,
+    plan: PlanOption = None,
+    counts: Annotated[
+        Path | None, typer.Option("--counts", help="Where to write. [default: SPEC.counts.npz]")
+    ] = None,
+) -> None:
+    """Count the exact tables the plan needs into a file. The file is CONFIDENTIAL."""
+    from fitplug_cli import countsfile, show, steps
+    from fitplug_cli.spec import load
+
+    asked = load(spec)
+    needed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
+    tables = steps.count(asked, needed)
+    path = counts or spec.with_suffix(".counts.npz")
+    countsfile.write(path, tables)
+    show.out.print(f"exact counts written, CONFIDENTIAL, delete after the release: {path}")
+
+
+@app.command()
+def release(
+    spec: SpecArgument,
+    counts: Annotated[Path, typer.Option("--counts", help="Exact counts, by `fitplug count`.")],
+    plan: PlanOption = None,
+) -> None:
+    """Charge the ledger, draw the noise and write the tables, from exact counts in a file."""
+    from fitplug_cli import output, show, steps
+    from fitplug_cli.spec import load
+
+    asked = load(spec)
+    output.check_place(asked.output_dir)
+    tables = steps.counted(counts)
+    designed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
+    show.plan(designed, asked.data.contributions, asked.privacy.delta)
+    steps.check_budget(asked, designed)
+    steps.release(asked, designed, tables)
+
+
+def main() -> None:
+    """Entry point: runs a command, and turns errors into one sentence and an exit code."""
+    try:
+        app()
+    except ImportError as error:
+        _fail(1, str(error))
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(1, f"{place}{error.strerror or 'cannot be read or written'}")
+    except Exception as error:
+        from fitplug.errors import FitplugError, InputError, OverBudget
+
+        if not isinstance(error, FitplugError):
+            raise
+        _fail(
+            3 if isinstance(error, OverBudget) else 2 if isinstance(error, InputError) else 1,
+            str(error),
+        )
+
+
+def _fail(code: int, message: str) -> None:
+    print(f"fitplug: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What people see in the terminal: results on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from fitplug.ledger import Ledger
+from fitplug.plan import Plan
+from fitplug.release import Release
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def plan(plan: Plan, contributions: int, delta: float) -> None:
+    """The plan as a person reads it before any data is touched."""
+    from fitplug.privacy import epsilon_at
+
+    cost = plan.privacy_cost * contributions
+    rows = Table.grid(padding=(0, 2))
+    rows.add_row("privacy cost", f"rho = {plan.rho * contributions**2:.6g} (zCDP)")
+    if contributions > 1:
+        rows.add_row(
+            "", f"{contributions} records a person cost {contributions**2} x {plan.rho:.6g}"
+        )
+    rows.add_row(
+        f"epsilon at delta {delta:g}",
+        f"{epsilon_at(cost, delta, 'zcdp'):.4g}, proven from rho for the discrete noise",
+    )
+    rows.add_row("", f"{epsilon_at(cost, delta):.4g} on the curve of continuous Gaussian noise")
+    rows.add_row(
+        "certified gap", f"{plan.gap:.1e}: Delta = {plan.privacy_cost:.6g}, and no mechanism"
+    )
+    rows.add_row("", f"that meets these targets costs less than {plan.lower_bound:.6g}")
+    if plan.gap > plan.tolerance:
+        rows.add_row("", plan.status)
+    if plan.scale != 1.0:
+        rows.add_row("budget given", f"all target variances scaled by {plan.scale:.6g}")
+    rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))
+    out.print(rows)
+    groups = Table("group", "queries", "target", "std it gets", "of the target", box=None)
+    for row in plan.group_rows():
+        spread = f"{row.largest_std:.4g}"
+        if f"{row.smallest_std:.4g}" != spread:
+            spread = f"{row.smallest_std:.4g} to {spread}"
+        groups.add_row(row.name, str(row.queries), row.target, spread, f"{row.used:.1%}")
+    out.print(groups)
+
+
+def released(release: Release, directory: Path, earlier: Path | None) -> None:
+    """Where the release is."""
+    out.print(
+        f"released {release.plan.workload.query_count} answers at rho = {release.rho:.6g}: "
+        f"{directory}"
+    )
+    if earlier is not None:
+        out.print(f"the earlier release was kept as {earlier}")
+
+
+def charged(ledger: Ledger, rho: float) -> None:
+    """What the ledger says after a charge."""
+    out.print(
+        f"charged rho = {rho:.6g} to {ledger.path}: {ledger.spent:.6g} of {ledger.total:.6g} spent "
+        f"by {len(ledger.entries())} release(s), {ledger.remaining:.6g} remains"
+    )
+
+
+class Bar:
+    """One line of progress. A share between 0 and 1, or None while it cannot be known."""
+
+    def __init__(self, progress: Progress, what: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(what, total=None, note="")
+
+    def show(self, share: float | None, note: str = "") -> None:
+        if share is None:
+            self._progress.update(self._task, note=note)
+        else:
+            self._progress.update(self._task, total=1.0, completed=share, note=note)
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Bar]:
+    """A progress bar on stderr, shown on terminals only."""
+    with Progress(
+        SpinnerColumn(finished_text=" "),
+        TextColumn("{task.description:<9}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        console=err,
+        disable=not err.is_terminal,
+    ) as progress:
+        line = Bar(progress, what)
+        yield line
+        line.show(1.0)

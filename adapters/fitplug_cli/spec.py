@@ -1,0 +1,216 @@
+"""Spec files: TOML, one to one with the Python contract. Read, checked, turned into a workload."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fitplug.domain import Domain
+from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
+from fitplug.factors import ranges
+from fitplug.workload import Queries, Workload, queries
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Probability: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+
+TARGET_KEYS = ("variance", "std", "moe", "confidence")
+RESULT_COLUMNS = ("estimate", "std", "moe", "lower", "upper")
+_RESERVED = {"name", *TARGET_KEYS, *RESULT_COLUMNS}
+
+
+class SpecError(InputError):
+    """A spec file is wrong."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Data(_Section):
+    """[data]: the rows. contributions: rows one person may have."""
+
+    path: str = Field(min_length=1)
+    contributions: int = Field(default=1, ge=1)
+
+
+class Privacy(_Section):
+    """[privacy]: rho to spend, or max_rho not to exceed, both for all rows of a person together;
+    neither: least rho that meets every target. delta: at which epsilon is reported.
+    """
+
+    rho: Positive | None = None
+    max_rho: Positive | None = None
+    delta: Probability = 1e-9
+
+
+class Budget(_Section):
+    """[ledger]: the file, and the whole budget for these people."""
+
+    path: str = Field(min_length=1)
+    rho: Positive
+
+
+class Output(_Section):
+    """[output]: the folder, and the confidence of intervals for groups without one of their own."""
+
+    path: str = Field(default="release/", min_length=1)
+    confidence: Probability = 0.95
+
+
+class Search(_Section):
+    """[design]: when the optimizer may stop."""
+
+    tolerance: float = Field(default=1e-4, ge=1e-9, lt=1)
+    max_iterations: int = Field(default=2000, ge=1)
+
+
+class _Document(_Section):
+    data: Data
+    domain: dict[str, Any] = Field(min_length=1)
+    query: list[dict[str, Any]] = Field(min_length=1)
+    privacy: Privacy = Privacy()
+    ledger: Budget | None = None
+    output: Output = Output()
+    design: Search = Search()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A spec file, checked. Paths in it are relative to the file."""
+
+    path: Path
+    workload: Workload
+    data: Data
+    privacy: Privacy
+    ledger: Budget | None
+    output: Output
+    design: Search
+
+    def resolve(self, path: str) -> Path:
+        return self.path.parent / path
+
+    @property
+    def source(self) -> str:
+        """What to count; a string, as it may be a glob."""
+        return str(self.resolve(self.data.path))
+
+    @property
+    def output_dir(self) -> Path:
+        return self.resolve(self.output.path)
+
+
+def load(path: Path) -> Spec:
+    """Read a spec file. Raises SpecError: one sentence with file, key, value and remedy."""
+    try:
+        document = _Document.model_validate(_toml(path))
+    except ValidationError as error:
+        raise SpecError(f"{path}: {_sentence(error)}") from None
+    try:
+        domain = Domain.from_spec(document.domain)
+    except FitplugError as error:
+        raise SpecError(f"{path}: [domain] {error}") from None
+    for name in domain.names:
+        if name in _RESERVED:
+            raise SpecError(
+                f"{path}: [domain] attribute {name!r} has the name of a key or a result column; "
+                "rename the column"
+            )
+    if document.privacy.rho is not None and document.privacy.max_rho is not None:
+        raise SpecError(
+            f"{path}: [privacy] has both rho and max_rho; give rho to spend it, or max_rho "
+            "to stay below it"
+        )
+    try:
+        groups = [_group(number, entry, domain) for number, entry in enumerate(document.query, 1)]
+        workload = Workload(domain, groups)
+    except FitplugError as error:
+        raise SpecError(f"{path}: {error}") from None
+    return Spec(
+        path=path,
+        workload=workload,
+        data=document.data,
+        privacy=document.privacy,
+        ledger=document.ledger,
+        output=document.output,
+        design=document.design,
+    )
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SpecError(f"{path}: there is no such spec file") from None
+    except (OSError, UnicodeDecodeError):
+        raise SpecError(f"{path}: cannot be read as a text file") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{path}: is not valid TOML: {error}") from None
+
+
+def _group(number: int, entry: Mapping[str, Any], domain: Domain) -> Queries:
+    name = entry.get("name")
+    where = f"[[query]] {number}" if name is None else f"[[query]] {name!r}"
+    factors: dict[str, Any] = {}
+    for key, value in entry.items():
+        if key == "name" or key in TARGET_KEYS:
+            continue
+        if key not in domain:
+            known = ("name", *TARGET_KEYS, *domain.names)
+            raise WorkloadError(
+                f"{where}: {key!r} is no attribute of the domain and no key of a query; "
+                f"{nearest(key, known)}"
+            )
+        try:
+            factors[key] = _factor(value)
+        except WorkloadError as error:
+            raise WorkloadError(f"{where}: {key}: {error}") from None
+    given = {key: entry[key] for key in TARGET_KEYS if key in entry}
+    return queries(factors, name=name, **given)
+
+
+def _factor(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        for key in value:
+            if key != "ranges":
+                raise WorkloadError(f"unknown key {key!r}; {nearest(key, ['ranges'])}")
+        if not value:
+            raise WorkloadError("{} asks nothing; write { ranges = [[low, high], ...] }")
+        return ranges(value["ranges"])
+    if isinstance(value, list):
+        try:
+            return np.array(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise WorkloadError("a matrix must be a list of rows of numbers") from None
+    return value
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    place = [str(part) for part in first["loc"]]
+    where = f"[{place[0]}] {'.'.join(place[1:])}" if len(place) > 1 else f"[{place[0]}]"
+    if first["type"] == "extra_forbidden":
+        section = _Document.model_fields.get(place[0]) if len(place) > 1 else None
+        model: Any = _Document if section is None else _model_of(section.annotation)
+        return f"unknown key {where}; {nearest(place[-1], model.model_fields)}"
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    message = first["msg"].removeprefix("Input ").rstrip(".")
+    return f"{where} = {first['input']!r} {message}"
+
+
+def _model_of(annotation: Any) -> Any:
+    options = getattr(annotation, "__args__", (annotation,))
+    return next(option for option in options if option is not type(None))

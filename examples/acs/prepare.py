@@ -1,0 +1,45 @@
+"""Make `people/` from the published CSV, and print the [domain] table from its JSON schema.
+
+    python prepare.py national2019.csv national2019.json
+
+The rows are only copied: coded columns stay text, integers stay integers. The domain comes from
+the schema alone, never from the rows.
+"""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+INTEGERS = ("AGEP", "PWGTP", "WGTP")
+USED = ("AGEP", "SEX", "RAC1P", "HISP")
+
+
+def main(rows_path: str, schema_path: str) -> None:
+    with Path(rows_path).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = [name for name in rows[0] if name != "PUMA"]
+    schema = pa.schema([(n, pa.int16() if n in INTEGERS else pa.string()) for n in names])
+    for puma in sorted({row["PUMA"] for row in rows}):
+        columns = {
+            n: [int(r[n]) if n in INTEGERS else r[n] for r in rows if r["PUMA"] == puma]
+            for n in names
+        }
+        folder = Path(__file__).parent / "people" / f"PUMA={puma}"
+        folder.mkdir(parents=True, exist_ok=True)
+        table = pa.table(columns, schema=schema)
+        pq.write_table(table, folder / "part-0.parquet", compression="zstd")
+    described = json.loads(Path(schema_path).read_text())["schema"]
+    for name in USED:
+        field = described[name]
+        if "values" in field:
+            print(f"{name} = {json.dumps([str(v) for v in field['values']])}")
+        else:
+            print(f"{name} = {{ integers = [{field['min']}, {field['max']}] }}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
