@@ -82,29 +82,30 @@ class Categories:
         Raises DataError if a value is neither null nor of `value_type`.
         """
         array = np.asarray(values)
-        wanted = self.value_type
+        if not array.size:
+            return np.zeros(0, dtype=np.int64)
         if array.dtype.kind in "OUT":
-            cell_of: dict[object, int] = {v: i for i, v in enumerate(self.values)}
-            codes = np.full(array.shape, self.null_code, dtype=np.int64)
-            for i, value in enumerate(array.tolist()):
-                if value is None or value != value:
-                    continue
-                if type(value) is not wanted:
-                    raise DataError(_wrong_type(wanted, type(value).__name__))
-                codes[i] = cell_of.get(value, self.null_code)
-            return codes
-        if (wanted is bool and array.dtype.kind != "b") or (
-            wanted is int and array.dtype.kind not in "iu"
-        ):
-            raise DataError(_wrong_type(wanted, str(array.dtype)))
-        if wanted is str and array.size:
-            raise DataError(_wrong_type(wanted, str(array.dtype)))
+            return self._codes_of_objects(array)
+        kinds = {bool: "b", int: "iu"}.get(self.value_type, "")
+        if array.dtype.kind not in kinds:
+            raise DataError(_wrong_type(self.value_type, str(array.dtype)))
         known = np.array([int(v) for v in self.values], dtype=np.int64)
         order = np.argsort(known)
         wide = _as_int64(array)
         at = np.searchsorted(known[order], wide)
         found = order[np.minimum(at, len(known) - 1)]
         return np.where(known[found] == wide, found, self.null_code).astype(np.int64)
+
+    def _codes_of_objects(self, array: npt.NDArray[Any]) -> Codes:
+        cell_of: dict[object, int] = {v: i for i, v in enumerate(self.values)}
+        codes = np.full(array.shape, self.null_code, dtype=np.int64)
+        for i, value in enumerate(array.tolist()):
+            if value is None or value != value:
+                continue
+            if type(value) is not self.value_type:
+                raise DataError(_wrong_type(self.value_type, type(value).__name__))
+            codes[i] = cell_of.get(value, self.null_code)
+        return codes
 
     def position(self, value: Any) -> int | None:
         """The cell of a value as a range names it, or None."""

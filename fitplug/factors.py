@@ -128,9 +128,12 @@ def query_matrix(name: str, given: Any, cells: int | None = None) -> Matrix:
     if isinstance(given, (Mapping, set)):
         raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")
     try:
-        array = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise WorkloadError(f"{name}: the query matrix is not an array of numbers") from None
+        array = np.asarray(given)
+    except ValueError:  # a ragged list
+        array = np.asarray(None)
+    if array.dtype.kind not in "iufb":
+        raise WorkloadError(f"{name}: the query matrix is not an array of numbers")
+    array = array.astype(np.float64)
     if array.ndim != 2:
         raise WorkloadError(f"{name}: the query matrix has {array.ndim} dimensions; give 2")
     if array.shape[0] == 0 or array.shape[1] == 0:

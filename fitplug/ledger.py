@@ -181,7 +181,7 @@ class Ledger:
         # The file is never opened in another way: closing that would drop SQLite's locks on it.
         uri = f"{file.as_uri()}?mode={mode}"
         try:
-            connection = sqlite3.connect(uri, _BUSY_SECONDS, isolation_level=None, uri=True)
+            connection = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
             with contextlib.closing(connection):
                 connection.execute("PRAGMA synchronous = FULL")
                 yield connection

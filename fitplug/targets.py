@@ -72,12 +72,7 @@ def target(
     if kind == "moe":
         confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
         check_confidence(confidence)
-    try:
-        value = np.array(given[kind], dtype=np.float64)
-    except (TypeError, ValueError):
-        raise WorkloadError(f"{kind} = {given[kind]!r} is not a number or an array") from None
-    if isinstance(given[kind], bool):
-        raise WorkloadError(f"{kind} = {given[kind]!r} is not a number")
+    value = _numbers(kind, given[kind])
     for wrong, text in ((~np.isfinite(value), "finite"), (value <= 0, "greater than zero")):
         if wrong.any():
             raise WorkloadError(f"{kind} = {value[wrong].flat[0]:g} must be {text}")
@@ -86,6 +81,16 @@ def target(
     if kind != "variance" and not 1e-75 < float(value.min()) <= float(value.max()) < 1e75:
         raise WorkloadError(f"{kind} must lie between 1e-75 and 1e75")
     return Target(kind, value, confidence)  # type: ignore[arg-type]
+
+
+def _numbers(kind: str, given: Any) -> Array:
+    try:
+        array = np.asarray(given)
+    except ValueError:  # a ragged list
+        array = np.asarray(None)
+    if array.dtype.kind not in "iuf":
+        raise WorkloadError(f"{kind} = {given!r} is not a number or an array of numbers")
+    return array.astype(np.float64)
 
 
 def check_confidence(confidence: float) -> None:

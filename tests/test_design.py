@@ -1,0 +1,254 @@
+"""The optimum: closed forms, published values, invariances, and the certificate."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import fitplug as fp
+from fitplug.certificate import lower_bound
+from fitplug.problem import reduce
+from fitplug.solvers import dual
+
+from .workloads import (
+    PREFIX,
+    all_ranges,
+    identity_and_sum,
+    kron,
+    marginals,
+    prefix,
+    small,
+)
+
+
+def alpha(W, c=1.0, tolerance=1e-6):
+    plan = fp.design(fp.Workload.from_matrix(W, variance=c), tolerance=tolerance)
+    assert plan.gap <= tolerance
+    return plan.privacy_cost**2
+
+
+def close(value, expected, tolerance=3e-6):
+    # privacy_cost is above the optimum by at most the gap in Delta, twice that in alpha.
+    return expected * (1 - 1e-8) <= value <= expected * (1 + tolerance)
+
+
+@pytest.mark.parametrize("d", [2, 4, 8, 16, 32, 64, 128])
+def test_prefix(d):
+    # The values themselves are given to 10 digits.
+    assert alpha(prefix(d)) == pytest.approx(PREFIX[d], rel=3e-6)
+
+
+@pytest.mark.parametrize("d", [2, 5, 20])
+def test_identity_and_sum_at_equal_targets(d):
+    assert close(alpha(identity_and_sum(d)), 2 * d / (1 + d))
+
+
+@pytest.mark.parametrize(("d", "k"), [(5, 0.5), (6, 3.0), (20, 7.0)])
+def test_identity_and_sum_at_another_target(d, k):
+    targets = np.append(np.ones(d), k)
+    expected = (2 * k * d - d**2 - k * d**2) / (k * (k - d**2))
+    assert close(alpha(identity_and_sum(d), targets), expected)
+
+
+def test_circulant():
+    row = np.array([3.0, 1, 0, 0, 2, 0, 1])
+    W = np.array([np.roll(row, i) for i in range(len(row))])
+    nuclear = np.linalg.svd(W, compute_uv=False).sum()
+    assert close(alpha(W), (nuclear / len(row)) ** 2)
+
+
+def test_kronecker_product_multiplies():
+    assert alpha(kron(prefix(6), prefix(6))) == pytest.approx(alpha(prefix(6)) ** 2, rel=4e-6)
+
+
+@pytest.mark.parametrize(
+    ("t", "expected"),
+    [
+        (2, 2.182453),
+        (4, 3.471896),
+        (8, 4.504425),
+        pytest.param(16, 5.178935, marks=pytest.mark.slow),
+    ],
+)
+def test_marginals_of_the_paper(t, expected):
+    """One- and two-way marginals of t x t x t."""
+    assert alpha(marginals([t] * 3, 2)[1:], tolerance=1e-5) == pytest.approx(expected, rel=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ways"), [([2] * 3, 2), ([2, 3], 1), ([4, 2, 3], 2), ([10, 10], 1)]
+)
+def test_marginals_against_the_dual_that_symmetry_leaves(sizes, ways):
+    """With symmetric attributes the dual has one weight per table and T = sum_A |A| sqrt(Q_A);
+    maximised here by a method of SciPy's.
+    """
+    n = np.array(sizes)
+    tables = [t for k in range(ways + 1) for t in itertools.combinations(range(len(n)), k)]
+    held = np.array([[set(A) <= set(t) for t in tables] for A in tables])
+    summed = np.array([n.prod() / n[list(t)].prod() ** 2 for t in tables])
+    dimensions = np.array([(n[list(A)] - 1).prod() for A in tables])
+
+    def bound(z):
+        q = np.exp(z) / np.exp(z).sum()
+        return -float((dimensions * np.sqrt(held @ (q * summed) / n.prod())).sum())
+
+    best = minimize(bound, np.zeros(len(tables)), method="BFGS", options={"gtol": 1e-10})
+    assert alpha(marginals(sizes, ways)) == pytest.approx(best.fun**2, rel=4e-6)
+
+
+def test_all_ranges_with_many_idle_queries():
+    assert alpha(all_ranges(32), tolerance=1e-5) == pytest.approx(
+        alpha(all_ranges(32)[::-1], tolerance=1e-5), rel=4e-5
+    )
+
+
+@pytest.mark.slow
+def test_published_values_of_larger_workloads():
+    three_ordered = [np.ones((1, 1000))]
+    P, one = prefix(10), np.ones((1, 10))
+    for chosen in [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]:
+        three_ordered.append(kron(*[P if i in chosen else one for i in range(3)]))
+    assert alpha(np.vstack(three_ordered[1:]), tolerance=1e-5) == pytest.approx(11.706866, rel=3e-5)
+    assert alpha(all_ranges(64), tolerance=1e-5) == pytest.approx(6.19328, rel=3e-5)
+    assert alpha(prefix(256)) == pytest.approx(PREFIX[256], rel=3e-6)
+
+
+@pytest.mark.parametrize(("name", "W", "c"), small(), ids=[s[0] for s in small()])
+def test_default_gap_is_reached_and_every_claim_verifies(name, W, c):
+    plan = fp.design(fp.Workload.from_matrix(W, variance=c))
+    assert plan.gap <= 1e-4
+    assert plan.scale == 1.0
+    assert (plan.variances["queries"] <= c).all()
+    plan.verify()
+
+
+def test_scaling_queries_and_targets_together_changes_nothing():
+    base = alpha(prefix(12))
+    for factor in (1e-6, 1e6):
+        assert alpha(prefix(12) * factor, factor**2) == pytest.approx(base, rel=3e-6)
+
+
+def test_order_of_rows_and_cells_does_not_matter():
+    rng = np.random.default_rng(1)
+    W, c = all_ranges(6), rng.uniform(1, 3, 21)
+    rows, cells = rng.permutation(21), rng.permutation(6)
+    assert alpha(W[rows][:, cells], c[rows]) == pytest.approx(alpha(W, c), rel=4e-6)
+
+
+def test_iterations_do_not_regress():
+    """Iterations repeat exactly where seconds do not."""
+    for W, most in [(prefix(64), 16), (all_ranges(32), 60), (identity_and_sum(64), 8)]:
+        problem, _ = reduce(W, np.ones(len(W)))
+        found = dual.solve(problem, tolerance=1e-4, max_iterations=200)
+        assert found.gap <= 1e-4
+        assert found.iterations <= most
+
+
+def test_same_input_gives_the_same_plan():
+    workload = fp.Workload.from_matrix(all_ranges(8), std=2.0)
+    assert fp.design(workload).digest == fp.design(workload).digest
+
+
+def test_stopping_early_still_gives_a_valid_plan_that_says_so():
+    plan = fp.design(fp.Workload.from_matrix(all_ranges(16), variance=1.0), max_iterations=2)
+    assert plan.gap > 1e-4
+    assert "max_iterations" in plan.status
+    plan.verify()
+
+
+def test_progress_is_reported():
+    seen = []
+    fp.design(
+        fp.Workload.from_matrix(prefix(8), variance=1.0),
+        progress=lambda iteration, gap: seen.append((iteration, gap)),
+    )
+    assert [i for i, _ in seen] == list(range(1, len(seen) + 1))
+    assert seen[-1][1] <= 1e-4
+
+
+class TestBudget:
+    W = identity_and_sum(6)
+
+    @pytest.mark.parametrize("rho", [1e-6, 0.1, 0.5, 20.0])
+    def test_rho_is_spent_and_never_exceeded(self, rho):
+        free = fp.design(fp.Workload.from_matrix(self.W, variance=3.0))
+        plan = fp.design(fp.Workload.from_matrix(self.W, variance=3.0), rho=rho)
+        assert rho * (1 - 1e-12) <= plan.rho <= rho
+        assert plan.scale == pytest.approx(free.rho / rho, rel=1e-3)
+        assert (plan.variances["queries"] <= plan.scale * 3.0).all()
+        plan.verify()
+
+    def test_epsilon_and_delta(self):
+        plan = fp.design(fp.Workload.from_matrix(self.W, variance=3.0), epsilon=1.0, delta=1e-9)
+        assert plan.epsilon(1e-9) == pytest.approx(1.0, rel=1e-9)
+        assert plan.epsilon(1e-9) <= 1.0 * (1 + 1e-12)
+
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            ({"rho": 0.0}, "rho = 0.0"),
+            ({"rho": math.nan}, "rho = nan"),
+            ({"rho": math.inf}, "rho = inf"),
+            ({"epsilon": 1.0}, "go together"),
+            ({"delta": 1e-9}, "go together"),
+            ({"rho": 1.0, "epsilon": 1.0, "delta": 1e-9}, "not both"),
+            ({"epsilon": 1.0, "delta": 0.0}, "delta = 0.0"),
+            ({"epsilon": 1.0, "delta": 1.0}, "delta = 1.0"),
+            ({"epsilon": -1.0, "delta": 0.1}, "epsilon = -1.0"),
+            ({"tolerance": 0.0}, "tolerance"),
+            ({"max_iterations": 0}, "max_iterations"),
+        ],
+    )
+    def test_bad_budgets(self, given, says):
+        with pytest.raises(fp.BudgetError, match=says):
+            fp.design(fp.Workload.from_matrix(self.W, variance=3.0), **given)
+
+
+class TestCertificate:
+    @given(seed=st.integers(0, 2**32), m=st.integers(1, 6), d=st.integers(1, 6))
+    def test_never_above_the_cost_of_any_mechanism(self, seed, m, d):
+        """Weak duality: any (p, q) against any covariance, neither of them good."""
+        rng = np.random.default_rng(seed)
+        W = rng.integers(-2, 3, (m, d)).astype(float) * 10.0 ** rng.integers(-3, 4)
+        c = 10.0 ** rng.uniform(-3, 3, m)
+        p, q = rng.exponential(size=d) ** 3, rng.exponential(size=m) ** 3
+        root = rng.normal(size=(d, d)) + 2 * np.eye(d)
+        covariance = root @ root.T
+        cost = math.sqrt(
+            np.diag(np.linalg.inv(covariance)).max()
+            * (np.einsum("ij,jk,ik->i", W, covariance, W) / c).max()
+        )
+        assert lower_bound(W, c, p, q) <= cost * (1 + 1e-9)
+
+    def test_scale_of_the_weights_does_not_matter(self):
+        W, c = prefix(5), np.ones(5)
+        p, q = np.linspace(1, 2, 5), np.linspace(2, 1, 5)
+        assert lower_bound(W, c, 7 * p, q / 3) == pytest.approx(lower_bound(W, c, p, q))
+
+    @pytest.mark.parametrize("bad", [np.array([-1.0, 2.0]), np.array([np.nan, 1.0]), np.zeros(2)])
+    def test_refuses_weights_that_prove_nothing(self, bad):
+        with pytest.raises(ValueError, match="dual weights"):
+            lower_bound(np.eye(2), np.ones(2), bad, np.ones(2))
+
+
+class TestRefusals:
+    def test_rank_that_cannot_be_decided(self):
+        almost_equal = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-11]])
+        with pytest.raises(fp.WorkloadError, match="rank"):
+            fp.design(fp.Workload.from_matrix(almost_equal, std=1.0))
+
+    def test_a_workload_of_zeros(self):
+        with pytest.raises(fp.WorkloadError, match="zero"):
+            fp.design(fp.Workload.from_matrix(np.zeros((2, 3)), std=1.0))
+
+    def test_too_many_cells_for_a_dense_design(self):
+        domain = fp.Domain({f"a{i}": fp.Integers(0, 999) for i in range(4)})
+        workload = fp.Workload(domain, [fp.marginal(f"a{i}", std=1.0) for i in range(4)])
+        with pytest.raises(fp.WorkloadError, match="1000000000000 cells"):
+            fp.design(workload)
