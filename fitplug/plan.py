@@ -16,13 +16,12 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from fitplug import planfile
-from fitplug.certificate import lower_bound
 from fitplug.domain import Domain
 from fitplug.errors import PlanError
 from fitplug.privacy import Method, delta_at, epsilon_at
-from fitplug.problem import dense_matrix
 from fitplug.rounding import ceil_float
-from fitplug.strategy import Strategy, measured
+from fitplug.strategy import Strategy
+from fitplug.verification import check_form, verify
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -153,7 +152,7 @@ class Plan:
                 unit_variances=arrays["unit_variances"],
                 max_records=int(header["max_records"]),
             )
-            return cls(
+            plan = cls(
                 workload=workload,
                 strategy=strategy,
                 noise_std=float.fromhex(header["noise_std"]),
@@ -166,6 +165,11 @@ class Plan:
             )
         except (KeyError, ValueError, TypeError, AttributeError):
             raise PlanError(f"{path}: the plan file is incomplete; design the plan again") from None
+        try:
+            check_form(plan)
+        except PlanError as error:
+            raise PlanError(f"{path}: {error}") from None
+        return plan
 
     def verify(self) -> None:
         """Recompute cost, variances and the lower bound from the plan's own content.
@@ -173,30 +177,7 @@ class Plan:
         Uses nothing of the solver: the integer matrix, the workload and the dual weights alone.
         Raises PlanError, saying which claim does not hold.
         """
-        W, c = dense_matrix(self.workload), self.workload.targets()
-        basis, M = self.strategy.basis, self.strategy.M
-        n = basis.size
-        if M.shape != (n, n) or np.tril(M, -1).any() or (np.diag(M) <= 0).any():
-            raise PlanError("the strategy is not an invertible upper triangular matrix")
-        B = basis.matrix(W)
-        if basis.kind == "rows" and not np.array_equal(B, W[basis.index] * basis.scale[:, None]):
-            raise PlanError("the basis is not made of integer rows of the workload")
-        L, L_error = basis.representation(W)
-        if float(np.abs(L @ B - W).max()) > 1e-9 * float(np.abs(W).max()):
-            raise PlanError("the basis does not span the workload: answers would be biased")
-        again = measured(basis, M, B, L, L_error)
-        if again.sensitivity_squared != self.strategy.sensitivity_squared:
-            raise PlanError("the privacy cost is not the one the plan claims")
-        if again.max_records < self.strategy.max_records:
-            raise PlanError("the number of records it holds is not the one the plan claims")
-        slightly = 1 + 1e-9  # another machine may round the bound itself differently
-        if (again.unit_variances > self.strategy.unit_variances * slightly).any():
-            raise PlanError("the variances are not those the plan claims")
-        if (self.strategy.variances(self.noise_std) > self.scale * c).any():
-            raise PlanError("some target is not met")
-        certified = lower_bound(W, self.scale * c, self.p, self.q)
-        if self.lower_bound > certified * slightly:
-            raise PlanError("the lower bound is not certified by the plan's dual weights")
+        verify(self)
 
     def summary(self, delta: float = 1e-9) -> str:
         """A text table: what it costs, how close to the least, what each group asked and gets."""

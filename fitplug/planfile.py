@@ -116,7 +116,7 @@ def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:
     if not Path(path).is_file():
         raise PlanError(f"{path}: there is no such plan file; design one first")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop("header").tobytes())
         mark = arrays.pop("digest").tobytes().decode()

@@ -50,7 +50,7 @@ def epsilon_at(privacy_cost: float, delta: float, method: Method = "gaussian") -
     check_delta(delta)
     if _checked(method) == "zcdp":
         return _zcdp_epsilon(privacy_cost**2 / 2, delta)
-    goal = math.log(delta)
+    goal = _safe_log(delta)
 
     def excess(epsilon: float) -> float:
         return _log_delta(privacy_cost, epsilon) - goal
@@ -77,7 +77,7 @@ def privacy_cost_at(epsilon: float, delta: float) -> float:
     """
     check_epsilon(epsilon)
     check_delta(delta)
-    goal = math.log(delta)
+    goal = _safe_log(delta)
 
     def room(log_cost: float) -> float:
         return _log_delta(math.exp(log_cost), epsilon) - goal
@@ -92,6 +92,12 @@ def privacy_cost_at(epsilon: float, delta: float) -> float:
     while room(math.log(cost)) > 0:
         cost *= 1 - _SAFE
     return cost
+
+
+def _safe_log(delta: float) -> float:
+    # Below log(delta) by more than the error of _log_delta: a root is then on the safe side.
+    goal = math.log(delta)
+    return goal - 1e-12 * (1 + abs(goal))
 
 
 def _checked(method: Method) -> Method:

@@ -32,7 +32,7 @@ def read(path: Path) -> Tables:
     if not path.is_file():
         raise TablesError(f"{path}: there is no such counts file; make it with: fitplug count")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             header = json.loads(archive["header"].tobytes())
             arrays = {tuple(n): archive[f"table{i}"] for i, n in enumerate(header["tables"])}
         return Tables(Domain.from_spec(dict(header["domain"])), arrays)

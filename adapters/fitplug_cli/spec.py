@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fitplug.domain import Domain
@@ -189,12 +188,7 @@ def _factor(value: Any) -> Any:
         if not value:
             raise WorkloadError("{} asks nothing; write { ranges = [[low, high], ...] }")
         return ranges(value["ranges"])
-    if isinstance(value, list):
-        try:
-            return np.array(value, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise WorkloadError("a matrix must be a list of rows of numbers") from None
-    return value
+    return value  # a kind by name, or the rows of a matrix
 
 
 def _sentence(error: ValidationError) -> str:

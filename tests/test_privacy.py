@@ -1,0 +1,88 @@
+"""Conversions between rho and (epsilon, delta), against OpenDP and 50-digit arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import opendp.prelude as dp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fitplug.errors import BudgetError
+from fitplug.privacy import delta_at, epsilon_at, privacy_cost_at
+
+
+def exact_log_delta(cost, epsilon):
+    """The paper's Theorem 3, evaluated as it stands with digits to spare."""
+    with mpmath.workdps(400):
+        cost, epsilon = mpmath.mpf(cost), mpmath.mpf(epsilon)
+        near = mpmath.ncdf(cost / 2 - epsilon / cost)
+        far = mpmath.exp(epsilon) * mpmath.ncdf(-cost / 2 - epsilon / cost)
+        return float(mpmath.log(near - far))
+
+
+@pytest.mark.parametrize(
+    ("rho", "zcdp", "gaussian"),
+    [(0.5, 5.2215, 4.8866), (0.1, 2.1419, 1.9945), (0.01, 0.6217, 0.5751)],
+)
+def test_known_values_at_one_in_a_million(rho, zcdp, gaussian):
+    cost = math.sqrt(2 * rho)
+    assert epsilon_at(cost, 1e-6, "zcdp") == pytest.approx(zcdp, abs=6e-5)
+    assert epsilon_at(cost, 1e-6) == pytest.approx(gaussian, abs=6e-5)
+
+
+@given(log_rho=st.floats(-12, 5), log_delta=st.floats(-30, -0.1))
+def test_zcdp_conversion_against_opendp(log_rho, log_delta):
+    rho, delta = math.exp(log_rho), math.exp(log_delta)
+    dp.enable_features("contrib")
+    space = dp.atom_domain(T="f64", nan=False), dp.absolute_distance(T="f64")
+    measurement = space >> dp.m.then_gaussian(scale=1 / math.sqrt(2 * rho))
+    theirs = dp.c.make_zCDP_to_approxDP(measurement).map(1.0).epsilon(delta)
+    ours = epsilon_at(math.sqrt(2 * rho), delta, "zcdp")
+    assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9)
+    assert ours >= theirs * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("cost", [1e-6, 1e-3, 0.019, 0.021, 0.3, 1.0, 5.0, 40.0])
+@pytest.mark.parametrize("t", [-6.0, -0.3, 0.0, 0.4, 5.0, 20.0, 36.0])
+def test_delta_is_the_exact_curve_and_never_below_it(cost, t):
+    epsilon = (t + cost / 2) * cost
+    if epsilon <= 0:
+        epsilon = cost / 1000
+    exact = exact_log_delta(cost, epsilon)
+    if exact < -690:
+        return  # not a float any more
+    ours = delta_at(cost, epsilon)
+    assert math.log(ours) == pytest.approx(exact, abs=2e-8)
+    assert math.log(ours) >= min(exact, 0.0) - 1e-14
+
+
+@given(log_epsilon=st.floats(-9.2, 4.6), log_delta=st.floats(-690, -0.694))
+def test_the_curve_is_inverted_both_ways_on_the_safe_side(log_epsilon, log_delta):
+    epsilon, delta = math.exp(log_epsilon), math.exp(log_delta)
+    cost = privacy_cost_at(epsilon, delta)
+    assert exact_log_delta(cost, epsilon) <= math.log(delta)
+    assert exact_log_delta(cost * (1 + 1e-7), epsilon) > math.log(delta)
+    assert epsilon_at(cost, delta) == pytest.approx(epsilon, rel=1e-5)
+
+
+@given(log_cost=st.floats(-14, 4), log_delta=st.floats(-690, -0.694))
+def test_epsilon_is_never_too_small(log_cost, log_delta):
+    cost, delta = math.exp(log_cost), math.exp(log_delta)
+    epsilon = epsilon_at(cost, delta)
+    if epsilon > 0:
+        assert exact_log_delta(cost, epsilon) <= math.log(delta)
+    assert epsilon <= epsilon_at(cost, delta, "zcdp")
+
+
+@pytest.mark.parametrize("bad", [0.0, 1.0, -0.1, math.nan, True, "x"])
+def test_delta_out_of_range(bad):
+    with pytest.raises(BudgetError, match="delta"):
+        epsilon_at(1.0, bad)
+
+
+def test_unknown_method():
+    with pytest.raises(BudgetError, match="method"):
+        epsilon_at(1.0, 1e-6, "renyi")
