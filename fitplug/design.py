@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from fitplug.basis import choose_basis
 from fitplug.certificate import lower_bound
@@ -20,11 +19,10 @@ from fitplug.rounding import UNIT, floor_float
 from fitplug.solvers import dual
 from fitplug.solvers.dual import Progress
 from fitplug.strategy import Strategy, integer_strategy
+from fitplug.threads import blas_threads
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
-
-_THREADS_FROM_RANK = 512
 
 _ROUNDING_SHARE = 0.05
 """The part of the tolerance that rounding to integers may use up."""
@@ -55,16 +53,26 @@ def design(
         raise BudgetError(f"tolerance = {tolerance!r} must lie between 1e-9 and 1")
     if max_iterations < 1:
         raise BudgetError(f"max_iterations = {max_iterations!r} must be at least 1")
+    with blas_threads(min(workload.query_count, workload.cell_count)):
+        return _designed(workload, budget, tolerance, max_iterations, progress)
+
+
+def _designed(
+    workload: Workload,
+    budget: float | None,
+    tolerance: float,
+    max_iterations: int,
+    progress: Progress | None,
+) -> Plan:
     W, c = dense_matrix(workload), workload.targets()
     problem, independent = reduce(W, c)
     try:
-        with _blas_threads(problem.rank):
-            found = dual.solve(
-                problem,
-                tolerance=(1 - 2 * _ROUNDING_SHARE) * tolerance,
-                max_iterations=max_iterations,
-                progress=progress,
-            )
+        found = dual.solve(
+            problem,
+            tolerance=(1 - 2 * _ROUNDING_SHARE) * tolerance,
+            max_iterations=max_iterations,
+            progress=progress,
+        )
     except np.linalg.LinAlgError:
         raise DesignError(
             "the targets differ by too many orders of magnitude to be certified in floating "
@@ -100,12 +108,6 @@ def design(
         tolerance=tolerance,
         iterations=found.iterations,
     )
-
-
-def _blas_threads(rank: int) -> threadpool_limits:
-    # On small matrices threads only wait for each other, and on a busy machine they do so for
-    # very long: 20 times slower at rank 256 with two threads was seen.
-    return threadpool_limits(1 if rank < _THREADS_FROM_RANK else None, user_api="blas")
 
 
 def _budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:

@@ -21,6 +21,7 @@ from fitplug.errors import PlanError
 from fitplug.privacy import Method, delta_at, epsilon_at
 from fitplug.rounding import ceil_float
 from fitplug.strategy import Strategy
+from fitplug.threads import blas_threads
 from fitplug.verification import check_form, verify
 from fitplug.workload import Workload
 
@@ -131,6 +132,12 @@ class Plan:
         return covariance, self.strategy.basis.matrix(self.workload.matrix())
 
     @cached_property
+    def representation(self) -> tuple[Array, Array]:
+        """L (m, n) with W = L B in the strategy's basis, and bounds (m,) on its rows' errors."""
+        with blas_threads(len(self.strategy.M)):
+            return self.strategy.basis.representation(self.workload.matrix())
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256, in hex, of everything the plan says."""
         return planfile.digest(*self._content())
@@ -177,7 +184,8 @@ class Plan:
         Uses nothing of the solver: the integer matrix, the workload and the dual weights alone.
         Raises PlanError, saying which claim does not hold.
         """
-        verify(self)
+        with blas_threads(len(self.strategy.M)):
+            verify(self)
 
     def summary(self, delta: float = 1e-9) -> str:
         """A text table: what it costs, how close to the least, what each group asked and gets."""

@@ -49,7 +49,7 @@ class Release:
     @cached_property
     def estimates(self) -> ByGroup:
         """Unbiased answers; per group, of the group's shape."""
-        L, _ = self._representation
+        L, _ = self.plan.representation
         values = L @ self.plan.strategy.solve(self.answers)
         parts = self.plan.workload.split(values)
         for part in parts.values():
@@ -103,17 +103,12 @@ class Release:
                 row[start : start + group.size] = mine.ravel()
                 value += float((mine * self.estimates[group.name]).sum())
             start += group.size
-        L, L_error = self._representation
+        L, L_error = self.plan.representation
         weights = (row @ L)[None, :]
         error = np.array([float(np.abs(row) @ L_error)])
         M = self.plan.strategy.M.astype(np.float64)
         norm = float(inverse_norms_above(weights, M, L_error=error)[0])
         return Combination(value, self.plan.noise_std * self.noise_scale * norm)
-
-    @cached_property
-    def _representation(self) -> tuple[Array, Array]:
-        W = self.plan.workload.matrix()
-        return self.plan.strategy.basis.representation(W)
 
     def __repr__(self) -> str:
         return (

@@ -1,8 +1,12 @@
-"""Shared by all tests: one Hypothesis profile, and nothing of BLAS threads in small problems."""
+"""Shared by all tests: one Hypothesis profile, and BLAS on one thread."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
+
+# Matrices here are small: on a busy machine, threads would only wait for each other.
+threadpool_limits(1, user_api="blas")
 
 settings.register_profile(
     "fitplug",

@@ -12,6 +12,10 @@ from fitplug.plan import Plan
 from fitplug.rounding import ceil_float
 
 
+_LEAST_STD = 1.0
+"""Of noise on integers: a plan's own is above 10^5 unless its targets ask for exact answers."""
+
+
 def opendp() -> ModuleType:
     """OpenDP's prelude. Raises ImportError saying which extra to install."""
     try:
@@ -35,8 +39,11 @@ def noise(plan: Plan, scale: float = 1.0) -> Any:
     dp = opendp()
     domain = dp.vector_domain(dp.atom_domain(T="i64"), size=len(plan.strategy.M))
     std = plan.noise_std * scale
-    if not 0 < std < math.inf:
-        raise BudgetError(f"scale = {scale!r} takes the noise out of the range of floats")
+    if not _LEAST_STD <= std < math.inf:
+        raise BudgetError(
+            f"scale = {scale!r} leaves next to no noise, or more than floats hold; "
+            "design a plan for such targets instead"
+        )
     return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=std)
 
 

@@ -1,9 +1,10 @@
 """Make `people/` from the published CSV, and print the [domain] table from its JSON schema.
 
-    python prepare.py national2019.csv national2019.json
+    python prepare.py national2019.csv
 
-The rows are only copied: coded columns stay text, integers stay integers. The domain comes from
-the schema alone, never from the rows.
+`schema.json` is the published schema (national2019.json), unchanged. The rows are only copied:
+coded columns stay text, integers stay integers. The domain comes from the schema alone, never
+from the rows.
 """
 
 import csv
@@ -18,8 +19,17 @@ INTEGERS = ("AGEP", "PWGTP", "WGTP")
 USED = ("AGEP", "SEX", "RAC1P", "HISP")
 
 
-def main(rows_path: str, schema_path: str) -> None:
-    with Path(rows_path).open(newline="") as file:
+HERE = Path(__file__).parent
+
+
+def main(rows_path: str) -> None:
+    write_people(Path(rows_path))
+    for name, written in domain().items():
+        print(f"{name} = {written}")
+
+
+def write_people(rows_path: Path) -> None:
+    with rows_path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     names = [name for name in rows[0] if name != "PUMA"]
     schema = pa.schema([(n, pa.int16() if n in INTEGERS else pa.string()) for n in names])
@@ -28,17 +38,23 @@ def main(rows_path: str, schema_path: str) -> None:
             n: [int(r[n]) if n in INTEGERS else r[n] for r in rows if r["PUMA"] == puma]
             for n in names
         }
-        folder = Path(__file__).parent / "people" / f"PUMA={puma}"
+        folder = HERE / "people" / f"PUMA={puma}"
         folder.mkdir(parents=True, exist_ok=True)
         table = pa.table(columns, schema=schema)
         pq.write_table(table, folder / "part-0.parquet", compression="zstd")
-    described = json.loads(Path(schema_path).read_text())["schema"]
+
+
+def domain() -> dict[str, str]:
+    """What the schema says of each attribute used, as the spec file writes it."""
+    described = json.loads((HERE / "schema.json").read_text())["schema"]
+    written = {}
     for name in USED:
         field = described[name]
         if "values" in field:
-            print(f"{name} = {json.dumps([str(v) for v in field['values']])}")
+            written[name] = json.dumps([str(v) for v in field["values"]])
         else:
-            print(f"{name} = {{ integers = [{field['min']}, {field['max']}] }}")
+            written[name] = f"{{ integers = [{field['min']}, {field['max']}] }}"
+    return written
 
 
 if __name__ == "__main__":

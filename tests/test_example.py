@@ -1,0 +1,142 @@
+"""The example in examples/acs, as a new user runs it, against DuckDB's counts of the same files."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import fitplug as fp
+import fitplug_dask
+from fitplug_cli.spec import load, tomllib
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "acs"
+ROWS = f"read_parquet('{EXAMPLE}/people/*/*.parquet', hive_partitioning = false)"
+
+
+def counted(sql):
+    return duckdb.sql(sql.format(rows=ROWS)).fetchall()
+
+
+def truth():
+    """The exact answers, counted by DuckDB with the conditions in words."""
+    pyramid = {
+        (s, a): n for s, a, n in counted("select SEX, AGEP, count(*) from {rows} group by 1, 2")
+    }
+    origin = {
+        (r, h): n for r, h, n in counted("select RAC1P, HISP, count(*) from {rows} group by 1, 2")
+    }
+    return {
+        "pyramid": np.array([[pyramid.get((s, a), 0) for a in range(96)] for s in "12"]).cumsum(1),
+        "race by Hispanic origin": np.array(
+            [[origin.get((r, h), 0) for h in "01234"] for r in "123456789"]
+        ),
+        "voting age": np.array(counted("select count(*) from {rows} where AGEP >= 18")[0]),
+        "total": np.array(counted("select count(*) from {rows}")[0][0]),
+    }
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return truth()
+
+
+def test_the_domain_is_the_one_of_the_public_schema():
+    spec = importlib.util.spec_from_file_location("prepare", EXAMPLE / "prepare.py")
+    prepare = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(prepare)
+    said = tomllib.loads("\n".join(f"{k} = {v}" for k, v in prepare.domain().items()))
+    assert tomllib.loads((EXAMPLE / "release.toml").read_text())["domain"] == said
+
+
+def test_counts_are_exact(exact):
+    spec = load(EXAMPLE / "release.toml")
+    tables = fitplug_dask.count(EXAMPLE / "people", spec.workload)
+    for group in spec.workload.groups:
+        axes = spec.workload.domain.ordered(group.attributes)
+        np.testing.assert_array_equal(group.apply(tables.marginal(axes), axes), exact[group.name])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs of the README's command on a copy of the example."""
+    place = tmp_path_factory.mktemp("example") / "acs"
+    shutil.copytree(EXAMPLE, place, ignore=shutil.ignore_patterns("release*", "*.db*"))
+    shutil.copy(EXAMPLE / "release.toml", place)
+    command = [sys.executable, "-m", "fitplug_cli.main", "run", str(place / "release.toml")]
+    path = [str(EXAMPLE.parent.parent), str(EXAMPLE.parent.parent / "adapters")]
+    environment = {"PYTHONPATH": ":".join(path), "PATH": "/usr/bin:/bin", "COLUMNS": "100"}
+    done = [
+        subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        for _ in range(2)
+    ]
+    return place, done
+
+
+def test_what_it_prints(runs):
+    _, (first, second) = runs
+    for words in (
+        "rho = 0.04", "epsilon at delta 1e-09", "certified gap", "pyramid", "std 12",
+        "moe 15 at 90%", "charged rho =", "by 1 release(s)", "released 239 answers",
+    ):  # fmt: skip
+        assert words in first.stdout
+    assert "by 2 release(s)" in second.stdout
+    assert "the earlier release was kept as" in second.stdout
+    assert first.stderr == second.stderr == "", "no progress bars outside a terminal"
+
+
+def test_what_it_charges(runs):
+    place, _ = runs
+    record = json.loads((place / "release" / "release.json").read_text())
+    plan = fp.Plan.load(place / "release" / "plan.npz")
+    plan.verify()
+    ledger = fp.Ledger(place / "budget.db")
+    assert [float(entry.rho) for entry in ledger.entries()] == [plan.rho] * 2
+    assert record["rho"] == plan.rho
+    assert record["plan_digest"] == plan.digest
+    assert record["certified_gap"] <= 1e-4
+    assert {"fitplug", "opendp", "numpy"} <= set(record["versions"])
+
+
+def test_what_it_writes(runs, exact):
+    place, _ = runs
+    plan = fp.Plan.load(place / "release" / "plan.npz")
+    record = json.loads((place / "release" / "release.json").read_text())
+    for described in record["groups"]:
+        name, file = described["name"], place / "release" / described["file"]
+        table = pq.read_table(f"{file}.parquet").to_pydict()
+        with Path(f"{file}.csv").open(newline="") as text:
+            rows = list(csv.DictReader(text))
+        assert [float(r["estimate"]) for r in rows] == table["estimate"]
+        assert list(rows[0]) == list(table)
+        error = np.array(table["estimate"]) - exact[name].ravel()
+        std = np.array(table["std"])
+        assert (std**2 <= plan.targets[name].ravel() * (1 + 1e-12)).all()
+        assert (np.abs(error) <= 6.5 * std).all()
+        assert (np.abs(error) > 0).any(), "noise was added"
+        for bound, sign in (("lower", -1), ("upper", 1)):
+            moved = np.array(table["estimate"]) + sign * np.array(table["moe"])
+            np.testing.assert_array_equal(moved, table[bound])
+    pyramid = pq.read_table(place / "release" / "pyramid.parquet").to_pydict()
+    assert pyramid["SEX"][:2] == ["1", "1"]
+    assert pyramid["AGEP"][:2] == ["0", "0..1"]
+
+
+def test_the_earlier_release_is_kept_whole(runs):
+    place, _ = runs
+    kept = [p for p in place.iterdir() if p.name.startswith("release-")]
+    assert len(kept) == 1
+    now = {p.name for p in (place / "release").iterdir()}
+    assert {p.name for p in kept[0].iterdir()} == now
+    old, new = (pq.read_table(d / "total.parquet") for d in (kept[0], place / "release"))
+    assert old["estimate"] != new["estimate"], "fresh noise each time"
+    assert not [p for p in place.iterdir() if "partial" in p.name]

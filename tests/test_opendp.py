@@ -1,0 +1,319 @@
+"""The plan as an OpenDP measurement: maps, noise, totality, refusals."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import opendp.prelude as dp
+import pytest
+from opendp.mod import GLOBAL_FEATURES
+from scipy.stats import chi2
+
+import fitplug as fp
+import fitplug_opendp as fpo
+
+from .exact import product, rationals
+from .workloads import marginals, prefix
+
+FEATURES = ("contrib", "honest-but-curious")
+
+
+@pytest.fixture(autouse=True)
+def features():
+    before = set(GLOBAL_FEATURES)
+    dp.enable_features(*FEATURES)
+    yield
+    GLOBAL_FEATURES.clear()
+    GLOBAL_FEATURES.update(before)
+
+
+def counts_space(size):
+    return dp.vector_domain(dp.atom_domain(T="i64"), size=size), dp.l1_distance(T="i64")
+
+
+PLANS = {
+    "cells": fp.design(fp.Workload.from_matrix(prefix(4), variance=3.0)),
+    "rows": fp.design(fp.Workload.from_matrix(marginals([2, 3], 1), std=np.linspace(1, 2, 6))),
+    "more cells than rank": fp.design(
+        fp.Workload.from_matrix(np.random.default_rng(5).normal(size=(2, 4)), std=2.0)
+    ),
+}
+each_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+
+
+class TestMap:
+    @each_plan
+    def test_one_record_costs_what_the_plan_says(self, plan):
+        m = fpo.make_fitness_for_use(*counts_space(plan.workload.cell_count), plan)
+        assert m.map(1) == plan.rho
+        assert Fraction(m.map(1)) >= plan.rho_exact
+
+    @each_plan
+    @pytest.mark.parametrize(("records", "scale"), [(0, 1.0), (2, 1.0), (7, 0.3), (1000, 2.5)])
+    def test_k_records_cost_the_square(self, plan, records, scale):
+        m = fpo.make_fitness_for_use(*counts_space(plan.workload.cell_count), plan, scale=scale)
+        exact = plan.rho_exact * records**2 / Fraction(plan.noise_std * scale) ** 2
+        exact *= Fraction(plan.noise_std) ** 2
+        assert Fraction(m.map(records)) >= exact
+        assert m.map(records) == pytest.approx(float(exact), rel=1e-14)
+
+    @each_plan
+    def test_brute_force_over_all_cells_in_exact_rationals(self, plan):
+        """The map against rho of each neighbour: the answers to one more record in each cell."""
+        size = plan.workload.cell_count
+        B = plan.strategy.basis.matrix(plan.workload.matrix())
+        A = product(rationals(plan.strategy.M), rationals(B))
+        noise = Fraction(plan.noise_std) ** 2
+        costs = [sum(row[i] ** 2 for row in A) / (2 * noise) for i in range(size)]
+        m = fpo.make_fitness_for_use(*counts_space(size), plan)
+        assert max(costs) <= Fraction(m.map(1)) <= max(costs) * (1 + Fraction(1, 10**14))
+
+    @pytest.mark.parametrize("rho", [0.01, 0.5, 3.0])
+    def test_a_budget_is_never_exceeded_by_the_map(self, rho):
+        plan = fp.design(fp.Workload.from_matrix(prefix(5), variance=1.0), rho=rho)
+        m = fpo.make_fitness_for_use(*counts_space(5), plan)
+        assert m.map(1) == plan.rho <= rho
+
+    def test_composition_adds_up(self):
+        plan = PLANS["cells"]
+        space = counts_space(4)
+        m = fpo.make_fitness_for_use(*space, plan)
+        both = dp.c.make_composition([m, m])
+        assert both.map(1) == pytest.approx(2 * plan.rho, rel=1e-14)
+        one, two = both([5, 6, 7, 8])
+        assert isinstance(one, fp.Release)
+        assert one.estimates["queries"].shape == two.estimates["queries"].shape == (4,)
+        assert not np.array_equal(one.answers, two.answers)
+
+
+class TestMeasurement:
+    def test_then_is_make(self):
+        plan = PLANS["cells"]
+        m = counts_space(4) >> fpo.then_fitness_for_use(plan, scale=2.0)
+        released = m(np.array([10, 20, 30, 40], dtype=np.int64))
+        assert m.map(1) == pytest.approx(plan.rho / 4, rel=1e-14)
+        assert released.rho == m.map(1)
+        np.testing.assert_allclose(
+            released.variances["queries"], 4 * plan.variances["queries"], rtol=1e-12
+        )
+
+    def test_a_histogram_of_the_whole_domain_is_summed_to_the_used_attributes(self):
+        domain = fp.Domain({"a": ["1", "2"], "b": fp.Integers(0, 2), "c": ["x", "y"]})
+        group = fp.queries({"a": "identity", "c": "identity"}, std=1e-4, name="g")
+        plan = fp.design(fp.Workload(domain, [group]))
+        x = np.arange(12, dtype=np.int64).reshape(domain.shape)
+        for size, vector in [(12, x.ravel()), (4, x.sum(axis=1).ravel())]:
+            m = fpo.make_fitness_for_use(*counts_space(size), plan)
+            assert m.map(1) == plan.rho
+            np.testing.assert_allclose(m(vector).estimates["g"], x.sum(axis=1), atol=0.01)
+
+    @each_plan
+    @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 0])
+    def test_total_on_every_integer_vector(self, plan, value):
+        size = plan.workload.cell_count
+        m = fpo.make_fitness_for_use(*counts_space(size), plan)
+        assert m(np.full(size, value, dtype=np.int64)).answers.dtype == np.int64
+
+    @pytest.mark.parametrize(
+        ("space", "says"),
+        [
+            (lambda: (counts_space(4)[0], dp.symmetric_distance()), "l1_distance"),
+            (lambda: (counts_space(4)[0], dp.l2_distance(T="i64")), "l1_distance"),
+            (lambda: (counts_space(4)[0], dp.l1_distance(T="f64")), "l1_distance"),
+            (lambda: counts_space(5), "4 cells"),
+            (lambda: (dp.vector_domain(dp.atom_domain(T="i64")), counts_space(4)[1]), "size=4"),
+            (
+                lambda: (dp.vector_domain(dp.atom_domain(T="i32"), size=4), counts_space(4)[1]),
+                "i64",
+            ),
+        ],
+    )
+    def test_other_spaces_are_refused(self, space, says):
+        with pytest.raises(ValueError, match=says):
+            fpo.make_fitness_for_use(*space(), PLANS["cells"])
+
+    @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 1e-320])
+    def test_scales_that_release_exact_counts_are_refused(self, scale):
+        with pytest.raises(ValueError, match="scale"):
+            fpo.make_fitness_for_use(*counts_space(4), PLANS["cells"], scale=scale)
+
+    def test_consent_to_opendp_features_is_left_to_the_user(self):
+        dp.disable_features(*FEATURES)
+        with pytest.raises(dp.OpenDPException, match="contrib"):
+            fpo.make_fitness_for_use(*counts_space(4), PLANS["cells"])
+
+
+def tables_for(plan, x):
+    x = np.asarray(x)
+    names = plan.workload.attributes
+    marginal = {
+        t: x.sum(axis=tuple(i for i, n in enumerate(names) if n not in t)) for t in plan.tables
+    }
+    return fp.Tables(plan.domain, marginal)
+
+
+class TestRelease:
+    DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 3), "race": ["a", "b", "c"]})
+    PLAN = fp.design(
+        fp.Workload(
+            DOMAIN,
+            [
+                fp.queries({"age": "prefix", "sex": "identity"}, std=1e-3, name="pyramid"),
+                fp.marginal("race", std=2e-3),
+                fp.queries({"age": [[0.5, 0.25, 0, -1]]}, std=1e-3, name="weighted"),
+                fp.total(std=5e-4),
+            ],
+        )
+    )
+    X = np.random.default_rng(3).integers(0, 1000, DOMAIN.shape)
+
+    def test_answers_are_those_of_the_counts(self):
+        """At noise far below one, the estimates are the exact answers in words."""
+        released = fpo.release(self.PLAN, tables_for(self.PLAN, self.X))
+        expected = {
+            "pyramid": self.X.sum(axis=2).cumsum(axis=1).T,
+            "race": self.X.sum(axis=(0, 1)),
+            "weighted": [self.X.sum(axis=(0, 2)) @ [0.5, 0.25, 0, -1]],
+            "total": self.X.sum(),
+        }
+        for name, exact in expected.items():
+            np.testing.assert_allclose(released.estimates[name], exact, atol=0.02)
+
+    def test_a_combination_knows_its_covariance(self):
+        released = fpo.release(self.PLAN, tables_for(self.PLAN, self.X))
+        women = released.combine({"pyramid": [[0, 0], [0, 0], [0, 0], [0, 1]]})
+        assert women.value == released.estimates["pyramid"][3, 1]
+        assert women.std == pytest.approx(math.sqrt(released.variances["pyramid"][3, 1]), rel=1e-6)
+        nothing = released.combine({"race": 1, "total": -1})
+        assert abs(nothing.value) < 1e-6
+        assert nothing.std < 1e-6
+
+    @pytest.mark.parametrize(
+        ("coefficients", "says"),
+        [
+            ({"rase": 1}, "did you mean 'race'"),
+            ({"race": [1, 2]}, "shape"),
+            ({"race": math.nan}, "finite"),
+        ],
+    )
+    def test_bad_combinations(self, coefficients, says):
+        released = fpo.release(self.PLAN, tables_for(self.PLAN, self.X))
+        with pytest.raises(fp.WorkloadError, match=says):
+            released.combine(coefficients)
+
+    def test_features_are_as_they_were(self):
+        dp.disable_features(*FEATURES)
+        fpo.release(self.PLAN, tables_for(self.PLAN, self.X))
+        assert not GLOBAL_FEATURES & set(FEATURES)
+
+    def test_the_charge_comes_first_and_is_what_opendp_certifies(self, tmp_path):
+        ledger = fp.Ledger(tmp_path / "budget.db", rho=self.PLAN.rho * 9.5)
+        released = fpo.release(
+            self.PLAN, tables_for(self.PLAN, self.X), contributions=3, ledger=ledger
+        )
+        assert released.rho == pytest.approx(9 * self.PLAN.rho, rel=1e-14)
+        assert ledger.spent == released.rho >= 9 * float(self.PLAN.rho_exact)
+        with pytest.raises(fp.OverBudget) as caught:
+            fpo.release(self.PLAN, tables_for(self.PLAN, self.X), ledger=ledger)
+        assert caught.value.requested == self.PLAN.rho
+        assert ledger.spent == released.rho
+
+    def test_nothing_is_drawn_when_the_charge_is_refused(self, tmp_path, monkeypatch):
+        import fitplug_opendp.publish as room
+
+        class Untouchable:
+            map = staticmethod(lambda _: 1.0)
+
+            def __call__(self, _):
+                raise AssertionError("noise was drawn")
+
+        monkeypatch.setattr(room, "noise", lambda plan: Untouchable())
+        ledger = fp.Ledger(tmp_path / "budget.db", rho=0.5)
+        with pytest.raises(fp.OverBudget):
+            fpo.release(self.PLAN, tables_for(self.PLAN, self.X), ledger=ledger)
+
+    def test_what_does_not_fit_is_refused_before_the_charge(self, tmp_path):
+        ledger = fp.Ledger(tmp_path / "budget.db", rho=1e9)
+        other = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4), "race": ["a", "b", "c"]})
+        ages = np.zeros((2, 5), dtype=int)
+        races = np.zeros(3, dtype=int)
+        too_many = np.zeros(self.DOMAIN.shape, dtype=int)
+        too_many[0, 0, 0] = self.PLAN.strategy.max_records + 1
+        for tables, says in [
+            (fp.Tables(other, {("sex", "age"): ages, "race": races}), "'age'"),
+            (fp.Tables(self.DOMAIN, {"race": races}), "needs the table"),
+            (tables_for(self.PLAN, too_many), "overflow"),
+        ]:
+            with pytest.raises(fp.TablesError, match=says):
+                fpo.release(self.PLAN, tables, ledger=ledger)
+        for contributions in (0, -1, 1.5, True):
+            with pytest.raises(fp.BudgetError, match="contributions"):
+                fpo.release(
+                    self.PLAN,
+                    tables_for(self.PLAN, self.X),
+                    contributions=contributions,
+                    ledger=ledger,
+                )
+        assert ledger.spent == 0
+
+
+RELEASES = 1500
+
+
+@pytest.fixture(scope="module")
+def draws():
+    plan = PLANS["rows"]
+    x = np.array([[5, 0, 7], [100, 3, 2]])
+    tables = fp.Tables(plan.domain, {("cell",): x.ravel()})
+    basis_estimates, answers = [], []
+    for _ in range(RELEASES):
+        released = fpo.release(plan, tables)
+        basis_estimates.append(plan.strategy.solve(released.answers))
+        answers.append(released.estimates["queries"])
+    truth = plan.workload.matrix() @ x.ravel()
+    counts = plan.strategy.basis.matrix(plan.workload.matrix()) @ x.ravel()
+    return plan, np.array(basis_estimates) - counts, np.array(answers) - truth
+
+
+class TestNoise:
+    """The noise that is really drawn, against the covariance the plan reports."""
+
+    @staticmethod
+    def rejects(errors, covariance):
+        """Two tests at once, each wrong once in 10^6: the size of the noise, and its shape."""
+        n, k = errors.shape
+        white = np.linalg.solve(np.linalg.cholesky(covariance), errors.T).T
+        size = (white**2).sum()
+        low, high = chi2.ppf([5e-7, 1 - 5e-7], n * k)
+        # Eigenvalues of an empirical covariance stay within (1 +- sqrt(k/n) +- t/sqrt(n))^2
+        # but for a chance of exp(-t^2/2) each (Davidson and Szarek 2001).
+        extreme = np.linalg.eigvalsh(white.T @ white / n)
+        spread = math.sqrt(k / n) + math.sqrt(2 * math.log(2e6) / n)
+        shape = not (1 - spread) ** 2 <= extreme[0] <= extreme[-1] <= (1 + spread) ** 2
+        return not low <= size <= high or shape
+
+    def test_the_covariance_is_the_one_reported(self, draws):
+        plan, errors, _ = draws
+        assert not self.rejects(errors, plan.sigma()[0])
+
+    @pytest.mark.parametrize("factor", [1.2, 1 / 1.2, 0.8**2])
+    def test_and_the_test_has_the_power_to_tell(self, draws, factor):
+        plan, errors, _ = draws
+        assert self.rejects(errors * math.sqrt(factor), plan.sigma()[0])
+
+    def test_correlations_are_seen_too(self, draws):
+        plan, errors, _ = draws
+        assert self.rejects(errors, np.diag(np.diag(plan.sigma()[0])))
+
+    def test_estimates_are_unbiased(self, draws):
+        plan, _, errors = draws
+        std = np.sqrt(plan.variances["queries"] / len(errors))
+        assert (np.abs(errors.mean(axis=0)) <= 5.5 * std).all()
+
+    def test_intervals_cover_as_often_as_they_say(self, draws):
+        plan, _, errors = draws
+        std = np.sqrt(plan.variances["queries"])
+        covered = (np.abs(errors) <= 1.6448536 * std).mean(axis=0)
+        assert (np.abs(covered - 0.9) <= 5.5 * math.sqrt(0.09 / len(errors))).all()
