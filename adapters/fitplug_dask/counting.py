@@ -1,0 +1,114 @@
+"""Counting: from files and wanted tables to exact Tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from fitplug.domain import Domain
+from fitplug.errors import TablesError
+from fitplug.tables import Names, Tables
+from fitplug_dask.layout import joint_tables, marginals
+from fitplug_dask.progress import Report, reporter
+from fitplug_dask.sources import Source, find
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class HasTables(Protocol):
+    """A Plan or a Workload: a domain, and the attribute sets to count."""
+
+    @property
+    def domain(self) -> Domain: ...
+
+    @property
+    def tables(self) -> Sequence[Sequence[str]]: ...
+
+
+Wanted: TypeAlias = HasTables | tuple[Domain, Sequence[Sequence[str]]]
+
+
+def count(
+    source: Source,
+    wanted: Wanted,
+    *,
+    client: Client | None = None,
+    progress: bool | Report | None = None,
+) -> Tables:
+    """Exact counts, from Parquet files, of the tables a plan needs.
+
+    A record that is null or outside the domain on any attribute that any wanted table uses is left
+    out of every table, as the tables must be marginals of one histogram.
+
+    source: a file, a folder, a glob (`data/state=*/`), or a list of these. In a folder all .parquet
+    and .parq files at any depth are read, except below names that start with "_" or ".". Folders
+    named `key=value` make `key` an attribute, its values typed by the domain.
+    wanted: a Plan, a Workload, or (domain, attribute sets); the set () is the total.
+    client: a dask.distributed Client whose workers see the files under the same paths; None
+    counts on threads of this process.
+    progress: True shows a percentage on stderr; a callable is told (rows counted, rows in all) in
+    this process whenever a task ends. Those numbers are exact, so show their ratio only.
+
+    Returns Tables of int64 arrays, one per attribute set, axes in the domain's order.
+
+    Raises DataError for files that are missing, damaged, of another schema than the domain, or
+    that change meanwhile; TablesError for tables that cannot be counted or need too much memory;
+    DomainError for an attribute that the domain does not have; FitplugError if the workers of
+    `client` fail. No message tells anything that rows hold.
+    """
+    report = reporter(progress)
+    _check_client(client)
+    domain, names = _wanted_tables(wanted)
+    _check_extras()
+    from fitplug_dask.kernel import Job
+    from fitplug_dask.schedule import run, workers
+    from fitplug_dask.shares import check_memory, cut
+    from fitplug_dask.snapshot import take_snapshot
+
+    used = domain.ordered(tuple({name for table in names for name in table}))
+    job = Job({name: domain[name] for name in used}, joint_tables(domain, names))
+    in_all, on_one = workers(client)
+    check_memory(job.total_cells, on_one)
+    files = take_snapshot(find(source), job.attributes)
+    counted = run(job, cut(files, job.total_cells, in_all), client, report)
+    by_joint = dict(zip(job.joints, counted.counts, strict=True))
+    return Tables(domain, marginals(domain, by_joint, names))
+
+
+def _wanted_tables(wanted: Wanted) -> tuple[Domain, list[Names]]:
+    domain, tables = wanted if isinstance(wanted, tuple) else (wanted.domain, wanted.tables)
+    names: list[Names] = []
+    for table in tables:
+        given = (table,) if isinstance(table, str) else tuple(table)
+        if len(set(given)) != len(given):
+            raise TablesError(f"table {given} names an attribute twice; name it once")
+        ordered = domain.ordered(given)
+        if ordered not in names:
+            names.append(ordered)
+    if not names:
+        raise TablesError("no table is wanted; name at least one attribute set")
+    return domain, names
+
+
+def _check_client(client: Any) -> None:
+    if client is None:
+        return
+    if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
+        raise TypeError(f"client must be a dask.distributed Client, not {type(client).__name__}")
+    if getattr(client, "asynchronous", False):
+        raise TypeError("client must be a synchronous Client, made with asynchronous=False")
+
+
+def _check_extras() -> None:
+    try:
+        import dask  # noqa: F401
+        import pyarrow  # noqa: F401
+    except ImportError:
+        missing = True
+    else:
+        missing = False
+    if missing:
+        raise ImportError(
+            'counting needs dask and pyarrow; install them with: pip install "fitplug[dask]"'
+        )

@@ -1,0 +1,190 @@
+"""Kernel: the joint tables of one share, counted in one pass over its row groups.
+
+What goes wrong is returned as a Fault, never raised: an exception of a reader may quote values,
+and a scheduler would log it together with the arguments of the task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from fitplug.domain import OUTSIDE, Attribute
+from fitplug_dask.codes import Coder
+from fitplug_dask.shares import Piece, Share
+from fitplug_dask.snapshot import File
+
+_BATCH_ROWS = 2**16
+_BUFFER_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Job:
+    """attributes: those counted, by name; joints: the attribute sets counted jointly."""
+
+    attributes: dict[str, Attribute]
+    joints: tuple[tuple[str, ...], ...]
+
+    def cells(self, joint: Sequence[str]) -> int:
+        return math.prod(self.attributes[name].size for name in joint)
+
+    @property
+    def total_cells(self) -> int:
+        return sum(map(self.cells, self.joints))
+
+
+@dataclass(frozen=True, repr=False)
+class Partial:
+    """Counts (cells,) of each joint table over some of the rows. Confidential, also as a repr."""
+
+    counts: tuple[npt.NDArray[np.int64], ...]
+
+    def __repr__(self) -> str:
+        return "Partial(counts confidential)"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why counting failed; says nothing that rows hold. of_data: the files are at fault."""
+
+    message: str
+    of_data: bool = True
+
+
+_NO_MEMORY = Fault(
+    "counting ran out of memory; use fewer workers, or fewer or coarser attributes", of_data=False
+)
+
+
+def count_share(job: Job, share: Share) -> Partial | Fault:
+    """The joint tables of one share of the rows."""
+    try:
+        tally = _Tally(job)
+    except MemoryError:
+        return _NO_MEMORY
+    for piece in share.pieces:
+        if fault := _count_piece(tally, piece):
+            return fault
+    return Partial(tuple(counter[:-1] for counter in tally.counters))
+
+
+def add(*parts: Partial | Fault) -> Partial | Fault:
+    """The sum of some partial counts, or the first fault. The parts are left as they are."""
+    for part in parts:
+        if isinstance(part, Fault):
+            return part
+    try:
+        sums = None
+        for part in parts:
+            assert isinstance(part, Partial)
+            if sums is None:
+                sums = tuple(counts.copy() for counts in part.counts)
+            else:
+                for total, counts in zip(sums, part.counts, strict=True):
+                    total += counts
+    except MemoryError:
+        return _NO_MEMORY
+    return Partial(sums or ())
+
+
+class _Tally:
+    """The counters of one share, and the memory it works in."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        # One more cell takes the records that are outside the domain.
+        self.counters = [np.zeros(job.cells(joint) + 1, dtype=np.int64) for joint in job.joints]
+        self._coders = {name: Coder(a, _BATCH_ROWS) for name, a in job.attributes.items()}
+        self._signs = np.empty(_BATCH_ROWS, dtype=np.int64)
+        self._cells = np.empty(_BATCH_ROWS, dtype=np.int64)
+
+    def batch(self, batch: Any, columns: Sequence[str], keys: Mapping[str, int]) -> None:
+        """Counts the rows of an Arrow batch; `keys` are codes that all of them share."""
+        read = {name: self._coders[name].codes(batch.column(name)) for name in columns}
+        signs, cells = self._signs[: batch.num_rows], self._cells[: batch.num_rows]
+        # A code is negative, its sign bit set, just when the value has no cell.
+        signs.fill(0)
+        for column in read.values():
+            signs |= column
+        outside = signs < 0
+        codes = {**read, **keys}
+        for joint, counter in zip(self._job.joints, self.counters, strict=True):
+            cells.fill(0)
+            self._advance(cells, joint, codes)
+            cells[outside] = len(counter) - 1
+            np.add.at(counter, cells, np.int64(1))
+
+    def same(self, rows: int, keys: Mapping[str, int]) -> None:
+        """Counts `rows` rows that are told apart by no column."""
+        for joint, counter in zip(self._job.joints, self.counters, strict=True):
+            counter[self._advance(0, joint, keys)] += rows
+
+    def _advance(self, cells: Any, joint: Sequence[str], codes: Mapping[str, Any]) -> Any:
+        for name in joint:
+            cells *= self._job.attributes[name].size
+            cells += codes[name]
+        return cells
+
+
+def _count_piece(tally: _Tally, piece: Piece) -> Fault | None:
+    file = piece.file
+    try:
+        if not file.unchanged():
+            return _changed(file)
+        fault = _count_groups(tally, piece)
+        return fault if file.unchanged() else _changed(file)
+    except MemoryError:
+        return _NO_MEMORY
+    except FileNotFoundError:
+        return Fault(
+            f"{file.shown} is gone since counting began, or a worker does not see it; "
+            "every worker must see the files under the same path"
+        )
+    except Exception:
+        return Fault(f"{file.shown} cannot be read any more; check the disk it lies on")
+
+
+def _count_groups(tally: _Tally, piece: Piece) -> Fault | None:
+    file, keys = piece.file, dict(piece.file.keys)
+    if OUTSIDE in keys.values():
+        return None
+    if not file.columns:
+        tally.same(piece.rows, keys)
+        return None
+    columns = list(file.columns)
+    with pq.ParquetFile(
+        file.path,
+        read_dictionary=list(file.dictionaries),
+        buffer_size=_BUFFER_BYTES,
+        page_checksum_verification=True,
+    ) as parquet:
+        for group in piece.row_groups:
+            rows = 0
+            try:
+                # Threads of its own would only compete with the scheduler's.
+                for batch in parquet.iter_batches(_BATCH_ROWS, [group], columns, use_threads=False):
+                    rows += batch.num_rows
+                    tally.batch(batch, columns, keys)
+            except MemoryError:
+                return _NO_MEMORY
+            except Exception:
+                return _damaged(file, group, "cannot be read")
+            if rows != file.rows[group]:
+                return _damaged(file, group, "does not hold as many rows as the footer says")
+    return None
+
+
+def _changed(file: File) -> Fault:
+    return Fault(
+        f"{file.shown} changed while it was counted; count again when nothing writes to it"
+    )
+
+
+def _damaged(file: File, group: int, what: str) -> Fault:
+    return Fault(f"{file.shown}: row group {group} {what}; the file is damaged, write it again")

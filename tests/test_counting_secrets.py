@@ -1,0 +1,208 @@
+"""What rows hold is in no error, traceback or log, whichever way a file fails."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+
+import fitplug as fp
+import fitplug_dask as fpd
+from fitplug.errors import DataError
+
+TEXT = "CANARY7351"
+NUMBER = 735173517351
+ROWS = 1237
+DOMAIN = fp.Domain(
+    {"name": ["a", "b"], "code": fp.Integers(0, 9), "size": fp.Bins([0, 1]), "flag": [True, False]}
+)
+WANTED = (DOMAIN, [("name", "code"), ("size", "flag")])
+COLUMNS: dict[str, Any] = {
+    "name": [TEXT] * ROWS,
+    "code": [NUMBER] * ROWS,
+    "size": [float(NUMBER)] * ROWS,
+    "flag": [True] * ROWS,
+}
+
+
+def write(path: Path, columns: dict[str, Any] = COLUMNS, **options: Any) -> None:
+    pq.write_table(pa.table(columns), path, compression="none", **options)
+
+
+def overwrite(path: Path, at: int, new: bytes) -> None:
+    content = bytearray(path.read_bytes())
+    content[at : at + len(new)] = new
+    path.write_bytes(bytes(content))
+
+
+def break_value(path: Path) -> None:
+    write(path, write_page_checksum=True)
+    overwrite(path, path.read_bytes().index(TEXT.encode()) + len(TEXT) - 1, b"2")
+
+
+def break_page_header(path: Path) -> None:
+    write(path)
+    overwrite(path, 4, b"\xff" * 8)
+
+
+def break_dictionary_length(path: Path) -> None:
+    write(path)
+    overwrite(path, path.read_bytes().index(TEXT.encode()) - 4, b"\x7f\xff\xff\x7f")
+
+
+def break_plain_lengths(path: Path) -> None:
+    write(path, use_dictionary=False)
+    overwrite(path, path.read_bytes().index(TEXT.encode()) + len(TEXT), b"\xff" * 4)
+
+
+def break_number_page(path: Path) -> None:
+    write(path, use_dictionary=False)
+    overwrite(path, path.read_bytes().index(NUMBER.to_bytes(8, "little")) - 40, b"\xee" * 40)
+
+
+def cut_in_the_middle(path: Path) -> None:
+    write(path)
+    path.write_bytes(path.read_bytes()[:-300])
+
+
+def break_footer(path: Path) -> None:
+    write(path)
+    at = path.read_bytes().rindex(TEXT.encode())
+    overwrite(path, at - 30, b"\xff" * 25)
+
+
+def strings_for_integers(path: Path) -> None:
+    write(path, {**COLUMNS, "code": [TEXT] * ROWS})
+
+
+def numbers_for_strings(path: Path) -> None:
+    write(path, {**COLUMNS, "name": [NUMBER] * ROWS})
+
+
+def floats_for_integers(path: Path) -> None:
+    write(path, {**COLUMNS, "code": [NUMBER + 0.5] * ROWS})
+
+
+def no_column(path: Path) -> None:
+    write(path, {n: v for n, v in COLUMNS.items() if n != "flag"})
+
+
+def not_parquet(path: Path) -> None:
+    path.write_text(f"{TEXT},{NUMBER}\n" * ROWS)
+
+
+FAILURES: list[Callable[[Path], None]] = [
+    break_value,
+    break_page_header,
+    break_dictionary_length,
+    break_plain_lengths,
+    break_number_page,
+    cut_in_the_middle,
+    break_footer,
+    strings_for_integers,
+    numbers_for_strings,
+    floats_for_integers,
+    no_column,
+    not_parquet,
+]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def secrets_in(text: str) -> list[str]:
+    return [s for s in (TEXT, str(NUMBER), str(ROWS), f"{ROWS:,}") if s in text]
+
+
+def told_by(error: BaseException, locals_too: bool = False) -> str:
+    lines = traceback.TracebackException.from_exception(
+        error, capture_locals=locals_too, max_group_depth=10
+    ).format(chain=True)
+    return "\n".join([str(error), repr(error), repr(error.args), *lines])
+
+
+def logged(client: Client | None) -> str:
+    if client is None:
+        return ""
+    return f"{client.get_worker_logs()} {client.get_scheduler_logs()}"
+
+
+@pytest.mark.parametrize("on", ["threads", "cluster"])
+@pytest.mark.parametrize("fail", FAILURES, ids=lambda fail: fail.__name__)
+def test_no_failure_tells_what_rows_hold(
+    tmp_path: Path,
+    fail: Callable[[Path], None],
+    on: str,
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    fail(tmp_path / "bad.parquet")
+    used = client if on == "cluster" else None
+    with caplog.at_level(logging.DEBUG), pytest.raises(DataError, match=r"bad\.parquet") as caught:
+        fpd.count(tmp_path, WANTED, client=used)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    captured = "".join(capfd.readouterr())
+    assert not secrets_in(told_by(caught.value))
+    assert not secrets_in(caplog.text + captured + logged(used))
+
+
+@pytest.mark.parametrize("on", ["threads", "cluster"])
+def test_a_success_tells_nothing_either(
+    tmp_path: Path,
+    on: str,
+    client: Client,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write(tmp_path / "a.parquet")
+    used = client if on == "cluster" else None
+    with caplog.at_level(logging.DEBUG):
+        counted = fpd.count(tmp_path, (DOMAIN, [("flag",)]), client=used, progress=True)
+    assert counted["flag"].sum() == ROWS
+    captured = "".join(capfd.readouterr())
+    assert not secrets_in(repr(counted) + caplog.text + captured + logged(used))
+    write(tmp_path / "b.parquet")
+    assert fpd.count(tmp_path, WANTED, client=used)["name", "code"].sum() == 0
+
+
+def test_even_the_locals_of_the_traceback_hold_no_value(tmp_path: Path) -> None:
+    break_value(tmp_path / "bad.parquet")
+    with pytest.raises(DataError) as caught:
+        fpd.count(tmp_path, WANTED)
+    below = caught.value.__traceback__.tb_next if caught.value.__traceback__ else None
+    told = told_by(caught.value.with_traceback(below), locals_too=True)
+    assert "counted = " in told
+    assert TEXT not in told
+    assert str(NUMBER) not in told
+
+
+def test_a_failing_sum_logs_no_counts() -> None:
+    import numpy as np
+
+    from fitplug_dask.kernel import Fault, Partial, add
+
+    class Full(np.ndarray[Any, Any]):
+        def copy(self, order: Any = "C") -> Any:
+            raise MemoryError(str(NUMBER))
+
+    part = Partial((np.array([NUMBER]).view(Full),))
+    fault = add(part, part)
+    assert isinstance(fault, Fault)
+    assert not secrets_in(f"{fault} {part}")
