@@ -10,18 +10,21 @@ tables without ever forming x.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr, solve_triangular
 
-from fitplug.rounding import gamma, inverse_norm_above, norm_above
+from fitplug.errors import DesignError
+from fitplug.rounding import exact_product, gamma, inverse_norm_above, norm_above
 from fitplug.tables import Tables
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
+
+_BIAS = 1e-9
 
 MAX_COEFFICIENT = 2**20
 """Queries with larger integer coefficients (after scaling) are not used as rows of a basis."""
@@ -53,19 +56,32 @@ class Basis:
         return B
 
     def representation(self, W: Array) -> tuple[Array, Array]:
-        """L (m, n) with W = L B, and bounds (m,) on the 2-norm of its rows' errors."""
+        """L (m, n) with W = L B, and bounds (m,) on the 2-norm of its rows' errors.
+
+        Raises DesignError if B does not span W to 1e-9 of each query's largest coefficient.
+        """
         if self.kind == "cells":
             _, first = np.unique(self.index, return_index=True)
             return W[:, first[-self.size :]], np.zeros(len(W))
-        B = self.matrix(W).astype(np.float64)
+        integers = self.matrix(W)
+        B = integers.astype(np.float64)
         L = right_solve(W, B)
-        whole = np.rint(L)
-        L = np.where(np.abs(L - whole) < 1e-9, whole, L)
         L[self.index] = np.diag(1 / self.scale)
+        residual = W - L @ B
+        # Where rounding a row of L to integers explains its query no worse, it is exact.
+        whole = np.rint(L)
+        exact = W - whole @ B
+        better = np.abs(exact).max(axis=1) <= np.abs(residual).max(axis=1)
+        L, residual = (
+            np.where(better[:, None], whole, L),
+            np.where(better[:, None], exact, residual),
+        )
+        if (np.abs(residual).max(axis=1) > _BIAS * np.abs(W).max(axis=1)).any():
+            raise DesignError("the basis does not span the workload: answers would be biased")
         # W = L B + D, so the L meant is L + D B^+, and |B^+|_2^2 = |(B B')^-1|_2.
-        D = np.abs(W - L @ B) + gamma(self.size + 1) * (np.abs(W) + np.abs(L) @ np.abs(B))
-        # Doubled, for the rounding of B B' itself where its entries exceed 2**53.
-        pseudo_inverse = np.sqrt(2 * inverse_norm_above(B @ B.T))
+        D = np.abs(residual) + gamma(self.size + 1) * (np.abs(W) + np.abs(L) @ np.abs(B))
+        gram = exact_product(integers, integers.T).astype(np.float64)
+        pseudo_inverse = np.sqrt(inverse_norm_above(gram) * (1 + gamma(2)))
         return L, norm_above(D, axis=1) * pseudo_inverse
 
     def tables(self, workload: Workload) -> tuple[tuple[str, ...], ...]:
@@ -76,22 +92,25 @@ class Basis:
         needed = {int(g) for g in np.searchsorted(ends, self.index, side="right")}
         return workload.tables_of([workload.groups[g] for g in sorted(needed)])
 
-    def answers(self, workload: Workload, tables: Tables) -> Integers:
-        """B x, exact, shape (n,). Raises TablesError if a table needed is missing."""
+    def answers(self, workload: Workload, tables: Tables) -> npt.NDArray[Any]:
+        """B x, exact, shape (n,): int64 or, where that might not hold it, Python integers.
+
+        Raises TablesError if a table needed is missing.
+        """
         if self.kind == "cells":
             x = tables.marginal(workload.attributes).ravel()
             counts = np.zeros(self.size, dtype=np.int64)
             np.add.at(counts, self.index[self.index >= 0], x[self.index >= 0])
             return counts
-        found = np.zeros(self.size, dtype=np.int64)
+        found = np.zeros(self.size, dtype=object)
         start = 0
         for group in workload.groups:
             mine = (self.index >= start) & (self.index < start + group.size)
             if mine.any():
                 axes = workload.domain.ordered(group.attributes)
-                values = group.apply(tables.marginal(axes), axes).ravel()
-                # Exact in either arithmetic: rows are integers of at most 20 bits once scaled.
-                found[mine] = np.rint(values[self.index[mine] - start] * self.scale[mine])
+                rows = workload.rows(group, axes)[self.index[mine] - start]
+                scaled = np.asarray(rows * self.scale[mine, None], dtype=np.int64)
+                found[mine] = exact_product(scaled, tables.marginal(axes).reshape(-1, 1))[:, 0]
             start += group.size
         return found
 
@@ -142,4 +161,7 @@ def _integer_scale(rows: Array) -> Array | None:
 def right_solve(W: Array, B: Array) -> Array:
     """X (m, n) with W = X B in least squares, for B (n, d) of full row rank."""
     Q, R = qr(B.T, mode="economic")
-    return np.asarray(solve_triangular(R, Q.T @ W.T).T)
+    try:
+        return np.asarray(solve_triangular(R, Q.T @ W.T).T)
+    except np.linalg.LinAlgError:
+        raise DesignError("the rows of the basis are not linearly independent") from None

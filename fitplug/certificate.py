@@ -27,10 +27,13 @@ def lower_bound(W: Array, targets: Array, p: Array, q: Array) -> float:
     Raises ValueError if p (d,) or q (m,) is negative, not finite or sums to zero.
     """
     for name, weight, size in (("p", p, W.shape[1]), ("q", q, W.shape[0])):
-        if weight.shape != (size,) or not np.isfinite(weight).all() or (weight < 0).any():
+        fits = weight.shape == (size,) and weight.dtype == np.float64
+        if not fits or not np.isfinite(weight).all() or (weight < 0).any():
             raise ValueError(f"dual weights {name} must be {size} finite numbers >= 0")
         if not weight.sum() > 0:
             raise ValueError(f"dual weights {name} are all zero")
+    # Homogeneous of degree one half in each: scaled so that no sum can under- or overflow.
+    p, q = p / p.max(), q / q.max()
     X = np.sqrt(q / targets)[:, None] * W * np.sqrt(p)
     if X.shape[0] > X.shape[1]:
         X = X.T
@@ -41,5 +44,5 @@ def lower_bound(W: Array, targets: Array, p: Array, q: Array) -> float:
     r, n = X.shape
     error = r * (10 * (r + n) + 16) * UNIT * math.sqrt(float((X * X).sum()))
     nuclear = float(singular.sum()) * (1 - gamma(r)) - error
-    mass = math.sqrt(float(p.sum()) * float(q.sum())) * (1 + gamma(W.shape[0] + W.shape[1]))
+    mass = math.sqrt(float(p.sum()) * float(q.sum())) * (1 + 2 * gamma(W.shape[0] + W.shape[1]))
     return max(0.0, nuclear / mass)

@@ -18,11 +18,14 @@ from fitplug.problem import dense_matrix, reduce
 from fitplug.rounding import UNIT, floor_float
 from fitplug.solvers import dual
 from fitplug.solvers.dual import Progress
-from fitplug.strategy import Strategy, integer_strategy
+from fitplug.strategy import CLAIM_MARGIN, Strategy, integer_strategy, within
 from fitplug.threads import blas_threads
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
+
+_ULPS = 64
+_OUT_OF_RANGE = "targets and budget lie outside what floats can hold; rescale the queries"
 
 _ROUNDING_SHARE = 0.05
 """The part of the tolerance that rounding to integers may use up."""
@@ -49,10 +52,10 @@ def design(
     Raises WorkloadError, BudgetError, and DesignError if nothing can be certified.
     """
     budget = _budget(rho, epsilon, delta)
-    if not 1e-9 <= tolerance < 1:
+    if not isinstance(tolerance, (int, float)) or not 1e-9 <= tolerance < 1:
         raise BudgetError(f"tolerance = {tolerance!r} must lie between 1e-9 and 1")
-    if max_iterations < 1:
-        raise BudgetError(f"max_iterations = {max_iterations!r} must be at least 1")
+    if not isinstance(max_iterations, int) or max_iterations < 1:
+        raise BudgetError(f"max_iterations = {max_iterations!r} must be a whole number, at least 1")
     with blas_threads(min(workload.query_count, workload.cell_count)):
         return _designed(workload, budget, tolerance, max_iterations, progress)
 
@@ -92,7 +95,7 @@ def _designed(
         if budget is None
         else _noise_for_budget(strategy, c, budget)
     )
-    bound = lower_bound(W, scale * c, found.p, found.q)
+    bound = lower_bound(W, scale * c, found.p, found.q) * (1 - CLAIM_MARGIN)
     if not bound > 0:
         raise DesignError("no lower bound could be certified; the targets are too far apart")
     for array in (found.p, found.q):
@@ -106,6 +109,7 @@ def _designed(
         p=found.p,
         q=found.q,
         tolerance=tolerance,
+        max_iterations=max_iterations,
         iterations=found.iterations,
     )
 
@@ -125,21 +129,27 @@ def _budget(rho: float | None, epsilon: float | None, delta: float | None) -> fl
 
 
 def _noise_for_targets(strategy: Strategy, c: Array) -> float:
-    """The largest sigma at which every proven variance is within its target."""
-    allowed = c[strategy.unit_variances > 0] / strategy.unit_variances[strategy.unit_variances > 0]
-    std = math.sqrt(float(allowed.min()))
-    while (strategy.variances(std) > c).any():
+    """The largest sigma, to a few ulps, at which every proven variance is within its target."""
+    asked = strategy.unit_variances > 0
+    std = math.sqrt(float((c[asked] / strategy.unit_variances[asked]).min()))
+    for _ in range(_ULPS):
+        if within(strategy.variances(std), 1.0, c):
+            return std
         std *= 1 - 2 * UNIT
-    return std
+    raise DesignError(_OUT_OF_RANGE)
 
 
 def _noise_for_budget(strategy: Strategy, c: Array, rho: float) -> tuple[float, float]:
     """The smallest sigma whose rho, rounded up, is within the budget; and the scale k it meets."""
     std = strategy.sensitivity / math.sqrt(2 * rho)
-    while strategy.rho(std) > rho:
+    for _ in range(_ULPS):
+        if strategy.rho(std) <= rho:
+            break
         std *= 1 + 2 * UNIT
     variances = strategy.variances(std)
     scale = float((variances / c).max())
-    while (variances > scale * c).any():
+    for _ in range(_ULPS):
+        if within(variances, scale, c) and strategy.rho(std) <= rho:
+            return std, scale
         scale *= 1 + 2 * UNIT
-    return std, scale
+    raise DesignError(_OUT_OF_RANGE)

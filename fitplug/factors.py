@@ -68,7 +68,8 @@ class Factor:
 
     def matrix(self) -> Matrix:
         """The rows, shape (rows, size)."""
-        if self.array is not None:
+        if self.kind == "matrix":
+            assert self.array is not None
             return self.array
         first, last = self.intervals().T[:, :, None]
         cell = np.arange(self.size)
@@ -117,10 +118,25 @@ def factor(name: str, attribute: Attribute, asked: Any) -> Factor:
         if asked not in NAMED:
             raise WorkloadError(f"{name} = {asked!r} is no kind of query; {nearest(asked, NAMED)}")
         return Factor(name, asked, attribute.size)  # type: ignore[arg-type]
+    if isinstance(asked, Factor):
+        if (asked.attribute, asked.size) != (name, attribute.size):
+            raise WorkloadError(f"{name}: this factor was made for another attribute")
+        return asked
     if isinstance(asked, Ranges):
         cells = [_interval(name, attribute, pair) for pair in asked.bounds]
-        return Factor(name, "ranges", attribute.size, cells=np.array(cells, dtype=np.int64))
+        return interval_factor(name, attribute, np.array(cells, dtype=np.int64))
     return Factor(name, "matrix", attribute.size, array=query_matrix(name, asked, attribute.size))
+
+
+def interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor:
+    """Ranges by their first and last cell, shape (rows, 2). Raises WorkloadError."""
+    fits = isinstance(cells, np.ndarray) and cells.dtype == np.int64 and cells.ndim == 2
+    if not fits or cells.shape[1] != 2 or not len(cells):
+        raise WorkloadError(f"{name}: ranges by cells are pairs of integers")
+    first, last = cells.T
+    if not ((first >= 0) & (first <= last) & (last < attribute.size)).all():
+        raise WorkloadError(f"{name}: a range lies outside the attribute's {attribute.size} cells")
+    return Factor(name, "ranges", attribute.size, cells=cells)
 
 
 def query_matrix(name: str, given: Any, cells: int | None = None) -> Matrix:

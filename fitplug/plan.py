@@ -22,7 +22,7 @@ from fitplug.privacy import Method, delta_at, epsilon_at
 from fitplug.rounding import ceil_float
 from fitplug.strategy import Strategy
 from fitplug.threads import blas_threads
-from fitplug.verification import check_form, verify
+from fitplug.verification import check_form, check_privacy, verify
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -39,7 +39,7 @@ class Plan:
         was prioritised.
     lower_bound: certified; no mechanism meeting scale * targets with Gaussian noise costs less.
     p, q: the dual weights that prove it, shapes (d,) and (m,).
-    tolerance, iterations: what was asked of the solver, and what it took.
+    tolerance, max_iterations: what was asked of the solver. iterations: what it took.
     """
 
     workload: Workload
@@ -50,6 +50,7 @@ class Plan:
     p: Array
     q: Array
     tolerance: float
+    max_iterations: int
     iterations: int
 
     @property
@@ -81,9 +82,14 @@ class Plan:
         """Whether the tolerance was reached, and what to do if not."""
         if self.gap <= self.tolerance:
             return f"certified: within {self.gap:.1e} of the least possible privacy cost"
+        remedy = (
+            "the rest is lost to rounding: bring targets and coefficients closer together"
+            if self.iterations < self.max_iterations
+            else "raise max_iterations"
+        )
         return (
             f"certified only to {self.gap:.1e} after {self.iterations} iterations, "
-            f"{self.tolerance:.1e} was asked: raise max_iterations, or accept this gap"
+            f"{self.tolerance:.1e} was asked: {remedy}, or accept this gap"
         )
 
     def epsilon(self, delta: float, method: Method = "gaussian") -> float:
@@ -148,34 +154,35 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Plan:
-        """Read a plan back. Raises PlanError if the file is no plan, damaged, or was edited."""
+        """Read a plan back. Raises PlanError if the file is no plan, is damaged, was edited, or
+        claims another privacy cost than its integers have; `verify` checks every other claim.
+        """
         header, arrays = planfile.read(path)
         try:
-            workload = planfile.read_workload(header, arrays)
-            strategy = Strategy(
-                basis=planfile.read_basis(header, arrays),
-                M=arrays["M"],
-                sensitivity_squared=int(header["sensitivity_squared"]),
-                unit_variances=arrays["unit_variances"],
-                max_records=int(header["max_records"]),
-            )
             plan = cls(
-                workload=workload,
-                strategy=strategy,
+                workload=planfile.read_workload(header, arrays),
+                strategy=Strategy(
+                    basis=planfile.read_basis(header, arrays),
+                    M=arrays["M"],
+                    sensitivity_squared=int(header["sensitivity_squared"]),
+                    unit_variances=arrays["unit_variances"],
+                    max_records=int(header["max_records"]),
+                ),
                 noise_std=float.fromhex(header["noise_std"]),
                 scale=float.fromhex(header["scale"]),
                 lower_bound=float.fromhex(header["lower_bound"]),
                 p=arrays["p"],
                 q=arrays["q"],
                 tolerance=float(header["tolerance"]),
+                max_iterations=int(header["max_iterations"]),
                 iterations=int(header["iterations"]),
             )
-        except (KeyError, ValueError, TypeError, AttributeError):
-            raise PlanError(f"{path}: the plan file is incomplete; design the plan again") from None
-        try:
             check_form(plan)
+            check_privacy(plan)
         except PlanError as error:
             raise PlanError(f"{path}: {error}") from None
+        except Exception:  # whatever parts that are missing or of another kind make of it
+            raise PlanError(f"{path}: the plan file is incomplete; design the plan again") from None
         return plan
 
     def verify(self) -> None:
@@ -248,6 +255,7 @@ class Plan:
             "scale": self.scale.hex(),
             "lower_bound": self.lower_bound.hex(),
             "tolerance": self.tolerance,
+            "max_iterations": self.max_iterations,
             "iterations": self.iterations,
         }
         arrays |= {

@@ -19,35 +19,43 @@ from fitplug.errors import BudgetError
 
 Method: TypeAlias = Literal["gaussian", "zcdp"]
 
+_SMALLEST_COST, _LARGEST_COST = 1e-9, 1e6
+"""Costs outside are reported as the nearer of these, or as no protection: both safe."""
+
 _SAFE = 1e-11
 """Relative step to the safe side, above the error of the special functions used here."""
 
 
 def check_rho(rho: float) -> None:
-    """Raise BudgetError unless 0 < rho < inf."""
-    if isinstance(rho, bool) or not isinstance(rho, (int, float)) or not 0 < rho < math.inf:
-        raise BudgetError(f"rho = {rho!r} must be a finite number greater than zero")
+    """Raise BudgetError unless 1e-30 <= rho <= 1e12."""
+    _check_range("rho", rho, 1e-30, 1e12)
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Raise BudgetError unless 0 < epsilon < inf."""
-    if (
-        isinstance(epsilon, bool)
-        or not isinstance(epsilon, (int, float))
-        or not 0 < epsilon < math.inf
-    ):
-        raise BudgetError(f"epsilon = {epsilon!r} must be a finite number greater than zero")
+    """Raise BudgetError unless 1e-20 <= epsilon <= 1e9."""
+    _check_range("epsilon", epsilon, 1e-20, 1e9)
 
 
 def check_delta(delta: float) -> None:
-    """Raise BudgetError unless 0 < delta < 1."""
+    """Raise BudgetError unless 1e-300 <= delta < 1."""
     if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 < delta < 1:
         raise BudgetError(f"delta = {delta!r} must lie strictly between 0 and 1")
+    _check_range("delta", delta, 1e-300, 1.0)
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise BudgetError(f"{name} = {value!r} must be a finite number greater than zero")
+    if not low <= value <= high:
+        raise BudgetError(f"{name} = {value!r} must lie between {low:g} and {high:g}")
 
 
 def epsilon_at(privacy_cost: float, delta: float, method: Method = "gaussian") -> float:
     """The least epsilon at `delta`, rounded up. Raises BudgetError."""
     check_delta(delta)
+    if privacy_cost > _LARGEST_COST:
+        return math.inf
+    privacy_cost = max(privacy_cost, _SMALLEST_COST)
     if _checked(method) == "zcdp":
         return _zcdp_epsilon(privacy_cost**2 / 2, delta)
     goal = _safe_log(delta)
@@ -65,9 +73,15 @@ def delta_at(privacy_cost: float, epsilon: float, method: Method = "gaussian") -
     """The least delta at `epsilon` >= 0, rounded up. Raises BudgetError."""
     if epsilon != 0:
         check_epsilon(epsilon)
+    if privacy_cost > _LARGEST_COST:
+        return 1.0
+    privacy_cost = max(privacy_cost, _SMALLEST_COST)
     if _checked(method) == "zcdp":
-        return _zcdp_delta(privacy_cost**2 / 2, epsilon)
-    return min(1.0, math.exp(_log_delta(privacy_cost, epsilon)) * (1 + 1e-9))
+        log_delta = _log_zcdp_delta(privacy_cost**2 / 2, epsilon)
+    else:
+        log_delta = _log_delta(privacy_cost, epsilon)
+    # No float is below the least positive one, so no positive delta is reported as none.
+    return min(1.0, max(math.exp(min(0.0, log_delta)) * (1 + 1e-9), 5e-324))
 
 
 def privacy_cost_at(epsilon: float, delta: float) -> float:
@@ -165,7 +179,7 @@ def _zcdp_epsilon(rho: float, delta: float) -> float:
     def epsilon(log_order: float) -> float:
         excess = math.exp(log_order)
         alpha = 1 + excess
-        gain = alpha * (math.log(excess) - math.log(alpha)) - math.log(delta * excess)
+        gain = -alpha * math.log1p(1 / excess) - math.log(delta) - log_order
         return alpha * rho + gain / excess
 
     start = 0.5 * math.log(max(-math.log(delta), 1e-3) / rho)
@@ -175,15 +189,15 @@ def _zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, float(found.fun)) * (1 + _SAFE)
 
 
-def _zcdp_delta(rho: float, epsilon: float) -> float:
+def _log_zcdp_delta(rho: float, epsilon: float) -> float:
     def log_delta(log_order: float) -> float:
         excess = math.exp(log_order)
         alpha = 1 + excess
-        order_term = alpha * (math.log(excess) - math.log(alpha)) - math.log(excess)
+        order_term = -alpha * math.log1p(1 / excess) - log_order
         return excess * (alpha * rho - epsilon) + order_term
 
     start = math.log(max(epsilon / (2 * rho) - 0.5, 0.0) + 1 / math.sqrt(2 * rho) + 1e-12)
     found = minimize_scalar(
         log_delta, bounds=(start - 12, start + 12), method="bounded", options={"xatol": 1e-10}
     )
-    return min(1.0, math.exp(min(0.0, float(found.fun))) * (1 + 1e-9))
+    return float(found.fun)

@@ -65,6 +65,9 @@ def dense_matrix(workload: Workload) -> Array:
     W = workload.matrix()
     if not W.any():
         raise WorkloadError("every query is zero; ask at least one with a non-zero coefficient")
+    sizes = np.abs(W[W != 0])
+    if not 1e-30 <= sizes.min() <= sizes.max() <= 1e30:
+        raise WorkloadError("coefficients other than zero must lie between 1e-30 and 1e30 in size")
     return W
 
 

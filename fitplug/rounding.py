@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,22 @@ def ceil_sqrt(exact: Fraction) -> float:
     while value > 0 and Fraction(math.nextafter(value, 0)) ** 2 >= exact:
         value = math.nextafter(value, 0)
     return value
+
+
+def exact_product(a: npt.NDArray[np.int64], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """a @ b without rounding or wrapping: in floats where they are exact, else in integers."""
+    bound = a.shape[1] * largest(a) * largest(b)
+    if bound < 2**53:
+        return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    if bound < 2**63:
+        return a @ b
+    return a.astype(object) @ b.astype(object)
+
+
+def largest(a: npt.NDArray[Any]) -> int:
+    """The largest absolute value, exact."""
+    # Not through abs, which wraps at -2**63.
+    return max(int(a.max()), -int(a.min()))
 
 
 def norm_above(rows: Array, axis: int | None = None) -> Array:

@@ -9,7 +9,7 @@ N_Z(0, sigma^2) has variance at most sigma^2: Canonne, Kamath, Steinke 2020).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -18,7 +18,16 @@ import numpy.typing as npt
 from scipy.linalg import qr, solve_triangular
 
 from fitplug.basis import Basis, right_solve
-from fitplug.rounding import UNIT, ceil_float, ceil_sqrt, gamma, inverse_norms_above
+from fitplug.errors import DesignError
+from fitplug.rounding import (
+    UNIT,
+    ceil_float,
+    ceil_sqrt,
+    exact_product,
+    gamma,
+    inverse_norms_above,
+    largest,
+)
 
 Array: TypeAlias = npt.NDArray[np.float64]
 IntMatrix: TypeAlias = npt.NDArray[np.int64]
@@ -28,6 +37,12 @@ _BITS = (20, 24, 28)
 
 _IDLE_PRECISION = 2.0**-10
 """Precision, over the privacy cost, of directions that no query needs: costs 1e-6 of alpha."""
+
+MAX_ENTRY = 2**52
+"""Bound on the entries of M, which floats then hold exactly."""
+
+CLAIM_MARGIN = 1e-12
+"""What claimed variances are above, and claimed lower bounds below, the proven ones, relatively."""
 
 _SATURATION = 2**62
 """Strategy answers are clamped here, which no count of people reaches: see `max_records`."""
@@ -92,8 +107,12 @@ def integer_strategy(
     L, L_error = basis.representation(W)
     B = basis.matrix(W)
     unit = math.sqrt(float(((G @ B) ** 2).sum(axis=0).max()))
+    strategy: Strategy | None = None
     for bits in _BITS:
-        M = np.triu(np.rint(G * (2.0**bits / unit))).astype(np.int64)
+        rounded = np.triu(np.rint(G * (2.0**bits / unit)))
+        if not np.abs(rounded).max() < MAX_ENTRY:
+            break
+        M = rounded.astype(np.int64)
         # A direction too weak for this precision still has to stay in the row space.
         M[np.diag_indices_from(M)] = np.maximum(np.diag(M), 1)
         strategy = measured(basis, M, B, L, L_error)
@@ -101,7 +120,14 @@ def integer_strategy(
         cost = math.sqrt(strategy.sensitivity_squared * worst)
         if cost <= upper * (1 + loss):
             break
-    return strategy
+    if strategy is None:
+        raise DesignError(
+            "the workload's coefficients differ by too many orders of magnitude for an integer "
+            "strategy; scale the queries to similar size"
+        )
+    # Another machine may round the proven bounds a little higher; what is claimed stays above.
+    strategy.M.setflags(write=False)
+    return replace(strategy, unit_variances=strategy.unit_variances * (1 + CLAIM_MARGIN))
 
 
 def measured(basis: Basis, M: IntMatrix, B: IntMatrix, L: Array, L_error: Array) -> Strategy:
@@ -110,32 +136,27 @@ def measured(basis: Basis, M: IntMatrix, B: IntMatrix, L: Array, L_error: Array)
     L (m, n), L_error (m,): the representation of W in the basis, with its error bounds.
     """
     A = exact_product(M, B)
-    records = min(_SATURATION // _largest(A), 2**53 // _largest(B))
     unit = inverse_norms_above(L, M.astype(np.float64), L_error=L_error)
     squares = unit * unit * (1 + 2 * UNIT)
-    return Strategy(basis, M, max_norm_squared(A), squares, records)
+    return Strategy(basis, M, max_norm_squared(A), squares, records_held(A))
 
 
-def exact_product(a: IntMatrix, b: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """a @ b without rounding or wrapping: in floats where they are exact, else in integers."""
-    bound = a.shape[1] * _largest(a) * _largest(b)
-    if bound < 2**53:
-        return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
-    if bound < 2**63:
-        return a @ b
-    return a.astype(object) @ b.astype(object)
+def records_held(A: npt.NDArray[Any]) -> int:
+    """The most records of which no answer of A leaves the range that is released as it is."""
+    return _SATURATION // largest(A)
 
 
-def _largest(a: npt.NDArray[Any]) -> int:
-    # Not through abs, which wraps at -2**63.
-    return max(int(a.max()), -int(a.min()))
+def within(variances: Array, scale: float, targets: Array) -> bool:
+    """Whether variances <= scale * targets holds exactly, and for the rounded product too."""
+    allowed = targets if scale == 1.0 else np.nextafter(scale * targets, 0.0)
+    return bool((variances <= allowed).all())
 
 
 def max_norm_squared(A: npt.NDArray[Any]) -> int:
     """max_i |A e_i|^2, exact: floats pick the columns that may attain it, integers decide."""
     near = (A.astype(np.float64) ** 2).sum(axis=0)
     candidates = np.flatnonzero(near >= near.max() * (1 - 4 * gamma(len(A))))
-    columns = np.unique(A[:, candidates].astype(np.int64).T, axis=0).tolist()
+    columns = {tuple(column) for column in A[:, candidates].T.tolist()}
     return max(sum(entry * entry for entry in column) for column in columns)
 
 

@@ -111,16 +111,17 @@ class Tables(Mapping[Names, Counts]):
         return f"Tables({', '.join(map(repr, self._counts))}; counts confidential)"
 
     def marginal(self, names: Sequence[str]) -> Counts:
-        """The table over `names` (in the domain's order), summed out of any table that holds it.
+        """The table whose axes are `names`, in that order, summed out of any that holds them.
 
         Raises TablesError if none does.
         """
-        canonical = self.domain.ordered(tuple(names))
+        names = tuple(names)
         for held, counts in self._counts.items():
-            if set(canonical) <= set(held):
-                return _sum_to(held, counts, canonical)
+            if set(names) <= set(held):
+                left = [name for name in held if name in names]
+                return _sum_to(held, counts, names).transpose([left.index(n) for n in names])
         raise TablesError(
-            f"the plan needs the table {canonical}, which is not among the tables given: "
+            f"the plan needs the table {names}, which is not among the tables given: "
             + ", ".join(map(str, self._counts))
         )
 

@@ -34,19 +34,23 @@ class Target:
         Raises WorkloadError if the value does not broadcast to the shape.
         """
         try:
-            value = np.broadcast_to(self.value, shape)
+            np.broadcast_to(self.value, shape)
         except ValueError:
             raise WorkloadError(
                 f"{self.kind} has shape {self.value.shape}, which does not broadcast to the "
                 f"group's shape {shape}"
             ) from None
+        # A view: a scalar target takes no memory, however many queries share it.
+        return np.broadcast_to(self._allowed(), shape)
+
+    def _allowed(self) -> Array:
         if self.kind == "variance":
-            return np.array(value)
+            return self.value
         if self.kind == "std":
-            return _squares_rounded_down(value)
+            return _squares_rounded_down(self.value)
         assert self.confidence is not None
         # The quantile and the division are each within a few ulps; step below them.
-        return (value / two_sided_quantile(self.confidence)) ** 2 * (1 - 2.0**-49)
+        return np.asarray((self.value / two_sided_quantile(self.confidence)) ** 2 * (1 - 2.0**-49))
 
     def describe(self) -> str:
         """For people: "std 5", "moe 30 at 90%", with the range of an array."""
@@ -78,8 +82,9 @@ def target(
             raise WorkloadError(f"{kind} = {value[wrong].flat[0]:g} must be {text}")
     if value.size == 0:
         raise WorkloadError(f"{kind} is an empty array; give one target per query")
-    if kind != "variance" and not 1e-75 < float(value.min()) <= float(value.max()) < 1e75:
-        raise WorkloadError(f"{kind} must lie between 1e-75 and 1e75")
+    largest = 1e60 if kind == "variance" else 1e30
+    if not 1 / largest <= float(value.min()) <= float(value.max()) <= largest:
+        raise WorkloadError(f"{kind} must lie between {1 / largest:g} and {largest:g}")
     return Target(kind, value, confidence)  # type: ignore[arg-type]
 
 

@@ -227,7 +227,7 @@ class Workload:
         """W, shape (m, d): groups one after another, each in C order of its own shape; columns
         in C order of the used attributes. Raises MemoryError-sized arrays if you ask for them.
         """
-        return np.concatenate([self._rows(group) for group in self.groups])
+        return np.concatenate([self.rows(group, self.attributes) for group in self.groups])
 
     def targets(self) -> Array:
         """c, shape (m,): the largest variance allowed for each row of W."""
@@ -242,19 +242,23 @@ class Workload:
     def __repr__(self) -> str:
         return f"Workload({self.query_count} queries in groups {', '.join(self.names)})"
 
-    def _rows(self, group: QueryGroup) -> Array:
+    def rows(self, group: QueryGroup, attributes: Sequence[str]) -> Array:
+        """A group's rows over the cells of `attributes`, which hold all that the group uses;
+        shape (group.size, cells), in C order of the group's shape and of the attributes.
+        """
         own = {f.attribute: f for f in group.factors}
         rows: Array = np.ones((1, 1))
-        order = [n for n in self.attributes if n in own]
-        for name in self.attributes:
+        order = [n for n in attributes if n in own]
+        for name in attributes:
             size = self.domain[name].size
             mine = own[name].matrix() if name in own else np.ones((1, size))
             rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
         # The Kronecker product ran in the domain's order; the group's shape is in its own.
         order += [f.attribute for f in group.factors if f.attribute not in order]
-        shaped = rows.reshape([own[name].rows for name in order] + [self.cell_count])
+        shaped = rows.reshape([own[name].rows for name in order] + [rows.shape[1]])
         axes = [order.index(f.attribute) for f in group.factors]
-        return shaped.transpose([*axes, len(order)]).reshape(group.size, self.cell_count)
+        # + 0.0 turns a product's -0.0 into 0.0, so that equal columns are equal bytes.
+        return shaped.transpose([*axes, len(order)]).reshape(group.size, rows.shape[1]) + 0.0
 
 
 def _bind(domain: Domain, group: Queries, taken: Mapping[str, QueryGroup]) -> QueryGroup:
@@ -276,7 +280,6 @@ def _bind(domain: Domain, group: Queries, taken: Mapping[str, QueryGroup]) -> Qu
         variances = group.target.variance(shape)
     except WorkloadError as error:
         raise WorkloadError(f"query {name!r}: {error}") from None
-    variances.setflags(write=False)
     return QueryGroup(name, tuple(factors), group.target, variances)
 
 

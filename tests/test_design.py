@@ -150,6 +150,31 @@ def test_iterations_do_not_regress():
         assert found.iterations <= most
 
 
+def test_extrapolation_that_leads_astray_is_taken_back():
+    """A plain workload on which unguarded Anderson acceleration cycles for ever."""
+    W = np.array(
+        [
+            [0, 0, 0, 0, 0, 0],
+            [0, 0.75, 0.875, 0.375, -0.75, 0.375],
+            [0, 0.125, 0.125, -0.875, -0.125, -0.125],
+            [0, 0.125, -1, -0.125, 0.25, -0.875],
+        ]
+    )
+    c = np.array([3.3692685053429288, 1.3159497724275155, 4.981022955736772, 6.138100409312066])
+    for tolerance in (1e-3, 1e-4, 1e-6, 1e-7):
+        plan = fp.design(fp.Workload.from_matrix(W, variance=c), tolerance=tolerance)
+        assert plan.gap <= tolerance
+        assert plan.iterations <= 60
+
+
+@pytest.mark.parametrize("factor", [1e-29, 1e-12, 1e12, 1e29])
+def test_extreme_targets_are_designed_or_refused_but_never_hang(factor):
+    for budget in ({}, {"rho": 1e-30}, {"rho": 1e12}):
+        plan = fp.design(fp.Workload.from_matrix(prefix(3), variance=factor**2), **budget)
+        plan.verify()
+        plan.summary()
+
+
 def test_same_input_gives_the_same_plan():
     workload = fp.Workload.from_matrix(all_ranges(8), std=2.0)
     assert fp.design(workload).digest == fp.design(workload).digest
@@ -202,7 +227,11 @@ class TestBudget:
             ({"epsilon": 1.0, "delta": 1.0}, "delta = 1.0"),
             ({"epsilon": -1.0, "delta": 0.1}, "epsilon = -1.0"),
             ({"tolerance": 0.0}, "tolerance"),
+            ({"tolerance": "small"}, "tolerance"),
             ({"max_iterations": 0}, "max_iterations"),
+            ({"rho": 10**400}, "rho"),
+            ({"epsilon": 1e308, "delta": 0.1}, "epsilon"),
+            ({"epsilon": 1.0, "delta": 5e-324}, "delta"),
         ],
     )
     def test_bad_budgets(self, given, says):
@@ -226,10 +255,12 @@ class TestCertificate:
         )
         assert lower_bound(W, c, p, q) <= cost * (1 + 1e-9)
 
-    def test_scale_of_the_weights_does_not_matter(self):
+    @pytest.mark.parametrize("factor", [1 / 3, 1e-200, 1e-308, 1e200])
+    def test_scale_of_the_weights_does_not_matter(self, factor):
         W, c = prefix(5), np.ones(5)
         p, q = np.linspace(1, 2, 5), np.linspace(2, 1, 5)
-        assert lower_bound(W, c, 7 * p, q / 3) == pytest.approx(lower_bound(W, c, p, q))
+        scaled = lower_bound(W, c, p * factor, q * factor)
+        assert scaled == pytest.approx(lower_bound(W, c, p, q))
 
     @pytest.mark.parametrize("bad", [np.array([-1.0, 2.0]), np.array([np.nan, 1.0]), np.zeros(2)])
     def test_refuses_weights_that_prove_nothing(self, bad):
@@ -242,6 +273,21 @@ class TestRefusals:
         almost_equal = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-11]])
         with pytest.raises(fp.WorkloadError, match="rank"):
             fp.design(fp.Workload.from_matrix(almost_equal, std=1.0))
+
+    @pytest.mark.parametrize("size", [1e-200, 1e-31, 1e31, 1e200])
+    def test_coefficients_out_of_range(self, size):
+        with pytest.raises(fp.WorkloadError, match="coefficients"):
+            fp.design(fp.Workload.from_matrix([[1.0, size]], std=1.0))
+
+    @pytest.mark.parametrize("variance", [1e-320, 1e-61, 1e61, 1e300])
+    def test_targets_out_of_range(self, variance):
+        with pytest.raises(fp.WorkloadError, match="variance must lie between"):
+            fp.Workload.from_matrix([[1.0]], variance=variance)
+
+    def test_a_domain_that_no_array_holds_is_refused_before_memory_is_asked_for(self):
+        domain = fp.Domain({"id": fp.Integers(0, 2**45)})
+        with pytest.raises(fp.WorkloadError, match="35184372088833 cells"):
+            fp.design(fp.Workload(domain, [fp.marginal("id", std=1.0)]))
 
     def test_a_workload_of_zeros(self):
         with pytest.raises(fp.WorkloadError, match="zero"):

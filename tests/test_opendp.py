@@ -13,6 +13,7 @@ from scipy.stats import chi2
 
 import fitplug as fp
 import fitplug_opendp as fpo
+from fitplug_opendp.publish import exact_answers
 
 from .exact import product, rationals
 from .workloads import marginals, prefix
@@ -275,6 +276,49 @@ def draws():
     truth = plan.workload.matrix() @ x.ravel()
     counts = plan.strategy.basis.matrix(plan.workload.matrix()) @ x.ravel()
     return plan, np.array(basis_estimates) - counts, np.array(answers) - truth
+
+
+class TestTablesBecomeTheExactCounts:
+    """Whatever the tables look like, the mechanism starts from B x: anything else would have
+    another sensitivity than the one that is paid for.
+    """
+
+    @staticmethod
+    def moved(plan, x, cell):
+        """Squared distance of the exact answers before and after one record more in a cell."""
+        one_more = x.copy()
+        one_more[cell] += 1
+        before, after = (
+            [int(v) for v in exact_answers(plan, tables_for(plan, h))] for h in (x, one_more)
+        )
+        return sum((a - b) ** 2 for a, b in zip(after, before, strict=True))
+
+    @pytest.mark.parametrize("size", [2**20, 2**44, 2**90])
+    def test_large_coefficients_do_not_wrap(self, size):
+        factor = np.array([[1.0, 1, 0], [0, 1, 1]]) * float(size)
+        plan = fp.design(fp.Workload.from_matrix(factor, variance=float(size) ** 2))
+        x = np.array([524283, 5, 2**23])
+        for cell in range(3):
+            assert self.moved(plan, x, cell) <= plan.strategy.sensitivity_squared
+
+    def test_products_of_large_factors_do_not_wrap(self):
+        domain = fp.Domain({"a": fp.Integers(0, 2), "b": fp.Integers(0, 2)})
+        factor = np.array([[1.0, 1, 0], [0, 1, 1]]) * 2.0**20
+        group = fp.queries({"a": factor, "b": factor}, variance=2.0**80, name="g")
+        plan = fp.design(fp.Workload(domain, [group]))
+        x = np.full((3, 3), 2**22)
+        for cell in np.ndindex(3, 3):
+            assert self.moved(plan, x, cell) <= plan.strategy.sensitivity_squared
+
+    def test_tables_of_a_domain_in_another_order(self):
+        ours = fp.Domain({"a": ["1", "2"], "b": ["x", "y", "z"]})
+        theirs = fp.Domain({"b": ["x", "y", "z"], "a": ["1", "2"]})
+        groups = [fp.marginal("a", "b", std=1e-3, name="g"), fp.marginal("b", std=1.0)]
+        plan = fp.design(fp.Workload(ours, groups))
+        x = np.array([[1000, 2000, 7], [3000, 4000, 8]])
+        released = fpo.release(plan, fp.Tables(theirs, {("a", "b"): x}))
+        np.testing.assert_allclose(released.estimates["g"], x, atol=0.05)
+        np.testing.assert_allclose(released.estimates["b"], x.sum(axis=0), atol=0.05)
 
 
 class TestNoise:

@@ -211,6 +211,82 @@ class TestVerify:
         self.refused(forged, "records", strategy=more)
 
 
+class TestForgedFiles:
+    """Files whose digest was made anew: loading and verifying hold every part against the rest."""
+
+    @pytest.fixture
+    def content(self):
+        domain = fp.Domain({"a": ["1", "2", "3"], "b": ["x", "y"]})
+        groups = [
+            fp.queries({"a": "identity", "b": "total"}, std=2.0, name="first"),
+            fp.queries({"a": fp.ranges([("1", "2")])}, moe=3.0, confidence=0.9, name="second"),
+            fp.queries({"b": [[1.0, -1.0]]}, std=2.0, name="third"),
+        ]
+        return fp.design(fp.Workload(domain, groups))._content()
+
+    @pytest.mark.parametrize(
+        "forge",
+        [
+            lambda h, a: h.update(sensitivity_squared="1"),
+            lambda h, a: h.update(max_records=2**60),
+            lambda h, a: a.update({"group0.target": np.array(0.001)}),
+            lambda h, a: a.update({"group0.variances": a["group0.variances"] * 2}),
+            lambda h, a: a.update({"group1.factor0": np.array([[0, 7]])}),
+            lambda h, a: a.update({"group2.factor0": np.array([[1.0, np.nan]])}),
+            lambda h, a: h["groups"][0].update(name="second"),
+            lambda h, a: h["groups"][0].update(name=["a"]),
+            lambda h, a: h["groups"][0].update(target="bogus"),
+            lambda h, a: h["groups"][1].update(confidence=3),
+            lambda h, a: h["groups"][0]["factors"].append(["a", "identity"]),
+            lambda h, a: h["groups"][0]["factors"][0].__setitem__(1, "zz"),
+            lambda h, a: h["groups"][0]["factors"][0].__setitem__(1, "matrix"),
+            lambda h, a: h.update(noise_std="0x1p99999"),
+            lambda h, a: h.update(noise_std=(0.0).hex()),
+            lambda h, a: h.update(noise_std="nan"),
+            lambda h, a: h.update(tolerance=float("nan")),
+            lambda h, a: h.update(lower_bound=(1e9).hex()),
+            lambda h, a: a.update(M=a["M"].astype(np.float64)),
+            lambda h, a: a.update(M=a["M"] * 2**40),
+            lambda h, a: a.update(M=a["M"][:, ::-1].copy()),
+            lambda h, a: a.update(p=a["p"].astype(complex)),
+            lambda h, a: a.update(p=a["p"].astype(str)),
+            lambda h, a: a.update(q=a["q"] * 0),
+            lambda h, a: a.update({"basis.index": a["basis.index"] * 0}),
+            lambda h, a: a.update({"basis.index": a["basis.index"].reshape(1, -1)}),
+            lambda h, a: a.update({"basis.scale": a["basis.scale"] * 3}),
+            lambda h, a: a.update({"unit_variances": a["unit_variances"] * (1 - 1e-9)}),
+            lambda h, a: h.update(domain=[["a", ["1", "2"]], ["b", ["x", "y"]]]),
+            lambda h, a: h.pop("domain"),
+            lambda h, a: a.pop("q"),
+        ],
+    )
+    def test_are_refused(self, content, tmp_path, forge):
+        header, arrays = json.loads(json.dumps(content[0])), dict(content[1])
+        forge(header, arrays)
+        planfile.write(tmp_path / "plan.npz", header, arrays)
+        with pytest.raises(fp.PlanError):
+            fp.Plan.load(tmp_path / "plan.npz").verify()
+
+    def test_the_honest_file_is_not(self, content, tmp_path):
+        planfile.write(tmp_path / "plan.npz", *content)
+        fp.Plan.load(tmp_path / "plan.npz").verify()
+
+    def test_arrays_that_no_kind_of_factor_asks_for_change_nothing(self, content, tmp_path):
+        header, arrays = content
+        honest = planfile.read_workload(header, arrays).matrix()
+        added = {**arrays, "group0.factor0": np.eye(3)[::-1], "group0.factor1": np.eye(2)[:1]}
+        np.testing.assert_array_equal(planfile.read_workload(header, added).matrix(), honest)
+
+    @pytest.mark.parametrize("factor", [1e-200, 1e-308])
+    def test_tiny_dual_weights_prove_no_more(self, content, tmp_path, factor):
+        header, arrays = dict(content[0]), dict(content[1])
+        arrays |= {"p": arrays["p"] * factor, "q": arrays["q"] * factor}
+        header["lower_bound"] = (float.fromhex(header["lower_bound"]) * 1.001).hex()
+        planfile.write(tmp_path / "plan.npz", header, arrays)
+        with pytest.raises(fp.PlanError, match="lower bound"):
+            fp.Plan.load(tmp_path / "plan.npz").verify()
+
+
 def test_the_digest_is_the_same_in_another_process(tmp_path):
     plan = people_plan()
     plan.save(tmp_path / "plan.npz")

@@ -77,6 +77,34 @@ def test_epsilon_is_never_too_small(log_cost, log_delta):
     assert epsilon <= epsilon_at(cost, delta, "zcdp")
 
 
+@pytest.mark.parametrize("rho", [1.5758982155524697e-12, 1e-9, 1e-3, 1.0, 1e4])
+def test_zcdp_epsilon_is_valid_at_some_order_in_high_precision(rho):
+    """Proposition 12 at the order that is best, found in 50 digits: never below its minimum."""
+    delta = 1e-6
+
+    def epsilon(log_excess):
+        excess = mpmath.exp(log_excess)
+        alpha = 1 + excess
+        gain = alpha * mpmath.log(1 - 1 / alpha) - mpmath.log(delta * excess)
+        return alpha * rho + gain / excess
+
+    with mpmath.workdps(50):
+        start = mpmath.log(-mpmath.log(delta) / rho) / 2
+        order = mpmath.findroot(lambda t: mpmath.diff(epsilon, t), start)
+        best = epsilon(order)
+    ours = epsilon_at(math.sqrt(2 * rho), delta, "zcdp")
+    assert ours >= best
+    assert ours == pytest.approx(float(best), rel=1e-8)
+
+
+def test_extremes_are_answered_on_the_safe_side():
+    assert epsilon_at(1e200, 1e-9) == math.inf
+    assert delta_at(1e200, 1.0) == 1.0
+    assert epsilon_at(1e-200, 1e-300) >= 0
+    assert delta_at(math.sqrt(3e-4), 3065.0) > 0
+    assert delta_at(math.sqrt(3e-4), 3065.0, "zcdp") > 0
+
+
 @pytest.mark.parametrize("bad", [0.0, 1.0, -0.1, math.nan, True, "x"])
 def test_delta_out_of_range(bad):
     with pytest.raises(BudgetError, match="delta"):

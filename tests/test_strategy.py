@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.rounding import ceil_float, ceil_sqrt, floor_float, inverse_norms_above
-from fitplug.strategy import exact_product, max_norm_squared
+from fitplug.rounding import (
+    ceil_float,
+    ceil_sqrt,
+    exact_product,
+    floor_float,
+    inverse_norms_above,
+)
+from fitplug.strategy import max_norm_squared
 
 from .exact import product, rationals, solve_left
 from .workloads import small
@@ -96,6 +102,25 @@ def test_random_workloads_hold_their_targets_exactly(seed, m, d):
         assert noise * sum(w * w for w in weights) <= Fraction(float(c[j]))
     cost = max(sum(v * v for v in column) for column in zip(*A, strict=True))
     assert plan.rho_exact == cost / (2 * noise)
+
+
+@pytest.mark.parametrize("rho", [1e-6, 0.3, 3.513395501404357])
+def test_scaled_targets_hold_exactly_too(rho):
+    rng = np.random.default_rng(2)
+    W, c = rng.integers(-1, 3, (6, 4)).astype(float), 10.0 ** rng.uniform(-6, 12, 6)
+    plan = fp.design(fp.Workload.from_matrix(W, variance=c), rho=rho)
+    for reported, asked in zip(plan.variances["queries"], c, strict=True):
+        assert Fraction(float(reported)) <= Fraction(plan.scale) * Fraction(float(asked))
+    assert (plan.variances["queries"] <= plan.scale * c).all()
+
+
+def test_small_coefficients_beside_large_ones_are_not_rounded_away():
+    W = np.array([[1e6, 1e6, 0], [0, 1e6, 1e6], [1e-6, 2e-6, 1e-6]])
+    plan = fp.design(fp.Workload.from_matrix(W, variance=1.0))
+    L, _ = plan.strategy.basis.representation(W)
+    B = plan.strategy.basis.matrix(W)
+    np.testing.assert_allclose(L @ B, W, rtol=1e-9)
+    plan.verify()
 
 
 class TestExactArithmetic:

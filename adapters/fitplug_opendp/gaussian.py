@@ -11,7 +11,6 @@ from fitplug.errors import BudgetError
 from fitplug.plan import Plan
 from fitplug.rounding import ceil_float
 
-
 _LEAST_STD = 1.0
 """Of noise on integers: a plan's own is above 10^5 unless its targets ask for exact answers."""
 

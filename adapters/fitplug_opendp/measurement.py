@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from fitplug.errors import TablesError
 from fitplug.plan import Plan
+from fitplug.problem import MAX_ENTRIES
 from fitplug.release import Release
-from fitplug.strategy import exact_product
+from fitplug.rounding import exact_product
 from fitplug_opendp.gaussian import noise, opendp, sensitivity
 
 
@@ -93,7 +94,8 @@ def _checked_size(dp: Any, domain: Any, plan: Plan) -> int:
     cells, whole = plan.workload.cell_count, plan.domain.size
     wanted = f'vector_domain(atom_domain(T="i64"), size={cells})'
     for size in {cells, whole}:
-        if size < 2**31 and domain == dp.vector_domain(dp.atom_domain(T="i64"), size=size):
+        fits = size * plan.strategy.basis.size <= MAX_ENTRIES
+        if fits and domain == dp.vector_domain(dp.atom_domain(T="i64"), size=size):
             return size
     raise ValueError(f"the plan counts {cells} cells and needs {wanted}, not {domain}")
 

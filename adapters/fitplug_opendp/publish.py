@@ -14,6 +14,8 @@ from fitplug.release import Release
 from fitplug.tables import Tables
 from fitplug_opendp.gaussian import noise, opendp, sensitivity
 
+_MOST_CONTRIBUTIONS = 10**6
+
 
 def release(
     plan: Plan,
@@ -34,8 +36,15 @@ def release(
     length of this call only: the call itself is the consent.
     Raises TablesError, BudgetError, OverBudget; then nothing was charged and nothing drawn.
     """
-    if not isinstance(contributions, int) or isinstance(contributions, bool) or contributions < 1:
-        raise BudgetError(f"contributions = {contributions!r} must be a whole number, at least 1")
+    if (
+        not isinstance(contributions, int)
+        or isinstance(contributions, bool)
+        or not (1 <= contributions <= _MOST_CONTRIBUTIONS)
+    ):
+        raise BudgetError(
+            f"contributions = {contributions!r} must be a whole number from 1 to "
+            f"{_MOST_CONTRIBUTIONS}"
+        )
     answers = exact_answers(plan, tables)
     with _contrib():
         noisy = noise(plan)
@@ -59,7 +68,7 @@ def exact_answers(plan: Plan, tables: Tables) -> np.ndarray[tuple[int, ...], np.
                     f"the tables do not match the plan: their attribute {name!r} is missing or "
                     "has other cells; count them again with this plan"
                 )
-    if max(int(counts_of.sum()) for counts_of in tables.values()) > plan.strategy.max_records:
+    if int(tables.marginal(()).sum()) > plan.strategy.max_records:
         raise TablesError(
             f"the tables count more than {plan.strategy.max_records} records, the most that this "
             "plan's 64-bit integers hold; integers would overflow"

@@ -31,6 +31,7 @@ Progress: TypeAlias = Callable[[int, float], object]
 
 _MIXING = 0.3
 _LARGEST_STEP = 2.0  # a weight changes by at most a factor e^2 an iteration
+_ASTRAY = 2.0  # of the smallest residual since the last restart
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,39 +77,71 @@ def solve(
     progress: Progress | None = None,
 ) -> Solution:
     """Iterate until upper / lower - 1 <= tolerance, or max_iterations. Deterministic."""
-    d, m = problem.cells, problem.queries
-    mixing = _MIXING * tolerance
+    d = problem.cells
+    ascent = _Ascent(problem, _MIXING * tolerance)
     accelerator = Anderson()
-    x = np.concatenate([np.full(d, -math.log(d)), np.full(m, -math.log(m))])
+    x = _on_simplices(np.zeros(d + problem.queries), d)
     best_low: tuple[float, Array] = (-math.inf, x)
     best_up: tuple[float, tuple[Array, ...]] = (math.inf, ())
+    steadiest: _Iterate | None = None
     iteration = 0
     while True:
         iteration += 1
-        p, q = np.exp(x[:d]), np.exp(x[d:])
-        point = _evaluate(problem, p, q)
-        if point.value < 0.5 * best_low[0]:
-            accelerator.forget()
-            x = best_low[1]
-            point = _evaluate(problem, np.exp(x[:d]), np.exp(x[d:]))
-            p, q = np.exp(x[:d]), np.exp(x[d:])
-        best_low = max(best_low, (point.value, x), key=lambda found: found[0])
-        best_up = min(best_up, (point.upper, point.whiteners), key=lambda found: found[0])
+        here = ascent.at(x)
+        best_low = max(best_low, (here.point.value, x), key=lambda found: found[0])
+        best_up = min(best_up, (here.point.upper, here.point.whiteners), key=lambda found: found[0])
         gap = best_up[0] / best_low[0] - 1
         if progress is not None:
             progress(iteration, gap)
         if gap <= tolerance or iteration >= max_iterations:
             break
-        updated = np.concatenate(
-            [
-                (p * point.g / point.value + mixing / d) / (1 + mixing),
-                (q * point.h / point.value + mixing / m) / (1 + mixing),
-            ]
-        )
-        step = accelerator.step(x, np.log(updated) - x, np.sqrt(updated))
-        x = _on_simplices(x + np.clip(step, -_LARGEST_STEP, _LARGEST_STEP), d)
+        if steadiest is not None and here.distance > _ASTRAY * steadiest.distance:
+            # Extrapolation led away from the fixed point, and would cycle there: go back to the
+            # nearest point known, take the plain step from it and begin the history anew.
+            accelerator.forget()
+            here, steadiest = steadiest, None
+            step = here.residual
+        else:
+            if steadiest is None or here.distance < steadiest.distance:
+                steadiest = here
+            step = accelerator.step(here.x, here.residual, here.weight)
+        x = _on_simplices(here.x + np.clip(step, -_LARGEST_STEP, _LARGEST_STEP), d)
     p, q = np.exp(best_low[1][:d]), np.exp(best_low[1][d:])
     return Solution(p, q, best_up[1], best_low[0], best_up[0], iteration)
+
+
+@dataclass(frozen=True, eq=False)
+class _Iterate:
+    """A point x = log (p, q) of the fixed-point iteration, and the plain step from it."""
+
+    x: Array
+    point: _Point
+    residual: Array
+    weight: Array
+
+    @property
+    def distance(self) -> float:
+        return float(np.linalg.norm(self.residual * self.weight))
+
+
+@dataclass(frozen=True)
+class _Ascent:
+    """The fixed-point map of the module's docstring, on x = log (p, q)."""
+
+    problem: Problem
+    mixing: float
+
+    def at(self, x: Array) -> _Iterate:
+        d, m, eps = self.problem.cells, self.problem.queries, self.mixing
+        p, q = np.exp(x[:d]), np.exp(x[d:])
+        point = _evaluate(self.problem, p, q)
+        updated = np.concatenate(
+            [
+                (p * point.g / point.value + eps / d) / (1 + eps),
+                (q * point.h / point.value + eps / m) / (1 + eps),
+            ]
+        )
+        return _Iterate(x, point, np.log(updated) - x, np.sqrt(updated))
 
 
 def _on_simplices(x: Array, d: int) -> Array:
