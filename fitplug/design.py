@@ -18,7 +18,7 @@ from fitplug.problem import dense_matrix, reduce
 from fitplug.rounding import UNIT, floor_float
 from fitplug.solvers import dual
 from fitplug.solvers.dual import Progress
-from fitplug.strategy import CLAIM_MARGIN, Strategy, integer_strategy, within
+from fitplug.strategy import CLAIM_MARGIN, LARGEST_NOISE, Strategy, integer_strategy, within
 from fitplug.threads import blas_threads
 from fitplug.workload import Workload
 
@@ -134,7 +134,7 @@ def _noise_for_targets(strategy: Strategy, c: Array) -> float:
     std = math.sqrt(float((c[asked] / strategy.unit_variances[asked]).min()))
     for _ in range(_ULPS):
         if within(strategy.variances(std), 1.0, c):
-            return std
+            return _fitting(std)
         std *= 1 - 2 * UNIT
     raise DesignError(_OUT_OF_RANGE)
 
@@ -150,6 +150,15 @@ def _noise_for_budget(strategy: Strategy, c: Array, rho: float) -> tuple[float, 
     scale = float((variances / c).max())
     for _ in range(_ULPS):
         if within(variances, scale, c) and strategy.rho(std) <= rho:
-            return std, scale
+            return _fitting(std), scale
         scale *= 1 + 2 * UNIT
     raise DesignError(_OUT_OF_RANGE)
+
+
+def _fitting(noise_std: float) -> float:
+    if noise_std > LARGEST_NOISE:
+        raise BudgetError(
+            "so little privacy cost needs more noise than 64-bit integers hold; "
+            "give a larger rho or tighter targets"
+        )
+    return noise_std

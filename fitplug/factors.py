@@ -148,12 +148,14 @@ def query_matrix(name: str, given: Any, cells: int | None = None) -> Matrix:
     except ValueError:  # a ragged list
         array = np.asarray(None)
     if array.dtype.kind not in "iufb":
-        raise WorkloadError(f"{name}: the query matrix is not an array of numbers")
+        raise WorkloadError(
+            f"{name}: the query matrix is not an array of numbers; give rows of equal length"
+        )
     array = array.astype(np.float64)
     if array.ndim != 2:
         raise WorkloadError(f"{name}: the query matrix has {array.ndim} dimensions; give 2")
     if array.shape[0] == 0 or array.shape[1] == 0:
-        raise WorkloadError(f"{name}: the query matrix is empty, shape {array.shape}")
+        raise WorkloadError(f"{name}: the query matrix is empty, shape {array.shape}; give a row")
     if cells is not None and array.shape[1] != cells:
         raise WorkloadError(
             f"{name}: the query matrix has {array.shape[1]} columns for {cells} cells"
@@ -162,7 +164,8 @@ def query_matrix(name: str, given: Any, cells: int | None = None) -> Matrix:
     if len(bad):
         row, column = bad[0]
         raise WorkloadError(
-            f"{name}: the query matrix holds {array[row, column]} at row {row}, column {column}"
+            f"{name}: the query matrix holds {array[row, column]} at row {row}, column {column}; "
+            "give finite numbers"
         )
     # +0.0 turns -0.0 into 0.0, so that equal columns are equal bytes.
     return array + 0.0
@@ -170,10 +173,14 @@ def query_matrix(name: str, given: Any, cells: int | None = None) -> Matrix:
 
 def _interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[int, int]:
     low, high = (attribute.position(value) for value in pair)
+    first, last = _ends(attribute)
     for value, cell in zip(pair, (low, high), strict=True):
         if cell is None:
             what = "an edge of" if isinstance(attribute, Bins) else "in the domain of"
-            raise WorkloadError(f"{name}: range {list(pair)}: {value!r} is not {what} {name}")
+            raise WorkloadError(
+                f"{name}: range {list(pair)}: {value!r} is not {what} {name}; use its own values, "
+                f"from {first} to {last}"
+            )
     assert low is not None
     assert high is not None
     if isinstance(attribute, Bins):
@@ -181,3 +188,11 @@ def _interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[i
     if low > high:
         raise WorkloadError(f"{name}: range {list(pair)} is empty; give the lower end first")
     return low, high
+
+
+def _ends(attribute: Attribute) -> tuple[Any, Any]:
+    if isinstance(attribute, Integers):
+        return attribute.low, attribute.high
+    if isinstance(attribute, Bins):
+        return attribute.edges[0], attribute.edges[-1]
+    return attribute.labels[0], attribute.labels[-1]

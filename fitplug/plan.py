@@ -180,7 +180,7 @@ class Plan:
             check_form(plan)
             check_privacy(plan)
         except PlanError as error:
-            raise PlanError(f"{path}: {error}") from None
+            raise PlanError(f"{path}: {error}; design the plan again") from None
         except Exception:  # whatever parts that are missing or of another kind make of it
             raise PlanError(f"{path}: the plan file is incomplete; design the plan again") from None
         return plan

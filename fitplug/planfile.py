@@ -133,7 +133,9 @@ def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:
         mark = arrays.pop("digest").tobytes().decode()
         known = header["format"]
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
-        raise PlanError(f"{path}: this is no plan file, or it is damaged") from None
+        raise PlanError(
+            f"{path}: this is no plan file, or it is damaged; design it again"
+        ) from None
     if known != FORMAT:
         raise PlanError(f"{path}: plan format {known} is not {FORMAT}; design the plan again")
     if digest(header, arrays) != mark:

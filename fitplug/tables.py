@@ -42,7 +42,7 @@ class Tables(Mapping[Names, Counts]):
                         f"{nearest(name, domain.names)}"
                     )
             if len(set(names)) != len(names):
-                raise TablesError(f"table {names} names an attribute twice")
+                raise TablesError(f"table {names} names an attribute twice; name each once")
             canonical = domain.ordered(names)
             if canonical in self._counts:
                 raise TablesError(f"table {canonical} is given twice")
@@ -121,8 +121,9 @@ class Tables(Mapping[Names, Counts]):
                 left = [name for name in held if name in names]
                 return _sum_to(held, counts, names).transpose([left.index(n) for n in names])
         raise TablesError(
-            f"the plan needs the table {names}, which is not among the tables given: "
+            f"the table {names} is needed, but there are only "
             + ", ".join(map(str, self._counts))
+            + "; count again with the plan"
         )
 
 
@@ -131,7 +132,8 @@ def _checked_counts(
 ) -> npt.NDArray[np.int64]:
     if array.shape != shape:
         raise TablesError(
-            f"table {names} has shape {array.shape}, but its attributes have {shape} cells"
+            f"table {names} has shape {array.shape}, but its attributes have {shape} cells; "
+            "count again"
         )
     if array.dtype.kind not in "iu":
         raise TablesError(f"table {names} holds {array.dtype}; counts must be integers")

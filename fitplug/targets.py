@@ -14,6 +14,7 @@ from fitplug.errors import WorkloadError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 DEFAULT_CONFIDENCE = 0.95
+LEAST_CONFIDENCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,15 +94,20 @@ def _numbers(kind: str, given: Any) -> Array:
         array = np.asarray(given)
     except ValueError:  # a ragged list
         array = np.asarray(None)
-    if array.dtype.kind not in "iuf":
+    mixed = isinstance(given, (list, tuple)) and any(
+        isinstance(v, bool) for v in np.asarray(given, dtype=object).flat
+    )
+    if array.dtype.kind not in "iuf" or mixed:
         raise WorkloadError(f"{kind} = {given!r} is not a number or an array of numbers")
     return array.astype(np.float64)
 
 
 def check_confidence(confidence: float) -> None:
-    """Raise WorkloadError unless 0 < confidence < 1."""
+    """Raise WorkloadError unless 1e-6 <= confidence < 1."""
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
         raise WorkloadError(f"confidence = {confidence!r} must lie strictly between 0 and 1")
+    if confidence < LEAST_CONFIDENCE:
+        raise WorkloadError(f"confidence = {confidence!r} must be at least {LEAST_CONFIDENCE:g}")
 
 
 def two_sided_quantile(confidence: float) -> float:

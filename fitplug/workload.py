@@ -276,6 +276,9 @@ def _bind(domain: Domain, group: Queries, taken: Mapping[str, QueryGroup]) -> Qu
     if name in taken:
         raise WorkloadError(f"two query groups are named {name!r}; give each its own name")
     shape = tuple(f.rows for f in factors)
+    if math.prod(shape) >= 2**62:
+        sizes = " x ".join(f"{f.attribute} {f.rows}" for f in factors)
+        raise WorkloadError(f"query {name!r} has too many answers to number, {sizes}; use fewer")
     try:
         variances = group.target.variance(shape)
     except WorkloadError as error:

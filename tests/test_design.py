@@ -170,9 +170,13 @@ def test_extrapolation_that_leads_astray_is_taken_back():
 @pytest.mark.parametrize("factor", [1e-29, 1e-12, 1e12, 1e29])
 def test_extreme_targets_are_designed_or_refused_but_never_hang(factor):
     for budget in ({}, {"rho": 1e-30}, {"rho": 1e12}):
-        plan = fp.design(fp.Workload.from_matrix(prefix(3), variance=factor**2), **budget)
-        plan.verify()
-        plan.summary()
+        try:
+            plan = fp.design(fp.Workload.from_matrix(prefix(3), variance=factor**2), **budget)
+        except fp.BudgetError:
+            assert factor >= 1e12 or budget == {"rho": 1e-30}, "more noise than 64 bits hold"
+        else:
+            plan.verify()
+            plan.summary()
 
 
 def test_same_input_gives_the_same_plan():

@@ -244,7 +244,7 @@ class TestRelease:
         too_many[0, 0, 0] = self.PLAN.strategy.max_records + 1
         for tables, says in [
             (fp.Tables(other, {("sex", "age"): ages, "race": races}), "'age'"),
-            (fp.Tables(self.DOMAIN, {"race": races}), "needs the table"),
+            (fp.Tables(self.DOMAIN, {"race": races}), "is needed"),
             (tables_for(self.PLAN, too_many), "overflow"),
         ]:
             with pytest.raises(fp.TablesError, match=says):

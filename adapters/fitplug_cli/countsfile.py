@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +10,16 @@ import numpy as np
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
 from fitplug.tables import Tables
+from fitplug_cli.files import replacing
 
 
 def write(path: Path, tables: Tables) -> None:
-    """Write exact counts, readable by this user only. Raises OSError."""
+    """Write exact counts, readable by this user only. Raises WriteError."""
     names = [list(key) for key in tables]
     header = json.dumps({"domain": list(tables.domain.spec().items()), "tables": names})
     arrays = {f"table{i}": tables[key] for i, key in enumerate(tables)}
     text = np.frombuffer(header.encode(), dtype=np.uint8)
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with replacing(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
 
 
@@ -38,5 +34,7 @@ def read(path: Path) -> Tables:
         return Tables(Domain.from_spec(dict(header["domain"])), arrays)
     except TablesError as error:
         raise TablesError(f"{path}: {error}") from None
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
-        raise TablesError(f"{path}: this is no counts file, or it is damaged") from None
+    except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
+        raise TablesError(
+            f"{path}: this is no counts file, or it is damaged; count again"
+        ) from None

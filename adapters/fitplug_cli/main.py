@@ -13,7 +13,6 @@ import typer
 
 app = typer.Typer(
     help="Release counts about people: every accuracy target met, at the least privacy cost.",
-    no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -28,15 +27,15 @@ PlanOption = Annotated[
 @app.command()
 def run(spec: SpecArgument) -> None:
     """Design, count, charge the ledger, draw the noise and write the tables."""
-    from fitplug_cli import output, show, steps
+    from fitplug_cli import show, steps
     from fitplug_cli.spec import load
 
     asked = load(spec)
-    output.check_place(asked.output_dir)
+    steps.check_places(asked)
     plan = steps.design(asked)
     show.plan(plan, asked.data.contributions, asked.privacy.delta)
     steps.check_budget(asked, plan)
-    steps.release(asked, plan, steps.count(asked, plan))
+    steps.release(asked, plan, steps.count(asked, plan), Path(asked.source))
 
 
 @app.command()
@@ -51,10 +50,11 @@ def design(
     from fitplug_cli.spec import load
 
     asked = load(spec)
+    path = plan or spec.with_suffix(".plan.npz")
+    steps.check_plan_target(path)
     designed = steps.design(asked)
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
-    path = plan or spec.with_suffix(".plan.npz")
-    designed.save(path)
+    steps.save_plan(designed, path)
     show.out.print(f"plan {designed.digest[:12]} written: {path}")
 
 
@@ -71,9 +71,10 @@ def count(
     from fitplug_cli.spec import load
 
     asked = load(spec)
+    path = counts or spec.with_suffix(".counts.npz")
+    steps.check_counts_target(path)
     needed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
     tables = steps.count(asked, needed)
-    path = counts or spec.with_suffix(".counts.npz")
     countsfile.write(path, tables)
     show.out.print(f"exact counts written, CONFIDENTIAL, delete after the release: {path}")
 
@@ -85,36 +86,45 @@ def release(
     plan: PlanOption = None,
 ) -> None:
     """Charge the ledger, draw the noise and write the tables, from exact counts in a file."""
-    from fitplug_cli import output, show, steps
+    from fitplug_cli import countsfile, show, steps
     from fitplug_cli.spec import load
 
     asked = load(spec)
-    output.check_place(asked.output_dir)
-    tables = steps.counted(counts)
+    steps.check_places(asked)
+    tables = countsfile.read(counts)
     designed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
     steps.check_budget(asked, designed)
-    steps.release(asked, designed, tables)
+    steps.release(asked, designed, tables, counts)
 
 
 def main() -> None:
     """Entry point: runs a command, and turns errors into one sentence and an exit code."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except (KeyboardInterrupt, typer.Abort):
+        _fail(1, "interrupted; `fitplug run` shows what the ledger was charged, if it was")
     except ImportError as error:
         _fail(1, str(error))
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         _fail(1, f"{place}{error.strerror or 'cannot be read or written'}")
     except Exception as error:
-        from fitplug.errors import FitplugError, InputError, OverBudget
+        _fail(*_explained(error))
 
-        if not isinstance(error, FitplugError):
-            raise
-        _fail(
-            3 if isinstance(error, OverBudget) else 2 if isinstance(error, InputError) else 1,
-            str(error),
-        )
+
+def _explained(error: Exception) -> tuple[int, str]:
+    """Exit code and sentence for an error that is somebody's to mend; others are raised again."""
+    usage = getattr(error, "format_message", None)  # of the parser that typer brings along
+    if usage is not None:
+        return 2, f"{usage().rstrip('.')}; see: fitplug --help"
+    from fitplug.errors import FitplugError, InputError, OverBudget
+
+    if isinstance(error, OverBudget):
+        return 3, str(error)
+    if isinstance(error, FitplugError):
+        return (2 if isinstance(error, InputError) else 1), str(error)
+    raise error
 
 
 def _fail(code: int, message: str) -> None:

@@ -30,25 +30,38 @@ from fitplug.privacy import epsilon_at
 from fitplug.release import Release
 from fitplug.targets import two_sided_quantile
 from fitplug.workload import QueryGroup, Workload
+from fitplug_cli.files import writing
 
 RECORD = "release.json"
 PLAN = "plan.npz"
 _LIBRARIES = ("numpy", "scipy", "opendp", "dask", "pyarrow")
 
 
-def check_place(directory: Path) -> None:
-    """Raise InputError if a release cannot go here: the name is taken by something else."""
-    if directory.exists() and not directory.is_dir():
-        raise InputError(f"{directory} is a file; name another [output] path")
-    if directory.is_dir() and any(directory.iterdir()) and not (directory / RECORD).is_file():
-        raise InputError(
-            f"{directory} holds files that are no fitplug release; name another [output] path"
-        )
-    parent = directory.absolute()
-    while not parent.exists():
-        parent = parent.parent
-    if not os.access(parent, os.W_OK):
+def check_place(directory: Path, apart_from: Mapping[str, Path]) -> None:
+    """Raise InputError if a release cannot go here: the place is taken by something else, or is
+    within, or around, one of `apart_from`, by what each is.
+    """
+    try:
+        if directory.exists() and not directory.is_dir():
+            raise InputError(f"{directory} is a file; name another [output] path")
+        if directory.is_dir() and any(directory.iterdir()) and not _record(directory):
+            raise InputError(
+                f"{directory} holds files that are no fitplug release; name another [output] path"
+            )
+        parent = directory.absolute()
+        while not parent.exists():
+            parent = parent.parent
+    except OSError:
+        raise InputError(f"{directory} cannot be a folder; name another [output] path") from None
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise InputError(f"{directory} cannot be written; name another [output] path")
+    here = directory.resolve()
+    for what, path in apart_from.items():
+        there = path.resolve()
+        if here in (there, *there.parents) or there in here.parents:
+            raise InputError(
+                f"{directory} is not apart from {what}, {path}; name another [output] path"
+            )
 
 
 @contextmanager
@@ -56,13 +69,13 @@ def folder(directory: Path, plan: Plan) -> Iterator[Folder]:
     """A place for one release of the plan, begun before anything is charged.
 
     What can fail without the noise fails on entering. Left without `finish`, nothing remains.
-    Raises InputError and OSError.
+    Raises WriteError.
     """
-    check_place(directory)
     partial = directory.with_name(f".{directory.name}.{os.getpid()}.partial")
-    partial.mkdir(parents=True)
     try:
-        plan.save(partial / PLAN)
+        with writing(directory):
+            partial.mkdir(parents=True)
+            plan.save(partial / PLAN)
         yield Folder(directory, partial, _versions())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -80,7 +93,15 @@ class Folder:
         """Write the tables; returns where an earlier release was moved to, if there was one.
 
         confidence: of the intervals of groups that did not name one. delta: for epsilon.
+        Raises WriteError.
         """
+        with writing(self.directory):
+            self._write(release, confidence, delta)
+            earlier = _set_aside(self.directory)
+            self.partial.replace(self.directory)
+        return earlier
+
+    def _write(self, release: Release, confidence: float, delta: float) -> None:
         files = file_names(release.plan.workload)
         for group in release.plan.workload.groups:
             table = group_table(release, group, group.target.confidence or confidence)
@@ -89,9 +110,6 @@ class Folder:
         record = describe(release, confidence, delta) | {"versions": dict(self.versions)}
         text = json.dumps(record, indent=2) + "\n"
         (self.partial / RECORD).write_text(text, encoding="utf-8")
-        earlier = _set_aside(self.directory)
-        self.partial.replace(self.directory)
-        return earlier
 
 
 def group_table(release: Release, group: QueryGroup, confidence: float) -> pa.Table:
@@ -167,14 +185,23 @@ def file_names(workload: Workload) -> Mapping[str, str]:
     return names
 
 
+def _record(directory: Path) -> dict[str, Any] | None:
+    """What release.json says, or None if the folder is no release of ours."""
+    try:
+        said = json.loads((directory / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    ours = isinstance(said, dict) and isinstance(said.get("released"), str)
+    return said if ours and "plan_digest" in said else None
+
+
 def _set_aside(directory: Path) -> Path | None:
-    if not directory.is_dir():
+    record = _record(directory) if directory.is_dir() else None
+    if record is None:
+        if directory.is_dir():
+            directory.rmdir()
         return None
-    if not any(directory.iterdir()):
-        directory.rmdir()
-        return None
-    when = json.loads((directory / RECORD).read_text(encoding="utf-8"))["released"]
-    stamp = re.sub(r"[^0-9T]", "", str(when))[:15]
+    stamp = re.sub(r"[^0-9T]", "", record["released"])[:15]
     kept, number = directory.with_name(f"{directory.name}-{stamp}"), 2
     while kept.exists():
         kept, number = directory.with_name(f"{directory.name}-{stamp}-{number}"), number + 1

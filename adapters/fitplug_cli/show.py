@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+# Names of groups and paths are shown as they are, whatever brackets they hold.
+out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def plan(plan: Plan, contributions: int, delta: float) -> None:
@@ -83,6 +85,18 @@ class Bar:
             self._progress.update(self._task, note=note)
         else:
             self._progress.update(self._task, total=1.0, completed=share, note=note)
+
+
+def gap_progress(bar: Bar, wanted: float) -> Callable[[int, float], None]:
+    """Progress of a design for the solver: how far the gap has come down, on a log scale."""
+    first: list[float] = []
+
+    def progress(iteration: int, gap: float) -> None:
+        first.append(max(gap, 2 * wanted))
+        left = math.log(max(gap, wanted) / wanted) / math.log(first[0] / wanted)
+        bar.show(min(max(1 - left, 0.0), 1.0), f"iteration {iteration}, gap {gap:.1e}")
+
+    return progress
 
 
 @contextmanager

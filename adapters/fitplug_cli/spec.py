@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
 from fitplug.factors import ranges
+from fitplug.targets import LEAST_CONFIDENCE
 from fitplug.workload import Queries, Workload, queries
 
 if sys.version_info >= (3, 11):
@@ -64,7 +67,7 @@ class Output(_Section):
     """[output]: the folder, and the confidence of intervals for groups without one of their own."""
 
     path: str = Field(default="release/", min_length=1)
-    confidence: Probability = 0.95
+    confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1)
 
 
 class Search(_Section):
@@ -101,7 +104,9 @@ class Spec:
 
     @property
     def source(self) -> str:
-        """What to count; a string, as it may be a glob."""
+        """What to count; a string, as it may be a glob. Brackets in this file's folder are not."""
+        if glob.has_magic(self.data.path):
+            return str(Path(glob.escape(str(self.path.parent))) / self.data.path)
         return str(self.resolve(self.data.path))
 
     @property
@@ -152,7 +157,7 @@ def _toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise SpecError(f"{path}: there is no such spec file") from None
     except (OSError, UnicodeDecodeError):
-        raise SpecError(f"{path}: cannot be read as a text file") from None
+        raise SpecError(f"{path}: cannot be read; give a TOML file in UTF-8") from None
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -192,19 +197,25 @@ def _factor(value: Any) -> Any:
 
 
 def _sentence(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
+    # A misspelt key is also a missing one: the misspelling says more.
+    errors = sorted(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
+    first = errors[0]
     place = [str(part) for part in first["loc"]]
-    where = f"[{place[0]}] {'.'.join(place[1:])}" if len(place) > 1 else f"[{place[0]}]"
+    where = f"[{place[0]}] {'.'.join(place[1:])}".rstrip()
+    section = _Document.model_fields.get(place[0])
     if first["type"] == "extra_forbidden":
-        section = _Document.model_fields.get(place[0]) if len(place) > 1 else None
-        model: Any = _Document if section is None else _model_of(section.annotation)
-        return f"unknown key {where}; {nearest(place[-1], model.model_fields)}"
+        known = _keys(section) if section and len(place) > 1 else list(_Document.model_fields)
+        return f"unknown key {where}; {nearest(place[-1], known)}"
     if first["type"] == "missing":
-        return f"{where} is missing"
+        return f"{where} is missing; add it"
+    if place[0] == "query" and len(place) < 3:
+        return f"{where} must be a list of tables; write [[query]] before each"
+    if section and first["type"] in ("model_type", "dict_type", "model_attributes_type"):
+        return f"{where} must be a table, with keys such as: {', '.join(_keys(section))}"
     message = first["msg"].removeprefix("Input ").rstrip(".")
     return f"{where} = {first['input']!r} {message}"
 
 
-def _model_of(annotation: Any) -> Any:
-    options = getattr(annotation, "__args__", (annotation,))
-    return next(option for option in options if option is not type(None))
+def _keys(section: FieldInfo) -> list[str]:
+    options = getattr(section.annotation, "__args__", (section.annotation,))
+    return [key for option in options for key in getattr(option, "model_fields", ())]

@@ -1,20 +1,38 @@
-"""The steps of a release: design, count, draw and write. Each command is some of them."""
+"""The steps of a release: check, design, count, draw and write. Each command is some of them."""
 
 from __future__ import annotations
 
+import glob
 import math
 from fractions import Fraction
 from pathlib import Path
 
 from fitplug.design import design as design_plan
-from fitplug.errors import InputError, OverBudget
+from fitplug.errors import FitplugError, InputError, LedgerError, OverBudget, TablesError
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.planfile import describe, digest
 from fitplug.rounding import floor_float
 from fitplug.tables import Tables
 from fitplug_cli import countsfile, output, show
-from fitplug_cli.spec import Spec
+from fitplug_cli.files import WriteError, check_target, replacing
+from fitplug_cli.spec import Spec, SpecError
+
+
+def check_places(spec: Spec) -> None:
+    """Refuse, before any work, what could not be written or charged later. Raises InputError."""
+    apart = {} if glob.has_magic(spec.data.path) else {"the data": Path(spec.source)}
+    if spec.ledger is not None:
+        ledger = spec.resolve(spec.ledger.path)
+        apart["the ledger"] = ledger
+        try:
+            if ledger.exists():
+                Ledger(ledger, rho=spec.ledger.rho)
+            elif not ledger.absolute().parent.is_dir():
+                raise LedgerError(f"{ledger} has no folder to be in; make the folder first")
+        except (LedgerError, OSError) as error:
+            raise SpecError(f"{spec.path}: [ledger] {error}") from None
+    output.check_place(spec.output_dir, apart)
 
 
 def design(spec: Spec) -> Plan:
@@ -25,42 +43,57 @@ def design(spec: Spec) -> Plan:
         # Below rho / k^2 by more than OpenDP's map for k records rounds up by.
         rho = floor_float(Fraction(rho) / square * (1 - Fraction(1, 2**49)))
     with show.bar("design") as bar:
-        start: list[float] = []
-
-        def progress(iteration: int, gap: float) -> None:
-            wanted = spec.design.tolerance
-            start.append(gap)
-            span = math.log(max(start[0], 2 * wanted) / wanted)
-            share = 1 - math.log(max(gap, wanted) / wanted) / span
-            bar.show(min(max(share, 0.0), 1.0), f"iteration {iteration}, gap {gap:.1e}")
-
-        plan = design_plan(
-            spec.workload,
-            rho=rho,
-            tolerance=spec.design.tolerance,
-            max_iterations=spec.design.max_iterations,
-            progress=progress,
-        )
-    most = spec.privacy.max_rho
-    needed = plan.rho * square
-    if most is not None and needed > most:
-        raise OverBudget(
-            f"{spec.path}: the targets cost rho = {needed:.6g}, more than max_rho = {most:g}; "
-            f"multiply every std and moe by {math.sqrt(needed / most):.4g}, or raise max_rho",
-            requested=needed,
-            remaining=most,
-        )
+        try:
+            plan = design_plan(
+                spec.workload,
+                rho=rho,
+                tolerance=spec.design.tolerance,
+                max_iterations=spec.design.max_iterations,
+                progress=show.gap_progress(bar, spec.design.tolerance),
+            )
+        except InputError as error:
+            raise SpecError(f"{spec.path}: {error}") from None
+    _check_max_rho(spec, plan)
     return plan
 
 
 def saved_plan(spec: Spec, path: Path) -> Plan:
-    """A plan from a file. Raises PlanError, and InputError if it was designed for another spec."""
+    """A plan from a file. Raises InputError if it is damaged or was designed for another spec,
+    OverBudget if it costs more than max_rho.
+    """
     plan = Plan.load(path)
-    plan.verify()
+    try:
+        plan.verify()
+    except InputError as error:
+        raise InputError(f"{path}: {error}; design the plan again") from None
     basis = plan.strategy.basis
-    if digest(*describe(plan.workload, basis)) != digest(*describe(spec.workload, basis)):
-        raise InputError(f"{path}: this plan was designed for another spec than {spec.path}")
+    same = digest(*describe(plan.workload, basis)) == digest(*describe(spec.workload, basis))
+    rho, spent = spec.privacy.rho, plan.rho * spec.data.contributions**2
+    fits = plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
+    if not same or not fits:
+        what = "spec" if not same else "rho or number of contributions"
+        raise InputError(
+            f"{path}: this plan was designed for another {what} than {spec.path}; design it again"
+        )
+    _check_max_rho(spec, plan)
     return plan
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write a plan to a file. Raises WriteError."""
+    with replacing(path) as partial:
+        plan.save(partial)
+        partial.chmod(0o644)
+
+
+def check_plan_target(path: Path) -> None:
+    """Raise InputError if a plan should not be written here."""
+    check_target(path, Plan.load)
+
+
+def check_counts_target(path: Path) -> None:
+    """Raise InputError if counts should not be written here."""
+    check_target(path, countsfile.read)
 
 
 def count(spec: Spec, plan: Plan) -> Tables:
@@ -73,17 +106,18 @@ def count(spec: Spec, plan: Plan) -> Tables:
         )
 
 
-def counted(path: Path) -> Tables:
-    """The exact tables that `fitplug count` wrote. Raises TablesError."""
-    return countsfile.read(path)
+def release(spec: Spec, plan: Plan, tables: Tables, origin: Path) -> None:
+    """Charge, draw, write. Everything that can be refused is refused before the charge.
 
-
-def release(spec: Spec, plan: Plan, tables: Tables) -> None:
-    """Charge, draw, write. Everything that can be refused is refused before the charge."""
+    origin: where the tables come from, for errors.
+    """
     import fitplug_opendp
+    from fitplug_opendp.publish import check_tables
 
-    for names in plan.tables:
-        tables.marginal(names)
+    try:
+        check_tables(plan, tables)
+    except TablesError as error:
+        raise TablesError(f"{origin}: {error}") from None
     with output.folder(spec.output_dir, plan) as folder:
         ledger = None
         if spec.ledger is not None:
@@ -96,9 +130,14 @@ def release(spec: Spec, plan: Plan, tables: Tables) -> None:
                 ledger=ledger,
                 what=f"{spec.path.name}: {', '.join(spec.workload.names)}",
             )
-        earlier = folder.finish(drawn, spec.output.confidence, spec.privacy.delta)
-    if ledger is not None:
-        show.charged(ledger, drawn.rho)
+        if ledger is not None:
+            show.charged(ledger, drawn.rho)
+        try:
+            earlier = folder.finish(drawn, spec.output.confidence, spec.privacy.delta)
+        except WriteError as error:
+            raise FitplugError(
+                f"what was charged is spent, but the release is lost: {error}"
+            ) from None
     show.released(drawn, spec.output_dir, earlier)
 
 
@@ -117,3 +156,19 @@ def check_budget(spec: Spec, plan: Plan) -> None:
             requested=needed,
             remaining=spec.ledger.rho,
         )
+
+
+def _check_max_rho(spec: Spec, plan: Plan) -> None:
+    most, needed = spec.privacy.max_rho, plan.rho * spec.data.contributions**2
+    if most is None or needed <= most:
+        return
+    # Another design may end elsewhere within the tolerance; then a factor rounded up to 4 digits.
+    factor = math.sqrt(needed / most) * (1 + spec.design.tolerance)
+    digits = 10.0 ** (3 - math.floor(math.log10(factor)))
+    relax = math.ceil(factor * digits) / digits
+    raise OverBudget(
+        f"{spec.path}: the targets cost rho = {needed:.6g}, more than max_rho = {most:g}; "
+        f"multiply every std and moe by {relax:.4g}, or raise max_rho",
+        requested=needed,
+        remaining=most,
+    )

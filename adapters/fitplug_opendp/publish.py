@@ -56,9 +56,13 @@ def release(
 
 
 def exact_answers(plan: Plan, tables: Tables) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """A x, the exact integers (n,) that get the noise. Confidential.
+    """A x, the exact integers (n,) that get the noise. Confidential. Raises as `check_tables`."""
+    check_tables(plan, tables)
+    return plan.strategy.answer(plan.strategy.basis.answers(plan.workload, tables))
 
-    Raises TablesError if the tables are of another domain, do not hold what the plan needs, or
+
+def check_tables(plan: Plan, tables: Tables) -> None:
+    """Raise TablesError if the tables are of another domain, do not hold what the plan needs, or
     count more records than its integers hold.
     """
     for names in plan.tables:
@@ -73,7 +77,8 @@ def exact_answers(plan: Plan, tables: Tables) -> np.ndarray[tuple[int, ...], np.
             f"the tables count more than {plan.strategy.max_records} records, the most that this "
             "plan's 64-bit integers hold; integers would overflow"
         )
-    return plan.strategy.answer(plan.strategy.basis.answers(plan.workload, tables))
+    for names in plan.tables:
+        tables.marginal(names)
 
 
 @contextmanager
