@@ -157,7 +157,7 @@ def _evaluate(problem: Problem, p: Array, q: Array) -> _Point:
     g, h = np.zeros(problem.cells), np.zeros(problem.queries)
     value, whiteners = 0.0, []
     for block in problem.blocks:
-        part, whitener, colourer = _geometric_mean(block, p, q)
+        part, whitener, colourer = geometric_mean(block, p, q)
         value += part
         whiteners.append(whitener)
         g += block.weight * ((whitener @ block.basis) ** 2).sum(axis=0)
@@ -165,7 +165,7 @@ def _evaluate(problem: Problem, p: Array, q: Array) -> _Point:
     return _Point(value, g, h, tuple(whiteners))
 
 
-def _geometric_mean(block: Block, p: Array, q: Array) -> tuple[float, Array, Array]:
+def geometric_mean(block: Block, p: Array, q: Array) -> tuple[float, Array, Array]:
     """T of one block, F^-1 and F, with F F' = P # Q^-1.
 
     R R' = P;  R' Q R = U diag(s^2) U';  T = sum s;  F = R U diag(s^-1/2).
