@@ -85,12 +85,20 @@ class Basis:
         return L, norm_above(D, axis=1) * pseudo_inverse
 
     def tables(self, workload: Workload) -> tuple[tuple[str, ...], ...]:
-        """The attribute sets whose exact counts give B x."""
+        """The attribute sets whose exact counts give B x.
+
+        Together they name every attribute the workload uses, even where B x alone would not need
+        one: a record outside the domain on it must be left out of all tables.
+        """
         if self.kind == "cells":
             return (workload.attributes,)
         ends = np.cumsum([group.size for group in workload.groups])
         needed = {int(g) for g in np.searchsorted(ends, self.index, side="right")}
-        return workload.tables_of([workload.groups[g] for g in sorted(needed)])
+        groups = [workload.groups[g] for g in sorted(needed)]
+        for name in workload.attributes:
+            if not any(name in group.attributes for group in groups):
+                groups.append(next(g for g in workload.groups if name in g.attributes))
+        return workload.tables_of(groups)
 
     def answers(self, workload: Workload, tables: Tables) -> npt.NDArray[Any]:
         """B x, exact, shape (n,): int64 or, where that might not hold it, Python integers.

@@ -18,7 +18,14 @@ from fitplug.problem import dense_matrix, reduce
 from fitplug.rounding import UNIT, floor_float
 from fitplug.solvers import dual
 from fitplug.solvers.dual import Progress
-from fitplug.strategy import CLAIM_MARGIN, LARGEST_NOISE, Strategy, integer_strategy, within
+from fitplug.strategy import (
+    CLAIM_MARGIN,
+    LARGEST_NOISE,
+    LEAST_NOISE,
+    Strategy,
+    integer_strategy,
+    within,
+)
 from fitplug.threads import blas_threads
 from fitplug.workload import Workload
 
@@ -69,18 +76,12 @@ def _designed(
 ) -> Plan:
     W, c = dense_matrix(workload), workload.targets()
     problem, independent = reduce(W, c)
-    try:
-        found = dual.solve(
-            problem,
-            tolerance=(1 - 2 * _ROUNDING_SHARE) * tolerance,
-            max_iterations=max_iterations,
-            progress=progress,
-        )
-    except np.linalg.LinAlgError:
-        raise DesignError(
-            "the targets differ by too many orders of magnitude to be certified in floating "
-            "point; split the workload"
-        ) from None
+    found = dual.solve(
+        problem,
+        tolerance=(1 - 2 * _ROUNDING_SHARE) * tolerance,
+        max_iterations=max_iterations,
+        progress=progress,
+    )
     (block,) = problem.blocks
     strategy = integer_strategy(
         W,
@@ -158,7 +159,12 @@ def _noise_for_budget(strategy: Strategy, c: Array, rho: float) -> tuple[float, 
 def _fitting(noise_std: float) -> float:
     if noise_std > LARGEST_NOISE:
         raise BudgetError(
-            "so little privacy cost needs more noise than 64-bit integers hold; "
-            "give a larger rho or tighter targets"
+            "targets this loose, or a rho this small, need more noise than 64-bit integers hold; "
+            "give tighter targets or a larger rho"
+        )
+    if noise_std < LEAST_NOISE:
+        raise BudgetError(
+            "targets this tight, or a rho this large, leave next to no noise, which protects "
+            "nobody; give looser targets or a smaller rho"
         )
     return noise_std

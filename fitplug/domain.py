@@ -49,8 +49,8 @@ class Categories:
         for value in values:
             if value in seen:
                 raise DomainError(f"category {value!r} is listed twice; list each value once")
-            if type(value) is int and abs(value) >= 2**63:
-                raise DomainError(f"category {value!r} does not fit 64 bits")
+            if type(value) is int and abs(value) >= 2**62:
+                raise DomainError(f"category {value!r} must be below 2**62 in size, to fit 64 bits")
             seen.add(value)
         if other is not None and (not isinstance(other, str) or other in {str(v) for v in values}):
             raise DomainError(
@@ -221,11 +221,7 @@ class Bins:
         """
         array = np.asarray(values)
         if array.dtype.kind == "O":
-            cells = [
-                OUTSIDE if v is None or v != v else int(self.codes(np.array([v]))[0])
-                for v in array.tolist()
-            ]
-            return np.array(cells, dtype=np.int64)
+            return self.codes(np.array([_number(v) for v in array.tolist()], dtype=np.float64))
         if array.dtype.kind not in "iuf":
             if not array.size:
                 return np.zeros(0, dtype=np.int64)
@@ -362,6 +358,15 @@ def _attribute_from_spec(value: Any) -> Attribute:
             return Categories(value["categories"], other=value.get("other"))
     key = next(iter(value), "")
     raise DomainError(f"unknown key {key!r}; {nearest(key, _SPEC_KEYS)}")
+
+
+def _number(value: Any) -> float:
+    """A number or null as a float; integers beyond any edge stay beyond it."""
+    if value is None or value != value:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise DataError(_wrong_type(float, type(value).__name__))
+    return float(max(-(2**53), min(2**53, value)))
 
 
 def _as_int64(array: npt.NDArray[Any]) -> Codes:

@@ -9,6 +9,7 @@ that is really drawn (Canonne, Kamath, Steinke 2020, Proposition 12).
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -80,8 +81,9 @@ def delta_at(privacy_cost: float, epsilon: float, method: Method = "gaussian") -
         log_delta = _log_zcdp_delta(privacy_cost**2 / 2, epsilon)
     else:
         log_delta = _log_delta(privacy_cost, epsilon)
-    # No float is below the least positive one, so no positive delta is reported as none.
-    return min(1.0, max(math.exp(min(0.0, log_delta)) * (1 + 1e-9), 5e-324))
+    # Up by more than the error of log_delta, and never into the range where floats lose digits.
+    safe = log_delta + 1e-12 * (1 + abs(log_delta))
+    return min(1.0, max(math.exp(min(0.0, safe)), sys.float_info.min))
 
 
 def privacy_cost_at(epsilon: float, delta: float) -> float:
@@ -91,7 +93,8 @@ def privacy_cost_at(epsilon: float, delta: float) -> float:
     """
     check_epsilon(epsilon)
     check_delta(delta)
-    goal = _safe_log(delta)
+    # Further below than `delta_at` and `epsilon_at` step up: both then give back at most these.
+    goal = _safe_log(delta, 4e-12)
 
     def room(log_cost: float) -> float:
         return _log_delta(math.exp(log_cost), epsilon) - goal
@@ -108,10 +111,10 @@ def privacy_cost_at(epsilon: float, delta: float) -> float:
     return cost
 
 
-def _safe_log(delta: float) -> float:
+def _safe_log(delta: float, margin: float = 1e-12) -> float:
     # Below log(delta) by more than the error of _log_delta: a root is then on the safe side.
     goal = math.log(delta)
-    return goal - 1e-12 * (1 + abs(goal))
+    return goal - margin * (1 + abs(goal))
 
 
 def _checked(method: Method) -> Method:

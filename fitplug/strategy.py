@@ -44,8 +44,9 @@ MAX_ENTRY = 2**52
 CLAIM_MARGIN = 1e-12
 """What claimed variances are above, and claimed lower bounds below, the proven ones, relatively."""
 
-LARGEST_NOISE = 2.0**55
-"""Most noise (std) of a plan: answers and noise then stay within 64 bits, 128 std apart."""
+LEAST_NOISE, LARGEST_NOISE = 1.0, 2.0**55
+"""Least and most noise (std) of a plan. Below, answers are next to exact; above, they might not
+stay within 64 bits, 128 standard deviations away."""
 
 _SATURATION = 2**62
 """Strategy answers are clamped here, which no count of people reaches: see `max_records`."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+from scipy.special import erfinv, ndtri
 
 from fitplug.errors import WorkloadError
 
@@ -112,8 +113,10 @@ def check_confidence(confidence: float) -> None:
 
 def two_sided_quantile(confidence: float) -> float:
     """z with P(|N(0,1)| <= z) = confidence: margin of error = z * std."""
-    # From the tail, which keeps its precision where the confidence is close to 1.
-    return float(-ndtri((1 - confidence) / 2))
+    # From the tail where the confidence is close to 1, from the centre where it is close to 0.
+    if confidence > 0.5:
+        return float(-ndtri((1 - confidence) / 2))
+    return math.sqrt(2) * float(erfinv(confidence))
 
 
 def _squares_rounded_down(value: Array) -> Array:

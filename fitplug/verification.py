@@ -15,6 +15,7 @@ from fitplug.problem import dense_matrix
 from fitplug.rounding import exact_product, largest
 from fitplug.strategy import (
     LARGEST_NOISE,
+    LEAST_NOISE,
     MAX_ENTRY,
     max_norm_squared,
     measured,
@@ -42,8 +43,8 @@ def check_form(plan: Plan) -> None:
     for number in (plan.noise_std, plan.scale, plan.lower_bound):
         if not 0 < number < math.inf:
             raise PlanError("the noise, the scale or the lower bound is not a positive number")
-    if plan.noise_std > LARGEST_NOISE:
-        raise PlanError("the noise is more than 64-bit integers hold")
+    if not LEAST_NOISE <= plan.noise_std <= LARGEST_NOISE:
+        raise PlanError("the noise is next to none, or more than 64-bit integers hold")
     unit = strategy.unit_variances
     if unit.shape != (m,) or unit.dtype != np.float64 or not (unit >= 0).all():
         raise PlanError("the variances are not numbers, one for each query")

@@ -276,7 +276,7 @@ def _bind(domain: Domain, group: Queries, taken: Mapping[str, QueryGroup]) -> Qu
     if name in taken:
         raise WorkloadError(f"two query groups are named {name!r}; give each its own name")
     shape = tuple(f.rows for f in factors)
-    if math.prod(shape) >= 2**62:
+    if math.prod(shape) >= 2**59:  # more than any array library can index
         sizes = " x ".join(f"{f.attribute} {f.rows}" for f in factors)
         raise WorkloadError(f"query {name!r} has too many answers to number, {sizes}; use fewer")
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -61,6 +63,13 @@ class TestCells:
             inside = [i for i, (a, b) in enumerate(itertools.pairwise(edges)) if a <= value < b]
             assert code == (inside[0] if inside else OUTSIDE)
 
+    def test_objects_in_bins(self):
+        values = np.array([2**70, -(2**70), 3, 4.5, None, math.nan], dtype=object)
+        assert fp.Bins([0, 4, 10]).codes(values).tolist() == [OUTSIDE, OUTSIDE, 0, 1, -1, -1]
+        for value in (Decimal(3), True, "3"):
+            with pytest.raises(fp.DataError, match="expects numbers"):
+                fp.Bins([0, 10]).codes(np.array([value, None], dtype=object))
+
     def test_wide_integers_in_bins(self):
         edge = fp.Bins([0, 2**53 - 1])
         values = np.array([2**53 - 2, 2**53 - 1, 2**62, -1], dtype=np.int64)
@@ -98,6 +107,7 @@ class TestCells:
         (lambda: fp.Domain({"a": "xyz"}), "must be a list"),
         (lambda: fp.Domain({"a": [1.5]}), "float"),
         (lambda: fp.Categories(["x"], other="x"), "'x'"),
+        (lambda: fp.Categories([2**63 - 1]), "2\\*\\*62"),
         (lambda: fp.Integers(3, 2), "3..2 is empty"),
         (lambda: fp.Integers(0.0, 2), "0.0"),
         (lambda: fp.Bins([0]), "two edges"),

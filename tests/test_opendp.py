@@ -8,6 +8,8 @@ from fractions import Fraction
 import numpy as np
 import opendp.prelude as dp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from opendp.mod import GLOBAL_FEATURES
 from scipy.stats import chi2
 
@@ -319,6 +321,34 @@ class TestTablesBecomeTheExactCounts:
         released = fpo.release(plan, fp.Tables(theirs, {("a", "b"): x}))
         np.testing.assert_allclose(released.estimates["g"], x, atol=0.05)
         np.testing.assert_allclose(released.estimates["b"], x.sum(axis=0), atol=0.05)
+
+
+@given(seed=st.integers(0, 2**32))
+def test_every_attribute_that_is_used_is_counted(seed):
+    """A record outside the domain on it must leave every table, so all must be looked at, even an
+    attribute of one value or a range over all values, which adds no rank.
+    """
+    rng = np.random.default_rng(seed)
+    domain = fp.Domain({"a": ["1", "2"], "b": fp.Integers(0, 2), "only": ["yes"], "c": ["x", "y"]})
+    whole = {"a": "identity", "b": fp.ranges([(0, 2)]), "only": "identity", "c": "prefix"}
+    names = list(whole)
+    groups = []
+    for _ in range(rng.integers(1, 5)):
+        chosen = rng.permutation(names)[: rng.integers(0, 4)]
+        groups.append(fp.queries({n: whole[n] for n in chosen}, std=float(rng.uniform(1, 9))))
+    plan = fp.design(fp.Workload(domain, groups), tolerance=1e-2)
+    assert set().union(*plan.tables) == set(plan.workload.attributes)
+    records = {
+        "a": rng.choice(["1", "2", "3"], 200).tolist(),
+        "b": rng.integers(-1, 4, 200),
+        "only": rng.choice(["yes", "no"], 200).tolist(),
+        "c": rng.choice(["x", "y", "z"], 200).tolist(),
+    }
+    ours = fp.Tables.from_records(domain, records, plan.tables)
+    theirs = fp.Tables.from_records(domain, records, [plan.workload.attributes])
+    assert [int(v) for v in exact_answers(plan, ours)] == [
+        int(v) for v in exact_answers(plan, theirs)
+    ]
 
 
 class TestNoise:

@@ -6,11 +6,11 @@ import itertools
 import math
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 import fitplug as fp
 from fitplug.factors import factor
@@ -114,12 +114,12 @@ class TestTargets:
         assert Fraction(variance) <= Fraction(std) ** 2
         assert variance == pytest.approx(std * std, rel=1e-15)
 
-    @given(moe=st.floats(1e-3, 1e6), confidence=st.floats(0.01, 0.999999))
-    def test_margin_of_error(self, moe, confidence):
+    @given(moe=st.floats(1e-3, 1e6), confidence=st.floats(1e-6, 0.999999999))
+    def test_margin_of_error_against_30_digits(self, moe, confidence):
         variance = self.one(moe=moe, confidence=confidence)[0]
-        covered = norm.cdf(moe / math.sqrt(variance)) - norm.cdf(-moe / math.sqrt(variance))
-        assert covered == pytest.approx(confidence, rel=1e-9)
-        assert math.sqrt(variance) * norm.isf((1 - confidence) / 2) <= moe
+        with mpmath.workdps(30):
+            allowed = (moe / (mpmath.sqrt(2) * mpmath.erfinv(confidence))) ** 2
+            assert allowed * (1 - mpmath.mpf(1e-12)) <= variance <= allowed
 
     def test_the_default_confidence_is_95_percent(self):
         assert self.one(moe=1.0)[0] == self.one(moe=1.0, confidence=0.95)[0]

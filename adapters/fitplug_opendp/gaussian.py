@@ -10,9 +10,7 @@ from typing import Any
 from fitplug.errors import BudgetError
 from fitplug.plan import Plan
 from fitplug.rounding import ceil_float
-
-_LEAST_STD = 1.0
-"""Of noise on integers: a plan's own is above 10^5 unless its targets ask for exact answers."""
+from fitplug.strategy import LARGEST_NOISE, LEAST_NOISE
 
 
 def opendp() -> ModuleType:
@@ -38,10 +36,9 @@ def noise(plan: Plan, scale: float = 1.0) -> Any:
     dp = opendp()
     domain = dp.vector_domain(dp.atom_domain(T="i64"), size=len(plan.strategy.M))
     std = plan.noise_std * scale
-    if not _LEAST_STD <= std < math.inf:
+    if not LEAST_NOISE <= std <= LARGEST_NOISE:
         raise BudgetError(
-            f"scale = {scale!r} leaves next to no noise, or more than floats hold; "
-            "design a plan for such targets instead"
+            f"scale = {scale!r} leaves next to no noise, or more than 64-bit integers hold"
         )
     return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=std)
 

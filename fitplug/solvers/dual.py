@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cholesky, solve_triangular
 
+from fitplug.errors import DesignError
 from fitplug.problem import Block, Problem
 from fitplug.solvers.anderson import Anderson
 
@@ -76,7 +77,23 @@ def solve(
     max_iterations: int,
     progress: Progress | None = None,
 ) -> Solution:
-    """Iterate until upper / lower - 1 <= tolerance, or max_iterations. Deterministic."""
+    """Iterate until upper / lower - 1 <= tolerance, or max_iterations. Deterministic.
+
+    Raises DesignError if the weights leave what floating point can hold.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        try:
+            return _solve(problem, tolerance, max_iterations, progress)
+        except (np.linalg.LinAlgError, ValueError):  # SciPy's for a matrix with an infinity
+            raise DesignError(
+                "the targets differ by too many orders of magnitude to be certified in floating "
+                "point; bring them closer together or split the workload"
+            ) from None
+
+
+def _solve(
+    problem: Problem, tolerance: float, max_iterations: int, progress: Progress | None
+) -> Solution:
     d = problem.cells
     ascent = _Ascent(problem, _MIXING * tolerance)
     accelerator = Anderson()
@@ -88,6 +105,8 @@ def solve(
     while True:
         iteration += 1
         here = ascent.at(x)
+        if not math.isfinite(here.point.upper + here.point.value):
+            raise np.linalg.LinAlgError("a bound is not finite")
         best_low = max(best_low, (here.point.value, x), key=lambda found: found[0])
         best_up = min(best_up, (here.point.upper, here.point.whiteners), key=lambda found: found[0])
         gap = best_up[0] / best_low[0] - 1
