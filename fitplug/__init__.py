@@ -3,6 +3,7 @@
 Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measure -> Release
 """
 
+from fitplug import baselines
 from fitplug.design import design
 from fitplug.domain import Bins, Categories, Domain, Integers
 from fitplug.errors import (
@@ -48,6 +49,7 @@ __all__ = [
     "TablesError",
     "Workload",
     "WorkloadError",
+    "baselines",
     "design",
     "marginal",
     "queries",

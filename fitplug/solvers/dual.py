@@ -32,7 +32,7 @@ Progress: TypeAlias = Callable[[int, float], object]
 
 _MIXING = 0.3
 _LARGEST_STEP = 2.0  # a weight changes by at most a factor e^2 an iteration
-_ASTRAY = 2.0  # of the smallest residual since the last restart
+_ROUNDING = 1e-13  # of the merit
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,66 +81,60 @@ def solve(
 
     Raises DesignError if the weights leave what floating point can hold.
     """
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        try:
-            return _solve(problem, tolerance, max_iterations, progress)
-        except (np.linalg.LinAlgError, ValueError):  # SciPy's for a matrix with an infinity
-            raise DesignError(
-                "the targets differ by too many orders of magnitude to be certified in floating "
-                "point; bring them closer together or split the workload"
-            ) from None
-
-
-def _solve(
-    problem: Problem, tolerance: float, max_iterations: int, progress: Progress | None
-) -> Solution:
     d = problem.cells
     ascent = _Ascent(problem, _MIXING * tolerance)
     accelerator = Anderson()
     x = _on_simplices(np.zeros(d + problem.queries), d)
     best_low: tuple[float, Array] = (-math.inf, x)
     best_up: tuple[float, tuple[Array, ...]] = (math.inf, ())
-    steadiest: _Iterate | None = None
+    highest: _Iterate | None = None
+    extrapolated = False
     iteration = 0
     while True:
         iteration += 1
         here = ascent.at(x)
-        if not math.isfinite(here.point.upper + here.point.value):
-            raise np.linalg.LinAlgError("a bound is not finite")
-        best_low = max(best_low, (here.point.value, x), key=lambda found: found[0])
-        best_up = min(best_up, (here.point.upper, here.point.whiteners), key=lambda found: found[0])
-        gap = best_up[0] / best_low[0] - 1
-        if progress is not None:
-            progress(iteration, gap)
-        if gap <= tolerance or iteration >= max_iterations:
-            break
-        if steadiest is not None and here.distance > _ASTRAY * steadiest.distance:
-            # Extrapolation led away from the fixed point, and would cycle there: go back to the
-            # nearest point known, take the plain step from it and begin the history anew.
+        if here is not None:
+            point = here.point
+            best_low = max(best_low, (point.value, x), key=lambda found: found[0])
+            best_up = min(best_up, (point.upper, point.whiteners), key=lambda found: found[0])
+            gap = best_up[0] / best_low[0] - 1
+            if progress is not None:
+                progress(iteration, gap)
+            if gap <= tolerance or iteration >= max_iterations:
+                break
+        elif not extrapolated:
+            raise DesignError(
+                "the targets differ by too many orders of magnitude to be certified in floating "
+                "point; bring them closer together or split the workload"
+            )
+        if highest is not None and (here is None or here.merit < highest.merit - _ROUNDING):
+            # Extrapolation led astray, and might do so for ever: take the plain step, which never
+            # loses merit, from the highest point known, and begin the history anew.
             accelerator.forget()
-            here, steadiest = steadiest, None
-            step = here.residual
+            here, step, extrapolated = highest, highest.residual, False
         else:
-            if steadiest is None or here.distance < steadiest.distance:
-                steadiest = here
+            assert here is not None
+            highest = here
             step = accelerator.step(here.x, here.residual, here.weight)
-        x = _on_simplices(here.x + np.clip(step, -_LARGEST_STEP, _LARGEST_STEP), d)
+            step, extrapolated = np.clip(step, -_LARGEST_STEP, _LARGEST_STEP), True
+        x = _on_simplices(here.x + step, d)
     p, q = np.exp(best_low[1][:d]), np.exp(best_low[1][d:])
     return Solution(p, q, best_up[1], best_low[0], best_up[0], iteration)
 
 
 @dataclass(frozen=True, eq=False)
 class _Iterate:
-    """A point x = log (p, q) of the fixed-point iteration, and the plain step from it."""
+    """A point x = log (p, q) of the fixed-point iteration, and the plain step from it.
+
+    merit: 2 log T + eps (mean log p + mean log q), which the fixed point maximises. log T is convex
+        in x (three-lines theorem), so the plain step never lowers it.
+    """
 
     x: Array
     point: _Point
+    merit: float
     residual: Array
     weight: Array
-
-    @property
-    def distance(self) -> float:
-        return float(np.linalg.norm(self.residual * self.weight))
 
 
 @dataclass(frozen=True)
@@ -150,17 +144,25 @@ class _Ascent:
     problem: Problem
     mixing: float
 
-    def at(self, x: Array) -> _Iterate:
+    def at(self, x: Array) -> _Iterate | None:
+        """The iterate at x, or None where floating point gives out."""
         d, m, eps = self.problem.cells, self.problem.queries, self.mixing
         p, q = np.exp(x[:d]), np.exp(x[d:])
-        point = _evaluate(self.problem, p, q)
+        try:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                point = _evaluate(self.problem, p, q)
+        except (np.linalg.LinAlgError, ValueError):  # SciPy's for a matrix with an infinity
+            return None
+        if not (math.isfinite(point.upper) and 0 < point.value < math.inf):
+            return None
         updated = np.concatenate(
             [
                 (p * point.g / point.value + eps / d) / (1 + eps),
                 (q * point.h / point.value + eps / m) / (1 + eps),
             ]
         )
-        return _Iterate(x, point, np.log(updated) - x, np.sqrt(updated))
+        merit = 2 * math.log(point.value) + eps * float(x[:d].mean() + x[d:].mean())
+        return _Iterate(x, point, merit, np.log(updated) - x, np.sqrt(updated))
 
 
 def _on_simplices(x: Array, d: int) -> Array:
