@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fitplug.basis import choose_basis
 from fitplug.certificate import lower_bound
-from fitplug.errors import BudgetError, DesignError
+from fitplug.errors import BudgetError, DesignError, InputError, nearest
 from fitplug.plan import Plan
 from fitplug.privacy import check_rho, privacy_cost_at
 from fitplug.problem import dense_matrix, reduce
 from fitplug.rounding import UNIT, floor_float
-from fitplug.solvers import dual
-from fitplug.solvers.dual import Progress
+from fitplug.solvers import dual, sm2
+from fitplug.solvers.dual import Progress, Solution
 from fitplug.strategy import (
     CLAIM_MARGIN,
     LARGEST_NOISE,
@@ -31,10 +32,12 @@ from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
+_SOLVERS: dict[str, Callable[..., Solution]] = {"dual": dual.solve, "sm2": sm2.solve}
+
 _ULPS = 64
 _OUT_OF_RANGE = "targets and budget lie outside what floats can hold; rescale the queries"
 
-_ROUNDING_SHARE = 0.05
+_ROUNDING_SHARE = 0.1
 """The part of the tolerance that rounding to integers may use up."""
 
 
@@ -45,6 +48,7 @@ def design(
     epsilon: float | None = None,
     delta: float | None = None,
     tolerance: float = 1e-4,
+    solver: Literal["dual", "sm2"] = "dual",
     max_iterations: int = 2000,
     progress: Progress | None = None,
 ) -> Plan:
@@ -55,6 +59,8 @@ def design(
     tolerance: relative gap wanted between the privacy cost Delta and its certified lower bound.
         If it is not reached within max_iterations, the best plan comes back with its true gap;
         see Plan.status.
+    solver: "dual", or "sm2" for the paper's own algorithm (slower, and it may stop further above
+        the optimum); the certificate is checked the same way for both.
     progress: called with (iterations so far, gap so far).
     Raises WorkloadError, BudgetError, and DesignError if nothing can be certified.
     """
@@ -63,20 +69,23 @@ def design(
         raise BudgetError(f"tolerance = {tolerance!r} must lie between 1e-9 and 1")
     if not isinstance(max_iterations, int) or max_iterations < 1:
         raise BudgetError(f"max_iterations = {max_iterations!r} must be a whole number, at least 1")
+    if solver not in _SOLVERS:
+        raise InputError(f"solver = {solver!r} is unknown; {nearest(solver, _SOLVERS)}")
     with blas_threads(min(workload.query_count, workload.cell_count)):
-        return _designed(workload, budget, tolerance, max_iterations, progress)
+        return _designed(workload, budget, _SOLVERS[solver], tolerance, max_iterations, progress)
 
 
 def _designed(
     workload: Workload,
     budget: float | None,
+    solve: Callable[..., Solution],
     tolerance: float,
     max_iterations: int,
     progress: Progress | None,
 ) -> Plan:
     W, c = dense_matrix(workload), workload.targets()
     problem, independent = reduce(W, c)
-    found = dual.solve(
+    found = solve(
         problem,
         tolerance=(1 - 2 * _ROUNDING_SHARE) * tolerance,
         max_iterations=max_iterations,

@@ -32,8 +32,9 @@ from fitplug.rounding import (
 Array: TypeAlias = npt.NDArray[np.float64]
 IntMatrix: TypeAlias = npt.NDArray[np.int64]
 
-_BITS = (20, 24, 28)
-"""log2 of the largest column norm of A, tried in turn until rounding costs little enough."""
+_BITS = (20, 24, 28, 32)
+"""log2 of the largest column norm of A, tried in turn until rounding costs little enough; the last,
+which holds 10^9 records, is for tolerances near 1e-8."""
 
 _IDLE_PRECISION = 2.0**-10
 """Precision, over the privacy cost, of directions that no query needs: costs 1e-6 of alpha."""

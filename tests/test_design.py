@@ -119,6 +119,14 @@ def test_published_values_of_larger_workloads():
     assert alpha(prefix(256)) == pytest.approx(PREFIX[256], rel=3e-6)
 
 
+@pytest.mark.parametrize("W", [prefix(64), all_ranges(32), identity_and_sum(40)])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6, 1e-8])
+def test_every_tolerance_is_reached(W, tolerance):
+    plan = fp.design(fp.Workload.from_matrix(W, variance=1.0), tolerance=tolerance)
+    assert plan.gap <= tolerance
+    plan.verify()
+
+
 @pytest.mark.parametrize(("name", "W", "c"), small(), ids=[s[0] for s in small()])
 def test_default_gap_is_reached_and_every_claim_verifies(name, W, c):
     plan = fp.design(fp.Workload.from_matrix(W, variance=c))
@@ -213,6 +221,21 @@ def test_progress_is_reported():
     )
     assert [i for i, _ in seen] == list(range(1, len(seen) + 1))
     assert seen[-1][1] <= 1e-4
+
+
+@pytest.mark.parametrize("W", [prefix(8), identity_and_sum(6), marginals([2, 3], 1)])
+def test_the_papers_solver_makes_plans_that_verify_too(W):
+    workload = fp.Workload.from_matrix(W, std=2.0)
+    theirs, ours = fp.design(workload, solver="sm2"), fp.design(workload)
+    theirs.verify()
+    assert theirs.gap <= 1e-4
+    assert theirs.lower_bound <= ours.privacy_cost
+    assert ours.lower_bound <= theirs.privacy_cost
+
+
+def test_an_unknown_solver_is_named():
+    with pytest.raises(fp.InputError, match="did you mean 'sm2'"):
+        fp.design(fp.Workload.from_matrix(prefix(2), std=1.0), solver="sm3")
 
 
 class TestBudget:
