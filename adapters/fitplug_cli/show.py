@@ -65,8 +65,11 @@ def released(release: Release, directory: Path, earlier: Path | None) -> None:
         out.print(f"the earlier release was kept as {earlier}")
 
 
-def charged(ledger: Ledger, rho: float) -> None:
-    """What the ledger says after a charge."""
+def charged(ledger: Ledger | None, rho: float) -> None:
+    """What the ledger says after a charge, or that there is none."""
+    if ledger is None:
+        out.print(f"no [ledger] in the spec: rho = {rho:.6g} was spent and is recorded nowhere")
+        return
     out.print(
         f"charged rho = {rho:.6g} to {ledger.path}: {ledger.spent:.6g} of {ledger.total:.6g} spent "
         f"by {len(ledger.entries())} release(s), {ledger.remaining:.6g} remains"

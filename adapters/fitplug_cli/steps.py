@@ -130,8 +130,7 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path) -> None:
                 ledger=ledger,
                 what=f"{spec.path.name}: {', '.join(spec.workload.names)}",
             )
-        if ledger is not None:
-            show.charged(ledger, drawn.rho)
+        show.charged(ledger, drawn.rho)
         try:
             earlier = folder.finish(drawn, spec.output.confidence, spec.privacy.delta)
         except WriteError as error:

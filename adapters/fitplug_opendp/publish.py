@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ from fitplug.tables import Tables
 from fitplug_opendp.gaussian import noise, opendp, sensitivity
 
 _MOST_CONTRIBUTIONS = 10**6
+_CONSENT = threading.Lock()
 
 
 def release(
@@ -86,10 +88,11 @@ def _contrib() -> Iterator[None]:
     dp = opendp()
     from opendp.mod import GLOBAL_FEATURES
 
-    already = "contrib" in GLOBAL_FEATURES
-    dp.enable_features("contrib")
-    try:
-        yield
-    finally:
-        if not already:
-            dp.disable_features("contrib")
+    with _CONSENT:  # OpenDP's features are one set for all threads
+        already = "contrib" in GLOBAL_FEATURES
+        dp.enable_features("contrib")
+        try:
+            yield
+        finally:
+            if not already:
+                dp.disable_features("contrib")
