@@ -252,7 +252,7 @@ PRIVACY = [
         ]
     ),
     privacy("rho and max_rho", "rho = 1.0\nmax_rho = 2.0", "[privacy]", "rho", "max_rho"),
-    privacy("more than max_rho", "max_rho = 0.01", "0.0851", "max_rho = 0.01", "2.9", code=3),
+    privacy("more than max_rho", "max_rho = 0.01", "0.085", "max_rho = 0.01", "2.9", code=3),
     privacy("rho over budget", "rho = 100.5", "100.5", "100", code=3),
     privacy("noise beyond 64 bits", "rho = 1e-40", "rho"),
     privacy("noise that saturates 64 bits", "rho = 1e-30", "rho"),
@@ -267,7 +267,7 @@ OTHERS = [
         case(f"ledger rho {value}", "rho = 100.0", f"rho = {value}", "[ledger] rho", shown)
         for value, shown in NOT_POSITIVE
     ),
-    case("ledger too small", "rho = 100.0", "rho = 0.08", "0.0851", "0.08", code=3),
+    case("ledger too small", "rho = 100.0", "rho = 0.08", "0.085", "0.08", code=3),
     case("output path empty", '"release/"', '""', "[output] path", "''"),
     case("output path a number", '"release/"', "5", "[output] path", "5"),
     *(
@@ -618,7 +618,7 @@ def test_a_plan_for_another_rho(ready, old, new):
 
 def test_a_saved_plan_is_held_to_max_rho(ready):
     (ready / "spec.toml").write_text(with_privacy("max_rho = 0.01"))
-    refused(ready, *release(ready), says=("0.0851", "0.01"), code=3)
+    refused(ready, *release(ready), says=("0.085", "0.01"), code=3)
     (ready / "spec.toml").write_text(with_privacy(f"max_rho = {COST}"))
     assert fitplug(*release(ready)).code == 0
 
