@@ -207,10 +207,11 @@ def test_every_integer_width(tmp_path: Path, bits: int, sign: str) -> None:
         assert_equal(fpd.count(tmp_path / "a.parquet", (DOMAIN, tables)), expected)
 
 
-@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
-def test_every_float_width_and_nan_is_null(tmp_path: Path, kind: Any) -> None:
-    values = np.array([-10, -10.5, 0, 0.25, 0.5, 1999, 2000, np.nan, np.inf, -np.inf])
-    column = pa.array([*values.astype(kind.to_pandas_dtype()), None], kind)
+@pytest.mark.parametrize("width", ["float16", "float32", "float64"])
+def test_every_float_width_and_nan_is_null(tmp_path: Path, width: str) -> None:
+    values = np.array([-10, -10.5, 0, 0.25, 0.5, 1999, 2000, np.nan, np.inf, -np.inf, 0])
+    null = np.arange(len(values)) == len(values) - 1
+    column = pa.array(values.astype(width), getattr(pa, width)(), mask=null, from_pandas=False)
     pq.write_table(pa.table({"income": column}), tmp_path / "a.parquet")
     counted = fpd.count(tmp_path, (DOMAIN, [("income",)]))
     np.testing.assert_array_equal(counted["income"], [1, 2, 1, 1])

@@ -130,9 +130,9 @@ def secrets_in(text: str) -> list[str]:
 
 
 def told_by(error: BaseException, locals_too: bool = False) -> str:
-    lines = traceback.TracebackException.from_exception(
-        error, capture_locals=locals_too, max_group_depth=10
-    ).format(chain=True)
+    lines = traceback.TracebackException.from_exception(error, capture_locals=locals_too).format(
+        chain=True
+    )
     return "\n".join([str(error), repr(error), repr(error.args), *lines])
 
 
