@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from numbers import Real
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -66,7 +65,7 @@ def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
             squares = np.multiply.outer(squares, columns)
         sensitivity = sensitivity + squares
     largest = float(sensitivity.max()) / cost_squared
-    return _by_group(workload, np.full(workload.query_count, largest))
+    return workload.split(np.full(workload.query_count, largest))
 
 
 def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
@@ -107,7 +106,7 @@ def matrix_mechanism(
     Raises BudgetError, WorkloadError, and DesignError if this is not reached.
     """
     cost_squared = _squared(privacy_cost)
-    return _by_group(workload, _optimum(workload, weights).variances / cost_squared)
+    return workload.split(_optimum(workload, weights).variances / cost_squared)
 
 
 def total_error_optimum(workload: Workload, weights: Weights = "none") -> tuple[float, float]:
@@ -179,7 +178,7 @@ def _kronecker(
             own = variances(f) if f.attribute in workload.attributes else np.ones(1)
             product = np.multiply.outer(product, own)
         parts.append(product.ravel())
-    return _by_group(workload, np.concatenate(parts) / cost_squared)
+    return workload.split(np.concatenate(parts) / cost_squared)
 
 
 def _row_squares(f: Factor) -> Array:
@@ -237,10 +236,3 @@ def _check_size(what: str, size: int) -> None:
             f"the workload has {size} {what}; a baseline takes up to {MAX_ENTRIES}: use fewer "
             "attributes together, or coarser bins"
         )
-
-
-def _by_group(workload: Workload, variances: Array) -> ByGroup:
-    parts = workload.split(variances)
-    for part in parts.values():
-        part.setflags(write=False)
-    return MappingProxyType(parts)

@@ -105,7 +105,7 @@ class Plan:
     @cached_property
     def variances(self) -> ByGroup:
         """Variance of each answer, rounded up; per group, of the group's shape."""
-        return _by_group(self.workload, self.strategy.variances(self.noise_std))
+        return self.workload.split(self.strategy.variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:
@@ -277,10 +277,3 @@ class GroupRow:
     smallest_std: float
     largest_std: float
     used: float
-
-
-def _by_group(workload: Workload, values: Array) -> ByGroup:
-    parts = workload.split(values)
-    for part in parts.values():
-        part.setflags(write=False)
-    return MappingProxyType(parts)

@@ -50,11 +50,7 @@ class Release:
     def estimates(self) -> ByGroup:
         """Unbiased answers; per group, of the group's shape."""
         L, _ = self.plan.representation
-        values = L @ self.plan.strategy.solve(self.answers)
-        parts = self.plan.workload.split(values)
-        for part in parts.values():
-            part.setflags(write=False)
-        return MappingProxyType(parts)
+        return self.plan.workload.split(L @ self.plan.strategy.solve(self.answers))
 
     @cached_property
     def variances(self) -> ByGroup:

@@ -17,6 +17,7 @@ from fitplug.strategy import (
     LARGEST_NOISE,
     LEAST_NOISE,
     MAX_ENTRY,
+    Strategy,
     max_norm_squared,
     measured,
     records_held,
@@ -54,18 +55,21 @@ def check_form(plan: Plan) -> None:
 
 def check_privacy(plan: Plan) -> None:
     """Raise PlanError unless the privacy cost claimed is that of the integers that will run."""
-    strategy = plan.strategy
-    A = exact_product(strategy.M, strategy.basis.matrix(dense_matrix(plan.workload)))
-    if max_norm_squared(A) != strategy.sensitivity_squared:
+    basis = plan.strategy.basis
+    A = exact_product(plan.strategy.M, basis.matrix(dense_matrix(plan.workload)))
+    _check_cost(plan.strategy, max_norm_squared(A), records_held(A))
+
+
+def _check_cost(claimed: Strategy, sensitivity_squared: int, records: int) -> None:
+    if sensitivity_squared != claimed.sensitivity_squared:
         raise PlanError("the privacy cost is not the one the plan claims")
-    if strategy.max_records > records_held(A):
+    if claimed.max_records > records:
         raise PlanError("the number of records it holds is not the one the plan claims")
 
 
 def verify(plan: Plan) -> None:
     """Raise PlanError, saying which claim of the plan does not hold."""
     check_form(plan)
-    check_privacy(plan)
     W, c = dense_matrix(plan.workload), plan.workload.targets()
     strategy, basis = plan.strategy, plan.strategy.basis
     B = basis.matrix(W)
@@ -77,6 +81,7 @@ def verify(plan: Plan) -> None:
         certified = lower_bound(W, plan.scale * c, plan.p, plan.q)
     except (DesignError, ValueError) as error:
         raise PlanError(f"the plan does not prove its claims: {error}") from None
+    _check_cost(strategy, again.sensitivity_squared, again.max_records)
     if (np.abs(L @ B - W).max(axis=1) > 1e-9 * np.abs(W).max(axis=1)).any():
         raise PlanError("the basis does not span the workload: answers would be biased")
     if (again.unit_variances > strategy.unit_variances).any():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -117,27 +118,6 @@ class QueryGroup:
         """The attributes whose values matter; those named only to be summed out are not here."""
         return tuple(f.attribute for f in self.factors if f.kind != "total")
 
-    def apply(self, table: npt.NDArray[Any], axes: Sequence[str]) -> npt.NDArray[Any]:
-        """Answers, of the group's shape, from an array whose axes are the attributes `axes`.
-
-        Attributes in `axes` that the group does not use are summed out. Integer tables are
-        answered in integers where the factors are integers (int64 arithmetic).
-        """
-        keep = self.attributes
-        out = tuple(i for i, name in enumerate(axes) if name not in keep)
-        table = table.sum(axis=out)
-        left = [name for name in axes if name in keep]
-        table = table.transpose([left.index(name) for name in keep])
-        for axis, f in enumerate(self.factors):
-            if f.kind == "total":
-                table = np.expand_dims(table, axis)
-                continue
-            matrix: npt.NDArray[Any] = f.matrix()
-            if table.dtype.kind in "iO" and np.array_equal(matrix, np.rint(matrix)):
-                matrix = matrix.astype(np.int64)
-            table = np.moveaxis(np.tensordot(matrix, table, axes=(1, axis)), 0, axis)
-        return table
-
 
 class Workload:
     """Query groups with targets on a domain. Immutable.
@@ -233,11 +213,16 @@ class Workload:
         """c, shape (m,): the largest variance allowed for each row of W."""
         return np.concatenate([group.variances.ravel() for group in self.groups])
 
-    def split(self, values: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """Values (m,) by group, each of the group's shape."""
+    def split(self, values: npt.NDArray[Any]) -> Mapping[str, npt.NDArray[Any]]:
+        """Values (m,) by group, each of the group's shape; read-only."""
         ends = np.cumsum([group.size for group in self.groups])[:-1]
-        parts = np.split(values, ends)
-        return {g.name: p.reshape(g.shape) for g, p in zip(self.groups, parts, strict=True)}
+        parts = {
+            group.name: part.reshape(group.shape)
+            for group, part in zip(self.groups, np.split(values, ends), strict=True)
+        }
+        for part in parts.values():
+            part.setflags(write=False)
+        return MappingProxyType(parts)
 
     def __repr__(self) -> str:
         return f"Workload({self.query_count} queries in groups {', '.join(self.names)})"

@@ -63,7 +63,8 @@ def test_counts_are_exact(exact):
     tables = fitplug_dask.count(EXAMPLE / "people", spec.workload)
     for group in spec.workload.groups:
         axes = spec.workload.domain.ordered(group.attributes)
-        np.testing.assert_array_equal(group.apply(tables.marginal(axes), axes), exact[group.name])
+        got = spec.workload.rows(group, axes) @ tables.marginal(axes).ravel()
+        np.testing.assert_array_equal(got.reshape(group.shape), exact[group.name])
 
 
 @pytest.fixture(scope="module")

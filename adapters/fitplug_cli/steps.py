@@ -68,7 +68,7 @@ def saved_plan(spec: Spec, path: Path) -> Plan:
         raise InputError(f"{path}: {error}; design the plan again") from None
     basis = plan.strategy.basis
     same = digest(*describe(plan.workload, basis)) == digest(*describe(spec.workload, basis))
-    rho, spent = spec.privacy.rho, plan.rho * spec.data.contributions**2
+    rho, spent = spec.privacy.rho, cost(spec, plan)
     fits = plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
     if not same or not fits:
         what = "spec" if not same else "rho or number of contributions"
@@ -140,11 +140,16 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path) -> None:
     show.released(drawn, spec.output_dir, earlier)
 
 
+def cost(spec: Spec, plan: Plan) -> float:
+    """rho for all records of one person together."""
+    return plan.rho * spec.data.contributions**2
+
+
 def check_budget(spec: Spec, plan: Plan) -> None:
     """Refuse early, before rows are read, what the ledger would refuse. Raises OverBudget."""
     if spec.ledger is None:
         return
-    needed = plan.rho * spec.data.contributions**2
+    needed = cost(spec, plan)
     path = spec.resolve(spec.ledger.path)
     if path.exists():
         Ledger(path, rho=spec.ledger.rho).check(needed)
@@ -158,7 +163,7 @@ def check_budget(spec: Spec, plan: Plan) -> None:
 
 
 def _check_max_rho(spec: Spec, plan: Plan) -> None:
-    most, needed = spec.privacy.max_rho, plan.rho * spec.data.contributions**2
+    most, needed = spec.privacy.max_rho, cost(spec, plan)
     if most is None or needed <= most:
         return
     # Another design may end elsewhere within the tolerance; then a factor rounded up to 4 digits.
