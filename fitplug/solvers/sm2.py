@@ -38,7 +38,8 @@ from scipy.linalg import cholesky, solve_triangular
 
 from fitplug.errors import DesignError
 from fitplug.problem import Block, Problem
-from fitplug.solvers.dual import Progress, Solution, geometric_mean
+from fitplug.solvers.dual import Progress, Solution
+from fitplug.solvers.mean import geometric_mean
 
 Array: TypeAlias = npt.NDArray[np.float64]
 

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from fitplug.certificate import lower_bound
 from fitplug.problem import Block, reduce
 from fitplug.solvers.anderson import Anderson
-from fitplug.solvers.dual import geometric_mean
+from fitplug.solvers.mean import geometric_mean
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
