@@ -67,19 +67,19 @@ class Basis:
         B = integers.astype(np.float64)
         L = right_solve(W, B)
         L[self.index] = np.diag(1 / self.scale)
-        residual = W - L @ B
         # Where rounding a row of L to integers explains its query no worse, it is exact.
         whole = np.rint(L)
-        exact = W - whole @ B
-        better = np.abs(exact).max(axis=1) <= np.abs(residual).max(axis=1)
-        L, residual = (
-            np.where(better[:, None], whole, L),
-            np.where(better[:, None], exact, residual),
-        )
-        if (np.abs(residual).max(axis=1) > _BIAS * np.abs(W).max(axis=1)).any():
+        residual, exact = np.abs(W - L @ B), np.abs(W - whole @ B)
+        better = exact.max(axis=1) <= residual.max(axis=1)
+        L[better], residual[better] = whole[better], exact[better]
+        del whole, exact
+        if (residual.max(axis=1) > _BIAS * np.abs(W).max(axis=1)).any():
             raise DesignError("the basis does not span the workload: answers would be biased")
         # W = L B + D, so the L meant is L + D B^+, and |B^+|_2^2 = |(B B')^-1|_2.
-        D = np.abs(residual) + gamma(self.size + 1) * (np.abs(W) + np.abs(L) @ np.abs(B))
+        D = np.abs(L) @ np.abs(B)
+        D += np.abs(W)
+        D *= gamma(self.size + 1)
+        D += residual
         gram = exact_product(integers, integers.T).astype(np.float64)
         pseudo_inverse = np.sqrt(inverse_norm_above(gram) * (1 + gamma(2)))
         return L, norm_above(D, axis=1) * pseudo_inverse
@@ -130,7 +130,7 @@ def choose_basis(W: Array, independent: npt.NDArray[np.intp]) -> Basis:
     integers; else cells again, more than the rank: the strategy then measures the directions
     that no query needs with next to no precision.
     """
-    classes = _cell_classes(W)
+    classes = cell_classes(W)
     count = int(classes.max()) + 1
     cells = Basis("cells", classes, np.ones(count))
     if count == len(independent):
@@ -140,16 +140,12 @@ def choose_basis(W: Array, independent: npt.NDArray[np.intp]) -> Basis:
     return cells if scale is None else Basis("rows", chosen.astype(np.int64), scale)
 
 
-def _cell_classes(W: Array) -> npt.NDArray[np.int64]:
-    columns = np.ascontiguousarray(W.T)
-    class_of: dict[bytes, int] = {}
-    return np.array(
-        [
-            class_of.setdefault(column.tobytes(), len(class_of)) if column.any() else -1
-            for column in columns
-        ],
-        dtype=np.int64,
-    )
+def cell_classes(W: Array) -> Integers:
+    """The class of each cell, by first cell: the same for equal columns of W, -1 for zero ones."""
+    columns = np.add(W.T, 0.0, order="C")  # which makes zeros of either sign the same
+    class_of = {bytes(columns[0].nbytes): -1}
+    found = [class_of.setdefault(column.tobytes(), len(class_of) - 1) for column in columns]
+    return np.array(found, dtype=np.int64)
 
 
 def _integer_scale(rows: Array) -> Array | None:

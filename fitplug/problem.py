@@ -7,13 +7,15 @@ in `weight`, `basis` and `rows` alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr
+from scipy.linalg.lapack import dorgqr
 
+from fitplug.basis import cell_classes
 from fitplug.errors import WorkloadError
 from fitplug.workload import Workload
 
@@ -42,15 +44,25 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """min over Sigma of max_i profile_i * max_j (variance_j / target_j); scale free."""
+    """min over Sigma of max_i profile_i * max_j (variance_j / target_j); scale free.
+
+    held: weights (m,) that the queries keep whatever q is. With lambda * target it is
+        max_j (variance_j / target_j) + lambda * sum_j variance_j that is made least instead.
+    """
 
     cells: int
     queries: int
     blocks: tuple[Block, ...]
+    held: Array | float = 0.0
 
     @property
     def rank(self) -> int:
         return sum(len(block.basis) for block in self.blocks)
+
+    def within(self, budgets: Array) -> Problem:
+        """The problem with max_i profile_i / budget_i in place of max_i profile_i."""
+        blocks = [replace(b, basis=b.basis / np.sqrt(budgets)) for b in self.blocks]
+        return replace(self, blocks=tuple(blocks))
 
 
 def dense_matrix(workload: Workload) -> Array:
@@ -74,24 +86,44 @@ def dense_matrix(workload: Workload) -> Array:
 def reduce(W: Array, targets: Array) -> tuple[Problem, npt.NDArray[np.intp]]:
     """The problem of a dense W (m, d) with targets c (m,), and k linearly independent rows.
 
+    Where the rank is that of the cells that queries tell apart, they are the basis; where it is
+    that of the queries, these are; either makes the solver's work far less. Else the basis is
+    orthonormal.
     Raises WorkloadError if the rank cannot be decided in floating point.
     """
-    norms = np.sqrt((W * W).sum(axis=1))
-    unit = W / np.where(norms > 0, norms, 1.0)[:, None]
-    Q, R, pivots = qr(unit.T, mode="economic", pivoting=True)
+    m, d = W.shape
+    classes = cell_classes(W)
+    queried = np.flatnonzero(classes >= 0)
+    _, first, sizes = np.unique(classes[queried], return_index=True, return_counts=True)
+    # One column for all cells alike, times the root of their number, leaves W W' what it is.
+    multiple = np.sqrt(sizes)
+    merged = W.take(queried[first], axis=1) * multiple
+    norms = np.sqrt((merged * merged).sum(axis=1))
+    unit = merged / np.where(norms > 0, norms, 1.0)[:, None]
+    (reflectors, tau), R, pivots = qr(unit.T, mode="raw", pivoting=True, overwrite_a=True)
     rank = _decided_rank(np.abs(np.diag(R)), max(W.shape))
-    basis = Q[:, :rank].T
-    # A second factorisation, of the rows over their targets, lines the basis up with targets of
-    # very different size: small and large ones then stay apart in every product (graded matrices).
-    scaled = (unit @ basis.T) * (norms / np.sqrt(targets))[:, None]
-    Q2, _, _ = qr(scaled.T, mode="economic", pivoting=True)
+    over = np.sqrt(targets)[:, None]
+    if rank == len(first):
+        B, L = np.diag(multiple), merged / multiple / over
+    elif rank == m:
+        B, L = merged / over, np.eye(m)
+    else:
+        Q, _, _ = dorgqr(reflectors[:, :rank], tau[:rank], lwork=64 * rank)
+        # A second factorisation, of the rows over their targets, lines the basis up with targets
+        # of very different size: small and large ones then stay apart in every product (graded
+        # matrices).
+        scaled = merged @ Q / over
+        Q2, _, _ = qr(scaled.T, mode="economic", pivoting=True)
+        B, L = Q2.T @ Q.T, scaled @ Q2
+    basis = (B / multiple).take(classes, axis=1)
+    basis[:, classes < 0] = 0.0
     block = Block(
         weight=1.0,
-        basis=np.ascontiguousarray(Q2.T @ basis),
-        rows=np.arange(len(W)),
-        representation=np.ascontiguousarray(scaled @ Q2),
+        basis=basis,
+        rows=np.arange(m),
+        representation=np.ascontiguousarray(L),
     )
-    return Problem(W.shape[1], len(W), (block,)), np.asarray(pivots[:rank])
+    return Problem(d, m, (block,)), np.asarray(pivots[:rank])
 
 
 def _decided_rank(diagonal: Array, size: int) -> int:

@@ -49,14 +49,25 @@ def ceil_sqrt(exact: Fraction) -> float:
     return value
 
 
-def exact_product(a: npt.NDArray[np.int64], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """a @ b without rounding or wrapping: in floats where they are exact, else in integers."""
-    bound = a.shape[1] * largest(a) * largest(b)
+def exact_product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """a @ b without rounding or wrapping, for int64 or Python integers: int64 if no product of
+    entries this large can leave it, else Python integers.
+
+    Factors too large for floats to be exact are split into high and low digits:
+    NumPy multiplies integers without BLAS, 26 times as slowly at n = 1024.
+    """
+    sizes = largest(a), largest(b)
+    bound = a.shape[1] * sizes[0] * sizes[1]
     if bound < 2**53:
         return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
-    if bound < 2**63:
-        return a @ b
-    return a.astype(object) @ b.astype(object)
+    if sizes[0] < sizes[1]:
+        return exact_product(b.T, a.T).T
+    shift = sizes[0].bit_length() // 2
+    high, low = a >> shift, a & (2**shift - 1)
+    # Where the whole fits into int64, a part that wraps is wrapped back by the sum.
+    kind = np.int64 if bound < 2**63 else object
+    upper, lower = (exact_product(part, b).astype(kind) for part in (high, low))
+    return np.asarray(upper * 2**shift + lower)
 
 
 def largest(a: npt.NDArray[Any]) -> int:
@@ -74,7 +85,9 @@ def norm_above(rows: Array, axis: int | None = None) -> Array:
 
 def product_with_bound(a: Array, b: Array) -> tuple[Array, Array]:
     """a @ b and an entrywise bound on its rounding error."""
-    return a @ b, gamma(a.shape[1]) * (np.abs(a) @ np.abs(b))
+    error = np.abs(a) @ np.abs(b)
+    error *= gamma(a.shape[1])
+    return a @ b, error
 
 
 def inverse_norms_above(L: Array, M: Array, *, L_error: Array | None = None) -> Array:
@@ -85,7 +98,7 @@ def inverse_norms_above(L: Array, M: Array, *, L_error: Array | None = None) -> 
     L_error: bounds, shape (m,), on the 2-norm by which the rows given differ from those meant.
     Raises DesignError if M is too ill-conditioned to bound.
     """
-    X = solve_triangular(M, np.eye(len(M)))
+    X = solve_triangular(M, np.eye(len(M), order="F"), overwrite_b=True)
     residual = _residual(M, X)
     rows, error = product_with_bound(L, X)
     bound = norm_above(rows, axis=1) + norm_above(error, axis=1)
@@ -105,9 +118,10 @@ def inverse_norm_above(K: Array) -> float:
 
 def _residual(M: Array, X: Array) -> float:
     """A bound on |I - M X|_2, below 1/2."""
-    eye = np.eye(len(M))
     product, error = product_with_bound(M, X)
-    residual = float(norm_above(np.abs(eye - product) * (1 + 4 * UNIT) + error))
+    product[np.diag_indices_from(product)] -= 1
+    error += np.abs(product, out=product) * (1 + 4 * UNIT)
+    residual = float(norm_above(error))
     if not residual < 0.5:
         raise DesignError(
             "the strategy is too ill-conditioned to bound its variances; "

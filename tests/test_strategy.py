@@ -123,15 +123,38 @@ def test_small_coefficients_beside_large_ones_are_not_rounded_away():
     plan.verify()
 
 
-class TestExactArithmetic:
-    @given(
-        st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=4),
-        st.integers(-(2**40), 2**40),
+def integer_matrices(rows, columns):
+    """int64 matrices, each of entries of one order of magnitude, the extremes among them."""
+    extremes = st.sampled_from([-(2**63), -(2**63) + 1, 2**63 - 1, 2**53 + 1, -1, 0, 1])
+    within = st.integers(1, 63).flatmap(
+        lambda bits: st.lists(
+            st.integers(-(2**bits), 2**bits - 1) | st.sampled_from([-(2**bits), 2**bits - 1]),
+            min_size=rows * columns,
+            max_size=rows * columns,
+        )
     )
-    def test_products_never_wrap_or_round(self, vector, entry):
-        a = np.array([[entry] * len(vector), [1] * len(vector)], dtype=np.int64)
-        got = exact_product(a, np.array(vector, dtype=np.int64)[:, None])[:, 0]
-        assert [int(v) for v in got] == [entry * sum(vector), sum(vector)]
+    wild = st.lists(extremes, min_size=rows * columns, max_size=rows * columns)
+    return (within | wild).map(lambda v: np.array(v, dtype=np.int64).reshape(rows, columns))
+
+
+class TestExactArithmetic:
+    @given(data=st.data(), shape=st.tuples(*[st.integers(1, 4)] * 3))
+    def test_products_never_wrap_or_round(self, data, shape):
+        m, n, d = shape
+        a, b = (data.draw(integer_matrices(*size)) for size in ((m, n), (n, d)))
+        expected = [
+            [sum(int(a[i, r]) * int(b[r, j]) for r in range(n)) for j in range(d)] for i in range(m)
+        ]
+        for left, right in [(a, b), (a, b.astype(object)), (a.astype(object), b)]:
+            assert exact_product(left, right).tolist() == expected
+
+    @pytest.mark.parametrize(("bits", "kind"), [(21, np.int64), (28, np.int64), (40, object)])
+    def test_large_products_are_exact_too(self, bits, kind):
+        rng = np.random.default_rng(bits)
+        a, b = rng.integers(-(2**bits), 2**bits, (2, 40, 40))
+        got = exact_product(a, b)
+        assert got.dtype == kind
+        assert (got == a.astype(object) @ b.astype(object)).all()
 
     def test_the_smallest_integer_does_not_fool_the_bound(self):
         a = np.full((1, 3), -(2**63), dtype=np.int64)
