@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from numbers import Integral, Real
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,13 @@ import numpy.typing as npt
 from fitplug.basis import choose_basis
 from fitplug.certificate import lower_bound
 from fitplug.errors import BudgetError, DesignError, InputError, nearest
+from fitplug.objective import Objective, budgets_per_cell, check_weight
+from fitplug.optimum import SOLVERS, Options, Solver, optimum
 from fitplug.plan import Plan
 from fitplug.privacy import check_rho, privacy_cost_at
-from fitplug.problem import dense_matrix, reduce
+from fitplug.problem import dense_matrix
 from fitplug.rounding import UNIT, floor_float
-from fitplug.solvers import dual, sm2
-from fitplug.solvers.dual import Progress, Solution
+from fitplug.solvers.dual import Progress
 from fitplug.strategy import (
     CLAIM_MARGIN,
     LARGEST_NOISE,
@@ -31,8 +32,6 @@ from fitplug.threads import blas_threads
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
-
-_SOLVERS: dict[str, Callable[..., Solution]] = {"dual": dual.solve, "sm2": sm2.solve}
 
 _ULPS = 64
 _OUT_OF_RANGE = "targets and budget lie outside what floats can hold; rescale the queries"
@@ -47,8 +46,11 @@ def design(
     rho: float | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
+    cell_budgets: Any = None,
+    total_error_weight: float = 0.0,
     tolerance: float = 1e-4,
-    solver: Literal["dual", "sm2"] = "dual",
+    solver: Solver = "dual",
+    refine: bool = True,
     max_iterations: int = 2000,
     progress: Progress | None = None,
 ) -> Plan:
@@ -56,71 +58,99 @@ def design(
 
     rho, or epsilon with delta (on the exact Gaussian curve): spend this and scale all targets by
         the least common factor instead (Problem 2); see Plan.scale.
+    cell_budgets: the largest privacy cost squared allowed per cell, an array that broadcasts to
+        the domain's shape: all targets are scaled by the least factor that keeps the profile
+        within (and rho too, if given). With the slack of another plan, both releases together cost
+        no more than that one.
+    total_error_weight: lambda >= 0 of the paper's hybrid: at each privacy cost, the largest
+        variance over target plus lambda times the sum of all variances is made least.
     tolerance: relative gap wanted between the privacy cost Delta and its certified lower bound.
         If it is not reached within max_iterations, the best plan comes back with its true gap;
         see Plan.status.
     solver: "dual", or "sm2" for the paper's own algorithm (slower, and it may stop further above
         the optimum); the certificate is checked the same way for both.
-    progress: called with (iterations so far, gap so far).
+    refine: also make the profile least in the paper's refined privacy ordering, which has one
+        optimum only: with the dual solver, no total error weight, and as far as max_iterations more
+        and about a minute of work allow. Plan.tiers says how near the least each tier is. The
+        privacy cost is the least either way.
+    max_iterations: of each solve; queries that share no cells are solved apart.
+    progress: called with (iterations so far, gap so far). If it returns True the best plan so far
+        comes back; what it raises passes through.
     Raises WorkloadError, BudgetError, and DesignError if nothing can be certified.
     """
     budget = _budget(rho, epsilon, delta)
-    if not isinstance(tolerance, (int, float)) or not 1e-9 <= tolerance < 1:
+    if not isinstance(tolerance, Real) or not 1e-9 <= tolerance < 1:
         raise BudgetError(f"tolerance = {tolerance!r} must lie between 1e-9 and 1")
-    if not isinstance(max_iterations, int) or max_iterations < 1:
+    whole = isinstance(max_iterations, Integral) and not isinstance(max_iterations, bool)
+    if not whole or max_iterations < 1:
         raise BudgetError(f"max_iterations = {max_iterations!r} must be a whole number, at least 1")
-    if solver not in _SOLVERS:
-        raise InputError(f"solver = {solver!r} is unknown; {nearest(solver, _SOLVERS)}")
+    if not isinstance(refine, (bool, np.bool_)):
+        raise InputError(f"refine = {refine!r} must be True or False")
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress = {progress!r} must be a function of iterations and gap")
+    if solver not in SOLVERS:
+        raise InputError(f"solver = {solver!r} is unknown; {nearest(solver, SOLVERS)}")
+    # Rounding to integers takes its share of the tolerance, and so may what it is measured with.
+    options = Options(
+        solver=solver,
+        tolerance=(1 - 2 * _ROUNDING_SHARE) * float(tolerance),
+        max_iterations=int(max_iterations),
+        refine=bool(refine),
+        progress=progress,
+    )
+    weight = check_weight(total_error_weight)
     with blas_threads(min(workload.query_count, workload.cell_count)):
-        return _designed(workload, budget, _SOLVERS[solver], tolerance, max_iterations, progress)
+        W = dense_matrix(workload)
+        budgets = None if cell_budgets is None else budgets_per_cell(workload, W, cell_budgets)
+        if budgets is not None and budget is not None:
+            budgets = np.minimum(budgets, floor_float(2 * Fraction(budget)))
+        return _designed(workload, W, Objective(budgets, weight), budget, tolerance, options)
 
 
 def _designed(
     workload: Workload,
+    W: Array,
+    objective: Objective,
     budget: float | None,
-    solve: Callable[..., Solution],
     tolerance: float,
-    max_iterations: int,
-    progress: Progress | None,
+    options: Options,
 ) -> Plan:
-    W, c = dense_matrix(workload), workload.targets()
-    problem, independent = reduce(W, c)
-    found = solve(
-        problem,
-        tolerance=(1 - 2 * _ROUNDING_SHARE) * tolerance,
-        max_iterations=max_iterations,
-        progress=progress,
-    )
-    (block,) = problem.blocks
+    c = workload.targets()
+    found = optimum(W, c, objective, options)
     strategy = integer_strategy(
         W,
         c,
-        choose_basis(W, independent),
-        found.whiteners[0] @ block.basis,
+        choose_basis(W, found.independent),
+        found.real,
+        objective=objective,
         upper=found.upper,
         loss=_ROUNDING_SHARE * tolerance,
     )
-    noise_std, scale = (
-        (_noise_for_targets(strategy, c), 1.0)
-        if budget is None
-        else _noise_for_budget(strategy, c, budget)
+    if budget is None and objective.budgets is None:
+        noise_std, scale = _noise_for_targets(strategy, c), 1.0
+    else:
+        noise_std, scale = _noise_for_budget(strategy, c, budget, objective.budgets)
+    objective = objective.at(scale)
+    bound = lower_bound(
+        W, scale * c, found.p, found.q, budgets=objective.budgets, weight=objective.weight
     )
-    bound = lower_bound(W, scale * c, found.p, found.q) * (1 - CLAIM_MARGIN)
     if not bound > 0:
         raise DesignError("no lower bound could be certified; the targets are too far apart")
-    for array in (found.p, found.q):
+    for array in (found.p, found.q, *found.tiers.arrays()):
         array.setflags(write=False)
     return Plan(
         workload=workload,
         strategy=strategy,
+        objective=objective,
         noise_std=noise_std,
         scale=scale,
-        lower_bound=bound,
+        lower_bound=bound * (1 - CLAIM_MARGIN),
         p=found.p,
         q=found.q,
+        weights=found.tiers,
         tolerance=tolerance,
-        max_iterations=max_iterations,
         iterations=found.iterations,
+        ended=found.ended,
     )
 
 
@@ -149,18 +179,33 @@ def _noise_for_targets(strategy: Strategy, c: Array) -> float:
     raise DesignError(_OUT_OF_RANGE)
 
 
-def _noise_for_budget(strategy: Strategy, c: Array, rho: float) -> tuple[float, float]:
-    """The smallest sigma whose rho, rounded up, is within the budget; and the scale k it meets."""
-    std = strategy.sensitivity / math.sqrt(2 * rho)
+def _noise_for_budget(
+    strategy: Strategy, c: Array, rho: float | None, budgets: Array | None
+) -> tuple[float, float]:
+    """The smallest sigma whose rho, rounded up, and profile are within the budgets; and the scale
+    k that it meets.
+    """
+    std = 0.0 if rho is None else strategy.sensitivity / math.sqrt(2 * rho)
+    if budgets is not None:
+        std = max(std, math.sqrt(float((strategy.column_squares / budgets).max())))
+
+    def afforded(std: float) -> bool:
+        return (rho is None or strategy.rho(std) <= rho) and (
+            budgets is None or bool((strategy.profile(std) <= budgets).all())
+        )
+
     for _ in range(_ULPS):
-        if strategy.rho(std) <= rho:
+        if afforded(std):
             break
         std *= 1 + 2 * UNIT
+    else:
+        raise DesignError(_OUT_OF_RANGE)
+    _fitting(std)
     variances = strategy.variances(std)
     scale = float((variances / c).max())
     for _ in range(_ULPS):
-        if within(variances, scale, c) and strategy.rho(std) <= rho:
-            return _fitting(std), scale
+        if within(variances, scale, c):
+            return std, scale
         scale *= 1 + 2 * UNIT
     raise DesignError(_OUT_OF_RANGE)
 

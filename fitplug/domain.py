@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -277,9 +278,13 @@ class Domain:
             pairs.append((name, attribute))
         object.__setattr__(self, "attributes", tuple(pairs))
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.attributes)
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names)}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -294,19 +299,18 @@ class Domain:
         return iter(self.names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names
+        return isinstance(name, str) and name in self._position
 
     def __getitem__(self, name: str) -> Attribute:
-        for known, attribute in self.attributes:
-            if known == name:
-                return attribute
-        raise DomainError(f"the domain has no attribute {name!r}; {nearest(name, self.names)}")
+        if name not in self._position:
+            raise DomainError(f"the domain has no attribute {name!r}; {nearest(name, self.names)}")
+        return self.attributes[self._position[name]][1]
 
     def ordered(self, names: Sequence[str]) -> tuple[str, ...]:
         """`names` in the domain's own order."""
         for name in names:
             self[name]
-        return tuple(name for name in self.names if name in names)
+        return tuple(sorted(set(names), key=self._position.__getitem__))
 
     def shape_of(self, names: Sequence[str]) -> tuple[int, ...]:
         """Sizes of the attributes named, in the order named."""

@@ -18,15 +18,25 @@ from scipy.linalg import solve_triangular
 from fitplug import planfile
 from fitplug.domain import Domain
 from fitplug.errors import PlanError
+from fitplug.objective import MAX_AXES, Objective
+from fitplug.optimum import Ended
 from fitplug.privacy import Method, delta_at, epsilon_at
-from fitplug.rounding import ceil_float
+from fitplug.rounding import UNIT, ceil_float, floor_float
 from fitplug.strategy import Strategy
 from fitplug.threads import blas_threads
+from fitplug.tiers import Tier, Tiers, certified
 from fitplug.verification import check_form, check_privacy, verify
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
 ByGroup: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+
+_REMEDIES = {
+    "reached": "the rest is lost to rounding: bring targets and coefficients closer together",
+    "exhausted": "raise max_iterations",
+    "stopped": "it was stopped; let it run on",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,23 +45,28 @@ class Plan:
 
     workload: the queries and targets it was designed for.
     strategy: the integer strategy that runs. noise_std: sigma of its discrete Gaussian noise.
+    objective: what was made least, beyond the plain privacy cost.
     scale: k of the paper's Problem 2; variances are at most scale * targets. 1.0 when accuracy
         was prioritised.
     lower_bound: certified; no mechanism meeting scale * targets with Gaussian noise costs less.
+        With another objective than the plain one, a bound on that; see `cost`.
     p, q: the dual weights that prove it, shapes (d,) and (m,).
-    tolerance, max_iterations: what was asked of the solver. iterations: what it took.
+    weights: the dual weights of the further tiers; see `tiers`.
+    tolerance: what was asked of the solver. iterations: what it took. ended: why it ended.
     """
 
     workload: Workload
     strategy: Strategy
+    objective: Objective
     noise_std: float
     scale: float
     lower_bound: float
     p: Array
     q: Array
+    weights: Tiers
     tolerance: float
-    max_iterations: int
     iterations: int
+    ended: Ended
 
     @property
     def domain(self) -> Domain:
@@ -64,33 +79,50 @@ class Plan:
 
     @cached_property
     def rho(self) -> float:
-        """`rho_exact` rounded up to a float, the number that OpenDP's map gives too."""
+        """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's map does."""
         return self.strategy.rho(self.noise_std)
 
     @cached_property
     def privacy_cost(self) -> float:
-        """Delta of the integer mechanism, rounded up."""
-        return ceil_float(Fraction(self.strategy.sensitivity) / Fraction(self.noise_std))
+        """Delta of the integer mechanism, rounded up, and its square too."""
+        cost = ceil_float(Fraction(self.strategy.sensitivity) / Fraction(self.noise_std))
+        # The square of a float rounds to the nearest: it might be below the profile's largest.
+        return cost if cost * cost >= 2 * self.rho_exact else math.nextafter(cost, math.inf)
+
+    @cached_property
+    def cost(self) -> float:
+        """What was made least: the privacy cost, or with cell budgets or a weight on the total
+        squared error the value of that objective (see `fitplug.objective`), rounded up.
+        """
+        return self.objective.value(
+            self.privacy_cost,
+            self.strategy.profile(self.noise_std),
+            self.strategy.variances(self.noise_std),
+        )
 
     @property
     def gap(self) -> float:
-        """privacy_cost / lower_bound - 1, rounding to integers included."""
-        return self.privacy_cost / self.lower_bound - 1
+        """cost / lower_bound - 1, rounding to integers included; cost is the privacy cost unless
+        another objective was asked for.
+        """
+        return self.cost / self.lower_bound - 1
 
     @property
     def status(self) -> str:
         """Whether the tolerance was reached, and what to do if not."""
         if self.gap <= self.tolerance:
-            return f"certified: within {self.gap:.1e} of the least possible privacy cost"
-        remedy = (
-            "the rest is lost to rounding: bring targets and coefficients closer together"
-            if self.iterations < self.max_iterations
-            else "raise max_iterations"
-        )
+            return f"certified: within {self.gap:.1e} of the least possible"
         return (
             f"certified only to {self.gap:.1e} after {self.iterations} iterations, "
-            f"{self.tolerance:.1e} was asked: {remedy}, or accept this gap"
+            f"{self.tolerance:.1e} was asked: {_REMEDIES[self.ended]}, or accept this gap"
         )
+
+    @property
+    def certificate(self) -> str:
+        """What the lower bound says, in a sentence."""
+        if self.objective.plain:
+            return f"no mechanism that meets these targets costs less than {self.lower_bound:.6g}"
+        return f"{self.objective}: {self.cost:.6g}, and no mechanism below {self.lower_bound:.6g}"
 
     def epsilon(self, delta: float, method: Method = "gaussian") -> float:
         """Least epsilon at delta: the exact Gaussian curve, or with method="zcdp" the conversion
@@ -118,18 +150,47 @@ class Plan:
         return self.strategy.basis.tables(self.workload)
 
     def profile(self) -> Array:
-        """Privacy cost squared of each cell, broadcastable to the domain's shape: attributes that
-        no query uses have one cell here. Its maximum is privacy_cost ** 2.
+        """Privacy cost squared of each cell, rounded up, broadcastable to the domain's shape:
+        attributes that no query uses have one cell here (and no axis in a domain of more
+        attributes than an array has axes, 64). Its maximum is privacy_cost ** 2.
         """
-        B = self.strategy.basis.matrix(self.workload.matrix()).astype(np.float64)
-        cost = ((self.strategy.M.astype(np.float64) @ B) ** 2).sum(axis=0) / self.noise_std**2
         used = self.workload.attributes
-        shape = [self.domain[n].size if n in used else 1 for n in self.domain.names]
-        return np.asarray(cost.reshape(shape))
+        names = used if len(self.domain.names) > MAX_AXES else self.domain.names
+        shape = [self.domain[n].size if n in used else 1 for n in names]
+        return self.strategy.profile(self.noise_std).reshape(shape)
 
     def slack(self) -> Array:
-        """What each cell has left below the plan's cost: privacy_cost ** 2 - profile, >= 0."""
-        return np.maximum(self.privacy_cost**2 - self.profile(), 0.0)
+        """What each cell has left below the plan's cost: privacy_cost ** 2 - profile, rounded
+        down, >= 0; of the shape of `profile`. As cell_budgets of another design it makes queries
+        for free: at no cell do both profiles come to more than twice this plan's rho.
+        """
+        most = floor_float(2 * self.rho_exact)
+        return np.maximum((most - self.profile()) * (1 - 2 * UNIT), 0.0)
+
+    @cached_property
+    def tiers(self) -> tuple[Tier, ...]:
+        """The tiers of the profile in the paper's refined privacy ordering, the costliest first.
+
+        Cells that no query counts are in none. Computed from the dual weights: a singular value
+        decomposition for each tier.
+        """
+        duals = Tiers(
+            self.weights.of_cell,
+            np.vstack([self.p, self.weights.p]),
+            np.vstack([self.q, self.weights.q]),
+        )
+        variances = self.strategy.variances(self.noise_std)
+        with blas_threads(len(self.strategy.M)):
+            return tuple(
+                certified(
+                    self.workload.matrix(),
+                    self.scale * self.workload.targets(),
+                    self.objective,
+                    self.objective.relative(self.strategy.profile(self.noise_std)),
+                    self.objective.excess(variances),
+                    duals,
+                )
+            )
 
     def sigma(self) -> tuple[Array, npt.NDArray[np.int64]]:
         """The covariance (n, n) of the noise on B x, and the integer basis B (n, d)."""
@@ -165,17 +226,22 @@ class Plan:
                     basis=planfile.read_basis(header, arrays),
                     M=arrays["M"],
                     sensitivity_squared=int(header["sensitivity_squared"]),
+                    column_squares=arrays["column_squares"],
                     unit_variances=arrays["unit_variances"],
                     max_records=int(header["max_records"]),
+                ),
+                objective=Objective(
+                    arrays.get("budgets"), float.fromhex(header["total_error_weight"])
                 ),
                 noise_std=float.fromhex(header["noise_std"]),
                 scale=float.fromhex(header["scale"]),
                 lower_bound=float.fromhex(header["lower_bound"]),
                 p=arrays["p"],
                 q=arrays["q"],
+                weights=Tiers(arrays["tiers.of_cell"], arrays["tiers.p"], arrays["tiers.q"]),
                 tolerance=float(header["tolerance"]),
-                max_iterations=int(header["max_iterations"]),
                 iterations=int(header["iterations"]),
+                ended=header["ended"],
             )
             check_form(plan)
             check_privacy(plan)
@@ -200,7 +266,8 @@ class Plan:
             f"privacy cost  Delta = {self.privacy_cost:.6g}   rho = {self.rho:.6g} (zCDP)",
             f"epsilon       {self.epsilon(delta):.4g} at delta = {delta:g} (exact Gaussian curve); "
             f"{self.epsilon(delta, 'zcdp'):.4g} proven from rho for the discrete noise",
-            f"optimality    {self.status}; no mechanism costs less than {self.lower_bound:.6g}",
+            f"optimality    {self.status}",
+            f"              {self.certificate}",
             f"strategy      {len(self.strategy.M)} integer queries over "
             f"{self.workload.cell_count} cells; counts needed: "
             + ", ".join(" x ".join(t) or "total" for t in self.tables),
@@ -255,15 +322,22 @@ class Plan:
             "scale": self.scale.hex(),
             "lower_bound": self.lower_bound.hex(),
             "tolerance": self.tolerance,
-            "max_iterations": self.max_iterations,
+            "total_error_weight": self.objective.weight.hex(),
             "iterations": self.iterations,
+            "ended": self.ended,
         }
         arrays |= {
             "M": self.strategy.M,
+            "column_squares": self.strategy.column_squares,
             "unit_variances": self.strategy.unit_variances,
             "p": self.p,
             "q": self.q,
+            "tiers.of_cell": self.weights.of_cell,
+            "tiers.p": self.weights.p,
+            "tiers.q": self.weights.q,
         }
+        if self.objective.budgets is not None:
+            arrays["budgets"] = self.objective.budgets
         return header, arrays
 
 

@@ -23,7 +23,7 @@ from fitplug.workload import Workload, queries
 Header: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
-FORMAT = 1
+FORMAT = 2
 
 
 def describe(workload: Workload, basis: Basis) -> tuple[Header, Arrays]:

@@ -19,6 +19,7 @@ from scipy.linalg import qr, solve_triangular
 
 from fitplug.basis import Basis, right_solve
 from fitplug.errors import DesignError
+from fitplug.objective import Objective
 from fitplug.rounding import (
     UNIT,
     ceil_float,
@@ -37,7 +38,8 @@ _BITS = (20, 24, 28, 32)
 which holds 10^9 records, is for tolerances near 1e-8."""
 
 _IDLE_PRECISION = 2.0**-10
-"""Precision, over the privacy cost, of directions that no query needs: costs 1e-6 of alpha."""
+_BLIND = 1e-12
+"""Precision, over that of cells, of directions that no query needs: costs 1e-6 of alpha."""
 
 MAX_ENTRY = 2**52
 """Bound on the entries of M, which floats then hold exactly."""
@@ -58,7 +60,7 @@ class Strategy:
     """An integer strategy A = M B.
 
     basis: B (n, d). M: upper triangular (n, n), positive diagonal.
-    sensitivity_squared: max_i |A e_i|^2, exact.
+    sensitivity_squared: max_i |A e_i|^2, exact. column_squares: upper bounds (d,) on |A e_i|^2.
     unit_variances: upper bounds (m,) on the queries' variances at noise variance 1.
     max_records: with no more records than this, no answer is clamped and nothing overflows.
     """
@@ -66,6 +68,7 @@ class Strategy:
     basis: Basis
     M: IntMatrix
     sensitivity_squared: int
+    column_squares: Array
     unit_variances: Array
     max_records: int
 
@@ -81,6 +84,13 @@ class Strategy:
     def rho(self, noise_std: float) -> float:
         """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's own map does."""
         return ceil_float((Fraction(self.sensitivity) / Fraction(noise_std)) ** 2 / 2)
+
+    def profile(self, noise_std: float) -> Array:
+        """Upper bounds (d,) on the privacy cost squared of each cell, none above twice
+        `rho_exact`, rounded up.
+        """
+        cost = self.column_squares / (noise_std * noise_std) * (1 + 4 * UNIT)
+        return np.minimum(cost, ceil_float(2 * self.rho_exact(noise_std)))
 
     def variances(self, noise_std: float) -> Array:
         """Upper bounds (m,) on the queries' variances."""
@@ -100,12 +110,19 @@ class Strategy:
 
 
 def integer_strategy(
-    W: Array, targets: Array, basis: Basis, real: Array, *, upper: float, loss: float
+    W: Array,
+    targets: Array,
+    basis: Basis,
+    real: Array,
+    *,
+    objective: Objective,
+    upper: float,
+    loss: float,
 ) -> Strategy:
     """Round a real strategy (k, d), real' real = B' Sigma^-1 B, to integers.
 
-    upper: the privacy cost of the real strategy at its targets. Precision is raised until the
-    integer one costs at most upper * (1 + loss), or no more bits can be had.
+    upper: the objective of the real strategy at its targets. Precision is raised until that of the
+    integer one is at most upper * (1 + loss), or no more bits can be had.
     Raises DesignError if variances cannot be bounded.
     """
     G = _triangular(basis, W, real)
@@ -121,9 +138,14 @@ def integer_strategy(
         # A direction too weak for this precision still has to stay in the row space.
         M[np.diag_indices_from(M)] = np.maximum(np.diag(M), 1)
         strategy = measured(basis, M, B, L, L_error)
-        worst = float((strategy.unit_variances / targets).max())
-        cost = math.sqrt(strategy.sensitivity_squared * worst)
-        if cost <= upper * (1 + loss):
+        # At the noise variance 1 / worst every target is met.
+        noise_std = math.sqrt(1 / float((strategy.unit_variances / targets).max()))
+        reached = objective.value(
+            strategy.sensitivity / noise_std,
+            strategy.profile(noise_std),
+            strategy.variances(noise_std),
+        )
+        if reached <= upper * (1 + loss):
             break
     if strategy is None:
         raise DesignError(
@@ -131,8 +153,14 @@ def integer_strategy(
             "strategy; scale the queries to similar size"
         )
     # Another machine may round the proven bounds a little higher; what is claimed stays above.
-    strategy.M.setflags(write=False)
-    return replace(strategy, unit_variances=strategy.unit_variances * (1 + CLAIM_MARGIN))
+    claimed = replace(
+        strategy,
+        column_squares=strategy.column_squares * (1 + 3 * gamma(len(strategy.M))),
+        unit_variances=strategy.unit_variances * (1 + CLAIM_MARGIN),
+    )
+    for array in (claimed.M, claimed.column_squares, claimed.unit_variances):
+        array.setflags(write=False)
+    return claimed
 
 
 def measured(basis: Basis, M: IntMatrix, B: IntMatrix, L: Array, L_error: Array) -> Strategy:
@@ -143,7 +171,9 @@ def measured(basis: Basis, M: IntMatrix, B: IntMatrix, L: Array, L_error: Array)
     A = exact_product(M, B)
     unit = inverse_norms_above(L, M.astype(np.float64), L_error=L_error)
     squares = unit * unit * (1 + 2 * UNIT)
-    return Strategy(basis, M, max_norm_squared(A), squares, records_held(A))
+    return Strategy(
+        basis, M, max_norm_squared(A), column_squares_above(A), squares, records_held(A)
+    )
 
 
 def records_held(A: npt.NDArray[Any]) -> int:
@@ -155,6 +185,11 @@ def within(variances: Array, scale: float, targets: Array) -> bool:
     """Whether variances <= scale * targets holds exactly, and for the rounded product too."""
     allowed = targets if scale == 1.0 else np.nextafter(scale * targets, 0.0)
     return bool((variances <= allowed).all())
+
+
+def column_squares_above(A: npt.NDArray[Any]) -> Array:
+    """Upper bounds (d,) on |A e_i|^2."""
+    return (A.astype(np.float64) ** 2).sum(axis=0) * (1 + gamma(len(A)))
 
 
 def max_norm_squared(A: npt.NDArray[Any]) -> int:
@@ -175,7 +210,10 @@ def _triangular(basis: Basis, W: Array, real: Array) -> Array:
     k, n = G.shape
     if k < n:
         complement = qr(G.T)[0][:, k:].T
-        weakest = _IDLE_PRECISION * math.sqrt(float((G * G).sum(axis=0).max()))
-        G = np.vstack([G, weakest * complement])
+        # Next to none even beside the cells of least precision that it touches.
+        precision = np.sqrt((G * G).sum(axis=0))
+        touched = np.abs(complement) > _BLIND * np.abs(complement).max(axis=1, keepdims=True)
+        weakest = np.where(touched, precision, np.inf).min(axis=1, keepdims=True)
+        G = np.vstack([G, _IDLE_PRECISION * weakest * complement])
     R = qr(G, mode="r")[0][:n]
     return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,8 @@ import numpy.typing as npt
 from fitplug.basis import Basis
 from fitplug.certificate import lower_bound
 from fitplug.errors import DesignError, PlanError
+from fitplug.objective import Objective
+from fitplug.optimum import Ended
 from fitplug.problem import dense_matrix
 from fitplug.rounding import exact_product, largest
 from fitplug.strategy import (
@@ -18,11 +20,13 @@ from fitplug.strategy import (
     LEAST_NOISE,
     MAX_ENTRY,
     Strategy,
+    column_squares_above,
     max_norm_squared,
     measured,
     records_held,
     within,
 )
+from fitplug.tiers import Tiers
 
 if TYPE_CHECKING:
     from fitplug.plan import Plan
@@ -51,6 +55,10 @@ def check_form(plan: Plan) -> None:
         raise PlanError("the variances are not numbers, one for each query")
     if not 0 < plan.tolerance < 1 or plan.iterations < 0:
         raise PlanError("the tolerance or the number of iterations is out of range")
+    if plan.ended not in get_args(Ended):
+        raise PlanError("it does not say how the design ended")
+    _check_objective(plan.objective, d)
+    _check_tiers(plan.weights, m, d)
 
 
 def check_privacy(plan: Plan) -> None:
@@ -58,6 +66,16 @@ def check_privacy(plan: Plan) -> None:
     basis = plan.strategy.basis
     A = exact_product(plan.strategy.M, basis.matrix(dense_matrix(plan.workload)))
     _check_cost(plan.strategy, max_norm_squared(A), records_held(A))
+    squares = plan.strategy.column_squares
+    if squares.dtype != np.float64 or squares.shape != (A.shape[1],):
+        raise PlanError("the privacy profile is not a number for each cell")
+    if not (column_squares_above(A) <= squares).all():
+        raise PlanError("the privacy profile is not the one the plan claims")
+    if not np.array_equal(plan.weights.of_cell < 0, ~A.any(axis=0)):
+        raise PlanError("the tiers leave out cells that cost something")
+    budgets = plan.objective.budgets
+    if budgets is not None and not (plan.strategy.profile(plan.noise_std) <= budgets).all():
+        raise PlanError("the privacy profile is not within the cell budgets")
 
 
 def _check_cost(claimed: Strategy, sensitivity_squared: int, records: int) -> None:
@@ -78,7 +96,14 @@ def verify(plan: Plan) -> None:
     try:
         L, L_error = basis.representation(W)
         again = measured(basis, strategy.M, B, L, L_error)
-        certified = lower_bound(W, plan.scale * c, plan.p, plan.q)
+        certified = lower_bound(
+            W,
+            plan.scale * c,
+            plan.p,
+            plan.q,
+            budgets=plan.objective.budgets,
+            weight=plan.objective.weight,
+        )
     except (DesignError, ValueError) as error:
         raise PlanError(f"the plan does not prove its claims: {error}") from None
     _check_cost(strategy, again.sensitivity_squared, again.max_records)
@@ -106,6 +131,29 @@ def _check_basis(basis: Basis, m: int, d: int) -> None:
         fits = fits and bool((np.frexp(scale)[0] == 0.5).all())
     if index.dtype != np.int64 or not fits:
         raise PlanError("the basis is neither classes of cells nor distinct rows of the workload")
+
+
+def _check_objective(objective: Objective, d: int) -> None:
+    budgets = objective.budgets
+    if budgets is not None and (budgets.shape != (d,) or not _positive(budgets)):
+        raise PlanError("the cell budgets are not positive numbers, one for each cell")
+    if not 0 <= objective.weight < math.inf:
+        raise PlanError("the weight of the total squared error is not a number from 0 up")
+
+
+def _check_tiers(tiers: Tiers, m: int, d: int) -> None:
+    of_cell, p, q = tiers.arrays()
+    fits = of_cell.dtype == np.int64 and of_cell.shape == (d,)
+    fits = fits and int(of_cell.min()) >= -1 and int(of_cell.max()) <= len(p) + 1
+    fits = fits and p.shape == (len(p), d) and q.shape == (len(p), m)
+    fits = fits and len(np.unique(of_cell[of_cell >= 0])) == int(of_cell.max()) + 1
+    if not fits or not all(_weights(x) for x in (p, q)):
+        raise PlanError("the tiers are not cells with dual weights")
+
+
+def _weights(rows: npt.NDArray[Any]) -> bool:
+    finite = rows.dtype == np.float64 and bool(((rows >= 0) & (rows < math.inf)).all())
+    return finite and bool((rows.sum(axis=1) > 0).all())
 
 
 def _positive(values: npt.NDArray[Any]) -> bool:

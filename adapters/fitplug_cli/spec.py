@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
 from fitplug.factors import ranges
+from fitplug.objective import LARGEST_WEIGHT
 from fitplug.targets import LEAST_CONFIDENCE
 from fitplug.workload import Queries, Workload, queries
 
@@ -71,10 +72,13 @@ class Output(_Section):
 
 
 class Search(_Section):
-    """[design]: when the optimizer may stop."""
+    """[design]: what the optimizer makes least and when it may stop; see `fitplug.design`."""
 
     tolerance: float = Field(default=1e-4, ge=1e-9, lt=1)
     max_iterations: int = Field(default=2000, ge=1)
+    solver: Literal["dual", "sm2"] = "dual"
+    refine: bool = True
+    total_error_weight: float = Field(default=0.0, ge=0, le=LARGEST_WEIGHT)
 
 
 class _Document(_Section):

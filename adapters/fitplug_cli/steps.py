@@ -47,8 +47,7 @@ def design(spec: Spec) -> Plan:
             plan = design_plan(
                 spec.workload,
                 rho=rho,
-                tolerance=spec.design.tolerance,
-                max_iterations=spec.design.max_iterations,
+                **spec.design.model_dump(),
                 progress=show.gap_progress(bar, spec.design.tolerance),
             )
         except InputError as error:

@@ -9,12 +9,15 @@ largest variance ratio h give the upper bound sqrt(max g * max h). The fixed poi
     p_i <- (p_i g_i / T + eps / d) / (1 + eps)        q_j <- (q_j h_j / T + eps / m) / (1 + eps)
 
 is the multiplicative ascent, with the mixing mass eps of the log-barrier's central path.
+
+With the cells in parts of fixed mass, p stays on a simplex in each, and it is the sum over parts
+of mass * max g that is made least: how the tiers of the refined optimum are told apart.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -28,28 +31,42 @@ from fitplug.solvers.mean import geometric_mean
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Progress: TypeAlias = Callable[[int, float], object]
-"""Called with (iterations so far, relative gap so far)."""
+"""Called with (iterations so far, relative gap so far). If it returns True the solver stops."""
 
-_MIXING = 0.3
+MIXING = 0.3
+"""eps over the tolerance."""
+
 _LARGEST_STEP = 2.0  # a weight changes by at most a factor e^2 an iteration
 _ROUNDING = 1e-13  # of the merit
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Cells that share a simplex of p: a mask (d,), and the mass that p has there."""
+
+    cells: npt.NDArray[np.bool_]
+    mass: float
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
     """What a solver found.
 
-    p, q: dual weights, shapes (d,) and (m,), each on the simplex.
-    whiteners: per block F^-1 (k, k) with Sigma = F F', at the best upper bound seen.
+    p, q: dual weights, shapes (d,) and (m,), each on the simplex, at the best lower bound seen.
+    whiteners: per block F^-1 (k, k) with Sigma = F F', at the best upper bound seen, the multiple
+        with max h = 1: it meets every target. profile: its g, shape (d,).
     lower, upper: bounds on the optimal privacy cost, as the solver saw them (not yet certified).
+    stopped: whether the progress callback asked to stop.
     """
 
     p: Array
     q: Array
     whiteners: tuple[Array, ...]
+    profile: Array
     lower: float
     upper: float
     iterations: int
+    stopped: bool = False
 
     @property
     def gap(self) -> float:
@@ -57,17 +74,13 @@ class Solution:
 
 
 @dataclass(frozen=True, eq=False)
-class _Point:
+class Point:
     """The dual at (p, q): T, the profile g (d,), the variance ratios h (m,), F^-1 per block."""
 
     value: float
     g: Array
     h: Array
     whiteners: tuple[Array, ...]
-
-    @property
-    def upper(self) -> float:
-        return math.sqrt(float(self.g.max()) * float(self.h.max()))
 
 
 def solve(
@@ -76,40 +89,44 @@ def solve(
     tolerance: float,
     max_iterations: int,
     progress: Progress | None = None,
+    parts: Sequence[Part] | None = None,
+    start: tuple[Array, Array] | None = None,
 ) -> Solution:
     """Iterate until upper / lower - 1 <= tolerance, or max_iterations. Deterministic.
 
+    start: weights (p, q), all positive, to begin from; uniform ones if not given.
     Raises DesignError if the weights leave what floating point can hold.
     """
-    d = problem.cells
-    ascent = _Ascent(problem, _MIXING * tolerance)
+    d, m = problem.cells, problem.queries
+    parts = parts or (Part(np.ones(d, dtype=bool), 1.0),)
+    ascent = _Ascent(problem, MIXING * tolerance, tuple(parts))
     accelerator = Anderson()
-    x = _on_simplices(np.zeros(d + problem.queries), d)
+    x = ascent.on_simplices(np.zeros(d + m) if start is None else np.log(np.concatenate(start)))
     best_low: tuple[float, Array] = (-math.inf, x)
-    best_up: tuple[float, tuple[Array, ...]] = (math.inf, ())
+    best_up: tuple[float, Point | None] = (math.inf, None)
     highest: _Iterate | None = None
-    extrapolated = False
+    extrapolated = stopped = False
     iteration = 0
     while True:
         iteration += 1
         here = ascent.at(x)
         if here is not None:
-            point = here.point
-            best_low = max(best_low, (point.value, x), key=lambda found: found[0])
-            best_up = min(best_up, (point.upper, point.whiteners), key=lambda found: found[0])
+            best_low = max(best_low, (here.point.value, x), key=lambda found: found[0])
+            best_up = min(best_up, (here.upper, here.point), key=lambda found: found[0])
             gap = best_up[0] / best_low[0] - 1
             if progress is not None:
-                progress(iteration, gap)
-            if gap <= tolerance or iteration >= max_iterations:
+                stopped = progress(iteration, gap) is True
+            if gap <= tolerance or iteration >= max_iterations or stopped:
                 break
         elif not extrapolated:
             raise DesignError(
                 "the targets differ by too many orders of magnitude to be certified in floating "
                 "point; bring them closer together or split the workload"
             )
-        if highest is not None and (here is None or here.merit < highest.merit - _ROUNDING):
+        lower = highest and (here is None or here.merit < highest.merit - _ROUNDING)
+        if highest is not None and extrapolated and lower:
             # Extrapolation led astray, and might do so for ever: take the plain step, which never
-            # loses merit, from the highest point known, and begin the history anew.
+            # loses merit but for rounding, from the highest point known, and begin anew.
             accelerator.forget()
             here, step, extrapolated = highest, highest.residual, False
         else:
@@ -117,21 +134,27 @@ def solve(
             highest = here
             step = accelerator.step(here.x, here.residual, here.weight)
             step, extrapolated = np.clip(step, -_LARGEST_STEP, _LARGEST_STEP), True
-        x = _on_simplices(here.x + step, d)
+        x = ascent.on_simplices(here.x + step)
     p, q = np.exp(best_low[1][:d]), np.exp(best_low[1][d:])
-    return Solution(p, q, best_up[1], best_low[0], best_up[0], iteration)
+    top = best_up[1]
+    assert top is not None
+    worst = float(top.h.max())
+    whiteners = tuple(math.sqrt(worst) * whitener for whitener in top.whiteners)
+    return Solution(p, q, whiteners, top.g * worst, best_low[0], best_up[0], iteration, stopped)
 
 
 @dataclass(frozen=True, eq=False)
 class _Iterate:
     """A point x = log (p, q) of the fixed-point iteration, and the plain step from it.
 
-    merit: 2 log T + eps (mean log p + mean log q), which the fixed point maximises. log T is convex
-        in x (three-lines theorem), so the plain step never lowers it.
+    upper: the upper bound there. merit: 2 log T + eps (the mean of log p, weighted by the parts'
+        masses, + mean log q), which the fixed point maximises. log T is convex in x (three-lines
+        theorem), so the plain step never lowers it.
     """
 
     x: Array
-    point: _Point
+    point: Point
+    upper: float
     merit: float
     residual: Array
     weight: Array
@@ -143,30 +166,40 @@ class _Ascent:
 
     problem: Problem
     mixing: float
+    parts: tuple[Part, ...]
 
     def at(self, x: Array) -> _Iterate | None:
         """The iterate at x, or None where floating point gives out."""
-        d, m, eps = self.problem.cells, self.problem.queries, self.mixing
+        d, eps = self.problem.cells, self.mixing
         p, q = np.exp(x[:d]), np.exp(x[d:])
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                point = _evaluate(self.problem, p, q)
+                point = evaluate(self.problem, p, q)
         except (np.linalg.LinAlgError, ValueError):  # SciPy's for a matrix with an infinity
             return None
-        if not (math.isfinite(point.upper) and 0 < point.value < math.inf):
+        cost = sum(part.mass * float(point.g[part.cells].max()) for part in self.parts)
+        upper = math.sqrt(cost * float(point.h.max())) if cost >= 0 else math.nan
+        if not (math.isfinite(upper) and 0 < point.value < math.inf):
             return None
-        updated = np.concatenate(
-            [
-                (p * point.g / point.value + eps / d) / (1 + eps),
-                (q * point.h / point.value + eps / m) / (1 + eps),
-            ]
-        )
-        merit = 2 * math.log(point.value) + eps * float(x[:d].mean() + x[d:].mean())
-        return _Iterate(x, point, merit, np.log(updated) - x, np.sqrt(updated))
+        merit = 2 * math.log(point.value) + eps * float(x[d:].mean())
+        updated = np.empty_like(p)
+        for part in self.parts:
+            mine = part.cells
+            spent = p[mine] * point.g[mine]
+            share = spent / spent.sum() if len(self.parts) > 1 else spent / point.value
+            updated[mine] = part.mass * (share + eps / len(spent)) / (1 + eps)
+            merit += eps * part.mass * float(x[:d][mine].mean())
+        raised = (q * point.h / point.value + eps / len(q)) / (1 + eps)
+        new = np.concatenate([updated, raised])
+        return _Iterate(x, point, upper, merit, np.log(new) - x, np.sqrt(new))
 
-
-def _on_simplices(x: Array, d: int) -> Array:
-    return np.concatenate([x[:d] - _log_sum(x[:d]), x[d:] - _log_sum(x[d:])])
+    def on_simplices(self, x: Array) -> Array:
+        d = self.problem.cells
+        scaled = x.copy()
+        for part in self.parts:
+            scaled[:d][part.cells] += math.log(part.mass) - _log_sum(x[:d][part.cells])
+        scaled[d:] -= _log_sum(x[d:])
+        return scaled
 
 
 def _log_sum(x: Array) -> float:
@@ -174,13 +207,14 @@ def _log_sum(x: Array) -> float:
     return top + math.log(float(np.exp(x - top).sum()))
 
 
-def _evaluate(problem: Problem, p: Array, q: Array) -> _Point:
+def evaluate(problem: Problem, p: Array, q: Array) -> Point:
+    """The dual at weights p (d,) and q (m,), q summing to 1. Raises LinAlgError or ValueError."""
     g, h = np.zeros(problem.cells), np.zeros(problem.queries)
     value, whiteners = 0.0, []
     for block in problem.blocks:
-        part, whitener, colourer = geometric_mean(block, p, q)
+        part, whitener, colourer = geometric_mean(block, p, q + problem.held)
         value += part
         whiteners.append(whitener)
         g += block.weight * ((whitener @ block.basis) ** 2).sum(axis=0)
         h[block.rows] += ((block.representation @ colourer) ** 2).sum(axis=1)
-    return _Point(value, g, h, tuple(whiteners))
+    return Point(value, g, h + float((problem.held * h).sum()), tuple(whiteners))

@@ -124,8 +124,10 @@ def solve(
     """Algorithm 1, until upper / lower - 1 <= tolerance, TOL, or max_iterations Newton steps.
 
     Slower than the dual solver, and may end above the tolerance: see the Solution's gap.
-    Deterministic. Raises DesignError unless the problem is one dense block.
+    Deterministic. Raises DesignError unless the problem is one dense block without total error.
     """
+    if np.any(problem.held):
+        raise DesignError("SM-II here knows no total error weight; use the dual solver")
     if len(problem.blocks) != 1:
         raise DesignError(
             f"SM-II optimises one dense covariance, and this problem has {len(problem.blocks)} "
@@ -137,7 +139,7 @@ def solve(
     unit = lower = geometric_mean(block, p, q)[0]
     best = point = _start(problem, block, unit)
     enough, mixing = min(NTTOL, 10 * tolerance), _MIXING * tolerance
-    t, iteration = 1.0, 0
+    t, iteration, stopped = 1.0, 0, False
     while True:
         iteration += 1
         model = _quadratic(point, t)
@@ -156,14 +158,16 @@ def solve(
                 lower, (p, q) = bound, dual
         gap = best.upper * unit / lower - 1
         if progress is not None:
-            progress(iteration, gap)
-        if gap <= tolerance or last:
+            stopped = progress(iteration, gap) is True
+        if gap <= tolerance or last or stopped:
             break
         if moved is None:
             if (d + m) / t < 2 * tolerance:
                 break
             t *= MU
-    return Solution(p, q, (best.whitener,), lower, _upper(block, best.whitener), iteration)
+    whitener, profile = _at_targets(block, best.whitener)
+    upper = math.sqrt(float(profile.max()))
+    return Solution(p, q, (whitener,), profile, lower, upper, iteration, stopped)
 
 
 def _conjugate_gradient(model: _Quadratic, gradient: Array) -> Array:
@@ -242,9 +246,10 @@ def _objective(g: Array, h: Array, t: float) -> float:
     return sum(tops) + math.log(sums[0] * sums[1]) / t
 
 
-def _upper(block: Block, whitener: Array) -> float:
-    """sqrt(max g * max h) from the whitener alone: no rounding of earlier steps is in it."""
+def _at_targets(block: Block, whitener: Array) -> tuple[Array, Array]:
+    """The whitener and profile of the largest multiple of S that meets every target, from the
+    whitener alone: no rounding of earlier steps is in it.
+    """
     factor = solve_triangular(whitener, np.eye(len(whitener)), lower=True)
-    g = block.weight * ((whitener @ block.basis) ** 2).sum(axis=0)
-    h = ((block.representation @ factor) ** 2).sum(axis=1)
-    return math.sqrt(float(g.max()) * float(h.max()))
+    whitener = whitener * math.sqrt(float(((block.representation @ factor) ** 2).sum(axis=1).max()))
+    return whitener, block.weight * ((whitener @ block.basis) ** 2).sum(axis=0)

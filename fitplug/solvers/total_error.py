@@ -108,16 +108,16 @@ def _solve(block: Block, tolerance: float, max_iterations: int) -> tuple[Array, 
     cells = block.basis.shape[1]
     accelerator = Anderson()
     low = up = best = here = _at(block, np.full(cells, -math.log(cells)), _MIXING * tolerance)
-    iterations = 1
+    iterations, extrapolated = 1, False
     while up.total > (1 + tolerance) * low.value**2 and iterations < max_iterations:
-        if here.merit < best.merit - _ROUNDING:
+        if extrapolated and here.merit < best.merit - _ROUNDING:
             # Extrapolation led astray: take the plain step from the best point known instead.
             accelerator.forget()
-            here, step = best, best.residual
+            here, step, extrapolated = best, best.residual, False
         else:
             best = here
             step = accelerator.step(here.x, here.residual, here.weight)
-            step = np.clip(step, -_LARGEST_STEP, _LARGEST_STEP)
+            step, extrapolated = np.clip(step, -_LARGEST_STEP, _LARGEST_STEP), True
         x = here.x + step
         top = float(x.max())
         here = _at(block, x - top - math.log(np.exp(x - top).sum()), _MIXING * tolerance)

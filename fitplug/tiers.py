@@ -1,0 +1,86 @@
+"""Tiers: cells of equal profile in the refined optimum, each certified from dual weights alone.
+
+By weak duality sum_i p_i profile_i >= T(p, q)^2 / sum q wherever every target is met. What earlier
+tiers may have of the sum is known, so the rest bounds the largest profile of all other cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.certificate import lower_bound
+from fitplug.objective import Objective
+from fitplug.rounding import gamma
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Tiers:
+    """Which tier each cell is in, and the dual weights that certify the levels.
+
+    of_cell: shape (d,): 0 for the first tier, -1 for cells that cost nothing; t, one more than the
+        last tier certified, for cells that were not refined.
+    p, q: shapes (t - 1, d) and (t - 1, m), a row for each tier after the first.
+    """
+
+    of_cell: npt.NDArray[np.int64]
+    p: Array
+    q: Array
+
+    def arrays(self) -> tuple[npt.NDArray[np.int64], Array, Array]:
+        return self.of_cell, self.p, self.q
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A tier of a plan.
+
+    cells: how many. level: their largest profile (over the cell budget, if there are any).
+    lower_bound: certified; no mechanism meeting the targets (with no larger total squared error,
+        if the plan gives that a weight), and costing no cell of an earlier tier more than this plan
+        does, has the largest profile of the cells of this and later tiers below. None for cells
+        that were not refined.
+    """
+
+    cells: int
+    level: float
+    lower_bound: float | None
+
+
+def one_tier(profile: Array, queries: int) -> Tiers:
+    """All cells of `profile` (d,) that cost anything in the first tier."""
+    of_cell = np.where(profile > 0, 0, -1)
+    return Tiers(of_cell, np.zeros((0, len(profile))), np.zeros((0, queries)))
+
+
+def certified(
+    W: Array, targets: Array, objective: Objective, profile: Array, excess: float, duals: Tiers
+) -> Iterator[Tier]:
+    """The tiers with their lower bounds.
+
+    profile: the plan's, over its budgets, rounded up, shape (d,). excess: 1, or more with a weight
+    on the total squared error. duals: p and q with a row for the first tier too.
+    """
+    of_cell = duals.of_cell
+    for tier in range(int(of_cell.max()) + 1):
+        cells = of_cell == tier
+        level = float(profile[cells].max(initial=0.0))
+        bound = None
+        if tier < len(duals.p):
+            p, q = duals.p[tier], duals.q[tier]
+            least = lower_bound(
+                W, targets, p, q, budgets=objective.budgets, weight=objective.weight
+            )
+            earlier = (of_cell >= 0) & (of_cell < tier)
+            error = 2 * gamma(len(p))
+            spent = float((p * profile)[earlier].sum()) * (1 + error)
+            left = least**2 / excess * float(p.sum()) * (1 - error) - spent
+            others = float(p[~earlier].sum())
+            bound = max(0.0, left / others * (1 - error)) if others > 0 else 0.0
+        yield Tier(int(cells.sum()), level, bound)
