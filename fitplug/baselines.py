@@ -27,7 +27,7 @@ from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
 from fitplug.factors import Factor
 from fitplug.problem import MAX_ENTRIES, dense_matrix
 from fitplug.solvers.total_error import TotalErrorOptimum, minimise
-from fitplug.threads import blas_threads
+from fitplug.threads import one_blas_thread
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -85,7 +85,7 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
 
     def variances(f: Factor) -> Array:
         _check_size(f"coefficients on {f.attribute}", f.rows * f.size)
-        with blas_threads(f.size):
+        with one_blas_thread():
             rows = f.matrix()
             return np.asarray(((rows @ covariances[f.attribute]) * rows).sum(axis=1))
 
@@ -154,7 +154,7 @@ def _tree_covariance(workload: Workload, name: str) -> Array:
     for level in range(h):
         block = np.arange(n) // b**level
         gram += block[:, None] == block
-    with blas_threads(n):
+    with one_blas_thread():
         return np.asarray(h * np.linalg.inv(gram), dtype=np.float64)
 
 
@@ -202,7 +202,7 @@ def _optimum(workload: Workload, weights: str) -> TotalErrorOptimum:
         raise WorkloadError(f"weights = {weights!r} is unknown; {nearest(str(weights), _POWERS)}")
     W = dense_matrix(workload)
     try:
-        with blas_threads(min(W.shape)):
+        with one_blas_thread():
             found = minimise(
                 W,
                 workload.targets() ** _POWERS[weights],

@@ -28,7 +28,7 @@ from fitplug.strategy import (
     integer_strategy,
     within,
 )
-from fitplug.threads import blas_threads
+from fitplug.threads import one_blas_thread
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -99,7 +99,7 @@ def design(
         progress=progress,
     )
     weight = check_weight(total_error_weight)
-    with blas_threads(min(workload.query_count, workload.cell_count)):
+    with one_blas_thread():
         W = dense_matrix(workload)
         budgets = None if cell_budgets is None else budgets_per_cell(workload, W, cell_budgets)
         if budgets is not None and budget is not None:

@@ -23,7 +23,7 @@ from fitplug.optimum import Ended
 from fitplug.privacy import Method, delta_at, epsilon_at
 from fitplug.rounding import UNIT, ceil_float, floor_float
 from fitplug.strategy import Strategy
-from fitplug.threads import blas_threads
+from fitplug.threads import one_blas_thread
 from fitplug.tiers import Tier, Tiers, certified
 from fitplug.verification import check_form, check_privacy, verify
 from fitplug.workload import Workload
@@ -180,7 +180,7 @@ class Plan:
             np.vstack([self.q, self.weights.q]),
         )
         variances = self.strategy.variances(self.noise_std)
-        with blas_threads(len(self.strategy.M)):
+        with one_blas_thread():
             return tuple(
                 certified(
                     self.workload.matrix(),
@@ -201,7 +201,7 @@ class Plan:
     @cached_property
     def representation(self) -> tuple[Array, Array]:
         """L (m, n) with W = L B in the strategy's basis, and bounds (m,) on its rows' errors."""
-        with blas_threads(len(self.strategy.M)):
+        with one_blas_thread():
             return self.strategy.basis.representation(self.workload.matrix())
 
     @cached_property
@@ -257,7 +257,7 @@ class Plan:
         Uses nothing of the solver: the integer matrix, the workload and the dual weights alone.
         Raises PlanError, saying which claim does not hold.
         """
-        with blas_threads(len(self.strategy.M)):
+        with one_blas_thread():
             verify(self)
 
     def summary(self, delta: float = 1e-9) -> str:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from fitplug.errors import DesignError
 from fitplug.problem import Problem
 from fitplug.solvers.anderson import Anderson
-from fitplug.solvers.mean import geometric_mean
+from fitplug.solvers.mean import mean
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Progress: TypeAlias = Callable[[int, float], object]
@@ -212,9 +212,9 @@ def evaluate(problem: Problem, p: Array, q: Array) -> Point:
     g, h = np.zeros(problem.cells), np.zeros(problem.queries)
     value, whiteners = 0.0, []
     for block in problem.blocks:
-        part, whitener, colourer = geometric_mean(block, p, q + problem.held)
-        value += part
-        whiteners.append(whitener)
-        g += block.weight * ((whitener @ block.basis) ** 2).sum(axis=0)
-        h[block.rows] += ((block.representation @ colourer) ** 2).sum(axis=1)
+        found = mean(block, p, q + problem.held)
+        value += found.value
+        whiteners.append(found.whitener())
+        g += block.weight * found.profile
+        h[block.rows] += found.ratios
     return Point(value, g, h + float((problem.held * h).sum()), tuple(whiteners))

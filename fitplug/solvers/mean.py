@@ -82,12 +82,6 @@ def mean(block: Block, p: Array, q: Array) -> Mean:
     return Mean(float(s.sum()), profile, squared @ (1 / s) / q, R, U, np.sqrt(s))
 
 
-def geometric_mean(block: Block, p: Array, q: Array) -> tuple[float, Array, Array]:
-    """T of one block, F^-1 and F, with F F' = P # Q^-1."""
-    found = mean(block, p, q)
-    return found.value, found.whitener(), found.factor()
-
-
 def _whitener(R: Array, U: Array, root: Array) -> Array:
     if R.ndim == 1:
         return np.asarray((U * root).T / R)

@@ -39,7 +39,7 @@ from scipy.linalg import cholesky, solve_triangular
 from fitplug.errors import DesignError
 from fitplug.problem import Block, Problem
 from fitplug.solvers.dual import Progress, Solution
-from fitplug.solvers.mean import geometric_mean
+from fitplug.solvers.mean import mean
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -136,7 +136,7 @@ def solve(
     block = problem.blocks[0]
     d, m = problem.cells, problem.queries
     p, q = np.full(d, 1 / d), np.full(m, 1 / m)
-    unit = lower = geometric_mean(block, p, q)[0]
+    unit = lower = mean(block, p, q).value
     best = point = _start(problem, block, unit)
     enough, mixing = min(NTTOL, 10 * tolerance), _MIXING * tolerance
     t, iteration, stopped = 1.0, 0, False
@@ -153,7 +153,7 @@ def solve(
         last = iteration >= max_iterations
         if moved is None or last:
             dual = [(1 - mixing) * _weights(x, t) + mixing / len(x) for x in (point.g, point.h)]
-            bound = geometric_mean(block, *dual)[0]
+            bound = mean(block, *dual).value
             if bound > lower:
                 lower, (p, q) = bound, dual
         gap = best.upper * unit / lower - 1

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from fitplug.certificate import lower_bound
 from fitplug.problem import Block, reduce
 from fitplug.solvers.anderson import Anderson
-from fitplug.solvers.mean import geometric_mean
+from fitplug.solvers.mean import mean
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -128,8 +128,8 @@ def _solve(block: Block, tolerance: float, max_iterations: int) -> tuple[Array, 
 
 def _at(block: Block, x: Array, mixing: float) -> _Iterate:
     p = np.exp(x)
-    value, whitener, factor = geometric_mean(block, p, np.ones(len(block.rows)))
-    g = ((whitener @ block.basis) ** 2).sum(axis=0)
+    found = mean(block, p, np.ones(len(block.rows)))
+    value, g, factor = found.value, found.profile, found.factor()
     updated = (p * g / value + mixing / len(p)) / (1 + mixing)
     merit = 2 * math.log(value) + mixing * float(x.mean())
     return _Iterate(x, value, float(g.max()), factor, merit, np.log(updated) - x, np.sqrt(updated))
