@@ -20,6 +20,7 @@ from fitplug.errors import (
     WorkloadError,
 )
 from fitplug.factors import ranges
+from fitplug.hierarchy import Hierarchy
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release
@@ -37,6 +38,7 @@ __all__ = [
     "Domain",
     "DomainError",
     "FitplugError",
+    "Hierarchy",
     "InputError",
     "Integers",
     "Ledger",

@@ -97,21 +97,24 @@ class Categories:
         found = order[np.minimum(at, len(known) - 1)]
         return np.where(known[found] == wide, found, self.null_code).astype(np.int64)
 
+    @cached_property
+    def _cell_of(self) -> dict[Any, int]:
+        return {value: cell for cell, value in enumerate(self.values)}
+
     def _codes_of_objects(self, array: npt.NDArray[Any]) -> Codes:
-        cell_of: dict[object, int] = {v: i for i, v in enumerate(self.values)}
         codes = np.full(array.shape, self.null_code, dtype=np.int64)
         for i, value in enumerate(array.tolist()):
             if value is None or value != value:
                 continue
             if type(value) is not self.value_type:
                 raise DataError(_wrong_type(self.value_type, type(value).__name__))
-            codes[i] = cell_of.get(value, self.null_code)
+            codes[i] = self._cell_of.get(value, self.null_code)
         return codes
 
     def position(self, value: Any) -> int | None:
         """The cell of a value as a range names it, or None."""
-        if type(value) is self.value_type and value in self.values:
-            return self.values.index(value)
+        if type(value) is self.value_type and value in self._cell_of:
+            return self._cell_of[value]
         return self.size - 1 if self.other is not None and value == self.other else None
 
     def spec(self) -> Any:
@@ -336,6 +339,8 @@ _SPEC_KEYS = {
     "integers": {"integers"},
     "bins": {"bins"},
     "categories": {"categories", "other"},
+    "levels": {"levels", "leaves"},
+    "leaves": {"levels", "leaves"},
 }
 
 
@@ -345,7 +350,8 @@ def _attribute_from_spec(value: Any) -> Attribute:
     if not isinstance(value, Mapping):
         raise DomainError(
             f"{value!r} is no attribute; write a list of categories, "
-            "{ integers = [low, high] }, { bins = [...] } or { categories = [...], other = '...' }"
+            "{ integers = [low, high] }, { bins = [...] }, { categories = [...], other = '...' } "
+            "or { levels = [...], leaves = [...] }"
         )
     for kind, allowed in _SPEC_KEYS.items():
         if kind in value:
@@ -359,9 +365,20 @@ def _attribute_from_spec(value: Any) -> Attribute:
                 return Integers(ends[0], ends[1])
             if kind == "bins":
                 return Bins(value["bins"])
-            return Categories(value["categories"], other=value.get("other"))
+            if kind == "categories":
+                return Categories(value["categories"], other=value.get("other"))
+            return _hierarchy_from_spec(value)
     key = next(iter(value), "")
     raise DomainError(f"unknown key {key!r}; {nearest(key, _SPEC_KEYS)}")
+
+
+def _hierarchy_from_spec(value: Mapping[str, Any]) -> Attribute:
+    from fitplug.hierarchy import Hierarchy  # here, as it builds on Categories
+
+    for key in ("levels", "leaves"):
+        if key not in value:
+            raise DomainError(f"{key!r} is missing; write {{ levels = [...], leaves = [...] }}")
+    return Hierarchy(value["levels"], value["leaves"])
 
 
 def _number(value: Any) -> float:

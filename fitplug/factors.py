@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain import Attribute, Bins, Integers
 from fitplug.errors import WorkloadError, nearest
+from fitplug.hierarchy import Hierarchy
 
-Kind: TypeAlias = Literal["identity", "prefix", "all_ranges", "total", "ranges", "matrix"]
 Matrix: TypeAlias = npt.NDArray[np.float64]
 
 NAMED = ("identity", "prefix", "all_ranges", "total")
@@ -46,12 +46,13 @@ def ranges(bounds: Sequence[Sequence[Any]]) -> Ranges:
 class Factor:
     """One attribute's part of a group: `matrix()` has shape (rows, size).
 
+    kind: one of NAMED, "ranges", "matrix" or the name of a level of a Hierarchy.
     cells: for the kinds made of intervals, the first and last cell of each row, shape (rows, 2).
     array: for the kind "matrix", the rows given.
     """
 
     attribute: str
-    kind: Kind
+    kind: str
     size: int
     cells: npt.NDArray[np.int64] | None = None
     array: Matrix | None = None
@@ -100,6 +101,8 @@ class Factor:
             if isinstance(attribute, Integers):
                 return list(range(attribute.low, attribute.high + 1))
             return list(attribute.labels)
+        if isinstance(attribute, Hierarchy) and self.kind in attribute.levels:
+            return list(attribute.labels_at(self.kind))
         if isinstance(attribute, Bins):
             edges = attribute.edges
             return [f"[{edges[a]}, {edges[b + 1]})" for a, b in self.intervals()]
@@ -107,7 +110,7 @@ class Factor:
         return [labels[a] if a == b else f"{labels[a]}..{labels[b]}" for a, b in self.intervals()]
 
     def _given(self) -> npt.NDArray[Any]:
-        given = self.cells if self.kind == "ranges" else self.array
+        given = self.array if self.kind == "matrix" else self.cells
         assert given is not None
         return given
 
@@ -115,9 +118,7 @@ class Factor:
 def factor(name: str, attribute: Attribute, asked: Any) -> Factor:
     """The factor that `asked` names on an attribute. Raises WorkloadError."""
     if isinstance(asked, str):
-        if asked not in NAMED:
-            raise WorkloadError(f"{name} = {asked!r} is no kind of query; {nearest(asked, NAMED)}")
-        return Factor(name, asked, attribute.size)  # type: ignore[arg-type]
+        return _named(name, attribute, asked)
     if isinstance(asked, Factor):
         if (asked.attribute, asked.size) != (name, attribute.size):
             raise WorkloadError(f"{name}: this factor was made for another attribute")
@@ -126,6 +127,19 @@ def factor(name: str, attribute: Attribute, asked: Any) -> Factor:
         cells = [_interval(name, attribute, pair) for pair in asked.bounds]
         return interval_factor(name, attribute, np.array(cells, dtype=np.int64))
     return Factor(name, "matrix", attribute.size, array=query_matrix(name, asked, attribute.size))
+
+
+def _named(name: str, attribute: Attribute, asked: str) -> Factor:
+    levels: tuple[str, ...] = ()
+    if isinstance(attribute, Hierarchy):
+        levels = attribute.levels
+        if asked in levels[:-1]:
+            return Factor(name, asked, attribute.size, cells=attribute.intervals(asked))
+    if asked not in (*NAMED, *levels):
+        hint = nearest(asked, (*NAMED, *levels))
+        raise WorkloadError(f"{name} = {asked!r} is no kind of query; {hint}")
+    # The finest level has the cells themselves: the identity, which the optimizer knows.
+    return Factor(name, "identity" if asked in levels else asked, attribute.size)
 
 
 def interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor:
@@ -173,9 +187,9 @@ def query_matrix(name: str, given: Any, cells: int | None = None) -> Matrix:
 
 def _interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[int, int]:
     low, high = (attribute.position(value) for value in pair)
-    first, last = _ends(attribute)
     for value, cell in zip(pair, (low, high), strict=True):
         if cell is None:
+            first, last = _ends(attribute)
             what = "an edge of" if isinstance(attribute, Bins) else "in the domain of"
             raise WorkloadError(
                 f"{name}: range {list(pair)}: {value!r} is not {what} {name}; use its own values, "
