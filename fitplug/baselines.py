@@ -25,8 +25,8 @@ import numpy.typing as npt
 from fitplug.domain import Bins, Integers
 from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
 from fitplug.factors import Factor
-from fitplug.problem import MAX_ENTRIES, dense_matrix
 from fitplug.solvers.total_error import TotalErrorOptimum, minimise
+from fitplug.structure import MAX_ENTRIES, check_coefficients
 from fitplug.threads import one_blas_thread
 from fitplug.workload import Workload
 
@@ -200,7 +200,7 @@ def _column_squares(f: Factor) -> Array:
 def _optimum(workload: Workload, weights: str) -> TotalErrorOptimum:
     if weights not in _POWERS:
         raise WorkloadError(f"weights = {weights!r} is unknown; {nearest(str(weights), _POWERS)}")
-    W = dense_matrix(workload)
+    W = _dense_matrix(workload)
     try:
         with one_blas_thread():
             found = minimise(
@@ -217,6 +217,20 @@ def _optimum(workload: Workload, weights: str) -> TotalErrorOptimum:
             "coefficients closer together, or split the workload"
         )
     return found
+
+
+def _dense_matrix(workload: Workload) -> Array:
+    """W, shape (m, d). Raises WorkloadError if it is too large to hold or asks nothing."""
+    entries = workload.query_count * workload.cell_count
+    if entries > MAX_ENTRIES:
+        raise WorkloadError(
+            f"the workload has {workload.query_count} queries over {workload.cell_count} cells of "
+            f"{', '.join(workload.attributes)}; a dense baseline holds up to {MAX_ENTRIES} "
+            "entries: use fewer attributes together, or coarser bins"
+        )
+    W = workload.matrix()
+    check_coefficients([W])
+    return W
 
 
 def _squared(privacy_cost: float) -> float:

@@ -9,6 +9,7 @@ tables without ever forming x.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -17,12 +18,12 @@ import numpy.typing as npt
 from scipy.linalg import qr, solve_triangular
 
 from fitplug.errors import DesignError
-from fitplug.rounding import exact_product, gamma, inverse_norm_above, norm_above
-from fitplug.tables import Tables
-from fitplug.workload import Workload
+from fitplug.rounding import exact_product, gamma, inverse_norm_above, largest, norm_above
+from fitplug.structure import Structure
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
+Counted: TypeAlias = Callable[[tuple[str, ...]], Integers]
 
 _BIAS = 1e-9
 
@@ -84,43 +85,54 @@ class Basis:
         pseudo_inverse = np.sqrt(inverse_norm_above(gram) * (1 + gamma(2)))
         return L, norm_above(D, axis=1) * pseudo_inverse
 
-    def tables(self, workload: Workload) -> tuple[tuple[str, ...], ...]:
-        """The attribute sets whose exact counts give B x.
-
-        Together they name every attribute the workload uses, even where B x alone would not need
-        one: a record outside the domain on it must be left out of all tables.
-        """
+    def tables(self, structure: Structure, block: int) -> set[tuple[str, ...]]:
+        """The attribute sets whose exact counts give B x for a block."""
+        domain, own = structure.workload.domain, structure.members([block])[0]
+        symmetric = tuple(structure.symmetric[a] for a in own)
         if self.kind == "cells":
-            return (workload.attributes,)
-        ends = np.cumsum([group.size for group in workload.groups])
-        needed = {int(g) for g in np.searchsorted(ends, self.index, side="right")}
-        groups = [workload.groups[g] for g in sorted(needed)]
-        for name in workload.attributes:
-            if not any(name in group.attributes for group in groups):
-                groups.append(next(g for g in workload.groups if name in g.attributes))
-        return workload.tables_of(groups)
+            return {domain.ordered(symmetric + self._told_apart(structure)[0])}
+        needed = {structure.group_of(row) for row in structure.piece(block).rows[self.index]}
+        return {domain.ordered(symmetric + structure.dense_attributes(group)) for group in needed}
 
-    def answers(self, workload: Workload, tables: Tables) -> npt.NDArray[Any]:
-        """B x, exact, shape (n,): int64 or, where that might not hold it, Python integers.
+    def counts(self, structure: Structure, block: int, counted: Counted) -> npt.NDArray[Any]:
+        """B x of a block, exact: int64 or, where that might not hold it, Python integers; an axis
+        for each symmetric attribute of the block, and a last one (n,).
 
-        Raises TablesError if a table needed is missing.
+        counted: gives the exact counts over some attributes, in the order named.
         """
+        own = structure.members([block])[0]
+        symmetric = tuple(structure.symmetric[a] for a in own)
+        shape = tuple(structure.sizes[a] for a in own)
         if self.kind == "cells":
-            x = tables.marginal(workload.attributes).ravel()
-            counts = np.zeros(self.size, dtype=np.int64)
-            np.add.at(counts, self.index[self.index >= 0], x[self.index >= 0])
-            return counts
-        found = np.zeros(self.size, dtype=object)
-        start = 0
-        for group in workload.groups:
-            mine = (self.index >= start) & (self.index < start + group.size)
-            if mine.any():
-                axes = workload.domain.ordered(group.attributes)
-                rows = workload.rows(group, axes)[self.index[mine] - start]
-                scaled = np.asarray(rows * self.scale[mine, None], dtype=np.int64)
-                found[mine] = exact_product(scaled, tables.marginal(axes).reshape(-1, 1))[:, 0]
-            start += group.size
+            dense, index = self._told_apart(structure)
+            x = counted(symmetric + dense).reshape(-1, len(index))
+            if largest(x) * len(index) >= 2**62:
+                x = x.astype(object)
+            queried = np.flatnonzero(index >= 0)
+            merged = np.zeros((self.size, len(x)), dtype=x.dtype)
+            np.add.at(merged, index[queried], x.T[queried])
+            return merged.T.reshape(*shape, self.size)
+        rows = structure.piece(block).rows[self.index]
+        groups = np.array([structure.group_of(row) for row in rows])
+        found = np.zeros((*shape, self.size), dtype=object)
+        for group in np.unique(groups):
+            mine = groups == group
+            dense = structure.dense_attributes(int(group))
+            own_rows = structure.rows_over(int(group), dense)[rows[mine] - structure.starts[group]]
+            scaled = np.asarray(own_rows * self.scale[mine, None], dtype=np.int64)
+            x = counted(symmetric + dense).reshape(-1, scaled.shape[1])
+            found[..., mine] = exact_product(x, scaled.T).reshape(*shape, -1)
         return found
+
+    def _told_apart(self, structure: Structure) -> tuple[tuple[str, ...], Integers]:
+        """The dense attributes along which the class of a cell varies, and the classes over their
+        cells: the others are summed out, and need not be counted.
+        """
+        names = structure.dense
+        classes = self.index.reshape(structure.workload.domain.shape_of(names))
+        told = [(classes != classes.take([0], axis)).any() for axis in range(len(names))]
+        kept = tuple(name for name, varies in zip(names, told, strict=True) if varies)
+        return kept, classes[tuple(slice(None) if varies else 0 for varies in told)].ravel()
 
 
 def choose_basis(W: Array, independent: npt.NDArray[np.intp]) -> Basis:

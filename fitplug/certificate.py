@@ -7,8 +7,11 @@ Nothing here trusts a solver. For ANY non-negative p (d,) and q (m,), by weak du
 with the nuclear norm; no mechanism that answers W with Gaussian noise of variance at most c, and
 no post-processing of one, costs less. The rounding of the evaluation is subtracted.
 
-With budgets s per cell and a weight on the total squared error, q / c becomes q / c + weight sum q,
-p becomes p / s, and the same bounds the root of
+Where attributes are symmetric, p and q are taken the same for all that symmetry makes alike, and
+the norm is a sum over the blocks of `fitplug.structure`: of  diag(share q / c)^1/2 N diag(w p)^1/2.
+
+With budgets s per cell and a weight on the total squared error, q / c becomes q / c + weight sum q
+(times the queries that a row stands for), p becomes p / s, and the same bounds the root of
 
     max_i (profile_i / s_i) * (max_j (variance_j / c_j) + weight * sum_j variance_j).
 """
@@ -16,50 +19,81 @@ p becomes p / s, and the same bounds the root of
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.objective import Objective
 from fitplug.rounding import UNIT, gamma
+from fitplug.structure import Piece, Structure, dense_piece
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
 
-def lower_bound(
-    W: Array,
-    targets: Array,
-    p: Array,
-    q: Array,
-    *,
-    budgets: Array | None = None,
-    weight: float = 0.0,
-) -> float:
-    """A certified lower bound on the privacy cost Delta of W (m, d) at targets c (m,).
+def lower_bound(W: Array, targets: Array, p: Array, q: Array) -> float:
+    """A certified lower bound on the privacy cost Delta of a dense W (m, d) at targets c (m,).
 
-    budgets (d,), positive, and weight: see the module. Raises ValueError if p (d,) or q (m,) is
-    negative, not finite or sums to zero.
+    Raises ValueError if p (d,) or q (m,) is negative, not finite or sums to zero.
     """
-    for name, dual, size in (("p", p, W.shape[1]), ("q", q, W.shape[0])):
-        fits = dual.shape == (size,) and dual.dtype == np.float64
-        if not fits or not np.isfinite(dual).all() or (dual < 0).any():
-            raise ValueError(f"dual weights {name} must be {size} finite numbers >= 0")
-        if not dual.sum() > 0:
-            raise ValueError(f"dual weights {name} are all zero")
-    # Homogeneous of degree one half in each: scaled so that no sum can under- or overflow.
-    p, q = p / p.max(), q / q.max()
-    rows = np.sqrt(q / targets + weight * q.sum())
-    columns = np.sqrt(p if budgets is None else p / budgets)
-    # What has no weight adds nothing to the norm.
-    X = W[np.ix_(rows > 0, columns > 0)] * rows[rows > 0, None] * columns[columns > 0]
-    if X.shape[0] > X.shape[1]:
-        X = X.T
-    singular = np.linalg.svd(X, compute_uv=False)
-    # Backward stability: computed singular values are those of X + E, |E|_2 <= c u |X|_F with c a
-    # modest multiple of the dimensions (LAPACK Users' Guide, section 4.9); each entry of X itself
-    # carries a few roundings. By Weyl each of the r values is off by at most |E|_2.
-    r, n = X.shape
-    error = r * (10 * (r + n) + 16) * UNIT * math.sqrt(float((X * X).sum()))
-    nuclear = float(singular.sum()) * (1 - gamma(r)) - error
-    mass = math.sqrt(float(p.sum()) * float(q.sum())) * (1 + 2 * gamma(W.shape[0] + W.shape[1]))
+    p, q = _scaled("p", p, W.shape[1]), _scaled("q", q, W.shape[0])
+    return _over_mass(_nuclear([dense_piece(W)], p, q / targets), p, q)
+
+
+def certified_bound(
+    structure: Structure, objective: Objective, scale: float, p: Array, q: Array
+) -> float:
+    """A certified lower bound on the objective at scale * targets.
+
+    p: over the dense cells (D,), q: over the structure's rows (m,). Raises ValueError as above.
+    """
+    p, q = _scaled("p", p, structure.cells), _scaled("q", q, structure.rows)
+    rows = q / (scale * structure.targets)
+    if objective.weight:
+        rows = rows + objective.weight * structure.repeats * q.sum()
+    cells = p if objective.budgets is None else p / objective.budgets
+    if not structure.scalar:
+        return _over_mass(_nuclear(structure.pieces(), cells, rows), p, q)
+    # Blocks are numbers: the sum of (w_A p sum_t share_t q_t / c_t)^1/2.
+    Q = structure.incidence.T @ rows
+    total = float(np.sqrt(structure.weights * cells[0] * Q).sum())
+    return _over_mass(total * (1 - gamma(structure.rows + len(Q) + 64)), p, q)
+
+
+def _scaled(name: str, weights: Array, size: int) -> Array:
+    """Over the largest: the bound is homogeneous, and no sum can under- or overflow then."""
+    fits = weights.shape == (size,) and weights.dtype == np.float64
+    if not fits or not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError(f"dual weights {name} must be {size} finite numbers >= 0")
+    if not weights.sum() > 0:
+        raise ValueError(f"dual weights {name} are all zero")
+    return weights / weights.max()
+
+
+def _over_mass(nuclear: float, p: Array, q: Array) -> float:
+    mass = math.sqrt(float(p.sum()) * float(q.sum())) * (1 + 2 * gamma(len(p) + len(q)))
     return max(0.0, nuclear / mass)
+
+
+def _nuclear(pieces: Iterable[Piece], cells: Array, rows: Array) -> float:
+    """sum over pieces of || diag(share rows)^1/2 N diag(w cells)^1/2 ||_*, rounded down."""
+    total, count = 0.0, 0
+    for piece in pieces:
+        row = np.sqrt(piece.shares * rows[piece.rows])
+        column = np.sqrt(piece.weight * cells)
+        # What has no weight adds nothing to the norm.
+        X = piece.matrix[np.ix_(row > 0, column > 0)] * row[row > 0, None] * column[column > 0]
+        if not X.size:
+            continue
+        if X.shape[0] > X.shape[1]:
+            X = X.T
+        singular = np.linalg.svd(X, compute_uv=False)
+        # Backward stability: computed singular values are those of X + E, |E|_2 <= c u |X|_F with
+        # c a modest multiple of the dimensions (LAPACK Users' Guide, section 4.9); each entry of X
+        # itself carries a few roundings. By Weyl each of the r values is off by at most |E|_2.
+        r, n = X.shape
+        error = r * (10 * (r + n) + 64) * UNIT * math.sqrt(float((X * X).sum()))
+        total += max(0.0, float(singular.sum()) * (1 - gamma(r)) - error)
+        count += 1
+    return total * (1 - gamma(count))

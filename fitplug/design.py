@@ -10,24 +10,19 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.basis import choose_basis
-from fitplug.certificate import lower_bound
+from fitplug.budgets import cell_budgets as parsed_budgets
+from fitplug.certificate import certified_bound
 from fitplug.errors import BudgetError, DesignError, InputError, nearest
-from fitplug.objective import Objective, budgets_per_cell, check_weight
+from fitplug.integers import CLAIM_MARGIN, integer_strategy
+from fitplug.objective import Objective, check_weight
 from fitplug.optimum import SOLVERS, Options, Solver, optimum
 from fitplug.plan import Plan
 from fitplug.privacy import check_rho, privacy_cost_at
-from fitplug.problem import dense_matrix
 from fitplug.rounding import UNIT, floor_float
 from fitplug.solvers.dual import Progress
-from fitplug.strategy import (
-    CLAIM_MARGIN,
-    LARGEST_NOISE,
-    LEAST_NOISE,
-    Strategy,
-    integer_strategy,
-    within,
-)
+from fitplug.strategy import LARGEST_NOISE, LEAST_NOISE, Strategy, within
+from fitplug.structure import Structure
+from fitplug.structure import structure as symmetry
 from fitplug.threads import one_blas_thread
 from fitplug.workload import Workload
 
@@ -99,29 +94,30 @@ def design(
         progress=progress,
     )
     weight = check_weight(total_error_weight)
+    given = None if cell_budgets is None else parsed_budgets(workload.domain, cell_budgets)
+    # The paper's own solver knows no blocks.
+    varying = workload.attributes if solver == "sm2" else given.varying if given else ()
     with one_blas_thread():
-        W = dense_matrix(workload)
-        budgets = None if cell_budgets is None else budgets_per_cell(workload, W, cell_budgets)
+        structure = symmetry(workload, varying)
+        budgets = None if given is None else given.over(structure)
         if budgets is not None and budget is not None:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(budget)))
-        return _designed(workload, W, Objective(budgets, weight), budget, tolerance, options)
+        return _designed(structure, Objective(budgets, weight), budget, tolerance, options)
 
 
 def _designed(
-    workload: Workload,
-    W: Array,
+    structure: Structure,
     objective: Objective,
     budget: float | None,
     tolerance: float,
     options: Options,
 ) -> Plan:
-    c = workload.targets()
-    found = optimum(W, c, objective, options)
+    c = structure.targets
+    found = optimum(structure, objective, options)
     strategy = integer_strategy(
-        W,
-        c,
-        choose_basis(W, found.independent),
-        found.real,
+        structure,
+        found.reals,
+        found.independent,
         objective=objective,
         upper=found.upper,
         loss=_ROUNDING_SHARE * tolerance,
@@ -131,15 +127,13 @@ def _designed(
     else:
         noise_std, scale = _noise_for_budget(strategy, c, budget, objective.budgets)
     objective = objective.at(scale)
-    bound = lower_bound(
-        W, scale * c, found.p, found.q, budgets=objective.budgets, weight=objective.weight
-    )
+    bound = certified_bound(structure, objective, scale, found.p, found.q)
     if not bound > 0:
         raise DesignError("no lower bound could be certified; the targets are too far apart")
     for array in (found.p, found.q, *found.tiers.arrays()):
         array.setflags(write=False)
     return Plan(
-        workload=workload,
+        workload=structure.workload,
         strategy=strategy,
         objective=objective,
         noise_std=noise_std,

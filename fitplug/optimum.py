@@ -1,11 +1,12 @@
-"""The optimum of a dense workload: its independent components solved one by one, and put together.
+"""The optimum of a workload, block by block of its structure.
 
-Queries that share no cell, directly or through others, do not constrain each other: Sigma is block
-diagonal over such components, each at its own refined optimum.
+In a dense workload, queries that share no cell, directly or through others, do not constrain each
+other: Sigma is block diagonal over such components too, each at its own refined optimum.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -16,10 +17,11 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from fitplug.objective import Objective
-from fitplug.problem import Problem, reduce
+from fitplug.problem import Problem, Scalars, reduce_all, reduce_block
 from fitplug.solvers import dual, sm2
 from fitplug.solvers.dual import Progress, Solution
 from fitplug.solvers.refine import MAX_TIERS, refine
+from fitplug.structure import Structure
 from fitplug.tiers import Tiers, one_tier
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -46,15 +48,16 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """A certified optimum of W (m, d).
+    """A certified optimum over the cells D and the rows m of a structure.
 
-    real: a strategy (k, d) with real' real = B' Sigma^-1 B. independent: k independent rows of W.
-    p, q: dual weights, shapes (d,) and (m,). upper: its privacy cost at the targets.
+    reals: per block a strategy (k, D) with real' real = B' Sigma_A^-1 B; for scalar blocks one
+        array (b,) for all. independent: k independent rows of each block's piece, none for scalars.
+    p, q: dual weights, shapes (D,) and (m,). upper: the objective at the targets.
     iterations: of all solves together. ended: why they ended.
     """
 
-    real: Array
-    independent: Indices
+    reals: tuple[Array, ...]
+    independent: tuple[Indices, ...]
     p: Array
     q: Array
     upper: float
@@ -63,33 +66,64 @@ class Optimum:
     ended: Ended
 
 
-def optimum(W: Array, targets: Array, objective: Objective, options: Options) -> Optimum:
+def optimum(structure: Structure, objective: Objective, options: Options) -> Optimum:
     """Make the objective at the targets least. Raises WorkloadError and DesignError."""
-    budgets, weight = objective.budgets, objective.weight
-    scaled = W if budgets is None else W / np.sqrt(budgets)
-    # A total couples all queries, whose profile is then not refined; so do the soft maxima of the
-    # paper's own solver.
-    coupled = weight > 0 or options.solver != "dual"
+    if structure.scalar or len(structure.blocks) > 1 or objective.weight or options.solver == "sm2":
+        # A total couples all queries; so do the soft maxima of the paper's own solver.
+        return _coupled(structure, objective, options)
+    budgets, (piece,) = objective.budgets, structure.pieces()
+    targets = structure.targets
+    scaled = piece.matrix if budgets is None else piece.matrix / np.sqrt(budgets)
     parts: list[_Part] = []
-    left = _REFINING if options.refine and not coupled else 0.0
-    for rows, cells in [_everything(W)] if coupled else _components(W):
+    left = _REFINING
+    for rows, cells in _components(piece.matrix):
         done = sum(part.solution.iterations for part in parts)
-        own = scaled if coupled else scaled[np.ix_(rows, cells)]
-        part = _solved(own, rows, cells, targets[rows], weight, left, _reporting(options, done))
-        left -= part.work
-        parts.append(part)
-        if part.solution.stopped:
+        block, independent = reduce_block(scaled[np.ix_(rows, cells)], targets[rows])
+        problem = Problem(len(cells), len(rows), (block,))
+        solution, tiers, work = _solved(problem, left, _reporting(options, done))
+        left -= work
+        real = solution.whiteners[0] @ block.basis
+        parts.append(_Part(rows, cells, real, rows[independent], solution, tiers))
+        if solution.stopped:
             options = replace(options, max_iterations=1, refine=False, progress=None)
-    whole = _together(W.shape, parts, options)
-    return whole if budgets is None else replace(whole, real=whole.real * np.sqrt(budgets))
+    whole = _together(scaled.shape, parts, options)
+    if budgets is None:
+        return whole
+    return replace(whole, reals=tuple(real * np.sqrt(budgets) for real in whole.reals))
+
+
+def _coupled(structure: Structure, objective: Objective, options: Options) -> Optimum:
+    """The optimum of all blocks together; the profile is refined unless totals have a weight."""
+    budgets = objective.budgets
+    problem, independent = reduce_all(structure, budgets)
+    if objective.weight:
+        held = objective.weight * structure.targets * structure.repeats
+        problem = replace(problem, held=held)
+    refining = 0.0 if objective.weight or options.solver != "dual" else _REFINING
+    solution, tiers, _ = _solved(problem, refining, options)
+    reals = []
+    for block, whitener, weight in zip(
+        problem.blocks, solution.whiteners, structure.weights, strict=False
+    ):
+        if isinstance(block, Scalars):
+            reals.append(whitener)
+        else:
+            reals.append(whitener @ block.basis / math.sqrt(weight))
+    return Optimum(
+        reals=tuple(real if budgets is None else real * np.sqrt(budgets) for real in reals),
+        independent=tuple(independent),
+        p=solution.p,
+        q=solution.q,
+        upper=solution.upper,
+        tiers=tiers,
+        iterations=solution.iterations,
+        ended=_ended([solution], solution.lower, options),
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A component, solved: its rows (r,) and cells (c,) of W, in the order of the solution.
-
-    work: operations that went into refining it.
-    """
+    """A component, solved: its rows (r,) and cells (c,) of W, in the order of the solution."""
 
     rows: Indices
     cells: Indices
@@ -97,11 +131,6 @@ class _Part:
     independent: Indices
     solution: Solution
     tiers: Tiers
-    work: float
-
-
-def _everything(W: Array) -> tuple[Indices, Indices]:
-    return np.arange(W.shape[0]), np.arange(W.shape[1])
 
 
 def _components(W: Array) -> list[tuple[Indices, Indices]]:
@@ -111,7 +140,7 @@ def _components(W: Array) -> list[tuple[Indices, Indices]]:
     graph = csr_array((np.ones(len(rows), dtype=np.int8), (rows + d, cells)), shape=(m + d, m + d))
     count, label = connected_components(graph, directed=False)
     if count == 1:
-        return [_everything(W)]
+        return [(np.arange(m), np.arange(d))]
     order = np.argsort(label, kind="stable")
     ends = np.cumsum(np.bincount(label, minlength=count))
     members = np.split(order, ends[:-1])
@@ -119,17 +148,8 @@ def _components(W: Array) -> list[tuple[Indices, Indices]]:
     return [(own[own >= d] - d, own[own < d]) for own in members if len(own) > 1]
 
 
-def _solved(
-    W: Array,
-    rows: Indices,
-    cells: Indices,
-    targets: Array,
-    weight: float,
-    refining: float,
-    options: Options,
-) -> _Part:
-    problem, independent = reduce(W, targets)
-    problem = replace(problem, held=weight * targets)
+def _solved(problem: Problem, refining: float, options: Options) -> tuple[Solution, Tiers, float]:
+    """The optimum, refined as far as so many operations allow; and how many that took."""
     found = SOLVERS[options.solver](
         problem,
         tolerance=options.tolerance,
@@ -137,7 +157,7 @@ def _solved(
         progress=options.progress,
     )
     tiers, first, work = one_tier(found.profile, problem.queries), found.iterations, _work(problem)
-    if refining > work and found.gap <= options.tolerance:
+    if options.refine and refining > work and found.gap <= options.tolerance:
         found, tiers = refine(
             problem,
             found,
@@ -145,17 +165,16 @@ def _solved(
             max_iterations=min(options.max_iterations, int(refining / work)),
             progress=options.progress,
         )
-    (block,) = problem.blocks
-    real = found.whiteners[0] @ block.basis
-    refined = work * (found.iterations - first)
-    return _Part(rows, cells, real, rows[independent], found, tiers, refined)
+    return found, tiers, work * (found.iterations - first)
 
 
 def _work(problem: Problem) -> float:
     """Operations of an iteration, about."""
     return sum(
-        15.0 * len(b.basis) ** 2 * (len(b.basis) + len(b.rows) + problem.cells)
-        for b in problem.blocks
+        10.0 * block.incidence.nnz
+        if isinstance(block, Scalars)
+        else 15.0 * len(block.basis) ** 2 * (len(block.basis) + len(block.rows) + problem.cells)
+        for block in problem.blocks
     )
 
 
@@ -174,22 +193,23 @@ def _together(shape: tuple[int, ...], parts: list[_Part], options: Options) -> O
         real[start : start + len(part.real), part.cells] = part.real
         start += len(part.real)
     costliest = max(parts, key=lambda part: part.solution.lower)
-    upper = max(part.solution.upper for part in parts)
-    ended: Ended = "exhausted"
-    if upper <= costliest.solution.lower * (1 + options.tolerance):
-        ended = "reached"
-    elif any(part.solution.stopped for part in parts):
-        ended = "stopped"
+    solutions = [part.solution for part in parts]
     return Optimum(
-        real=real,
-        independent=np.concatenate([part.independent for part in parts]),
+        reals=(real,),
+        independent=(np.concatenate([part.independent for part in parts]),),
         p=_spread(costliest.solution.p, costliest.cells, d),
         q=_spread(costliest.solution.q, costliest.rows, m),
-        upper=upper,
+        upper=max(solution.upper for solution in solutions),
         tiers=_merged(shape, parts, options.tolerance),
-        iterations=sum(part.solution.iterations for part in parts),
-        ended=ended,
+        iterations=sum(solution.iterations for solution in solutions),
+        ended=_ended(solutions, costliest.solution.lower, options),
     )
+
+
+def _ended(solutions: list[Solution], lower: float, options: Options) -> Ended:
+    if max(solution.upper for solution in solutions) <= lower * (1 + options.tolerance):
+        return "reached"
+    return "stopped" if any(solution.stopped for solution in solutions) else "exhausted"
 
 
 def _merged(shape: tuple[int, ...], parts: list[_Part], tolerance: float) -> Tiers:

@@ -13,20 +13,23 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve_triangular
 
 from fitplug import planfile
+from fitplug.budgets import MAX_AXES
+from fitplug.certificate import certified_bound
+from fitplug.covariance import dense_covariance
 from fitplug.domain import Domain
 from fitplug.errors import PlanError
-from fitplug.objective import MAX_AXES, Objective
+from fitplug.objective import Objective
 from fitplug.optimum import Ended
 from fitplug.privacy import Method, delta_at, epsilon_at
 from fitplug.rounding import UNIT, ceil_float, floor_float
 from fitplug.strategy import Strategy
+from fitplug.structure import Structure, listed
 from fitplug.threads import one_blas_thread
 from fitplug.tiers import Tier, Tiers, certified
 from fitplug.verification import check_form, check_privacy, verify
-from fitplug.workload import Workload
+from fitplug.workload import Workload, largest_sets
 
 Array: TypeAlias = npt.NDArray[np.float64]
 ByGroup: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -50,7 +53,8 @@ class Plan:
         was prioritised.
     lower_bound: certified; no mechanism meeting scale * targets with Gaussian noise costs less.
         With another objective than the plain one, a bound on that; see `cost`.
-    p, q: the dual weights that prove it, shapes (d,) and (m,).
+    p, q: the dual weights that prove it, over the dense cells (D,) and rows (m,) of the
+        strategy's structure.
     weights: the dual weights of the further tiers; see `tiers`.
     tolerance: what was asked of the solver. iterations: what it took. ended: why it ended.
     """
@@ -71,6 +75,11 @@ class Plan:
     @property
     def domain(self) -> Domain:
         return self.workload.domain
+
+    @property
+    def structure(self) -> Structure:
+        """The symmetry of the workload, and the blocks that it leaves."""
+        return self.strategy.structure
 
     @cached_property
     def rho_exact(self) -> Fraction:
@@ -97,7 +106,7 @@ class Plan:
         return self.objective.value(
             self.privacy_cost,
             self.strategy.profile(self.noise_std),
-            self.strategy.variances(self.noise_std),
+            self.strategy.total_variance(self.noise_std),
         )
 
     @property
@@ -137,7 +146,7 @@ class Plan:
     @cached_property
     def variances(self) -> ByGroup:
         """Variance of each answer, rounded up; per group, of the group's shape."""
-        return self.workload.split(self.strategy.variances(self.noise_std))
+        return self.structure.split(self.strategy.variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:
@@ -147,16 +156,28 @@ class Plan:
     @cached_property
     def tables(self) -> tuple[tuple[str, ...], ...]:
         """Attribute sets whose exact counts the mechanism needs."""
-        return self.strategy.basis.tables(self.workload)
+        needed: dict[tuple[str, ...], None] = {}
+        for family in self.strategy.families:
+            for block in family.blocks.tolist():
+                needed |= dict.fromkeys(sorted(family.basis.tables(self.structure, block)))
+        # Together they name every attribute the workload uses, even where the answers would not
+        # need one: a record outside the domain on it must be left out of all tables.
+        named = {name for names in needed for name in names}
+        for group in self.workload.groups:
+            if not named.issuperset(group.attributes):
+                needed[self.domain.ordered(group.attributes)] = None
+                named.update(group.attributes)
+        return largest_sets(needed)
 
     def profile(self) -> Array:
         """Privacy cost squared of each cell, rounded up, broadcastable to the domain's shape:
-        attributes that no query uses have one cell here (and no axis in a domain of more
-        attributes than an array has axes, 64). Its maximum is privacy_cost ** 2.
+        attributes whose cells all cost the same, since no query uses them or by symmetry, have one
+        cell here (and no axis in a domain of more attributes than an array has axes, 64). Its
+        maximum is privacy_cost ** 2.
         """
-        used = self.workload.attributes
-        names = used if len(self.domain.names) > MAX_AXES else self.domain.names
-        shape = [self.domain[n].size if n in used else 1 for n in names]
+        dense = self.structure.dense
+        names = dense if len(self.domain.names) > MAX_AXES else self.domain.names
+        shape = [self.domain[n].size if n in dense else 1 for n in names]
         return self.strategy.profile(self.noise_std).reshape(shape)
 
     def slack(self) -> Array:
@@ -179,30 +200,20 @@ class Plan:
             np.vstack([self.p, self.weights.p]),
             np.vstack([self.q, self.weights.q]),
         )
-        variances = self.strategy.variances(self.noise_std)
+        profile = self.objective.relative(self.strategy.profile(self.noise_std))
+        excess = self.objective.excess(self.strategy.total_variance(self.noise_std))
         with one_blas_thread():
-            return tuple(
-                certified(
-                    self.workload.matrix(),
-                    self.scale * self.workload.targets(),
-                    self.objective,
-                    self.objective.relative(self.strategy.profile(self.noise_std)),
-                    self.objective.excess(variances),
-                    duals,
-                )
-            )
+            return tuple(certified(self.bound_at, profile, excess, duals))
+
+    def bound_at(self, p: Array, q: Array) -> float:
+        """The certified lower bound that dual weights p (D,) and q (m,) give; any will do."""
+        return certified_bound(self.structure, self.objective, self.scale, p, q)
 
     def sigma(self) -> tuple[Array, npt.NDArray[np.int64]]:
-        """The covariance (n, n) of the noise on B x, and the integer basis B (n, d)."""
-        inverse = solve_triangular(self.strategy.M.astype(np.float64), np.eye(len(self.strategy.M)))
-        covariance = self.noise_std**2 * (inverse @ inverse.T)
-        return covariance, self.strategy.basis.matrix(self.workload.matrix())
-
-    @cached_property
-    def representation(self) -> tuple[Array, Array]:
-        """L (m, n) with W = L B in the strategy's basis, and bounds (m,) on its rows' errors."""
-        with one_blas_thread():
-            return self.strategy.basis.representation(self.workload.matrix())
+        """The covariance (k, k) of the noise on B x, and the integer basis B (k, d) over the cells
+        of the workload's attributes. Raises WorkloadError if they are too large to hold.
+        """
+        return dense_covariance(self.strategy, self.noise_std)
 
     @cached_property
     def digest(self) -> str:
@@ -221,15 +232,8 @@ class Plan:
         header, arrays = planfile.read(path)
         try:
             plan = cls(
-                workload=planfile.read_workload(header, arrays),
-                strategy=Strategy(
-                    basis=planfile.read_basis(header, arrays),
-                    M=arrays["M"],
-                    sensitivity_squared=int(header["sensitivity_squared"]),
-                    column_squares=arrays["column_squares"],
-                    unit_variances=arrays["unit_variances"],
-                    max_records=int(header["max_records"]),
-                ),
+                workload=(workload := planfile.read_workload(header, arrays)),
+                strategy=planfile.read_strategy(workload, header, arrays),
                 objective=Objective(
                     arrays.get("budgets"), float.fromhex(header["total_error_weight"])
                 ),
@@ -268,9 +272,9 @@ class Plan:
             f"{self.epsilon(delta, 'zcdp'):.4g} proven from rho for the discrete noise",
             f"optimality    {self.status}",
             f"              {self.certificate}",
-            f"strategy      {len(self.strategy.M)} integer queries over "
-            f"{self.workload.cell_count} cells; counts needed: "
-            + ", ".join(" x ".join(t) or "total" for t in self.tables),
+            f"structure     {self.structure}",
+            f"strategy      {self.strategy.size} integer queries; counts needed: "
+            + listed([" x ".join(t) or "total" for t in self.tables]),
         ]
         if self.scale != 1.0:
             lines.append(
@@ -292,9 +296,12 @@ class Plan:
     def group_rows(self) -> list[GroupRow]:
         """Per group: what it asked and what it gets."""
         rows = []
-        for group in self.workload.groups:
-            variances = self.variances[group.name]
-            used = float((variances / (self.scale * group.variances)).max())
+        # By rows of the structure: a group may have more answers than can be looked at.
+        starts = self.structure.starts
+        proven, targets = self.strategy.variances(self.noise_std), self.structure.targets
+        for group, start, end in zip(self.workload.groups, starts, starts[1:], strict=False):
+            variances = proven[start:end]
+            used = float((variances / (self.scale * targets[start:end])).max())
             rows.append(
                 GroupRow(
                     name=group.name,
@@ -314,10 +321,10 @@ class Plan:
         )
 
     def _content(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        header, arrays = planfile.describe(self.workload, self.strategy.basis)
+        header, arrays = planfile.describe(self.workload)
+        of_strategy = planfile.describe_strategy(self.strategy)
+        header, arrays = header | of_strategy[0], arrays | of_strategy[1]
         header |= {
-            "sensitivity_squared": str(self.strategy.sensitivity_squared),
-            "max_records": self.strategy.max_records,
             "noise_std": self.noise_std.hex(),
             "scale": self.scale.hex(),
             "lower_bound": self.lower_bound.hex(),
@@ -327,9 +334,6 @@ class Plan:
             "ended": self.ended,
         }
         arrays |= {
-            "M": self.strategy.M,
-            "column_squares": self.strategy.column_squares,
-            "unit_variances": self.strategy.unit_variances,
             "p": self.p,
             "q": self.q,
             "tiers.of_cell": self.weights.of_cell,

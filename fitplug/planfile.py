@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -18,21 +19,25 @@ from fitplug.basis import Basis
 from fitplug.domain import Domain
 from fitplug.errors import PlanError
 from fitplug.factors import interval_factor
-from fitplug.workload import Workload, queries
+from fitplug.strategy import Family, Strategy
+from fitplug.structure import structure as symmetry
+from fitplug.workload import QueryGroup, Workload, queries
 
 Header: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+Array: TypeAlias = npt.NDArray[np.float64]
 
 FORMAT = 2
 
 
-def describe(workload: Workload, basis: Basis) -> tuple[Header, Arrays]:
-    """The header and arrays that `read_workload` and `read_basis` read back."""
-    arrays: Arrays = {"basis.index": basis.index, "basis.scale": basis.scale}
+def describe(workload: Workload) -> tuple[Header, Arrays]:
+    """The header and arrays that `read_workload` reads back."""
+    arrays: Arrays = {
+        "targets": _joined([group.target.value for group in workload.groups]),
+        "variances": _joined([_once(group) for group in workload.groups]),
+    }
     groups = []
     for g, group in enumerate(workload.groups):
-        arrays[f"group{g}.variances"] = group.variances
-        arrays[f"group{g}.target"] = group.target.value
         factors = []
         for f, factor in enumerate(group.factors):
             factors.append([factor.attribute, factor.kind])
@@ -45,6 +50,7 @@ def describe(workload: Workload, basis: Basis) -> tuple[Header, Arrays]:
                 "name": group.name,
                 "factors": factors,
                 "target": group.target.kind,
+                "shape": group.target.value.shape,
                 "confidence": group.target.confidence,
             }
         )
@@ -52,9 +58,38 @@ def describe(workload: Workload, basis: Basis) -> tuple[Header, Arrays]:
         "format": FORMAT,
         "domain": list(workload.domain.spec().items()),
         "groups": groups,
-        "basis": basis.kind,
     }
     return header, arrays
+
+
+def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
+    """The header and arrays that `read_strategy` reads back, beside those of the workload."""
+    arrays: Arrays = {
+        "column_squares": strategy.column_squares,
+        "unit_variances": strategy.unit_variances,
+    }
+    for i, family in enumerate(strategy.families):
+        arrays[f"family{i}.blocks"], arrays[f"family{i}.M"] = family.blocks, family.M
+        arrays[f"family{i}.index"] = family.basis.index
+        arrays[f"family{i}.scale"] = family.basis.scale
+    header = {
+        "dense": strategy.structure.dense,
+        "bases": [family.basis.kind for family in strategy.families],
+        "sensitivity_squared": str(strategy.sensitivity_squared),
+        "max_records": str(strategy.max_records),
+    }
+    return header, arrays
+
+
+def _joined(values: Sequence[Array]) -> Array:
+    return np.concatenate([value.ravel() for value in values])
+
+
+def _once(group: QueryGroup) -> Array:
+    """The targets in the shape they were asked in, which broadcasts to the group's."""
+    asked = group.target.value.shape
+    first = (0,) * (len(group.shape) - len(asked))
+    return group.variances[(*first, *(slice(0, 1) if n == 1 else slice(None) for n in asked))]
 
 
 def read_workload(header: Header, arrays: Arrays) -> Workload:
@@ -63,6 +98,10 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
     """
     domain = Domain.from_spec(dict(header["domain"]))
     groups = []
+    shapes = [tuple(described["shape"]) for described in header["groups"]]
+    ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
+    if not len(arrays["targets"]) == len(arrays["variances"]) == ends[-1]:
+        raise PlanError("the targets are not numbers of their shapes")
     for g, described in enumerate(header["groups"]):
         factors: dict[str, Any] = {}
         for f, (attribute, kind) in enumerate(described["factors"]):
@@ -73,27 +112,46 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
                 factors[attribute] = interval_factor(attribute, domain[attribute], part)
             else:
                 factors[attribute] = part if kind == "matrix" else kind
-        asked: dict[str, Any] = {described["target"]: arrays[f"group{g}.target"]}
+        value = arrays["targets"][ends[g] : ends[g + 1]].reshape(shapes[g])
+        asked: dict[str, Any] = {described["target"]: value}
         if described["confidence"] is not None:
             asked["confidence"] = described["confidence"]
         groups.append(queries(factors, name=described["name"], **asked))
     workload = Workload(domain, groups)
     kept = []
     for g, group in enumerate(workload.groups):
-        stored = arrays[f"group{g}.variances"]
-        if stored.dtype != np.float64 or stored.shape != group.shape:
-            raise PlanError(f"the targets of {group.name!r} are not numbers of its shape")
+        stored = arrays["variances"][ends[g] : ends[g + 1]].reshape(shapes[g])
+        if stored.dtype != np.float64:
+            raise PlanError(f"the targets of {group.name!r} are not numbers")
         # Another version of SciPy may give another last digit of a quantile; keep the one used.
         # Targets step below the quantile by 2^-49: this much more is still within what was asked.
-        if not np.allclose(stored, group.variances, rtol=1.5e-15, atol=0):
+        if not np.allclose(stored, _once(group), rtol=1.5e-15, atol=0):
             raise PlanError(f"the targets of {group.name!r} are not what it says it asked")
-        kept.append(replace(group, variances=stored))
+        kept.append(replace(group, variances=np.broadcast_to(stored, group.shape)))
     return Workload.of_groups(domain, kept)
 
 
-def read_basis(header: Header, arrays: Arrays) -> Basis:
-    """The basis described."""
-    return Basis(header["basis"], arrays["basis.index"], arrays["basis.scale"])
+def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strategy:
+    """The strategy described, as it claims to be. Raises PlanError for another structure."""
+    structure = symmetry(workload, varying=header["dense"])
+    if structure.dense != tuple(header["dense"]):
+        raise PlanError("the attributes it takes for symmetric are not")
+    families = [
+        Family(
+            blocks=arrays[f"family{i}.blocks"],
+            basis=Basis(kind, arrays[f"family{i}.index"], arrays[f"family{i}.scale"]),
+            M=arrays[f"family{i}.M"],
+        )
+        for i, kind in enumerate(header["bases"])
+    ]
+    return Strategy(
+        structure=structure,
+        families=tuple(families),
+        sensitivity_squared=int(header["sensitivity_squared"]),
+        column_squares=arrays["column_squares"],
+        unit_variances=arrays["unit_variances"],
+        max_records=int(header["max_records"]),
+    )
 
 
 def digest(header: Header, arrays: Mapping[str, npt.NDArray[Any]]) -> str:

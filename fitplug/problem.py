@@ -1,8 +1,7 @@
 """The problem the solvers see: W = L B reduced to blocks, each row already over its target.
 
-A block is one piece of a block-diagonal Sigma. Today every workload is one dense block; blocks
-that symmetry makes (one per subset of the symmetric attributes) share the same p and q and differ
-in `weight`, `basis` and `rows` alone.
+A block is one piece of a block-diagonal Sigma (see `fitplug.structure`). All share the same p and q
+and differ in basis and rows alone; those of size 1 over one cell are kept together.
 """
 
 from __future__ import annotations
@@ -14,32 +13,43 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr
 from scipy.linalg.lapack import dorgqr
+from scipy.sparse import csr_array
 
 from fitplug.basis import cell_classes
 from fitplug.errors import WorkloadError
-from fitplug.workload import Workload
+from fitplug.structure import Structure
 
+Indices: TypeAlias = npt.NDArray[np.intp]
 Array: TypeAlias = npt.NDArray[np.float64]
-
-MAX_ENTRIES = 150_000_000
-"""Largest m x d of a dense workload (1.2 GB as float64; the design takes a few times that)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
     """One diagonal block of Sigma, of size k.
 
-    weight: what the block's profile counts in that of a cell.
-    basis: B, shape (k, d).
+    basis: B, shape (k, d), times the root of what the block's profile counts in that of a cell.
     rows: the queries the block answers a part of, shape (r,).
     representation: L over the square roots of the targets, shape (r, k), so that the row norms
         squared under Sigma are variances over targets.
     """
 
-    weight: float
     basis: Array
     rows: npt.NDArray[np.intp]
     representation: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Scalars:
+    """Blocks of size 1 over one cell, all at once: each covariance is a number s.
+
+    weight: what each counts in the profile, weight / s, shape (b,).
+    incidence: what s takes of the queries' variances over targets, shape (m, b), sparse;
+    transposed: its transpose.
+    """
+
+    weight: Array
+    incidence: csr_array
+    transposed: csr_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,46 +62,55 @@ class Problem:
 
     cells: int
     queries: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block | Scalars, ...]
     held: Array | float = 0.0
-
-    @property
-    def rank(self) -> int:
-        return sum(len(block.basis) for block in self.blocks)
 
     def within(self, budgets: Array) -> Problem:
         """The problem with max_i profile_i / budget_i in place of max_i profile_i."""
-        blocks = [replace(b, basis=b.basis / np.sqrt(budgets)) for b in self.blocks]
-        return replace(self, blocks=tuple(blocks))
-
-
-def dense_matrix(workload: Workload) -> Array:
-    """W, shape (m, d). Raises WorkloadError if it is too large to hold or asks nothing."""
-    entries = workload.query_count * workload.cell_count
-    if entries > MAX_ENTRIES:
-        raise WorkloadError(
-            f"the workload has {workload.query_count} queries over {workload.cell_count} cells of "
-            f"{', '.join(workload.attributes)}; a dense design holds up to {MAX_ENTRIES} entries: "
-            "use fewer attributes together, or coarser bins"
+        blocks = tuple(
+            replace(b, basis=b.basis / np.sqrt(budgets))
+            if isinstance(b, Block)
+            else replace(b, weight=b.weight / budgets[0])
+            for b in self.blocks
         )
-    W = workload.matrix()
-    if not W.any():
-        raise WorkloadError("every query is zero; ask at least one with a non-zero coefficient")
-    sizes = np.abs(W[W != 0])
-    if not 1e-30 <= sizes.min() <= sizes.max() <= 1e30:
-        raise WorkloadError("coefficients other than zero must lie between 1e-30 and 1e30 in size")
-    return W
+        return replace(self, blocks=blocks)
 
 
-def reduce(W: Array, targets: Array) -> tuple[Problem, npt.NDArray[np.intp]]:
-    """The problem of a dense W (m, d) with targets c (m,), and k linearly independent rows.
+def reduce_all(structure: Structure, budgets: Array | None) -> tuple[Problem, list[Indices]]:
+    """The problem of a workload, and for each block that is no scalar k independent rows of its
+    piece. Raises WorkloadError.
+    """
+    c = structure.targets
+    if structure.scalar:
+        incidence = csr_array(structure.incidence / c[:, None])
+        scalars = Scalars(structure.weights, incidence, csr_array(incidence.T))
+        problem = Problem(1, structure.rows, (scalars,))
+        return (problem if budgets is None else problem.within(budgets)), []
+    blocks, independent = [], []
+    for piece in structure.pieces():
+        matrix = piece.matrix if budgets is None else piece.matrix / np.sqrt(budgets)
+        block, rows = reduce_block(matrix, c[piece.rows] / piece.shares)
+        basis = block.basis * np.sqrt(piece.weight)
+        blocks.append(replace(block, basis=basis, rows=piece.rows))
+        independent.append(rows)
+    return Problem(structure.cells, structure.rows, tuple(blocks)), independent
+
+
+def reduce(W: Array, targets: Array) -> tuple[Problem, Indices]:
+    """The problem of a dense W (m, d) alone, and k independent rows; see `reduce_block`."""
+    block, independent = reduce_block(W, targets)
+    return Problem(W.shape[1], len(W), (block,)), independent
+
+
+def reduce_block(W: Array, targets: Array) -> tuple[Block, Indices]:
+    """The block of a dense W (m, d) with targets c (m,), and k linearly independent rows.
 
     Where the rank is that of the cells that queries tell apart, they are the basis; where it is
     that of the queries, these are; either makes the solver's work far less. Else the basis is
     orthonormal.
     Raises WorkloadError if the rank cannot be decided in floating point.
     """
-    m, d = W.shape
+    m = len(W)
     classes = cell_classes(W)
     queried = np.flatnonzero(classes >= 0)
     _, first, sizes = np.unique(classes[queried], return_index=True, return_counts=True)
@@ -118,12 +137,11 @@ def reduce(W: Array, targets: Array) -> tuple[Problem, npt.NDArray[np.intp]]:
     basis = (B / multiple).take(classes, axis=1)
     basis[:, classes < 0] = 0.0
     block = Block(
-        weight=1.0,
         basis=basis,
         rows=np.arange(m),
         representation=np.ascontiguousarray(L),
     )
-    return Problem(d, m, (block,)), np.asarray(pivots[:rank])
+    return block, np.asarray(pivots[:rank])
 
 
 def _decided_rank(diagonal: Array, size: int) -> int:

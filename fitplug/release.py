@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from fitplug.errors import WorkloadError, nearest
 from fitplug.plan import Plan
-from fitplug.rounding import UNIT, inverse_norms_above
+from fitplug.reconstruction import Estimates, combined_norm
+from fitplug.rounding import UNIT
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, two_sided_quantile
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -48,9 +49,8 @@ class Release:
 
     @cached_property
     def estimates(self) -> ByGroup:
-        """Unbiased answers; per group, of the group's shape."""
-        L, _ = self.plan.representation
-        return self.plan.workload.split(L @ self.plan.strategy.solve(self.answers))
+        """Unbiased answers; per group, of the group's shape. Computed group by group when read."""
+        return Estimates(self.plan.strategy, self.answers)
 
     @cached_property
     def variances(self) -> ByGroup:
@@ -78,32 +78,22 @@ class Release:
         Raises WorkloadError for an unknown group or coefficients that do not fit.
         """
         workload = self.plan.workload
-        row = np.zeros(workload.query_count)
-        start = 0
-        for name in coefficients:
+        given: dict[str, Array] = {}
+        for name, asked in coefficients.items():
             if name not in workload.names:
                 raise WorkloadError(f"no query group {name!r}; {nearest(name, workload.names)}")
-        value = 0.0
-        for group in workload.groups:
-            if group.name in coefficients:
-                given = np.asarray(coefficients[group.name], dtype=np.float64)
-                try:
-                    mine = np.broadcast_to(given, group.shape)
-                except ValueError:
-                    raise WorkloadError(
-                        f"coefficients of {group.name!r} have shape {given.shape}, "
-                        f"the group's is {group.shape}"
-                    ) from None
-                if not np.isfinite(mine).all():
-                    raise WorkloadError(f"coefficients of {group.name!r} must be finite")
-                row[start : start + group.size] = mine.ravel()
-                value += float((mine * self.estimates[group.name]).sum())
-            start += group.size
-        L, L_error = self.plan.representation
-        weights = (row @ L)[None, :]
-        error = np.array([float(np.abs(row) @ L_error)])
-        M = self.plan.strategy.M.astype(np.float64)
-        norm = float(inverse_norms_above(weights, M, L_error=error)[0])
+            shape = workload[name].shape
+            array = np.asarray(asked, dtype=np.float64)
+            try:
+                given[name] = np.broadcast_to(array, shape)
+            except ValueError:
+                raise WorkloadError(
+                    f"coefficients of {name!r} have shape {array.shape}, the group's is {shape}"
+                ) from None
+            if not np.isfinite(array).all():
+                raise WorkloadError(f"coefficients of {name!r} must be finite")
+        value = sum(float((c * self.estimates[name]).sum()) for name, c in given.items())
+        norm = combined_norm(self.plan.strategy, given)
         return Combination(value, self.plan.noise_std * self.noise_scale * norm)
 
     def __repr__(self) -> str:

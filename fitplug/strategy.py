@@ -1,25 +1,25 @@
 """The integer strategy: what really runs, y = A x + z with A integer and z discrete Gaussian.
 
-A = M B with B an integer basis and M = round(S G), G'G = Sigma^-1 in the coordinates of B. The
-privacy guarantee is a rational number, rho = max_i |A e_i|^2 / (2 sigma^2); W = (L M^-1) A, so the
-estimates L M^-1 y are unbiased with variance at most sigma^2 |L_j M^-1|^2 (a discrete Gaussian
-N_Z(0, sigma^2) has variance at most sigma^2: Canonne, Kamath, Steinke 2020).
+Block A of the structure measures (x)_{a in A} H_a (x)_{a not in A} 1' (x) M B, with H_a integer
+contrasts, B an integer basis of the block's queries over the dense cells and M = round(S G), where
+G'G = Sigma_A^-1 in the coordinates of B. The privacy guarantee is a rational number, rho = max_i
+|A e_i|^2 / (2 sigma^2); row j of a block has the estimate L_j M^-1 y, unbiased, with variance at
+most sigma^2 |L_j M^-1|^2 / precision (a discrete Gaussian N_Z(0, sigma^2) has variance at most
+sigma^2: Canonne, Kamath, Steinke 2020).
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import qr, solve_triangular
 
-from fitplug.basis import Basis, right_solve
-from fitplug.errors import DesignError
-from fitplug.objective import Objective
+from fitplug.basis import Basis
+from fitplug.contrasts import contrast
 from fitplug.rounding import (
     UNIT,
     ceil_float,
@@ -29,44 +29,47 @@ from fitplug.rounding import (
     inverse_norms_above,
     largest,
 )
+from fitplug.structure import Structure
 
 Array: TypeAlias = npt.NDArray[np.float64]
 IntMatrix: TypeAlias = npt.NDArray[np.int64]
 
-_BITS = (20, 24, 28, 32)
-"""log2 of the largest column norm of A, tried in turn until rounding costs little enough; the last,
-which holds 10^9 records, is for tolerances near 1e-8."""
-
-_IDLE_PRECISION = 2.0**-10
-_BLIND = 1e-12
-"""Precision, over that of cells, of directions that no query needs: costs 1e-6 of alpha."""
-
 MAX_ENTRY = 2**52
 """Bound on the entries of M, which floats then hold exactly."""
-
-CLAIM_MARGIN = 1e-12
-"""What claimed variances are above, and claimed lower bounds below, the proven ones, relatively."""
 
 LEAST_NOISE, LARGEST_NOISE = 1.0, 2.0**55
 """Least and most noise (std) of a plan. Below, answers are next to exact; above, they might not
 stay within 64 bits, 128 standard deviations away."""
 
-_SATURATION = 2**62
+SATURATION = 2**62
 """Strategy answers are clamped here, which no count of people reaches: see `max_records`."""
 
 
 @dataclass(frozen=True, eq=False)
-class Strategy:
-    """An integer strategy A = M B.
+class Family:
+    """Blocks that share a basis: all scalar ones, or a single other one.
 
-    basis: B (n, d). M: upper triangular (n, n), positive diagonal.
-    sensitivity_squared: max_i |A e_i|^2, exact. column_squares: upper bounds (d,) on |A e_i|^2.
-    unit_variances: upper bounds (m,) on the queries' variances at noise variance 1.
+    blocks: (b,), of the structure. basis: B (n, D). M: upper triangular with positive diagonals,
+    shape (b, n, n).
+    """
+
+    blocks: npt.NDArray[np.int64]
+    basis: Basis
+    M: IntMatrix
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy:
+    """An integer strategy for a structure.
+
+    families: each block of the structure is in one.
+    sensitivity_squared: max_i |A e_i|^2, exact. column_squares: upper bounds (D,) on |A e_i|^2.
+    unit_variances: upper bounds on the variances of the structure's rows at noise variance 1.
     max_records: with no more records than this, no answer is clamped and nothing overflows.
     """
 
-    basis: Basis
-    M: IntMatrix
+    structure: Structure
+    families: tuple[Family, ...]
     sensitivity_squared: int
     column_squares: Array
     unit_variances: Array
@@ -77,6 +80,26 @@ class Strategy:
         """The L2 sensitivity to one record, rounded up to a float."""
         return ceil_sqrt(Fraction(self.sensitivity_squared))
 
+    @cached_property
+    def size(self) -> int:
+        """How many answers it measures."""
+        return sum(
+            family.basis.size * int(products(self.structure, family.blocks, "rows").sum())
+            for family in self.families
+        )
+
+    def representation(self, block: int) -> tuple[Array, Array]:
+        """L (r, n) of the rows of a block's piece in its basis, and bounds (r,) on their errors."""
+        if block not in self._representations:
+            family = next(f for f in self.families if block in f.blocks)
+            matrix = self.structure.piece(block).matrix
+            self._representations[block] = family.basis.representation(matrix)
+        return self._representations[block]
+
+    @cached_property
+    def _representations(self) -> dict[int, tuple[Array, Array]]:
+        return {}
+
     def rho_exact(self, noise_std: float) -> Fraction:
         """rho for one record added or removed, at noise N_Z(0, noise_std^2)."""
         return Fraction(self.sensitivity_squared) / (2 * Fraction(noise_std) ** 2)
@@ -86,134 +109,100 @@ class Strategy:
         return ceil_float((Fraction(self.sensitivity) / Fraction(noise_std)) ** 2 / 2)
 
     def profile(self, noise_std: float) -> Array:
-        """Upper bounds (d,) on the privacy cost squared of each cell, none above twice
+        """Upper bounds (D,) on the privacy cost squared of each cell, none above twice
         `rho_exact`, rounded up.
         """
         cost = self.column_squares / (noise_std * noise_std) * (1 + 4 * UNIT)
         return np.minimum(cost, ceil_float(2 * self.rho_exact(noise_std)))
 
     def variances(self, noise_std: float) -> Array:
-        """Upper bounds (m,) on the queries' variances."""
+        """Upper bounds on the variances of the structure's rows."""
         return noise_std * noise_std * self.unit_variances * (1 + 4 * UNIT)
 
-    def answer(self, counts: npt.NDArray[Any]) -> IntMatrix:
-        """M @ counts for counts = B x (n,), exact for every integer input, clamped at +-2^62.
-
-        The clamp is 1-Lipschitz in each answer, so it never adds to the sensitivity.
-        """
-        exact = exact_product(self.M, counts[:, None])[:, 0]
-        return np.asarray(np.clip(exact, -_SATURATION, _SATURATION), dtype=np.int64)
-
-    def solve(self, answers: npt.NDArray[Any]) -> Array:
-        """M^-1 answers: estimates of B x (n,)."""
-        return np.asarray(solve_triangular(self.M.astype(np.float64), answers.astype(np.float64)))
+    def total_variance(self, noise_std: float) -> float:
+        """An upper bound on the sum of the variances of all queries."""
+        total = float((self.structure.repeats * self.variances(noise_std)).sum())
+        return total * (1 + gamma(self.structure.rows + 1))
 
 
-def integer_strategy(
-    W: Array,
-    targets: Array,
-    basis: Basis,
-    real: Array,
-    *,
-    objective: Objective,
-    upper: float,
-    loss: float,
-) -> Strategy:
-    """Round a real strategy (k, d), real' real = B' Sigma^-1 B, to integers.
+def measured(structure: Structure, families: tuple[Family, ...]) -> Strategy:
+    """The strategy of these families with its exact sensitivity and proven variances.
 
-    upper: the objective of the real strategy at its targets. Precision is raised until that of the
-    integer one is at most upper * (1 + loss), or no more bits can be had.
-    Raises DesignError if variances cannot be bounded.
+    Raises DesignError if a basis does not span its block, or variances cannot be bounded.
     """
-    G = _triangular(basis, W, real)
-    L, L_error = basis.representation(W)
-    B = basis.matrix(W)
-    unit = math.sqrt(float(((G @ B) ** 2).sum(axis=0).max()))
-    strategy: Strategy | None = None
-    for bits in _BITS:
-        rounded = np.triu(np.rint(G * (2.0**bits / unit)))
-        if not np.abs(rounded).max() < MAX_ENTRY:
-            break
-        M = rounded.astype(np.int64)
-        # A direction too weak for this precision still has to stay in the row space.
-        M[np.diag_indices_from(M)] = np.maximum(np.diag(M), 1)
-        strategy = measured(basis, M, B, L, L_error)
-        # At the noise variance 1 / worst every target is met.
-        noise_std = math.sqrt(1 / float((strategy.unit_variances / targets).max()))
-        reached = objective.value(
-            strategy.sensitivity / noise_std,
-            strategy.profile(noise_std),
-            strategy.variances(noise_std),
-        )
-        if reached <= upper * (1 + loss):
-            break
-    if strategy is None:
-        raise DesignError(
-            "the workload's coefficients differ by too many orders of magnitude for an integer "
-            "strategy; scale the queries to similar size"
-        )
-    # Another machine may round the proven bounds a little higher; what is claimed stays above.
-    claimed = replace(
-        strategy,
-        column_squares=strategy.column_squares * (1 + 3 * gamma(len(strategy.M))),
-        unit_variances=strategy.unit_variances * (1 + CLAIM_MARGIN),
-    )
-    for array in (claimed.M, claimed.column_squares, claimed.unit_variances):
-        array.setflags(write=False)
-    return claimed
+    exact, above, records = cost(structure, families)
+    return Strategy(structure, families, exact, above, unit_variances(structure, families), records)
 
 
-def measured(basis: Basis, M: IntMatrix, B: IntMatrix, L: Array, L_error: Array) -> Strategy:
-    """The strategy M B with its exact sensitivity and proven variances.
-
-    L (m, n), L_error (m,): the representation of W in the basis, with its error bounds.
+def cost(structure: Structure, families: tuple[Family, ...]) -> tuple[int, Array, int]:
+    """max_i |A e_i|^2, exact; upper bounds (D,) on |A e_i|^2; and the most records of which no
+    answer of A leaves the range that is released as it is.
     """
-    A = exact_product(M, B)
-    unit = inverse_norms_above(L, M.astype(np.float64), L_error=L_error)
-    squares = unit * unit * (1 + 2 * UNIT)
-    return Strategy(
-        basis, M, max_norm_squared(A), column_squares_above(A), squares, records_held(A)
+    columns: list[tuple[int, npt.NDArray[Any]]] = []
+    entry = 1
+    for family in families:
+        squares = products(structure, family.blocks, "column_square")
+        entries = products(structure, family.blocks, "entry")
+        if structure.scalar:
+            m = family.M[:, 0, 0].astype(object)
+            # One column, to which every block adds: as if one block had it all.
+            columns.append((int((squares * m * m).sum()), np.ones((1, 1), dtype=np.int64)))
+            entry = max(entry, int((entries * m).max()))
+        else:
+            matrix = structure.piece(int(family.blocks[0])).matrix
+            A = exact_product(family.M[0], family.basis.matrix(matrix))
+            columns.append((int(squares[0]), A))
+            entry = max(entry, int(entries[0]) * largest(A))
+    return *column_squares(columns), SATURATION // entry
+
+
+def unit_variances(structure: Structure, families: tuple[Family, ...]) -> Array:
+    """Upper bounds on the variances of the structure's rows at noise variance 1. Raises DesignError
+    if a basis does not span its block, or they cannot be bounded.
+    """
+    variances = np.zeros(structure.rows)
+    for family in families:
+        precision = products(structure, family.blocks, "precision").astype(np.float64)
+        if structure.scalar:
+            m = family.M[:, 0, 0].astype(np.float64)
+            variances += structure.incidence[:, family.blocks] @ (1 / (precision * m * m))
+        else:
+            piece = structure.piece(int(family.blocks[0]))
+            L, L_error = family.basis.representation(piece.matrix)
+            unit = inverse_norms_above(L, family.M[0].astype(np.float64), L_error=L_error)
+            variances[piece.rows] += unit * unit * piece.shares / precision[0]
+    return variances * (1 + gamma(len(structure.blocks) + 64))
+
+
+def column_squares(parts: list[tuple[int, npt.NDArray[Any]]]) -> tuple[int, Array]:
+    """Of sum over parts (factor, A) of factor |A e_i|^2: the largest, exact, and upper bounds (D,).
+
+    Floats pick the columns that may attain it, integers decide.
+    """
+    near = np.sum([float(f) * (A.astype(np.float64) ** 2).sum(axis=0) for f, A in parts], axis=0)
+    error = gamma(sum(len(A) for _, A in parts) + 4)
+    candidates = np.flatnonzero(near >= near.max() * (1 - 4 * error))
+    stacked = [(f, A[:, candidates].T.tolist()) for f, A in parts]
+    seen = {tuple(map(tuple, column)) for column in zip(*(A for _, A in stacked), strict=True)}
+    factors = [f for f, _ in parts]
+    exact = max(
+        sum(f * sum(a * a for a in own) for f, own in zip(factors, column, strict=True))
+        for column in seen
     )
+    return exact, np.asarray(near * (1 + error))
 
 
-def records_held(A: npt.NDArray[Any]) -> int:
-    """The most records of which no answer of A leaves the range that is released as it is."""
-    return _SATURATION // largest(A)
+def products(
+    structure: Structure, blocks: npt.NDArray[np.int64], what: str
+) -> npt.NDArray[np.object_]:
+    """Of each block, the product of a number of its attributes' contrasts; exact, shape (b,)."""
+    values = [getattr(contrast(n), what) for n in structure.sizes]
+    return np.multiply.reduce(
+        np.array([*values, 1], dtype=object)[structure.blocks[blocks]], axis=1, initial=1
+    )
 
 
 def within(variances: Array, scale: float, targets: Array) -> bool:
     """Whether variances <= scale * targets holds exactly, and for the rounded product too."""
     allowed = targets if scale == 1.0 else np.nextafter(scale * targets, 0.0)
     return bool((variances <= allowed).all())
-
-
-def column_squares_above(A: npt.NDArray[Any]) -> Array:
-    """Upper bounds (d,) on |A e_i|^2."""
-    return (A.astype(np.float64) ** 2).sum(axis=0) * (1 + gamma(len(A)))
-
-
-def max_norm_squared(A: npt.NDArray[Any]) -> int:
-    """max_i |A e_i|^2, exact: floats pick the columns that may attain it, integers decide."""
-    near = (A.astype(np.float64) ** 2).sum(axis=0)
-    candidates = np.flatnonzero(near >= near.max() * (1 - 4 * gamma(len(A))))
-    columns = {tuple(column) for column in A[:, candidates].T.tolist()}
-    return max(sum(entry * entry for entry in column) for column in columns)
-
-
-def _triangular(basis: Basis, W: Array, real: Array) -> Array:
-    """G (n, n), upper triangular with positive diagonal, of the real strategy G B."""
-    if basis.kind == "rows":
-        G = right_solve(real, basis.matrix(W).astype(np.float64))
-    else:
-        _, first = np.unique(basis.index, return_index=True)
-        G = real[:, first[-basis.size :]]
-    k, n = G.shape
-    if k < n:
-        complement = qr(G.T)[0][:, k:].T
-        # Next to none even beside the cells of least precision that it touches.
-        precision = np.sqrt((G * G).sum(axis=0))
-        touched = np.abs(complement) > _BLIND * np.abs(complement).max(axis=1, keepdims=True)
-        weakest = np.where(touched, precision, np.inf).min(axis=1, keepdims=True)
-        G = np.vstack([G, _IDLE_PRECISION * weakest * complement])
-    R = qr(G, mode="r")[0][:n]
-    return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -116,15 +117,37 @@ class Tables(Mapping[Names, Counts]):
         Raises TablesError if none does.
         """
         names = tuple(names)
-        for held, counts in self._counts.items():
-            if set(names) <= set(held):
-                left = [name for name in held if name in names]
-                return _sum_to(held, counts, names).transpose([left.index(n) for n in names])
+        held = self._holding(names)
+        if held is not None:
+            left = [name for name in held if name in names]
+            summed = _sum_to(held, self._counts[held], names)
+            return summed.transpose([left.index(n) for n in names])
         raise TablesError(
             f"the table {names} is needed, but there are only "
             + ", ".join(map(str, self._counts))
             + "; count again with the plan"
         )
+
+    def _holding(self, names: Names) -> Names | None:
+        """A table that holds these attributes: itself if there is one."""
+        if all(name in self.domain for name in names):
+            canonical = self.domain.ordered(names)
+            if canonical in self._counts:
+                return canonical
+        if not names:
+            return next(iter(self._counts))
+        wanted = set(names)
+        candidates = min((self._with.get(name, []) for name in names), key=len)
+        return next((held for held in candidates if wanted <= set(held)), None)
+
+    @cached_property
+    def _with(self) -> Mapping[str, list[Names]]:
+        """The tables with each attribute."""
+        tables: dict[str, list[Names]] = {}
+        for held in self._counts:
+            for name in held:
+                tables.setdefault(name, []).append(held)
+        return tables
 
 
 def _checked_counts(
@@ -151,10 +174,26 @@ def _sum_to(held: Names, counts: Counts, names: Names) -> Counts:
 
 
 def _check_one_histogram(tables: Mapping[Names, Counts]) -> None:
-    for (first, a), (second, b) in itertools.combinations(tables.items(), 2):
-        shared = tuple(name for name in first if name in second)
-        if not np.array_equal(_sum_to(first, a, shared), _sum_to(second, b, shared)):
-            over = f"over {shared}" if shared else "in total"
-            raise TablesError(
-                f"tables {first} and {second} disagree {over}; count both from the same records"
-            )
+    seen: dict[Names, tuple[Names, Counts]] = {}
+    pairs = len(tables) * (len(tables) - 1) // 2
+    if pairs <= sum(2 ** len(names) for names in tables):
+        for (first, a), (second, b) in itertools.combinations(tables.items(), 2):
+            shared = tuple(name for name in first if name in second)
+            _check_equal(shared, (first, _sum_to(first, a, shared)), second, b)
+        return
+    # Fewer than pairs of tables: what any two share is among the subsets of both.
+    for names, counts in tables.items():
+        for size in range(len(names) + 1):
+            for shared in itertools.combinations(names, size):
+                if shared in seen:
+                    _check_equal(shared, seen[shared], names, counts)
+                else:
+                    seen[shared] = names, _sum_to(names, counts, shared)
+
+
+def _check_equal(shared: Names, first: tuple[Names, Counts], second: Names, counts: Counts) -> None:
+    if not np.array_equal(first[1], _sum_to(second, counts, shared)):
+        over = f"over {shared}" if shared else "in total"
+        raise TablesError(
+            f"tables {first[0]} and {second} disagree {over}; count both from the same records"
+        )

@@ -35,15 +35,15 @@ class Target:
 
         Raises WorkloadError if the value does not broadcast to the shape.
         """
+        allowed = self._allowed()
         try:
-            np.broadcast_to(self.value, shape)
+            # A view: a scalar target takes no memory, however many queries share it.
+            return np.broadcast_to(allowed, shape)
         except ValueError:
             raise WorkloadError(
                 f"{self.kind} has shape {self.value.shape}, which does not broadcast to the "
                 f"group's shape {shape}"
             ) from None
-        # A view: a scalar target takes no memory, however many queries share it.
-        return np.broadcast_to(self._allowed(), shape)
 
     def _allowed(self) -> Array:
         if self.kind == "variance":

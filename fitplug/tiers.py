@@ -6,15 +6,13 @@ tiers may have of the sum is known, so the rest bounds the largest profile of al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.certificate import lower_bound
-from fitplug.objective import Objective
 from fitplug.rounding import gamma
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -60,12 +58,13 @@ def one_tier(profile: Array, queries: int) -> Tiers:
 
 
 def certified(
-    W: Array, targets: Array, objective: Objective, profile: Array, excess: float, duals: Tiers
+    bound_at: Callable[[Array, Array], float], profile: Array, excess: float, duals: Tiers
 ) -> Iterator[Tier]:
     """The tiers with their lower bounds.
 
-    profile: the plan's, over its budgets, rounded up, shape (d,). excess: 1, or more with a weight
-    on the total squared error. duals: p and q with a row for the first tier too.
+    bound_at: the certified bound at weights p (d,) and q (m,). profile: the plan's, over its
+    budgets, rounded up, shape (d,). excess: 1, or more with a weight on the total squared error.
+    duals: p and q with a row for the first tier too.
     """
     of_cell = duals.of_cell
     for tier in range(int(of_cell.max()) + 1):
@@ -74,9 +73,7 @@ def certified(
         bound = None
         if tier < len(duals.p):
             p, q = duals.p[tier], duals.q[tier]
-            least = lower_bound(
-                W, targets, p, q, budgets=objective.budgets, weight=objective.weight
-            )
+            least = bound_at(p, q)
             earlier = (of_cell >= 0) & (of_cell < tier)
             error = 2 * gamma(len(p))
             spent = float((p * profile)[earlier].sum()) * (1 + error)

@@ -9,23 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.basis import Basis
-from fitplug.certificate import lower_bound
 from fitplug.errors import DesignError, PlanError
 from fitplug.objective import Objective
 from fitplug.optimum import Ended
-from fitplug.problem import dense_matrix
-from fitplug.rounding import exact_product, largest
+from fitplug.rounding import largest
 from fitplug.strategy import (
     LARGEST_NOISE,
     LEAST_NOISE,
     MAX_ENTRY,
-    Strategy,
-    column_squares_above,
-    max_norm_squared,
-    measured,
-    records_held,
+    Family,
+    cost,
+    unit_variances,
     within,
 )
+from fitplug.structure import Structure
 from fitplug.tiers import Tiers
 
 if TYPE_CHECKING:
@@ -34,25 +31,23 @@ if TYPE_CHECKING:
 
 def check_form(plan: Plan) -> None:
     """Raise PlanError unless every part has the shape, type and range that it must have."""
-    workload, strategy, basis = plan.workload, plan.strategy, plan.strategy.basis
-    m, d = workload.query_count, workload.cell_count
-    _check_basis(basis, m, d)
-    n = basis.size
-    M = strategy.M
-    if M.dtype != np.int64 or M.shape != (n, n):
-        raise PlanError("the strategy is not a square integer matrix over its basis")
-    if np.tril(M, -1).any() or (np.diag(M) <= 0).any():
-        raise PlanError("the strategy is not an invertible upper triangular matrix")
-    if largest(M) >= MAX_ENTRY:
-        raise PlanError("the strategy's integers are too large")
+    structure, strategy = plan.structure, plan.strategy
+    m, d = structure.rows, structure.cells
+    for family in strategy.families:
+        _check_family(family, structure)
+    measured = [block for family in strategy.families for block in family.blocks.tolist()]
+    if sorted(measured) != list(range(len(structure.blocks))):
+        raise PlanError("the strategy does not measure each block once")
     for number in (plan.noise_std, plan.scale, plan.lower_bound):
         if not 0 < number < math.inf:
             raise PlanError("the noise, the scale or the lower bound is not a positive number")
     if not LEAST_NOISE <= plan.noise_std <= LARGEST_NOISE:
         raise PlanError("the noise is next to none, or more than 64-bit integers hold")
-    unit = strategy.unit_variances
+    unit, squares = strategy.unit_variances, strategy.column_squares
     if unit.shape != (m,) or unit.dtype != np.float64 or not (unit >= 0).all():
         raise PlanError("the variances are not numbers, one for each query")
+    if squares.shape != (d,) or squares.dtype != np.float64 or not (squares >= 0).all():
+        raise PlanError("the privacy profile is not a number for each cell")
     if not 0 < plan.tolerance < 1 or plan.iterations < 0:
         raise PlanError("the tolerance or the number of iterations is out of range")
     if plan.ended not in get_args(Ended):
@@ -63,58 +58,77 @@ def check_form(plan: Plan) -> None:
 
 def check_privacy(plan: Plan) -> None:
     """Raise PlanError unless the privacy cost claimed is that of the integers that will run."""
-    basis = plan.strategy.basis
-    A = exact_product(plan.strategy.M, basis.matrix(dense_matrix(plan.workload)))
-    _check_cost(plan.strategy, max_norm_squared(A), records_held(A))
-    squares = plan.strategy.column_squares
-    if squares.dtype != np.float64 or squares.shape != (A.shape[1],):
-        raise PlanError("the privacy profile is not a number for each cell")
-    if not (column_squares_above(A) <= squares).all():
+    strategy = plan.strategy
+    exact, above, records = cost(plan.structure, strategy.families)
+    if exact != strategy.sensitivity_squared:
+        raise PlanError("the privacy cost is not the one the plan claims")
+    if strategy.max_records > records:
+        raise PlanError("the number of records it holds is not the one the plan claims")
+    if not (above <= strategy.column_squares).all():
         raise PlanError("the privacy profile is not the one the plan claims")
-    if not np.array_equal(plan.weights.of_cell < 0, ~A.any(axis=0)):
+    if not np.array_equal(plan.weights.of_cell < 0, above == 0):
         raise PlanError("the tiers leave out cells that cost something")
     budgets = plan.objective.budgets
-    if budgets is not None and not (plan.strategy.profile(plan.noise_std) <= budgets).all():
+    if budgets is not None and not (strategy.profile(plan.noise_std) <= budgets).all():
         raise PlanError("the privacy profile is not within the cell budgets")
-
-
-def _check_cost(claimed: Strategy, sensitivity_squared: int, records: int) -> None:
-    if sensitivity_squared != claimed.sensitivity_squared:
-        raise PlanError("the privacy cost is not the one the plan claims")
-    if claimed.max_records > records:
-        raise PlanError("the number of records it holds is not the one the plan claims")
 
 
 def verify(plan: Plan) -> None:
     """Raise PlanError, saying which claim of the plan does not hold."""
     check_form(plan)
-    W, c = dense_matrix(plan.workload), plan.workload.targets()
-    strategy, basis = plan.strategy, plan.strategy.basis
-    B = basis.matrix(W)
-    if basis.kind == "rows" and not np.array_equal(B, W[basis.index] * basis.scale[:, None]):
-        raise PlanError("the basis is not made of integer rows of the workload")
+    check_privacy(plan)
+    structure, strategy = plan.structure, plan.strategy
+    for family in strategy.families:
+        if not structure.scalar:
+            _check_basis_spans(family, structure)
     try:
-        L, L_error = basis.representation(W)
-        again = measured(basis, strategy.M, B, L, L_error)
-        certified = lower_bound(
-            W,
-            plan.scale * c,
-            plan.p,
-            plan.q,
-            budgets=plan.objective.budgets,
-            weight=plan.objective.weight,
-        )
+        variances = unit_variances(structure, strategy.families)
+        certified = plan.bound_at(plan.p, plan.q)
     except (DesignError, ValueError) as error:
         raise PlanError(f"the plan does not prove its claims: {error}") from None
-    _check_cost(strategy, again.sensitivity_squared, again.max_records)
-    if (np.abs(L @ B - W).max(axis=1) > 1e-9 * np.abs(W).max(axis=1)).any():
-        raise PlanError("the basis does not span the workload: answers would be biased")
-    if (again.unit_variances > strategy.unit_variances).any():
+    if (variances > strategy.unit_variances).any():
         raise PlanError("the variances are not those the plan claims")
-    if not within(strategy.variances(plan.noise_std), plan.scale, c):
+    if not within(strategy.variances(plan.noise_std), plan.scale, structure.targets):
         raise PlanError("some target is not met")
     if plan.lower_bound > certified:
         raise PlanError("the lower bound is not certified by the plan's dual weights")
+
+
+def _check_basis_spans(family: Family, structure: Structure) -> None:
+    matrix, basis = structure.piece(int(family.blocks[0])).matrix, family.basis
+    B = basis.matrix(matrix)
+    if basis.kind == "rows":
+        rows = matrix[basis.index] * basis.scale[:, None]
+        if not np.array_equal(B, rows):
+            raise PlanError("the basis is not made of integer rows of the workload")
+    try:
+        L, _ = basis.representation(matrix)
+    except DesignError as error:
+        raise PlanError(f"the plan does not prove its claims: {error}") from None
+    if (np.abs(L @ B - matrix).max(axis=1) > 1e-9 * np.abs(matrix).max(axis=1)).any():
+        raise PlanError("the basis does not span the workload: answers would be biased")
+
+
+def _check_family(family: Family, structure: Structure) -> None:
+    blocks, M = family.blocks, family.M
+    fits = blocks.dtype == np.int64 and blocks.ndim == 1 and len(blocks) > 0
+    fits = fits and 0 <= int(blocks.min()) <= int(blocks.max()) < len(structure.blocks)
+    if not fits or not (structure.scalar or len(blocks) == 1):
+        raise PlanError("the strategy measures blocks that the workload does not have")
+    if structure.scalar and family.basis.kind != "cells":
+        # Their sensitivity is counted for the cells themselves: a scaled row would cost more.
+        raise PlanError("the basis is not the one cell that is left")
+    block = int(blocks[0])
+    rows = 1 if structure.scalar else len(structure.piece(block).rows)
+    _check_basis(family.basis, rows, structure.cells)
+    n = family.basis.size
+    if M.dtype != np.int64 or M.shape != (len(blocks), n, n):
+        raise PlanError("the strategy is not a square integer matrix over its basis")
+    at = np.arange(n)
+    if np.tril(M, -1).any() or (M[:, at, at] <= 0).any():
+        raise PlanError("the strategy is not an invertible upper triangular matrix")
+    if largest(M) >= MAX_ENTRY:
+        raise PlanError("the strategy's integers are too large")
 
 
 def _check_basis(basis: Basis, m: int, d: int) -> None:

@@ -6,8 +6,9 @@ the cells of the attributes that any group uses.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -41,9 +42,9 @@ def queries(
     confidence: float | None = None,
     name: str | None = None,
 ) -> Queries:
-    """A group: per attribute "identity", "prefix", "all_ranges", "total", `ranges(...)` or a 2-d
-    array (rows x cells). Attributes not named are summed out; the group's shape has one axis per
-    attribute named, in the order named.
+    """A group: per attribute "identity", "prefix", "all_ranges", "total", `ranges(...)`, a 2-d
+    array (rows x cells) or, for a Hierarchy, the name of a level. Attributes not named are summed
+    out; the group's shape has one axis per attribute named, in the order named.
 
     Exactly one of variance, std, moe (margin of error at `confidence`, 0.95 if not given): a
     scalar or an array that broadcasts to the group's shape. Raises WorkloadError.
@@ -198,10 +199,7 @@ class Workload:
 
     def tables_of(self, groups: Sequence[QueryGroup]) -> tuple[tuple[str, ...], ...]:
         """The largest attribute sets that these groups use."""
-        sets = [set(group.attributes) for group in groups]
-        largest = [s for s in sets if not any(s < other for other in sets)]
-        found = dict.fromkeys(self.domain.ordered(tuple(s)) for s in largest)
-        return tuple(found)
+        return largest_sets(self.domain.ordered(group.attributes) for group in groups)
 
     def matrix(self) -> Array:
         """W, shape (m, d): groups one after another, each in C order of its own shape; columns
@@ -246,6 +244,27 @@ class Workload:
         return shaped.transpose([*axes, len(order)]).reshape(group.size, rows.shape[1]) + 0.0
 
 
+def largest_sets(sets: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """The attribute sets, each in one common order of names, that are in no other."""
+    given = list(dict.fromkeys(sets))
+    holding: dict[str, set[int]] = {}
+    found: set[int] = set()
+    larger = sorted(range(len(given)), key=lambda i: -len(given[i]))
+    for _, same_size in itertools.groupby(larger, key=lambda i: len(given[i])):
+        new = [i for i in same_size if not _held(given[i], holding, bool(found))]
+        found.update(new)
+        for i in new:
+            for name in given[i]:
+                holding.setdefault(name, set()).add(i)
+    return tuple(given[i] for i in sorted(found))
+
+
+def _held(names: tuple[str, ...], holding: Mapping[str, set[int]], any_set: bool) -> bool:
+    if not names:
+        return any_set
+    return bool(set.intersection(*(holding.get(name, set()) for name in names)))
+
+
 def _bind(domain: Domain, group: Queries, taken: Mapping[str, QueryGroup]) -> QueryGroup:
     label = f"query {group.name!r}" if group.name else "query"
     factors: list[Factor] = []
@@ -257,7 +276,7 @@ def _bind(domain: Domain, group: Queries, taken: Mapping[str, QueryGroup]) -> Qu
             factors.append(factor(name, domain[name], asked))
         except WorkloadError as error:
             raise WorkloadError(f"{label}: {error}") from None
-    name = group.name or _derived_name(factors, taken)
+    name = group.name or _derived_name(group, factors, taken)
     if name in taken:
         raise WorkloadError(f"two query groups are named {name!r}; give each its own name")
     shape = tuple(f.rows for f in factors)
@@ -271,11 +290,14 @@ def _bind(domain: Domain, group: Queries, taken: Mapping[str, QueryGroup]) -> Qu
     return QueryGroup(name, tuple(factors), group.target, variances)
 
 
-def _derived_name(factors: Sequence[Factor], taken: Mapping[str, QueryGroup]) -> str:
-    parts = [
-        f.attribute if f.kind == "identity" else f"{f.attribute} {f.kind.replace('_', ' ')}"
-        for f in factors
-    ]
+def _derived_name(
+    group: Queries, factors: Sequence[Factor], taken: Mapping[str, QueryGroup]
+) -> str:
+    parts = []
+    for f, (_, asked) in zip(factors, group.factors, strict=True):
+        # As asked: the finest level of a hierarchy is its identity, but has a name of its own.
+        kind = asked if isinstance(asked, str) else f.kind
+        parts.append(f.attribute + ("" if kind == "identity" else f" {kind.replace('_', ' ')}"))
     base = " x ".join(parts) or "total"
     name, number = base, 2
     while name in taken:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
+from scipy.linalg import hadamard
+
+from fitplug.contrasts import contrast
+
 
 def rationals(matrix):
     """The exact values of a float or integer matrix."""
@@ -35,11 +40,81 @@ def solve_left(A, w):
     return [rows[p][n] for p in pivots]
 
 
-def product(M, B):
-    return [
-        [
-            sum((m * b for m, b in zip(row, column, strict=True)), Fraction(0))
-            for column in zip(*B, strict=True)
-        ]
-        for row in M
+def least_variance(A, w):
+    """w (A'A)^+ w', the variance of the best estimate of w x from A x plus noise of variance 1;
+    None if w is not in the row space of A, which may have any rank.
+    """
+    d = len(w)
+    columns = list(zip(*A, strict=True))
+    gram = [
+        [sum(a * b for a, b in zip(one, two, strict=True)) for two in columns] for one in columns
     ]
+    rows = [[*map(Fraction, row), v] for row, v in zip(gram, w, strict=True)]
+    pivots = []
+    for column in range(d):
+        found = next((i for i in range(len(pivots), d) if rows[i][column] != 0), None)
+        if found is None:
+            continue
+        at = len(pivots)
+        rows[at], rows[found] = rows[found], rows[at]
+        rows[at] = [v / rows[at][column] for v in rows[at]]
+        for i in range(d):
+            if i != at and rows[i][column] != 0:
+                rows[i] = [a - rows[i][column] * b for a, b in zip(rows[i], rows[at], strict=True)]
+        pivots.append(column)
+    if any(row[d] != 0 for row in rows[len(pivots) :]):
+        return None
+    # Any solution u of A'A u = w' will do: the variance is w u.
+    return sum((w[column] * row[d] for column, row in zip(pivots, rows, strict=False)), Fraction(0))
+
+
+def contrasts(n):
+    """H (r, n) of one symmetric attribute, in Python integers."""
+    eye, ones = np.eye(n, dtype=object), np.ones((n, n), dtype=object)
+    kind = contrast(n).kind
+    if kind == "sylvester":
+        H, precision = hadamard(n, dtype=object)[1:], n
+    elif kind == "centred":
+        H, precision = n * eye - ones, n**2
+    else:
+        H, precision = contrast(n).apply(eye, 0), n
+    # All that matters of it: no totals, and the same noise on all that is left.
+    assert not H.sum(axis=1).any()
+    assert (n * (H.T @ H) == precision * (n * eye - ones)).all()
+    return H
+
+
+def integer_basis(basis, piece):
+    """B (n, D) in Python integers, from what its index and scale say it is."""
+    if basis.kind == "cells":
+        return np.array([[int(c == k) for c in basis.index] for k in range(basis.size)], object)
+    rows = [
+        [Fraction(float(v)) * Fraction(float(s)) for v in piece.matrix[r]]
+        for r, s in zip(basis.index, basis.scale, strict=True)
+    ]
+    assert all(v.denominator == 1 for row in rows for v in row)
+    return np.array([[int(v) for v in row] for row in rows], dtype=object)
+
+
+def full_strategy(plan):
+    """A, as rows of Python integers over the cells of the workload's attributes in C order: the
+    mechanism is y = A x + z, in the order of its answers.
+    """
+    structure, domain = plan.structure, plan.domain
+    names = (*structure.symmetric, *structure.dense)
+    axes = [names.index(name) for name in plan.workload.attributes]
+    A = []
+    for family in plan.strategy.families:
+        for block, M in zip(family.blocks, family.M, strict=True):
+            within = {int(a) for a in structure.blocks[block] if a >= 0}
+            rows = np.ones((1, 1), dtype=object)
+            for a, name in enumerate(structure.symmetric):
+                n = domain[name].size
+                rows = np.kron(rows, contrasts(n) if a in within else np.ones((1, n), dtype=object))
+            B = integer_basis(family.basis, structure.piece(int(block)))
+            rows = np.kron(rows, M.astype(object) @ B)
+            shaped = rows.reshape(len(rows), *domain.shape_of(names))
+            ordered = shaped.transpose(0, *(axis + 1 for axis in axes))
+            A += ordered.reshape(len(rows), -1).tolist()
+    assert all(type(v) is int for row in A for v in row)
+    return A

@@ -151,7 +151,20 @@ DOMAIN = [
 
 HUGE = [
     case("too large to design", AGE, "[0, 40000]", "AGE", "coarser"),
-    case("too large to hold", AGE, f"[0, {10**15}]", "AGE"),
+    case("too large to hold", AGE, f"[0, {10**15}]", "AGE", "coarser"),
+    case("too large together", AGE, "[0, 9999]", "AGE", "coarser"),
+    pytest.param(
+        SPEC.replace(AGE, f"[0, {10**15}]").replace(PREFIX, '"identity"'),
+        ("AGE", "'ages'", "coarser"),
+        2,
+        id="too large to release",
+    ),
+    pytest.param(
+        SPEC.replace(AGE, f"[0, {10**15}]").replace(PREFIX, "{ ranges = [[5, 7]] }"),
+        ("AGE", "coarser"),
+        2,
+        id="too many cells for one query",
+    ),
     case("too large to number", AGE, f"[0, {4 * 10**18}]", "AGE"),
     pytest.param(
         SPEC.replace(AGE, "[0, 9999999]").replace(PREFIX, '"all_ranges"'),
@@ -546,8 +559,8 @@ def edit(path: Path, change: Callable[[dict, dict], None], *, seal: bool = False
 PLAN_EDITS = {
     "less noise": lambda h, a: h.update(noise_std=(1.0).hex()),
     "a higher bound": lambda h, a: h.update(lower_bound=(9.0).hex()),
-    "another matrix": lambda h, a: a.update(M=a["M"] * 2),
-    "a target": lambda h, a: a.update({"group0.variances": a["group0.variances"] * 4}),
+    "another matrix": lambda h, a: a.update({"family0.M": a["family0.M"] * 2}),
+    "a target": lambda h, a: a.update(variances=a["variances"] * 4),
     "an array more": lambda h, a: a.update(more=np.zeros(1)),
     "an array less": lambda h, a: a.pop("p"),
 }

@@ -373,17 +373,60 @@ class TestRefusals:
         with pytest.raises(fp.WorkloadError, match="variance must lie between"):
             fp.Workload.from_matrix([[1.0]], variance=variance)
 
-    def test_a_domain_that_no_array_holds_is_refused_before_memory_is_asked_for(self):
+    @pytest.mark.parametrize(
+        ("asked", "says"),
+        [
+            ("identity", "'id' has 35184372088833 answers, of id; .* coarser bins"),
+            ("prefix", "'id prefix' has 35184372088833 answers, of id; .* coarser bins"),
+            (fp.ranges([(5, 7)]), "attributes id are .* 35184372088833 coeff.* coarser bins"),
+        ],
+    )
+    @pytest.mark.parametrize("solver", ["dual", "sm2"])
+    def test_a_domain_that_no_array_holds_is_refused_before_memory_is_asked_for(
+        self, asked, says, solver
+    ):
         domain = fp.Domain({"id": fp.Integers(0, 2**45)})
-        with pytest.raises(fp.WorkloadError, match="35184372088833 cells"):
-            fp.design(fp.Workload(domain, [fp.marginal("id", std=1.0)]))
+        workload = fp.Workload(domain, [fp.queries({"id": asked}, std=1.0)])
+        with pytest.raises(fp.WorkloadError, match=says):
+            fp.design(workload, solver=solver)
 
     def test_a_workload_of_zeros(self):
         with pytest.raises(fp.WorkloadError, match="zero"):
             fp.design(fp.Workload.from_matrix(np.zeros((2, 3)), std=1.0))
 
-    def test_too_many_cells_for_a_dense_design(self):
-        domain = fp.Domain({f"a{i}": fp.Integers(0, 999) for i in range(4)})
-        workload = fp.Workload(domain, [fp.marginal(f"a{i}", std=1.0) for i in range(4)])
-        with pytest.raises(fp.WorkloadError, match="1000000000000 cells"):
+    FOUR = fp.Domain({f"a{i}": fp.Integers(0, 999) for i in range(4)})
+
+    @pytest.mark.parametrize(
+        ("asked", "told_apart"),
+        [
+            ({"kind": "prefix"}, "a0, a1, a2, a3"),
+            ({"std": np.linspace(1, 2, 1000)}, "a0, a1, a2, a3"),
+            ({"kind": [np.ones(1000)]}, "a0, a1, a2, a3"),
+            ({"kind": "prefix", "budgets": np.ones((1, 1, 1, 1))}, "a0, a1, a2, a3"),
+            ({"budgets": np.linspace(1, 2, 1000)[:, None, None, None], "solver": "sm2"},
+             "a0, a1, a2, a3"),
+        ],
+    )  # fmt: skip
+    def test_too_many_cells_that_are_told_apart(self, asked, told_apart):
+        kind, std = asked.get("kind", "identity"), asked.get("std", 1.0)
+        groups = [fp.queries({f"a{i}": kind}, std=std, name=f"g{i}") for i in range(4)]
+        with pytest.raises(fp.WorkloadError, match=f"attributes {told_apart} .*use fewer of them"):
+            fp.design(
+                fp.Workload(self.FOUR, groups),
+                cell_budgets=asked.get("budgets"),
+                solver=asked.get("solver", "dual"),
+            )
+
+    def test_cells_that_symmetry_makes_alike_are_never_too_many(self):
+        workload = fp.Workload(self.FOUR, [fp.marginal(f"a{i}", std=1.0) for i in range(4)])
+        plan = fp.design(workload)
+        plan.verify()
+        assert plan.gap <= 1e-4
+        # The share of the total that each table tells, and the contrasts of four.
+        assert plan.strategy.size == 1 + 4 * 1000
+
+    def test_tables_within_a_table_beyond_count(self):
+        domain = fp.Domain({f"a{i}": ["x", "y"] for i in range(30)})
+        workload = fp.Workload(domain, [fp.marginal(*domain.names, std=1.0, name="all")])
+        with pytest.raises(fp.WorkloadError, match=r"'all' is a table of 30 .* fewer attributes"):
             fp.design(workload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import itertools
 import json
 import shutil
 import subprocess
@@ -141,3 +142,51 @@ def test_the_earlier_release_is_kept_whole(runs):
     old, new = (pq.read_table(d / "total.parquet") for d in (kept[0], place / "release"))
     assert old["estimate"] != new["estimate"], "fresh noise each time"
     assert not [p for p in place.iterdir() if "partial" in p.name]
+
+
+CATEGORICAL = [
+    *("PUMA", "AGEP", "SEX", "MSP", "HISP", "RAC1P", "NOC", "NPF", "HOUSING_TYPE"),
+    *("OWN_RENT", "INDP_CAT", "EDU", "PINCP_DECILE", "DVET", "DREM", "DPHY", "DEYE", "DEAR"),
+]
+
+
+def every_marginal(seed):
+    """A spec of all marginals of at most three of 18 attributes, each table with its own target."""
+    schema = json.loads((EXAMPLE / "schema.json").read_text())["schema"]
+    rng = np.random.default_rng(seed)
+    lines = [f"[data]\npath = '{EXAMPLE}/people/'", "[domain]"]
+    for name in CATEGORICAL:
+        if name == "AGEP":
+            lines.append("AGEP = { integers = [0, 95] }")
+            continue
+        said = schema[name]
+        values = said.get("values") or range(said["min"], said["max"] + 1)
+        known = dict.fromkeys(map(str, values))
+        if said.get("has_null"):
+            known[str(said["null_value"])] = None
+        lines.append(f"{name} = {json.dumps(list(known))}")
+    for k in range(4):
+        for chosen in itertools.combinations(CATEGORICAL, k):
+            std = round(float(rng.uniform(100, 300)), 3)
+            lines.append(f"[[query]]\nname = {json.dumps(' x '.join(chosen) or 'total')}")
+            lines += [f'{name} = "identity"' for name in chosen]
+            lines.append(f"std = {std}")
+    return "\n".join([*lines, "[output]", 'path = "out"'])
+
+
+@pytest.mark.slow
+def test_all_marginals_of_eighteen_attributes_from_files_to_tables(tmp_path):
+    """10^15 cells, 988 tables: design, count, release and write, as a user would."""
+    (tmp_path / "spec.toml").write_text(every_marginal(1))
+    run = subprocess.run(
+        [sys.executable, "-m", "fitplug_cli.main", "run", "spec.toml"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    said = json.loads((tmp_path / "out" / "release.json").read_text())
+    assert len(said["groups"]) == 988
+    assert said["certified_gap"] <= 1e-4
+    sexes = dict(counted("select SEX, count(*) from {rows} group by 1"))
+    table = pq.read_table(tmp_path / "out" / "sex.parquet").to_pylist()
+    for row in table:
+        assert abs(row["estimate"] - sexes[row["SEX"]]) < 6 * row["std"] < 6 * 300

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
-from fitplug.problem import Block, reduce
-from fitplug.solvers.mean import mean
+from fitplug.problem import Block, Problem, Scalars, reduce
+from fitplug.solvers.dual import evaluate
+from fitplug.solvers.mean import mean, scalar_means
 
 from .workloads import all_ranges, kron, marginals, prefix, small
 
@@ -36,7 +38,7 @@ def assert_is_the_mean(found, block, p, q, rtol=1e-9):
     B, L = block.basis, block.representation
     F, inverse = found.factor(), found.whitener()
     S, precision = F @ F.T, inverse.T @ inverse
-    P, Q = block.weight * (B * p) @ B.T, (L.T * q[block.rows]) @ L
+    P, Q = (B * p) @ B.T, (L.T * q[block.rows]) @ L
     np.testing.assert_allclose(inverse @ F, np.eye(len(F)), atol=1e-9)
     np.testing.assert_allclose(S @ Q @ S, P, rtol=rtol, atol=rtol * np.abs(P).max())
     assert found.value == pytest.approx(np.trace(P @ precision), rel=rtol)
@@ -58,9 +60,12 @@ def test_a_block_of_some_rows_with_a_weight(case):
     W, c, p, q = case
     (block,) = reduce(W, c)[0].blocks
     m = len(W)
-    part = Block(0.25, block.basis, 1 + np.arange(m), block.representation)
+    part = Block(0.5 * block.basis, 1 + np.arange(m), block.representation)
     longer = np.concatenate([[0.5], q / 2, [0.5]])
-    assert_is_the_mean(mean(part, p, longer), part, p, longer)
+    found = mean(part, p, longer)
+    assert_is_the_mean(found, part, p, longer)
+    # A quarter of the weight p, and half of q: the same mean but for a factor.
+    assert found.value == pytest.approx(0.5 * 0.5**0.5 * mean(block, p, q).value, rel=1e-9)
 
 
 def test_budgets_of_the_cells_scale_the_basis(case):
@@ -88,6 +93,27 @@ def test_singular_values_far_apart_survive(W):
     np.testing.assert_allclose(ours[kept], singular[kept], rtol=1e-3)
 
 
+def test_scalars_are_blocks_of_one_number_each():
+    rng = np.random.default_rng(7)
+    shares = rng.uniform(0.1, 2, (6, 9)) * (rng.random((6, 9)) < 0.5)
+    shares[rng.integers(0, 6, 9), np.arange(9)] += 1
+    weight, p, q = rng.uniform(0.5, 2, 9), np.array([0.7]), rng.dirichlet(np.ones(6))
+    incidence = csr_array(shares)
+    scalars = Scalars(weight, incidence, csr_array(incidence.T))
+    blocks = []
+    for w, column in zip(weight, shares.T, strict=True):
+        rows = np.flatnonzero(column)
+        blocks.append(Block(np.array([[np.sqrt(w)]]), rows, np.sqrt(column[rows])[:, None]))
+    together = evaluate(Problem(1, 6, (scalars,)), p, q)
+    apart = evaluate(Problem(1, 6, tuple(blocks)), p, q)
+    for what in ("value", "g", "h"):
+        np.testing.assert_allclose(getattr(together, what), getattr(apart, what), rtol=1e-12)
+    roots = np.array([whitener[0, 0] for whitener in apart.whiteners])
+    np.testing.assert_allclose(together.whiteners[0], roots, rtol=1e-12)
+    s = 1 / scalar_means(scalars, p, q).whitener() ** 2
+    np.testing.assert_allclose(s * (shares.T @ q) * s, weight * p, rtol=1e-12)
+
+
 @pytest.mark.parametrize(("name", "W", "c"), small(), ids=[s[0] for s in small()])
 def test_the_reduced_problem_is_the_workload(name, W, c):
     problem, independent = reduce(W, c)
@@ -96,5 +122,5 @@ def test_the_reduced_problem_is_the_workload(name, W, c):
     scale = np.abs(W_over).max(axis=1, keepdims=True)
     assert (np.abs(block.representation @ block.basis - W_over) <= 1e-13 * scale).all()
     rank = np.linalg.matrix_rank(W / np.maximum(np.abs(W).max(axis=1, keepdims=True), 1e-300))
-    assert problem.rank == len(independent) == rank
+    assert len(block.basis) == len(independent) == rank
     assert np.linalg.matrix_rank(W[independent]) == rank

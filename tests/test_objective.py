@@ -15,7 +15,7 @@ from scipy.linalg import block_diag
 
 import fitplug as fp
 
-from .exact import product, rationals
+from .exact import full_strategy
 from .workloads import all_ranges, identity_and_sum, prefix
 
 
@@ -25,12 +25,38 @@ def design(W, c=1.0, **keywords):
 
 def exact_profile(plan):
     """|A e_i|^2 / sigma^2 (d,), in rationals."""
-    B = plan.strategy.basis.matrix(plan.workload.matrix())
-    A = product(rationals(plan.strategy.M), rationals(B))
-    return [sum(a[i] ** 2 for a in A) / Fraction(plan.noise_std) ** 2 for i in range(B.shape[1])]
+    squares = [sum(v**2 for v in column) for column in zip(*full_strategy(plan), strict=True)]
+    return [square / Fraction(plan.noise_std) ** 2 for square in squares]
+
+
+def everywhere(plan):
+    """`exact_profile` of every cell of the domain."""
+    names, used = plan.domain.names, plan.workload.attributes
+    shape = [plan.domain[n].size if n in used else 1 for n in names]
+    profile = np.array(exact_profile(plan), dtype=object).reshape(shape)
+    return np.broadcast_to(profile, plan.domain.shape)
 
 
 class TestCellBudgets:
+    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize("shape", [(3, 1, 2), (3, 2, 2), (2,), (1, 2, 1), (1, 1, 1), (2, 1)])
+    def test_they_hold_at_every_cell_where_attributes_are_symmetric(self, shape, seed):
+        rng = np.random.default_rng(seed)
+        domain = fp.Domain({"a": fp.Integers(0, 2), "b": ["x", "y"], "c": ["u", "v"]})
+        asked = [
+            fp.marginal("b", "a", variance=1.0),
+            fp.marginal("c", variance=2.0),
+            fp.queries({"c": "prefix", "a": "identity"}, variance=3.0),
+        ]
+        workload = fp.Workload(domain, [asked[i] for i in rng.permutation(3)[: 1 + seed % 3]])
+        budgets = 10.0 ** rng.uniform(-1, 1, shape)
+        plan = fp.design(workload, cell_budgets=budgets, tolerance=1e-3)
+        plan.verify()
+        allowed = np.broadcast_to(budgets, domain.shape)
+        for cell, cost in np.ndenumerate(everywhere(plan)):
+            claimed = np.broadcast_to(plan.profile(), domain.shape)[cell]
+            assert cost <= Fraction(float(claimed)) <= Fraction(float(allowed[cell]))
+
     @pytest.mark.parametrize("seed", range(4))
     def test_no_cell_costs_more_than_its_budget_and_no_smaller_scale_would_do(self, seed):
         rng = np.random.default_rng(seed)
@@ -109,8 +135,11 @@ class TestCellBudgets:
         domain = fp.Domain({f"a{i}": ["x", "y"] for i in range(70)})
         workload = fp.Workload(domain, [fp.marginal("a3", "a66", variance=1.0)])
         plan = fp.design(workload, tolerance=1e-6)
-        assert plan.profile().size == 4
-        assert plan.slack().shape == (2, 2)
+        assert plan.profile().shape == plan.slack().shape == ()
+        two = {"a3": "prefix", "a66": "prefix"}
+        told_apart = fp.design(fp.Workload(domain, [fp.queries(two, variance=1.0)]))
+        assert told_apart.profile().size == 4
+        assert told_apart.slack().shape == (2, 2)
         with pytest.raises(fp.BudgetError, match="at most 64 attributes"):
             fp.design(workload, cell_budgets=1.0)
 
@@ -141,6 +170,31 @@ class TestQueriesForFree:
         assert (first.profile() + second.profile()).max() <= first.privacy_cost**2
         # It is worth having: about what its own cells have left buys.
         assert second.scale < 2
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_where_attributes_are_symmetric_too(self, seed):
+        """The two plans take different attributes for symmetric, and leave different ones out."""
+        rng = np.random.default_rng(seed)
+        domain = fp.Domain({"a": fp.Integers(0, 2), "b": fp.Integers(0, 3), "c": ["x", "y"]})
+        least, more = rng.integers(0, 4), rng.uniform(2, 9, 4)
+        more[least] = 1.0
+        asked = [fp.marginal("b", "a", variance=more[:, None]), fp.marginal("a", variance=50.0)]
+        first = fp.design(fp.Workload(domain, asked[: rng.integers(1, 3)]), tolerance=1e-3)
+        assert first.structure.symmetric == ("a",)
+        left = np.delete(np.eye(4), least, axis=0)
+        asked = [
+            fp.queries({"c": "identity", "b": left}, variance=1.0),
+            fp.queries({"a": "prefix", "b": left.sum(axis=0, keepdims=True)}, variance=2.0),
+        ]
+        workload = fp.Workload(domain, asked[: rng.integers(1, 3)])
+        second = fp.design(workload, cell_budgets=first.slack(), tolerance=1e-3)
+        second.verify()
+        assert "c" in second.structure.symmetric
+        both = everywhere(first) + everywhere(second)
+        assert both.max() <= 2 * first.rho_exact
+        # It spends what is left at some cell.
+        assert both[:, np.arange(4) != least].max() > 1.99 * first.rho_exact
+        assert (first.profile() + second.profile()).max() <= first.privacy_cost**2
 
     def test_queries_of_the_cell_that_costs_most_are_not_free(self):
         first = design(prefix(4), [1.0, 50, 50, 50], tolerance=1e-6)

@@ -17,7 +17,7 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug_opendp.publish import exact_answers
 
-from .exact import product, rationals
+from .exact import full_strategy
 from .workloads import marginals, prefix
 
 FEATURES = ("contrib", "honest-but-curious")
@@ -43,6 +43,23 @@ PLANS = {
         fp.Workload.from_matrix(np.random.default_rng(5).normal(size=(2, 4)), std=2.0)
     ),
 }
+PLANS |= {
+    "symmetric": fp.design(
+        fp.Workload(
+            fp.Domain({"a": fp.Integers(0, 2), "b": ["x", "y"]}),
+            [fp.marginal("b", "a", std=2.0, name="both"), fp.marginal("a", std=1.0)],
+        )
+    ),
+    "symmetric beside dense": fp.design(
+        fp.Workload(
+            fp.Domain({"a": fp.Integers(0, 2), "b": fp.Integers(0, 3)}),
+            [
+                fp.queries({"a": "identity", "b": "prefix"}, std=2.0, name="pyramid"),
+                fp.queries({"b": [[0.5, 0.25, 0, -1]]}, std=1.0, name="weighted"),
+            ],
+        )
+    ),
+}
 each_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 
 
@@ -66,8 +83,7 @@ class TestMap:
     def test_brute_force_over_all_cells_in_exact_rationals(self, plan):
         """The map against rho of each neighbour: the answers to one more record in each cell."""
         size = plan.workload.cell_count
-        B = plan.strategy.basis.matrix(plan.workload.matrix())
-        A = product(rationals(plan.strategy.M), rationals(B))
+        A = full_strategy(plan)
         noise = Fraction(plan.noise_std) ** 2
         costs = [sum(row[i] ** 2 for row in A) / (2 * noise) for i in range(size)]
         m = fpo.make_fitness_for_use(*counts_space(size), plan)
@@ -89,6 +105,13 @@ class TestMap:
         assert isinstance(one, fp.Release)
         assert one.estimates["queries"].shape == two.estimates["queries"].shape == (4,)
         assert not np.array_equal(one.answers, two.answers)
+
+
+def noiseless(plan, scale):
+    """In the place of the noise: what it is given, at no price. For tests alone."""
+    answers = dp.vector_domain(dp.atom_domain(T="i64"), size=plan.strategy.size)
+    metric, measure = dp.l2_distance(T="f64"), dp.zero_concentrated_divergence()
+    return dp.m.make_user_measurement(answers, metric, measure, lambda x: x, lambda _: 0.0)
 
 
 class TestMeasurement:
@@ -118,6 +141,20 @@ class TestMeasurement:
         size = plan.workload.cell_count
         m = fpo.make_fitness_for_use(*counts_space(size), plan)
         assert m(np.full(size, value, dtype=np.int64)).answers.dtype == np.int64
+
+    @each_plan
+    def test_it_starts_from_the_answers_of_the_strategy_clamped(self, plan, monkeypatch):
+        """With noise that adds nothing, the answers are A x exactly, for any integers whatever."""
+        import fitplug_opendp.measurement as room
+
+        monkeypatch.setattr(room, "noise", noiseless)
+        size, A, rng = plan.workload.cell_count, full_strategy(plan), np.random.default_rng(8)
+        m = fpo.make_fitness_for_use(*counts_space(size), plan)
+        for top in (1, 1000, 2**40, 2**61, 2**63 - 1):
+            for x in (rng.integers(-top - 1, top, size, endpoint=True), np.full(size, top)):
+                exact = [sum(a * int(v) for a, v in zip(row, x, strict=True)) for row in A]
+                got = m(np.asarray(x, dtype=np.int64)).answers
+                assert got.tolist() == [min(max(v, -(2**62)), 2**62) for v in exact]
 
     @pytest.mark.parametrize(
         ("space", "says"),
@@ -229,10 +266,11 @@ class TestRelease:
         class Untouchable:
             map = staticmethod(lambda _: 1.0)
 
-            def __call__(self, _):
+            def __call__(self, *_):
                 raise AssertionError("noise was drawn")
 
         monkeypatch.setattr(room, "noise", lambda plan: Untouchable())
+        monkeypatch.setattr(room, "sampler", lambda plan: Untouchable())
         ledger = fp.Ledger(tmp_path / "budget.db", rho=0.5)
         with pytest.raises(fp.OverBudget):
             fpo.release(self.PLAN, tables_for(self.PLAN, self.X), ledger=ledger)
@@ -265,19 +303,26 @@ class TestRelease:
 RELEASES = 1500
 
 
-@pytest.fixture(scope="module")
-def draws():
-    plan = PLANS["rows"]
-    x = np.array([[5, 0, 7], [100, 3, 2]])
-    tables = fp.Tables(plan.domain, {("cell",): x.ravel()})
+def flat(by_group):
+    return np.concatenate([np.asarray(values).ravel() for values in by_group.values()])
+
+
+@pytest.fixture(scope="module", params=["rows", "symmetric", "symmetric beside dense"])
+def draws(request):
+    plan = PLANS[request.param]
+    x = np.array([5, 0, 7, 100, 3, 2, 40, 1, 0, 12, 9, 6])[: plan.workload.cell_count]
+    tables = tables_for(plan, x.reshape(plan.workload.shape))
+    # The least squares estimates of B x from A x + z, for the B of the covariance.
+    A, (_, B) = np.array(full_strategy(plan), dtype=float), plan.sigma()
+    solve = B @ np.linalg.pinv(A)
+    np.testing.assert_allclose(solve @ A, B, atol=1e-9)
     basis_estimates, answers = [], []
     for _ in range(RELEASES):
         released = fpo.release(plan, tables)
-        basis_estimates.append(plan.strategy.solve(released.answers))
-        answers.append(released.estimates["queries"])
-    truth = plan.workload.matrix() @ x.ravel()
-    counts = plan.strategy.basis.matrix(plan.workload.matrix()) @ x.ravel()
-    return plan, np.array(basis_estimates) - counts, np.array(answers) - truth
+        basis_estimates.append(solve @ released.answers)
+        answers.append(flat(released.estimates))
+    truth = plan.workload.matrix() @ x
+    return plan, np.array(basis_estimates) - B @ x, np.array(answers) - truth
 
 
 class TestTablesBecomeTheExactCounts:
@@ -383,11 +428,11 @@ class TestNoise:
 
     def test_estimates_are_unbiased(self, draws):
         plan, _, errors = draws
-        std = np.sqrt(plan.variances["queries"] / len(errors))
+        std = np.sqrt(flat(plan.variances) / len(errors))
         assert (np.abs(errors.mean(axis=0)) <= 5.5 * std).all()
 
     def test_intervals_cover_as_often_as_they_say(self, draws):
         plan, _, errors = draws
-        std = np.sqrt(plan.variances["queries"])
+        std = np.sqrt(flat(plan.variances))
         covered = (np.abs(errors) <= 1.6448536 * std).mean(axis=0)
         assert (np.abs(covered - 0.9) <= 5.5 * math.sqrt(0.09 / len(errors))).all()

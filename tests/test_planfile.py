@@ -6,13 +6,17 @@ import dataclasses
 import json
 import subprocess
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import fitplug as fp
 from fitplug import planfile
+from fitplug.basis import Basis
+from fitplug.verification import check_form, check_privacy
 
+from .exact import full_strategy, least_variance, rationals
 from .workloads import identity_and_sum, marginals, prefix
 
 
@@ -39,17 +43,50 @@ def people_plan():
     )
 
 
+def symmetric_workload():
+    """All attributes are symmetric: each block is a number."""
+    domain = fp.Domain({"a": ["1", "2", "3"], "b": ["x", "y"], "only": ["z"]})
+    groups = [
+        fp.marginal("b", "a", std=2.0, name="both"),
+        fp.marginal("a", "only", moe=3.0),
+        fp.total(variance=0.5),
+    ]
+    return fp.Workload(domain, groups)
+
+
+def mixed_workload():
+    """One attribute is dense, the others symmetric."""
+    domain = fp.Domain({"a": ["1", "2", "3"], "b": ["x", "y"], "c": fp.Integers(0, 2)})
+    groups = [
+        fp.queries({"b": "identity", "a": "prefix"}, std=2.0, name="first"),
+        fp.marginal("c", "b", std=3.0, name="second"),
+        fp.queries({"a": fp.ranges([("1", "2")])}, moe=3.0, confidence=0.9, name="third"),
+    ]
+    return fp.Workload(domain, groups)
+
+
 @pytest.mark.parametrize(
     "make",
     [
         people_plan,
         lambda: fp.design(fp.Workload.from_matrix(prefix(5), variance=1.0), rho=0.1),
+        lambda: fp.design(symmetric_workload(), rho=0.1),
+        lambda: fp.design(mixed_workload(), total_error_weight=0.1),
+        lambda: fp.design(mixed_workload(), cell_budgets=[[[0.5]], [[0.1]], [[2.0]]]),
         lambda: fp.design(fp.Workload.from_matrix(marginals([3, 3], 1), std=2.0)),
         lambda: fp.design(
             fp.Workload.from_matrix(np.random.default_rng(0).normal(size=(3, 6)), std=1.0)
         ),
     ],
-    ids=["rows", "cells", "marginals", "more cells than rank"],
+    ids=[
+        "several blocks",
+        "cells",
+        "symmetric",
+        "blocks and total error",
+        "blocks and budgets",
+        "marginals",
+        "more cells than rank",
+    ],
 )
 def test_round_trip(make, tmp_path):
     plan = make()
@@ -117,11 +154,15 @@ class TestDamage:
                 assert loaded.digest == plan.digest
         assert refused > 10
 
-    @pytest.mark.parametrize("entry", ["M", "p", "group0.variances", "unit_variances"])
+    @pytest.mark.parametrize(
+        "entry",
+        ["family0.M", "family0.index", "p", "targets", "variances", "unit_variances",
+         "column_squares"],
+    )  # fmt: skip
     def test_an_edited_array_is_noticed(self, saved, entry):
         with np.load(saved) as archive:
             arrays = dict(archive)
-        arrays[entry] = arrays[entry] * 2
+        arrays[entry] = arrays[entry] * 2 + 1
         np.savez(saved, **arrays)
         with pytest.raises(fp.PlanError, match="edited"):
             fp.Plan.load(saved)
@@ -155,10 +196,17 @@ class TestDamage:
         assert [p.name for p in saved.parent.iterdir()] == ["plan.npz"]
 
 
-@pytest.fixture(scope="module", params=["cells", "rows"])
+FORGED = {
+    "cells": lambda: fp.Workload.from_matrix(prefix(5), variance=1.0),
+    "rows": lambda: fp.Workload.from_matrix(marginals([2, 3], 1), variance=1.0),
+    "symmetric": symmetric_workload,
+    "mixed": mixed_workload,
+}
+
+
+@pytest.fixture(scope="module", params=FORGED.values(), ids=FORGED)
 def forged(request):
-    W = prefix(5) if request.param == "cells" else marginals([2, 3], 1)
-    return fp.design(fp.Workload.from_matrix(W, variance=1.0))
+    return fp.design(request.param())
 
 
 class TestVerify:
@@ -171,6 +219,12 @@ class TestVerify:
     def strategy(self, forged, **changed):
         return dataclasses.replace(forged.strategy, **changed)
 
+    def family(self, forged, number, **changed):
+        """The strategy with one of its families changed."""
+        families = list(forged.strategy.families)
+        families[number] = dataclasses.replace(families[number], **changed)
+        return self.strategy(forged, families=tuple(families))
+
     def test_the_honest_plan_passes(self, forged):
         forged.verify()
 
@@ -182,6 +236,55 @@ class TestVerify:
         less = self.strategy(forged, unit_variances=forged.strategy.unit_variances * 0.99)
         self.refused(forged, "variances", strategy=less)
 
+    def test_one_variance_less_than_it_has(self, forged):
+        unit = forged.strategy.unit_variances
+        for row in range(len(unit)):
+            less = unit.copy()
+            less[row] *= 1 - 1e-9
+            self.refused(forged, "variances", strategy=self.strategy(forged, unit_variances=less))
+
+    def test_a_cell_that_costs_more_than_the_profile_says(self, forged):
+        squares = forged.strategy.column_squares
+        for cell in range(len(squares)):
+            less = squares.copy()
+            less[cell] *= 1 - 1e-9
+            self.refused(forged, "profile", strategy=self.strategy(forged, column_squares=less))
+
+    def test_any_entry_of_the_strategy_changed_is_refused_or_all_it_says_is_true(self, forged):
+        refused = tried = 0
+        for number, family in enumerate(forged.strategy.families):
+            for at in np.argwhere(family.M):
+                for step in (-1, 1):
+                    M = family.M.copy()
+                    M[tuple(at)] += step * max(1, abs(int(M[tuple(at)])) // 1000)
+                    changed = self.family(forged, number, M=M)
+                    plan, tried = dataclasses.replace(forged, strategy=changed), tried + 1
+                    try:
+                        plan.verify()
+                    except fp.PlanError:
+                        refused += 1
+                    else:
+                        self.holds(plan)
+        assert refused > 0.7 * tried
+        self.holds(forged)
+
+    @staticmethod
+    def holds(plan):
+        """Every claim, in exact arithmetic on the strategy written out."""
+        A, noise = full_strategy(plan), Fraction(plan.noise_std) ** 2
+        squares = [sum(v * v for v in column) for column in zip(*A, strict=True)]
+        assert plan.rho_exact == max(squares) / (2 * noise)
+        shape = plan.workload.shape
+        at = tuple(slice(None) if n in plan.workload.attributes else 0 for n in plan.domain.names)
+        profile = np.broadcast_to(plan.profile()[at], shape).ravel()
+        for square, claimed in zip(squares, profile, strict=True):
+            assert square / noise <= Fraction(float(claimed))
+        claimed = np.concatenate([v.ravel() for v in plan.variances.values()])
+        rows = rationals(plan.workload.matrix())
+        for row, most, target in zip(rows, claimed, plan.workload.targets(), strict=True):
+            variance = least_variance(A, row) * noise
+            assert variance <= Fraction(float(most)) <= Fraction(float(target))
+
     def test_more_noise_than_targets_allow(self, forged):
         self.refused(forged, "target", noise_std=forged.noise_std * 1.001)
 
@@ -189,22 +292,58 @@ class TestVerify:
         self.refused(forged, "lower bound", lower_bound=forged.lower_bound * 1.0001)
 
     def test_dual_weights_that_prove_less(self, forged):
-        self.refused(forged, "lower bound", p=np.eye(len(forged.p))[0])
+        for name in ("p", "q"):
+            weights = getattr(forged, name)
+            if len(weights) > 1:
+                self.refused(forged, "lower bound", **{name: np.eye(len(weights))[0]})
 
     def test_a_matrix_that_loses_a_query(self, forged):
-        M = forged.strategy.M.copy()
-        M[-1, -1] = 0
-        self.refused(forged, "invertible", strategy=self.strategy(forged, M=M))
+        for number, family in enumerate(forged.strategy.families):
+            for block in range(len(family.blocks)):
+                M = family.M.copy()
+                M[block, -1, -1] = 0
+                self.refused(forged, "invertible", strategy=self.family(forged, number, M=M))
 
     def test_a_basis_that_does_not_span(self, forged):
-        basis = forged.strategy.basis
-        index = basis.index.copy()
-        index[0] = index[1]
-        self.refused(
-            forged,
-            "span|basis|strategy",
-            strategy=self.strategy(forged, basis=dataclasses.replace(basis, index=index)),
-        )
+        for number, family in enumerate(forged.strategy.families):
+            index = family.basis.index.copy()
+            index[0] = index[1] if len(index) > 1 and index[1] != index[0] else -1
+            basis = dataclasses.replace(family.basis, index=index)
+            changed = self.family(forged, number, basis=basis)
+            self.refused(forged, "span|basis|strategy", strategy=changed)
+
+    @staticmethod
+    def load_alone(plan):
+        """What `Plan.load` checks: a plan need not be verified to be released from."""
+        check_form(plan)
+        check_privacy(plan)
+
+    def test_a_scaled_basis_costs_what_it_says_or_is_refused(self, forged):
+        """A row times a power of two is an integer basis too: what it costs must be counted."""
+        for number, family in enumerate(forged.strategy.families):
+            k = family.basis.size
+            basis = Basis("rows", np.arange(k), np.full(k, 2.0**20))
+            scaled = dataclasses.replace(forged, strategy=self.family(forged, number, basis=basis))
+            with pytest.raises(fp.PlanError):
+                self.load_alone(scaled)
+
+    def test_a_block_that_is_measured_twice_or_never(self, forged):
+        first, *rest = forged.strategy.families
+        one = dataclasses.replace
+        beyond = first.blocks + len(forged.structure.blocks)
+        for families in (
+            [first, *rest, first],
+            rest,
+            [one(first, blocks=beyond), *rest],
+            [one(first, blocks=first.blocks - 1), *rest],
+            [one(first, blocks=np.append(first.blocks, 0)), *rest],
+            [one(first, blocks=first.blocks[:0], M=first.M[:0]), *rest],
+            [one(first, blocks=first.blocks.astype(float)), *rest],
+            [one(first, blocks=first.blocks[:, None]), *rest],
+            [one(family, blocks=first.blocks) for family in (first, *rest)] * (1 + (not rest)),
+        ):
+            strategy = self.strategy(forged, families=tuple(families))
+            self.refused(forged, "block|strategy", strategy=strategy)
 
     def test_more_records_than_its_integers_hold(self, forged):
         more = self.strategy(forged, max_records=forged.strategy.max_records * 2)
@@ -229,8 +368,25 @@ class TestForgedFiles:
         [
             lambda h, a: h.update(sensitivity_squared="1"),
             lambda h, a: h.update(max_records=2**60),
-            lambda h, a: a.update({"group0.target": np.array(0.001)}),
-            lambda h, a: a.update({"group0.variances": a["group0.variances"] * 2}),
+            lambda h, a: a.update(targets=a["targets"] * [0.001, 1, 1]),
+            lambda h, a: a.update(variances=a["variances"] * [2, 1, 1]),
+            lambda h, a: a.update(targets=a["targets"][:-1]),
+            lambda h, a: a.update(variances=np.append(a["variances"], 1.0)),
+            lambda h, a: h["groups"][0].update(shape=[3]),
+            lambda h, a: h["groups"][0].update(shape=[-1]),
+            lambda h, a: a.update(variances=a["variances"].astype(np.float32)),
+            lambda h, a: h.update(dense=["a"]),
+            lambda h, a: h.update(dense=["b", "a"]),
+            lambda h, a: h.update(dense=["a", "b", "c"]),
+            lambda h, a: h.update(bases=[]),
+            lambda h, a: h.update(bases=["cells"]),
+            lambda h, a: h.update(bases=["bogus"]),
+            lambda h, a: h["bases"].append("rows"),
+            lambda h, a: h.update(format="2"),
+            lambda h, a: h.update(total_error_weight="-0x1p0"),
+            lambda h, a: a.update(column_squares=a["column_squares"] * (1 - 1e-9)),
+            lambda h, a: a.update(column_squares=a["column_squares"][:-1]),
+            lambda h, a: a.update(budgets=np.full(6, 1e-9)),
             lambda h, a: a.update({"group1.factor0": np.array([[0, 7]])}),
             lambda h, a: a.update({"group2.factor0": np.array([[1.0, np.nan]])}),
             lambda h, a: h["groups"][0].update(name="second"),
@@ -245,15 +401,18 @@ class TestForgedFiles:
             lambda h, a: h.update(noise_std="nan"),
             lambda h, a: h.update(tolerance=float("nan")),
             lambda h, a: h.update(lower_bound=(1e9).hex()),
-            lambda h, a: a.update(M=a["M"].astype(np.float64)),
-            lambda h, a: a.update(M=a["M"] * 2**40),
-            lambda h, a: a.update(M=a["M"][:, ::-1].copy()),
+            lambda h, a: a.update({"family0.M": a["family0.M"].astype(np.float64)}),
+            lambda h, a: a.update({"family0.M": a["family0.M"] * 2**40}),
+            lambda h, a: a.update({"family0.M": a["family0.M"][:, :, ::-1].copy()}),
+            lambda h, a: a.update({"family0.M": a["family0.M"][0]}),
+            lambda h, a: a.update({"family0.blocks": a["family0.blocks"] + 1}),
             lambda h, a: a.update(p=a["p"].astype(complex)),
             lambda h, a: a.update(p=a["p"].astype(str)),
             lambda h, a: a.update(q=a["q"] * 0),
-            lambda h, a: a.update({"basis.index": a["basis.index"] * 0}),
-            lambda h, a: a.update({"basis.index": a["basis.index"].reshape(1, -1)}),
-            lambda h, a: a.update({"basis.scale": a["basis.scale"] * 3}),
+            lambda h, a: a.update({"family0.index": a["family0.index"] * 0}),
+            lambda h, a: a.update({"family0.index": a["family0.index"].reshape(1, -1)}),
+            lambda h, a: a.update({"family0.scale": a["family0.scale"] * 3}),
+            lambda h, a: a.update({"family0.scale": a["family0.scale"] * 2}),
             lambda h, a: a.update({"unit_variances": a["unit_variances"] * (1 - 1e-9)}),
             lambda h, a: h.update(domain=[["a", ["1", "2"]], ["b", ["x", "y"]]]),
             lambda h, a: h.pop("domain"),

@@ -22,7 +22,7 @@ def beside_the_examples(tmp_path, monkeypatch):
 def test_the_code_blocks_run(beside_the_examples, capsys):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     said: dict[str, object] = {}
     exec("\n".join(blocks), said)
     assert "certified" in capsys.readouterr().out

@@ -158,7 +158,7 @@ def test_basis_and_start_make_no_difference(W, c):
     for trial in range(4):
         k = len(block.basis)
         T = rng.normal(size=(k, k)) + 2 * np.eye(k)
-        other = Block(1.0, T @ block.basis, block.rows, block.representation @ np.linalg.inv(T))
+        other = Block(T @ block.basis, block.rows, block.representation @ np.linalg.inv(T))
         changed = Problem(problem.cells, problem.queries, (other,) if trial else (block,))
         start = (rng.dirichlet(np.ones(problem.cells)), rng.dirichlet(np.ones(problem.queries)))
         found = dual.solve(

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from fitplug.certificate import lower_bound
 from fitplug.errors import DesignError
-from fitplug.problem import reduce
+from fitplug.problem import Problem, Scalars, reduce
 from fitplug.solvers import dual, sm2
 
 from .workloads import PREFIX, all_ranges, identity_and_sum, marginals, prefix, small
@@ -245,5 +246,8 @@ def test_max_iterations_is_kept_and_the_gap_is_true(limit):
 def test_several_blocks_are_refused():
     problem = problem_of(prefix(3))
     twice = dataclasses.replace(problem, blocks=problem.blocks * 2)
-    with pytest.raises(DesignError, match="2 blocks; use the dual solver"):
-        solved(twice)
+    shares = csr_array(np.ones((1, 1)))
+    scalars = Problem(1, 1, (Scalars(np.ones(1), shares, shares),))
+    for several in (twice, scalars):
+        with pytest.raises(DesignError, match="use the dual solver for blocks"):
+            solved(several)

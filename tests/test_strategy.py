@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.answers import exact_answers
 from fitplug.rounding import (
     ceil_float,
     ceil_sqrt,
@@ -18,28 +19,103 @@ from fitplug.rounding import (
     floor_float,
     inverse_norms_above,
 )
-from fitplug.strategy import max_norm_squared
+from fitplug.strategy import SATURATION, column_squares
 
-from .exact import product, rationals, solve_left
+from .exact import full_strategy, least_variance, rationals, solve_left
 from .workloads import small
 
 
-def exact_strategy(plan):
-    """A = M B in exact rationals."""
-    B = plan.strategy.basis.matrix(plan.workload.matrix())
-    return product(rationals(plan.strategy.M), rationals(B))
+def dense(W, c):
+    return fp.Workload.from_matrix(W, variance=c)
 
 
-@pytest.fixture(scope="module", params=small(), ids=[case[0] for case in small()])
+def several(sizes, *groups):
+    domain = fp.Domain({name: fp.Integers(0, n - 1) for name, n in zip("abc", sizes, strict=False)})
+    return fp.Workload(domain, list(groups))
+
+
+SYMMETRIC = {
+    "all blocks numbers": lambda: several(
+        [3, 4, 2],
+        fp.marginal("b", "a", variance=2.0),
+        fp.marginal("c", "b", variance=3.0),
+        fp.total(variance=1.0),
+    ),
+    "contrasts with a row to spare": lambda: several(
+        [3, 5], fp.marginal("a", "b", variance=2.0), fp.marginal("a", variance=1.0)
+    ),
+    "blocks over cells": lambda: several(
+        [4, 2, 3],
+        fp.queries({"a": "prefix", "b": "identity"}, variance=2.0),
+        fp.marginal("c", "b", variance=5.0),
+        fp.marginal("c", variance=1.0),
+    ),
+    "blocks over queries": lambda: several(
+        [4, 2, 3],
+        fp.queries({"b": "identity", "a": [[1.0, 0.5, 0, -1], [0, 0.25, 1, 1]]}, variance=2.0),
+        fp.queries({"a": [[3.0, 0, 1, 1]], "c": "identity"}, variance=3.0),
+        fp.queries({"c": "identity"}, variance=1.0),
+    ),
+    "Paley's contrasts": lambda: several(
+        [12, 2], fp.marginal("b", "a", variance=2.0), fp.marginal("a", variance=1.5)
+    ),
+    "an attribute of one value": lambda: several(
+        [1, 3, 2], fp.marginal("a", "b", variance=2.0), fp.marginal("c", "a", variance=1.0)
+    ),
+}
+
+
+def all_of(by_group, plan):
+    """Values of all groups, one after another, in the order of W."""
+    assert tuple(by_group) == plan.workload.names
+    return np.concatenate([np.asarray(values).ravel() for values in by_group.values()])
+
+
+WORKLOADS = {case[0]: lambda case=case: dense(*case[1:]) for case in small()} | SYMMETRIC
+
+
+@pytest.fixture(scope="module", params=WORKLOADS.values(), ids=WORKLOADS.keys())
 def designed(request):
-    _, W, c = request.param
-    return W, c, fp.design(fp.Workload.from_matrix(W, variance=c))
+    workload = request.param()
+    return workload.matrix(), workload.targets(), fp.design(workload)
+
+
+def whole_profile(plan):
+    """The profile of each cell of the attributes used."""
+    used = tuple(slice(None) if n in plan.workload.attributes else 0 for n in plan.domain.names)
+    return np.broadcast_to(plan.profile(), plan.domain.shape)[used].ravel()
+
+
+def spans(plan, W):
+    """L with W = L B of the one block of a dense plan, and B."""
+    (family,) = plan.strategy.families
+    assert not plan.structure.symmetric
+    return family.basis.representation(W)[0], family.basis.matrix(W)
 
 
 class TestAgainstExactRationals:
+    def test_answers_are_those_of_the_strategy_and_clamped(self, designed):
+        _, _, plan = designed
+        A, rng = full_strategy(plan), np.random.default_rng(5)
+        cells = plan.workload.cell_count
+        assert len(A) == plan.strategy.size
+        for size in (0, 1, 100, 2**31, 2**53, 2**61, 2**62, 2**63 - 1):
+            wild = rng.integers(-size, size, cells, endpoint=True)
+            for x in (wild, np.abs(wild), np.full(cells, size), np.full(cells, -size - 1)):
+                expected = [sum(a * int(v) for a, v in zip(row, x, strict=True)) for row in A]
+                clamped = [min(max(v, -SATURATION), SATURATION) for v in expected]
+                got = answers_to(plan, x)
+                assert got.dtype == np.int64
+                assert got.tolist() == clamped
+
+    def test_no_answer_is_clamped_with_as_many_records_as_it_holds(self, designed):
+        _, _, plan = designed
+        entries = [abs(v) for row in full_strategy(plan) for v in row]
+        assert plan.strategy.max_records * max(entries) <= SATURATION
+
     def test_rho(self, designed):
         _, _, plan = designed
-        A = exact_strategy(plan)
+        A = full_strategy(plan)
         cost = max(sum(v * v for v in column) for column in zip(*A, strict=True))
         rho = cost / (2 * Fraction(plan.noise_std) ** 2)
         assert plan.rho_exact == rho
@@ -49,40 +125,49 @@ class TestAgainstExactRationals:
 
     def test_variances_and_targets(self, designed):
         W, c, plan = designed
-        A = exact_strategy(plan)
+        A = full_strategy(plan)
         noise = Fraction(plan.noise_std) ** 2
+        claimed = all_of(plan.variances, plan)
         for j, row in enumerate(rationals(W)):
-            weights = solve_left(A, row)
-            assert weights is not None, "not in the row space: estimates would be biased"
-            variance = noise * sum(w * w for w in weights)
-            assert variance <= Fraction(float(plan.variances["queries"][j]))
+            unit = least_variance(A, row)
+            assert unit is not None, "not in the row space: estimates would be biased"
+            variance = noise * unit
+            assert variance <= Fraction(float(claimed[j]))
             assert variance <= Fraction(float(c[j]))
-            assert float(variance) == pytest.approx(plan.variances["queries"][j], rel=1e-6)
+            assert float(variance) == pytest.approx(claimed[j], rel=1e-6)
 
     def test_estimates_are_unbiased(self, designed):
         W, _, plan = designed
-        L, _ = plan.strategy.basis.representation(W)
-        A = np.array(exact_strategy(plan), dtype=np.float64)
-        back = L @ plan.strategy.solve(A)
-        scale = np.abs(W).max(axis=1, keepdims=True)
-        assert (np.abs(back - W) <= 1e-9 * scale).all()
+        A = np.array(full_strategy(plan), dtype=object)
+        scale = np.abs(W).max(axis=1)
+        for cell in range(W.shape[1]):
+            # The answers to one record alone, without noise: its estimates are a column of W.
+            release = fp.Release(plan=plan, answers=A[:, cell].astype(np.int64), rho=plan.rho)
+            back = all_of(release.estimates, plan)
+            assert (np.abs(back - W[:, cell]) <= 1e-9 * scale).all()
 
     def test_the_profile_is_that_of_the_strategy(self, designed):
         _, _, plan = designed
-        A = np.array(exact_strategy(plan), dtype=np.float64)
+        A = np.array(full_strategy(plan), dtype=np.float64)
         expected = (A**2).sum(axis=0) / plan.noise_std**2
-        np.testing.assert_allclose(plan.profile(), expected, rtol=1e-12)
+        np.testing.assert_allclose(whole_profile(plan), expected, rtol=1e-12)
         assert plan.profile().max() == pytest.approx(plan.privacy_cost**2, rel=1e-12)
         assert (plan.slack() >= 0).all()
 
     def test_sigma_is_the_covariance_of_the_counts(self, designed):
         W, _, plan = designed
         covariance, B = plan.sigma()
-        L, _ = plan.strategy.basis.representation(W)
+        assert B.dtype == np.int64
+        if plan.structure.symmetric:
+            L = np.linalg.lstsq(B.T.astype(float), W.T, rcond=None)[0].T
+            assert np.linalg.matrix_rank(B.astype(float)) == len(B) == len(covariance)
+        else:
+            L, own = spans(plan, W)
+            np.testing.assert_array_equal(B, own)
         np.testing.assert_allclose(L @ B, W, atol=1e-12 * np.abs(W).max())
         got = np.einsum("ij,jk,ik->i", L, covariance, L)
         # Rows of very different size cancel when multiplied out like this.
-        np.testing.assert_allclose(got, plan.variances["queries"], rtol=1e-3, atol=1e-300)
+        np.testing.assert_allclose(got, all_of(plan.variances, plan), rtol=1e-3, atol=1e-300)
 
 
 @given(seed=st.integers(0, 2**32), m=st.integers(1, 6), d=st.integers(1, 6))
@@ -94,10 +179,10 @@ def test_random_workloads_hold_their_targets_exactly(seed, m, d):
     c = 10.0 ** rng.uniform(-4, 4, m)
     plan = fp.design(fp.Workload.from_matrix(W, variance=c), tolerance=1e-3)
     assert plan.gap <= 1e-3
-    A = exact_strategy(plan)
+    A = full_strategy(plan)
     noise = Fraction(plan.noise_std) ** 2
     for j, row in enumerate(rationals(W)):
-        weights = solve_left(A, row)
+        weights = solve_left(rationals(A), row)
         assert weights is not None
         assert noise * sum(w * w for w in weights) <= Fraction(float(c[j]))
     cost = max(sum(v * v for v in column) for column in zip(*A, strict=True))
@@ -117,10 +202,22 @@ def test_scaled_targets_hold_exactly_too(rho):
 def test_small_coefficients_beside_large_ones_are_not_rounded_away():
     W = np.array([[1e6, 1e6, 0], [0, 1e6, 1e6], [1e-6, 2e-6, 1e-6]])
     plan = fp.design(fp.Workload.from_matrix(W, variance=1.0))
-    L, _ = plan.strategy.basis.representation(W)
-    B = plan.strategy.basis.matrix(W)
+    L, B = spans(plan, W)
     np.testing.assert_allclose(L @ B, W, rtol=1e-9)
     plan.verify()
+
+
+def answers_to(plan, x):
+    """What the mechanism adds noise to, for counts x of the cells, in Python integers."""
+    x = np.array([int(v) for v in x], dtype=object).reshape(plan.workload.shape)
+    used = plan.workload.attributes
+
+    def counted(names):
+        summed = x.sum(axis=tuple(i for i, n in enumerate(used) if n not in names))
+        left = [n for n in used if n in names]
+        return np.array(summed, dtype=object).transpose([left.index(n) for n in names])
+
+    return exact_answers(plan.strategy, counted)
 
 
 def integer_matrices(rows, columns):
@@ -162,18 +259,29 @@ class TestExactArithmetic:
 
     def test_answers_are_clamped_beyond_the_records_they_hold(self):
         plan = fp.design(fp.Workload.from_matrix(np.tri(3), variance=1.0))
-        huge = plan.strategy.answer(np.full(3, 2**62, dtype=np.int64))
+        huge = answers_to(plan, [2**62] * 3)
         assert np.abs(huge).max() == 2**62
         most = plan.strategy.max_records
         assert most >= 2**33, "the people of the world must fit"
-        counts = np.array([most, 0, 0], dtype=np.int64)
-        assert plan.strategy.answer(counts)[0] == int(plan.strategy.M[0, 0]) * most
+        (family,) = plan.strategy.families
+        assert answers_to(plan, [most, 0, 0])[0] == int(family.M[0, 0, 0]) * most
 
     @given(st.lists(st.lists(st.integers(-(2**28), 2**28), min_size=3, max_size=3), min_size=1))
     def test_largest_column_norm(self, rows):
         A = np.array(rows, dtype=np.int64)
         expected = max(sum(int(v) ** 2 for v in column) for column in A.T)
-        assert max_norm_squared(A) == expected
+        # A bound for each cell, and the largest of all, exact, also of a sum of two with factors.
+        exact, above = column_squares([(1, A)])
+        assert exact == expected
+        for column, bound in zip(A.T, above, strict=True):
+            assert sum(int(v) ** 2 for v in column) <= Fraction(float(bound))
+        exact, above = column_squares([(3, A), (5, A[::-1, ::-1])])
+        sums = [
+            sum(3 * int(v) ** 2 + 5 * int(w) ** 2 for v, w in zip(one, two, strict=True))
+            for one, two in zip(A.T, A.T[::-1], strict=True)
+        ]
+        assert exact == max(sums)
+        assert all(s <= Fraction(float(bound)) for s, bound in zip(sums, above, strict=True))
 
 
 class TestOutwardRounding:

@@ -65,8 +65,7 @@ def saved_plan(spec: Spec, path: Path) -> Plan:
         plan.verify()
     except InputError as error:
         raise InputError(f"{path}: {error}; design the plan again") from None
-    basis = plan.strategy.basis
-    same = digest(*describe(plan.workload, basis)) == digest(*describe(spec.workload, basis))
+    same = digest(*describe(plan.workload)) == digest(*describe(spec.workload))
     rho, spent = spec.privacy.rho, cost(spec, plan)
     fits = plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
     if not same or not fits:

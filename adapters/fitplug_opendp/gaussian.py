@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from fitplug.errors import BudgetError
 from fitplug.plan import Plan
 from fitplug.rounding import ceil_float
 from fitplug.strategy import LARGEST_NOISE, LEAST_NOISE
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Progress: TypeAlias = Callable[[int, int], object]
+
+_PART = 2**14
+"""Answers drawn at a time, about a third of a second's."""
 
 
 def opendp() -> ModuleType:
@@ -34,12 +46,47 @@ def noise(plan: Plan, scale: float = 1.0) -> Any:
         # OpenDP accepts a scale of 0, and then releases the exact answers.
         raise BudgetError(f"scale = {scale!r} must be a finite number greater than zero")
     dp = opendp()
-    domain = dp.vector_domain(dp.atom_domain(T="i64"), size=len(plan.strategy.M))
     std = plan.noise_std * scale
     if not LEAST_NOISE <= std <= LARGEST_NOISE:
         raise BudgetError(
             f"scale = {scale!r} leaves next to no noise, or more than 64-bit integers hold"
         )
+    return _gaussian(dp, plan.strategy.size, std)
+
+
+def sampler(plan: Plan) -> Callable[[Integers, Progress | None], Integers]:
+    """A function of the exact answers (n,) that adds the plan's noise.
+
+    Long vectors are drawn in parts, on as many threads as there are processors (OpenDP's sampler
+    releases Python's lock): the noise of each answer is independent of the others', so all parts
+    together are what the whole would be. Needs "contrib" while it is made, not when it runs.
+    """
+    dp, whole = opendp(), plan.strategy.size
+    starts = range(0, whole, _PART)
+    sizes = {min(_PART, whole - start) for start in starts}
+    parts = {size: _gaussian(dp, size, plan.noise_std) for size in sizes}
+
+    def draw(answers: Integers, progress: Progress | None = None) -> Integers:
+        drawn = np.empty(whole, dtype=np.int64)
+
+        def fill(start: int) -> int:
+            part = answers[start : start + _PART]
+            drawn[start : start + len(part)] = parts[len(part)](part)
+            return len(part)
+
+        done = 0
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for count in pool.map(fill, starts):
+                done += count
+                if progress is not None:
+                    progress(done, whole)
+        return drawn
+
+    return draw
+
+
+def _gaussian(dp: ModuleType, size: int, std: float) -> Any:
+    domain = dp.vector_domain(dp.atom_domain(T="i64"), size=size)
     return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=std)
 
 

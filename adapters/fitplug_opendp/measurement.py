@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.answers import exact_answers
 from fitplug.errors import TablesError
 from fitplug.plan import Plan
-from fitplug.problem import MAX_ENTRIES
 from fitplug.release import Release
-from fitplug.rounding import exact_product
+from fitplug.rounding import largest
 from fitplug_opendp.gaussian import noise, opendp, sensitivity
+
+MAX_CELLS = 10**9
+"""Of a vector of counts: more are not enumerated; tables of fewer attributes are."""
 
 
 def make_fitness_for_use(
@@ -38,14 +42,25 @@ def make_fitness_for_use(
     if not isinstance(plan, Plan):
         raise ValueError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
     _check_metric(dp, input_metric)
-    B = _basis_over(plan, _checked_size(dp, input_domain, plan))
+    names = _checked_attributes(dp, input_domain, plan)
+    shape = plan.domain.shape_of(names)
     noisy = noise(plan, scale)
 
     def answer(counts: Any) -> npt.NDArray[np.int64]:
         vector = np.asarray(counts, dtype=np.int64)
-        if vector.shape != (B.shape[1],):
-            raise TablesError(f"a vector of {B.shape[1]} counts is needed, not of {vector.size}")
-        return plan.strategy.answer(exact_product(B, vector[:, None])[:, 0])
+        size = math.prod(shape)
+        if vector.shape != (size,):
+            raise TablesError(f"a vector of {size} counts is needed, not of {vector.size}")
+        # Sums that 64 bits might not hold are taken in Python integers.
+        exact = vector if largest(vector) * size < 2**62 else vector.astype(object)
+        cells = exact.reshape(shape)
+
+        def counted(wanted: tuple[str, ...]) -> npt.NDArray[Any]:
+            summed = cells.sum(axis=tuple(i for i, n in enumerate(names) if n not in wanted))
+            left = [name for name in names if name in wanted]
+            return np.asarray(summed).transpose([left.index(name) for name in wanted])
+
+        return exact_answers(plan.strategy, counted)
 
     def stability(d_in: int) -> float:
         if d_in < 0:
@@ -90,23 +105,12 @@ def _check_metric(dp: Any, metric: Any) -> None:
         )
 
 
-def _checked_size(dp: Any, domain: Any, plan: Plan) -> int:
-    cells, whole = plan.workload.cell_count, plan.domain.size
+def _checked_attributes(dp: Any, domain: Any, plan: Plan) -> tuple[str, ...]:
+    """The attributes that the input's cells are of: those the workload uses, or all."""
+    cells = plan.workload.cell_count
+    for names in (plan.workload.attributes, plan.domain.names):
+        size = math.prod(plan.domain.shape_of(names))
+        if size <= MAX_CELLS and domain == dp.vector_domain(dp.atom_domain(T="i64"), size=size):
+            return names
     wanted = f'vector_domain(atom_domain(T="i64"), size={cells})'
-    for size in {cells, whole}:
-        fits = size * plan.strategy.basis.size <= MAX_ENTRIES
-        if fits and domain == dp.vector_domain(dp.atom_domain(T="i64"), size=size):
-            return size
     raise ValueError(f"the plan counts {cells} cells and needs {wanted}, not {domain}")
-
-
-def _basis_over(plan: Plan, size: int) -> npt.NDArray[np.int64]:
-    """B (n, size), over the used attributes' cells or over those of the whole domain."""
-    workload, domain = plan.workload, plan.domain
-    B = plan.strategy.basis.matrix(workload.matrix())
-    if size == workload.cell_count:
-        return B
-    used = np.arange(workload.cell_count).reshape(
-        [domain[n].size if n in workload.attributes else 1 for n in domain.names]
-    )
-    return B[:, np.broadcast_to(used, domain.shape).ravel()]

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from fitplug.answers import exact_answers as strategy_answers
 from fitplug.errors import BudgetError, TablesError
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.tables import Tables
-from fitplug_opendp.gaussian import noise, opendp, sensitivity
+from fitplug_opendp.gaussian import Progress, noise, opendp, sampler, sensitivity
 
 _MOST_CONTRIBUTIONS = 10**6
 _CONSENT = threading.Lock()
@@ -27,12 +28,14 @@ def release(
     ledger: Ledger | None = None,
     what: str | None = None,
     key: str | None = None,
+    progress: Progress | None = None,
 ) -> Release:
     """Draw the plan's noise through OpenDP, once, and release the answers.
 
     tables: exact counts holding at least `plan.tables`.
     contributions: most records one person may have; k of them cost k^2 rho.
     ledger: charged rho before any noise is drawn; what, key: see `Ledger.charge`.
+    progress: called with (answers drawn, answers in all) while many are drawn.
 
     OpenDP's "contrib" feature, which its Gaussian constructor asks for, is switched on for the
     length of this call only: the call itself is the consent.
@@ -49,18 +52,18 @@ def release(
         )
     answers = exact_answers(plan, tables)
     with _contrib():
-        noisy = noise(plan)
+        noisy, draw = noise(plan), sampler(plan)
     rho = noisy.map(sensitivity(plan, contributions))
     if ledger is not None:
         ledger.charge(rho, what=what or f"release of plan {plan.digest[:12]}", key=key)
-    drawn = np.asarray(noisy(answers), dtype=np.int64)
+    drawn = draw(answers, progress)
     return Release(plan=plan, answers=drawn, rho=rho, contributions=contributions)
 
 
 def exact_answers(plan: Plan, tables: Tables) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """A x, the exact integers (n,) that get the noise. Confidential. Raises as `check_tables`."""
     check_tables(plan, tables)
-    return plan.strategy.answer(plan.strategy.basis.answers(plan.workload, tables))
+    return strategy_answers(plan.strategy, tables.marginal)
 
 
 def check_tables(plan: Plan, tables: Tables) -> None:

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import DesignError
-from fitplug.problem import Problem
+from fitplug.problem import Problem, Scalars
 from fitplug.solvers.anderson import Anderson
-from fitplug.solvers.mean import mean
+from fitplug.solvers.mean import mean, scalar_means
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Progress: TypeAlias = Callable[[int, float], object]
@@ -53,8 +53,8 @@ class Solution:
     """What a solver found.
 
     p, q: dual weights, shapes (d,) and (m,), each on the simplex, at the best lower bound seen.
-    whiteners: per block F^-1 (k, k) with Sigma = F F', at the best upper bound seen, the multiple
-        with max h = 1: it meets every target. profile: its g, shape (d,).
+    whiteners: per block F^-1 (k, k), or (b,) for scalar ones, with Sigma = F F', at the best upper
+        bound seen, the multiple with max h = 1: it meets every target. profile: its g, shape (d,).
     lower, upper: bounds on the optimal privacy cost, as the solver saw them (not yet certified).
     stopped: whether the progress callback asked to stop.
     """
@@ -212,9 +212,14 @@ def evaluate(problem: Problem, p: Array, q: Array) -> Point:
     g, h = np.zeros(problem.cells), np.zeros(problem.queries)
     value, whiteners = 0.0, []
     for block in problem.blocks:
+        if isinstance(block, Scalars):
+            means = scalar_means(block, p, q + problem.held)
+            value, g, h = value + means.value, g + means.profile, h + means.ratios
+            whiteners.append(means.whitener())
+            continue
         found = mean(block, p, q + problem.held)
         value += found.value
         whiteners.append(found.whitener())
-        g += block.weight * found.profile
+        g += found.profile
         h[block.rows] += found.ratios
     return Point(value, g, h + float((problem.held * h).sum()), tuple(whiteners))

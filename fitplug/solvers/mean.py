@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.linalg.blas import dtrmm
 
-from fitplug.problem import Block
+from fitplug.problem import Block, Scalars
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -58,7 +58,7 @@ def mean(block: Block, p: Array, q: Array) -> Mean:
     Raises LinAlgError where floating point gives out or, for what overflows, ValueError.
     """
     B, L = block.basis, block.representation
-    p, q = block.weight * p, q[block.rows]
+    q = q[block.rows]
     if not min(p.min(), q.min()) > 0:
         raise np.linalg.LinAlgError("a weight is zero")
     rooted_L = L * np.sqrt(q)[:, None]
@@ -80,6 +80,33 @@ def mean(block: Block, p: Array, q: Array) -> Mean:
     s, U, squared = _spectrum(dtrmm(1.0, R, rooted_L, lower=1, side=1))
     profile = ((_whitener(R, U, np.sqrt(s)) @ B) ** 2).sum(axis=0)
     return Mean(float(s.sum()), profile, squared @ (1 / s) / q, R, U, np.sqrt(s))
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarMeans:
+    """The means of many blocks of one number each; as `Mean`, of all together.
+
+    root: 1 over the roots of the covariances, shape (b,).
+    """
+
+    value: float
+    profile: Array
+    ratios: Array
+    root: Array
+
+    def whitener(self) -> Array:
+        return self.root
+
+
+def scalar_means(blocks: Scalars, p: Array, q: Array) -> ScalarMeans:
+    """The means at weights p (1,) and q (m,): s = (weight p / Q)^1/2, with T = (weight p Q)^1/2."""
+    Q = blocks.transposed @ q
+    if not (Q > 0).all():
+        raise np.linalg.LinAlgError("a weight is zero")
+    s = np.sqrt(blocks.weight * p[0] / Q)
+    profile = np.array([(blocks.weight / s).sum()])
+    value = float(np.sqrt(blocks.weight * p[0] * Q).sum())
+    return ScalarMeans(value, profile, blocks.incidence @ s, 1 / np.sqrt(s))
 
 
 def _whitener(R: Array, U: Array, root: Array) -> Array:

@@ -128,12 +128,9 @@ def solve(
     """
     if np.any(problem.held):
         raise DesignError("SM-II here knows no total error weight; use the dual solver")
-    if len(problem.blocks) != 1:
-        raise DesignError(
-            f"SM-II optimises one dense covariance, and this problem has {len(problem.blocks)} "
-            "blocks; use the dual solver"
-        )
     block = problem.blocks[0]
+    if len(problem.blocks) != 1 or not isinstance(block, Block):
+        raise DesignError("SM-II optimises one dense covariance; use the dual solver for blocks")
     d, m = problem.cells, problem.queries
     p, q = np.full(d, 1 / d), np.full(m, 1 / m)
     unit = lower = mean(block, p, q).value
@@ -220,7 +217,7 @@ def _start(problem: Problem, block: Block, unit: float) -> _Point:
     rows[block.rows] = block.representation @ factor / unit
     scale = math.sqrt(START / float((rows**2).sum(axis=1).max()))
     whitener = solve_triangular(factor, np.eye(len(B)), lower=True) / scale
-    basis, rows = math.sqrt(block.weight) * (whitener @ B), rows * scale
+    basis, rows = whitener @ B, rows * scale
     return _Point(basis, rows, whitener, (basis**2).sum(axis=0), (rows**2).sum(axis=1))
 
 
@@ -252,4 +249,4 @@ def _at_targets(block: Block, whitener: Array) -> tuple[Array, Array]:
     """
     factor = solve_triangular(whitener, np.eye(len(whitener)), lower=True)
     whitener = whitener * math.sqrt(float(((block.representation @ factor) ** 2).sum(axis=1).max()))
-    return whitener, block.weight * ((whitener @ block.basis) ** 2).sum(axis=0)
+    return whitener, ((whitener @ block.basis) ** 2).sum(axis=0)

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.certificate import lower_bound
-from fitplug.problem import Block, reduce
+from fitplug.problem import Block, reduce_block
 from fitplug.solvers.anderson import Anderson
 from fitplug.solvers.mean import mean
 
@@ -89,8 +89,7 @@ def minimise(
     weights lie too far apart for floating point.
     """
     targets = 1 / weights
-    problem, _ = reduce(W, targets)
-    (block,) = problem.blocks
+    block, _ = reduce_block(W, targets)
     p, best, iterations = _solve(_small(block), 0.9 * tolerance, max_iterations)
     relative = ((block.representation @ best.factor) ** 2).sum(axis=1) * best.largest
     bound = lower_bound(W, targets, p, np.ones(len(W))) ** 2 * len(W)

@@ -1,0 +1,70 @@
+"""From exact counts to the strategy's exact answers, and from noisy answers to estimates.
+
+Block by block: nothing of the size of the domain is ever formed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import solve_triangular
+
+from fitplug.basis import Counted
+from fitplug.contrasts import contrast
+from fitplug.rounding import exact_product, largest
+from fitplug.strategy import SATURATION, Family, Strategy
+
+Array: TypeAlias = npt.NDArray[np.float64]
+IntVector: TypeAlias = npt.NDArray[np.int64]
+
+
+def exact_answers(strategy: Strategy, counted: Counted) -> IntVector:
+    """A x, shape (strategy.size,): exact for every integer input, clamped at +-2^62.
+
+    The clamp is 1-Lipschitz in each answer, so it never adds to the sensitivity. counted: gives
+    the exact counts over some attributes, in the order named. Confidential.
+    """
+    structure = strategy.structure
+    answers = np.zeros(strategy.size, dtype=np.int64)
+    start = 0
+    for family in strategy.families:
+        for i, block in enumerate(family.blocks.tolist()):
+            counts = family.basis.counts(structure, block, counted)
+            shape = counts.shape
+            y = exact_product(counts.reshape(-1, shape[-1]), family.M[i].T).reshape(shape)
+            for axis, n in enumerate(shape[:-1]):
+                if y.dtype != object and largest(y) * n >= SATURATION:
+                    y = y.astype(object)
+                y = contrast(n).apply(y, axis)
+            answers[start : start + y.size] = np.clip(y, -SATURATION, SATURATION).ravel()
+            start += y.size
+    return answers
+
+
+def layout(strategy: Strategy) -> Iterator[tuple[Family, int, tuple[int, ...], int]]:
+    """The family, the place in it, the shape and the start of each block's answers, in order."""
+    start = 0
+    sizes = strategy.structure.sizes
+    for family in strategy.families:
+        for i, own in enumerate(strategy.structure.members(family.blocks)):
+            shape = (*(contrast(sizes[a]).rows for a in own), family.basis.size)
+            yield family, i, shape, start
+            start += math.prod(shape)
+
+
+def residuals(strategy: Strategy, family: Family, i: int, answers: npt.NDArray[Any]) -> Array:
+    """The estimates of B x of a block, less what its margins say: from its answers, an axis for
+    each symmetric attribute (n_a,) and a last one (n,).
+    """
+    (own,) = strategy.structure.members(family.blocks[i : i + 1])
+    n = family.basis.size
+    M = family.M[i].astype(np.float64)
+    flat = solve_triangular(M, answers.reshape(-1, n).astype(np.float64).T).T
+    found = np.asarray(flat.reshape(answers.shape))
+    for axis, a in enumerate(own):
+        found = contrast(strategy.structure.sizes[a]).invert(found, axis)
+    return found
