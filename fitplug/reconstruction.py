@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.answers import layout, residuals
-from fitplug.errors import nearest
+from fitplug.errors import TablesError, nearest
 from fitplug.rounding import inverse_norms_above
-from fitplug.strategy import Family, Strategy, products
-from fitplug.structure import Structure
-from fitplug.threads import one_blas_thread
+from fitplug.strategy import Strategy, products
+from fitplug.structure import Structure, listed
 from fitplug.workload import QueryGroup
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -29,6 +28,11 @@ class Estimates(Mapping[str, npt.NDArray[Any]]):
     """Unbiased estimates by group, each computed when it is first read."""
 
     def __init__(self, strategy: Strategy, answers: npt.NDArray[np.int64]) -> None:
+        if answers.shape != (strategy.size,):
+            raise TablesError(
+                f"the plan measures {strategy.size} answers, but {answers.size} were given; "
+                "they are of another plan"
+            )
         self._strategy = strategy
         self._answers = answers
         self._places = {
@@ -37,7 +41,16 @@ class Estimates(Mapping[str, npt.NDArray[Any]]):
         }
         self._residuals: dict[int, Array] = {}
         self._done: dict[str, Array] = {}
-        self._number = {name: g for g, name in enumerate(strategy.structure.workload.names)}
+        self._number = strategy.structure.workload.positions
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._number
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"Estimates({listed(list(self._number))})"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._number)
@@ -49,8 +62,7 @@ class Estimates(Mapping[str, npt.NDArray[Any]]):
         if name not in self._number:
             raise KeyError(f"no query group {name!r}; {nearest(name, self._number)}")
         if name not in self._done:
-            with one_blas_thread():
-                self._done[name] = self._estimated(self._number[name])
+            self._done[name] = self._estimated(self._number[name])
             self._done[name].setflags(write=False)
         return self._done[name]
 
@@ -80,7 +92,7 @@ def combined_norm(strategy: Strategy, coefficients: Mapping[str, Array]) -> floa
     the group's shape) times estimates.
     """
     structure = strategy.structure
-    number = {name: g for g, name in enumerate(structure.workload.names)}
+    number = structure.workload.positions
     rows: dict[int, Array] = {}
     errors: dict[int, Array] = {}
     for name, given in coefficients.items():
@@ -100,20 +112,12 @@ def combined_norm(strategy: Strategy, coefficients: Mapping[str, Array]) -> floa
             errors[block] = errors.get(block, 0.0) + np.abs(flat) @ L_error
     square = 0.0
     for block, combined in rows.items():
-        family, i = _family_of(strategy, block)
+        family, i = strategy.places[block]
         M = family.M[i].astype(np.float64)
         norms = inverse_norms_above(combined, M, L_error=errors[block])
         precision = products(structure, np.array([block]), "precision")[0]
         square += float((norms * norms).sum()) / float(precision)
     return math.sqrt(square) * (1 + 1e-12)
-
-
-def _family_of(strategy: Strategy, block: int) -> tuple[Family, int]:
-    for family in strategy.families:
-        at = np.flatnonzero(family.blocks == block)
-        if len(at):
-            return family, int(at[0])
-    raise KeyError(block)
 
 
 def _representation(strategy: Strategy, block: int, g: int) -> tuple[Array, Array]:
@@ -131,7 +135,7 @@ def _as_group(structure: Structure, g: int, values: Array) -> Array:
     group = structure.workload.groups[g]
     names, shape = _axes(structure, group, g)
     order = [names.index(f.attribute) for f in group.factors]
-    return np.ascontiguousarray(values.reshape(shape).transpose(order))
+    return np.array(np.broadcast_to(values.reshape(shape).transpose(order), group.shape))
 
 
 def _as_block(structure: Structure, g: int, values: Array) -> Array:
@@ -140,11 +144,15 @@ def _as_block(structure: Structure, g: int, values: Array) -> Array:
     names, shape = _axes(structure, group, g)
     given = [f.attribute for f in group.factors]
     own = len(structure.identity[g])
-    return values.transpose([given.index(name) for name in names]).reshape(*shape[:own], -1)
+    ordered = values.transpose([given.index(name) for name in names])
+    alike = tuple(i for i, n in enumerate(shape) if n < ordered.shape[i])
+    return ordered.sum(axis=alike, keepdims=True).reshape(*shape[:own], -1)
 
 
 def _axes(structure: Structure, group: QueryGroup, g: int) -> tuple[list[str], list[int]]:
     own = [structure.symmetric[a] for a in structure.identity[g]]
-    rest = [f for f in group.factors if f.attribute not in own]
-    names = [*own, *(f.attribute for f in rest)]
-    return names, [*(structure.sizes[a] for a in structure.identity[g]), *(f.rows for f in rest)]
+    rest = [f.attribute for f in group.factors if f.attribute not in own]
+    # Symmetric attributes that are not in A_t have one cell, or queries of nothing.
+    rows = {f.attribute: f.rows for f in group.factors if f.attribute in structure.dense}
+    sizes = [*(structure.sizes[a] for a in structure.identity[g]), *(rows.get(n, 1) for n in rest)]
+    return [*own, *rest], sizes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -58,7 +57,8 @@ class Release:
         if self.noise_scale == 1.0:
             return self.plan.variances
         factor = self.noise_scale**2 * (1 + 4 * UNIT)
-        return MappingProxyType({n: v * factor for n, v in self.plan.variances.items()})
+        rows = self.plan.strategy.variances(self.plan.noise_std) * factor
+        return self.plan.structure.split(rows)
 
     def interval(
         self, name: str, confidence: float = DEFAULT_CONFIDENCE
@@ -80,7 +80,7 @@ class Release:
         workload = self.plan.workload
         given: dict[str, Array] = {}
         for name, asked in coefficients.items():
-            if name not in workload.names:
+            if name not in workload.positions:
                 raise WorkloadError(f"no query group {name!r}; {nearest(name, workload.names)}")
             shape = workload[name].shape
             array = np.asarray(asked, dtype=np.float64)

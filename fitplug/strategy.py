@@ -91,10 +91,14 @@ class Strategy:
     def representation(self, block: int) -> tuple[Array, Array]:
         """L (r, n) of the rows of a block's piece in its basis, and bounds (r,) on their errors."""
         if block not in self._representations:
-            family = next(f for f in self.families if block in f.blocks)
-            matrix = self.structure.piece(block).matrix
-            self._representations[block] = family.basis.representation(matrix)
+            basis, matrix = self.places[block][0].basis, self.structure.piece(block).matrix
+            self._representations[block] = basis.representation(matrix)
         return self._representations[block]
+
+    @cached_property
+    def places(self) -> dict[int, tuple[Family, int]]:
+        """The family of each block, and its place there."""
+        return {b: (f, i) for f in self.families for i, b in enumerate(f.blocks.tolist())}
 
     @cached_property
     def _representations(self) -> dict[int, tuple[Array, Array]]:

@@ -39,6 +39,9 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 MAX_PAIRS = 50_000_000
 """Most pairs of a group and a block that it has a part in."""
 
+MAX_TABLE = 14
+"""Most symmetric attributes of one table: it takes time that is quadratic in its 2^k margins."""
+
 MAX_ENTRIES = 150_000_000
 """Most coefficients of all blocks together, 1.2 GB; the design takes a few times that."""
 
@@ -283,25 +286,34 @@ def structure(workload: Workload, varying: Sequence[str] = ()) -> Structure:
                 if name in position and workload.domain[name].size > 1
             )
         )
+        if all(f.kind != "matrix" or f.matrix().any() for f in group.factors)
+        else ()  # it asks nothing
         for group in workload.groups
     )
-    pairs_in_all = sum(2 ** len(own) for own in identity)
-    if pairs_in_all > MAX_PAIRS:
-        largest = max(range(len(identity)), key=lambda g: len(identity[g]))
+    largest = max(range(len(identity)), key=lambda g: len(identity[g]))
+    if len(identity[largest]) > MAX_TABLE:
+        group = workload.groups[largest]
+        name = repr(group.name) if len(group.name) < 60 else listed(group.attributes)
         raise WorkloadError(
-            f"query {workload.groups[largest].name!r} is a table of {len(identity[largest])} "
-            f"attributes; the workload has {pairs_in_all} tables within tables, and up to "
-            f"{MAX_PAIRS} can be designed for: ask tables of fewer attributes together"
+            f"query {name} is a table of "
+            f"{len(identity[largest])} attributes; up to {MAX_TABLE} can be designed for, ask "
+            "tables of fewer attributes together"
+        )
+    pairs = sum(2 ** len(own) for own in identity)
+    if pairs > MAX_PAIRS:
+        raise WorkloadError(
+            f"the workload's tables hold {pairs} tables of fewer attributes, and up to {MAX_PAIRS} "
+            "can be designed for; ask fewer tables, or of fewer attributes"
         )
     sizes = np.array(workload.domain.shape_of(symmetric), dtype=np.float64)
-    blocks, pairs, shares = _blocks(identity, sizes)
+    blocks, members, shares = _blocks(identity, sizes)
     found = Structure(
         workload=workload,
         symmetric=symmetric,
         dense=tuple(name for name in workload.attributes if name in dense),
         identity=identity,
         blocks=blocks,
-        pairs=pairs,
+        pairs=members,
         shares=shares,
     )
     # Before anything of this size is made, and in Python integers: the product may be any size.

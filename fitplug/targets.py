@@ -121,6 +121,9 @@ def two_sided_quantile(confidence: float) -> float:
 
 def _squares_rounded_down(value: Array) -> Array:
     squares = np.asarray(value * value)
+    if value.ndim == 0:
+        below = Fraction(float(squares)) > Fraction(float(value)) ** 2
+        return np.nextafter(squares, 0) if below else squares
     for number in np.unique(value):
         square = number * number
         if Fraction(float(square)) > Fraction(float(number)) ** 2:

@@ -39,7 +39,8 @@ class Tiers:
 class Tier:
     """A tier of a plan.
 
-    cells: how many. level: their largest profile (over the cell budget, if there are any).
+    cells: how many, of those that symmetry tells apart. level: their largest profile (over the cell
+        budget, if there are any).
     lower_bound: certified; no mechanism meeting the targets (with no larger total squared error,
         if the plan gives that a weight), and costing no cell of an earlier tier more than this plan
         does, has the largest profile of the cells of this and later tiers below. None for cells

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.basis import Basis
+from fitplug.basis import MAX_COEFFICIENT, Basis
 from fitplug.errors import DesignError, PlanError
 from fitplug.objective import Objective
 from fitplug.optimum import Ended
@@ -97,10 +97,6 @@ def verify(plan: Plan) -> None:
 def _check_basis_spans(family: Family, structure: Structure) -> None:
     matrix, basis = structure.piece(int(family.blocks[0])).matrix, family.basis
     B = basis.matrix(matrix)
-    if basis.kind == "rows":
-        rows = matrix[basis.index] * basis.scale[:, None]
-        if not np.array_equal(B, rows):
-            raise PlanError("the basis is not made of integer rows of the workload")
     try:
         L, _ = basis.representation(matrix)
     except DesignError as error:
@@ -119,8 +115,8 @@ def _check_family(family: Family, structure: Structure) -> None:
         # Their sensitivity is counted for the cells themselves: a scaled row would cost more.
         raise PlanError("the basis is not the one cell that is left")
     block = int(blocks[0])
-    rows = 1 if structure.scalar else len(structure.piece(block).rows)
-    _check_basis(family.basis, rows, structure.cells)
+    matrix = np.ones((1, 1)) if structure.scalar else structure.piece(block).matrix
+    _check_basis(family.basis, matrix)
     n = family.basis.size
     if M.dtype != np.int64 or M.shape != (len(blocks), n, n):
         raise PlanError("the strategy is not a square integer matrix over its basis")
@@ -131,8 +127,9 @@ def _check_family(family: Family, structure: Structure) -> None:
         raise PlanError("the strategy's integers are too large")
 
 
-def _check_basis(basis: Basis, m: int, d: int) -> None:
+def _check_basis(basis: Basis, matrix: npt.NDArray[np.float64]) -> None:
     index, scale = basis.index, basis.scale
+    m, d = matrix.shape
     if basis.kind == "cells":
         fits = index.shape == (d,)
         classes = np.unique(index[index >= 0])
@@ -145,6 +142,11 @@ def _check_basis(basis: Basis, m: int, d: int) -> None:
         fits = fits and bool((np.frexp(scale)[0] == 0.5).all())
     if index.dtype != np.int64 or not fits:
         raise PlanError("the basis is neither classes of cells nor distinct rows of the workload")
+    if basis.kind == "rows":
+        # Checked before the cost is: what a cast to integers makes of others is not defined.
+        rows = matrix[index] * scale[:, None]
+        if not ((np.abs(rows) <= MAX_COEFFICIENT) & (rows == np.rint(rows))).all():
+            raise PlanError("the basis is not made of integer rows of the workload")
 
 
 def _check_objective(objective: Objective, d: int) -> None:

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -167,15 +168,19 @@ class Workload:
         group = queries({"cell": matrix}, variance=variance, std=std, moe=moe, **kwargs)
         return cls(domain, [group])
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(group.name for group in self.groups)
 
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """The place of each group among `groups`."""
+        return {name: g for g, name in enumerate(self.names)}
+
     def __getitem__(self, name: str) -> QueryGroup:
-        for group in self.groups:
-            if group.name == name:
-                return group
-        raise KeyError(f"no query group {name!r}; {nearest(name, self.names)}")
+        if name not in self.positions:
+            raise KeyError(f"no query group {name!r}; {nearest(name, self.names)}")
+        return self.groups[self.positions[name]]
 
     @property
     def shape(self) -> tuple[int, ...]:

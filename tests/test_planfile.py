@@ -312,6 +312,19 @@ class TestVerify:
             changed = self.family(forged, number, basis=basis)
             self.refused(forged, "span|basis|strategy", strategy=changed)
 
+    @pytest.mark.parametrize("power", [-1, -30, 21, 64, 1000])
+    def test_a_basis_of_fractions_or_of_more_than_64_bits(self, forged, power):
+        for number, family in enumerate(forged.strategy.families):
+            if family.basis.kind == "rows":
+                scale = family.basis.scale * 2.0**power
+                basis = dataclasses.replace(family.basis, scale=scale)
+                with pytest.raises(fp.PlanError, match="integer rows"):
+                    self.load_alone(
+                        dataclasses.replace(
+                            forged, strategy=self.family(forged, number, basis=basis)
+                        )
+                    )
+
     @staticmethod
     def load_alone(plan):
         """What `Plan.load` checks: a plan need not be verified to be released from."""

@@ -222,6 +222,50 @@ class TestTheIntegerMechanism:
             assert abs(np.mean(means) - 1) < 5 * spread < 0.2 * 0.36 * 5
 
 
+class TestWhatUsersMeet:
+    def test_estimates_have_the_shapes_of_their_groups(self, mixed):
+        plan = fp.design(mixed)
+        answers = np.zeros(plan.strategy.size, np.int64)
+        release = fp.Release(plan=plan, answers=answers, rho=1.0, noise_scale=2.0)
+        for group in mixed.groups:
+            low, high = release.interval(group.name)
+            for values in (release.estimates[group.name], release.variances[group.name], low, high):
+                assert values.shape == group.shape
+        assert "no such group" not in release.estimates
+        with pytest.raises(KeyError, match="no query group"):
+            release.estimates["no such group"]
+
+    def test_answers_of_another_plan_are_refused(self):
+        plan = fp.design(all_marginals([2, 3], 1))
+        release = fp.Release(plan=plan, answers=np.zeros(2, np.int64), rho=1.0)
+        with pytest.raises(fp.TablesError, match="of another plan"):
+            release.estimates["total"]
+
+    def test_queries_of_nothing_in_a_table_are_answered(self):
+        domain = fp.Domain({"a": ["x", "y"], "p": fp.Integers(0, 3)})
+        workload = fp.Workload(
+            domain,
+            [
+                fp.queries({"a": "identity", "p": np.zeros((2, 4))}, std=10, name="nothing"),
+                fp.queries({"p": "prefix"}, std=10.0),
+            ],
+        )
+        plan = fp.design(workload)
+        plan.verify()
+        assert not plan.variances["nothing"].any()
+        assert plan.variances["nothing"].shape == (2, 2)
+        assert_exact(plan)
+        release = fp.Release(plan=plan, answers=np.ones(plan.strategy.size, np.int64), rho=1.0)
+        assert release.combine({"nothing": np.ones((2, 2))}).std == 0
+
+    def test_tables_of_too_many_attributes_are_refused_by_name(self):
+        names = [f"q{i}" for i in range(15)]
+        domain = fp.Domain({name: ["y", "n"] for name in names})
+        workload = fp.Workload(domain, [fp.marginal(*names, variance=1.0)])
+        with pytest.raises(fp.WorkloadError, match=r"query q0, q1, .* table of 15 attributes"):
+            fp.design(workload)
+
+
 class TestFarTooLargeToEnumerate:
     @pytest.mark.parametrize(
         ("n", "d", "ways", "alpha"),

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from queue import SimpleQueue
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -64,18 +65,26 @@ def sampler(plan: Plan) -> Callable[[Integers, Progress | None], Integers]:
     dp, whole = opendp(), plan.strategy.size
     starts = range(0, whole, _PART)
     sizes = {min(_PART, whole - start) for start in starts}
-    parts = {size: _gaussian(dp, size, plan.noise_std) for size in sizes}
+    workers = min(len(starts), os.cpu_count() or 1)
+    # Measurements of its own for each thread: nothing is said of sharing them.
+    free: SimpleQueue[dict[int, Any]] = SimpleQueue()
+    for _ in range(workers):
+        free.put({size: _gaussian(dp, size, plan.noise_std) for size in sizes})
 
     def draw(answers: Integers, progress: Progress | None = None) -> Integers:
         drawn = np.empty(whole, dtype=np.int64)
 
         def fill(start: int) -> int:
             part = answers[start : start + _PART]
-            drawn[start : start + len(part)] = parts[len(part)](part)
+            own = free.get()
+            try:
+                drawn[start : start + len(part)] = own[len(part)](part)
+            finally:
+                free.put(own)
             return len(part)
 
         done = 0
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(workers) as pool:
             for count in pool.map(fill, starts):
                 done += count
                 if progress is not None:
