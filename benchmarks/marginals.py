@@ -17,8 +17,7 @@ import numpy as np
 import fitplug as fp
 
 HEAD = """All marginals of at most three of d attributes of n values, and the total, to a gap of
-1e-4.
-Set-up is from names to a Workload; design is all else: structure, optimum, integer strategy,
+1e-4. Set-up is from names to a Workload; design is all else: structure, optimum, integer strategy,
 certificate. alpha = Delta^2. For scale: ResidualPlanner+ (arXiv:2305.08175), which minimises the
 same largest variance without a certificate, is said to take a couple of minutes at 100 attributes.
 """
