@@ -81,7 +81,9 @@ def target(
     value = _numbers(kind, given[kind])
     for wrong, text in ((~np.isfinite(value), "finite"), (value <= 0, "greater than zero")):
         if wrong.any():
-            raise WorkloadError(f"{kind} = {value[wrong].flat[0]:g} must be {text}")
+            at = [int(i) for i in np.argwhere(wrong)[0]]
+            place = f"{kind}{at}" if at else kind
+            raise WorkloadError(f"{place} = {value[tuple(at)]:g} must be {text}")
     if value.size == 0:
         raise WorkloadError(f"{kind} is an empty array; give one target per query")
     largest = 1e60 if kind == "variance" else 1e30

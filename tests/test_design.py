@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -333,7 +334,7 @@ class TestCertificate:
     def test_never_above_the_cost_of_any_mechanism(self, seed, m, d):
         """Weak duality: any (p, q) against any covariance, neither of them good."""
         rng = np.random.default_rng(seed)
-        W = rng.integers(-2, 3, (m, d)).astype(float) * 10.0 ** rng.integers(-3, 4)
+        W = rng.integers(-2, 3, (m, d)).astype(float) * 10.0 ** rng.integers(-6, 7)
         c = 10.0 ** rng.uniform(-3, 3, m)
         p, q = rng.exponential(size=d) ** 3, rng.exponential(size=m) ** 3
         root = rng.normal(size=(d, d)) + 2 * np.eye(d)
@@ -430,3 +431,17 @@ class TestRefusals:
         workload = fp.Workload(domain, [fp.marginal(*domain.names, std=1.0, name="all")])
         with pytest.raises(fp.WorkloadError, match=r"'all' is a table of 30 .* fewer attributes"):
             fp.design(workload)
+
+
+@pytest.mark.parametrize("W", [prefix(192), all_ranges(40), marginals([8] * 3, 2)[1:]])
+def test_memory_is_a_small_multiple_of_what_the_problem_holds(W):
+    """Of (m + d) k + k^2 numbers; NumPy tells tracemalloc of its arrays."""
+    workload = fp.Workload.from_matrix(W, variance=1.0)
+    k = np.linalg.matrix_rank(W)
+    tracemalloc.start()
+    try:
+        fp.design(workload)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 * 8 * (sum(W.shape) * k + k * k)
