@@ -110,7 +110,7 @@ def semidefinite(problem: Problem, lower: float, solver: str, settings: dict[str
     Seconds are the solver's own: CVXPY's for putting the problem in its form are not counted.
     """
     V = problem.blocks[0].representation @ problem.blocks[0].basis
-    B = np.linalg.svd(V, full_matrices=False)[2][: problem.rank]
+    B = np.linalg.svd(V, full_matrices=False)[2][: len(problem.blocks[0].basis)]
     L = V @ B.T
     identity, t = np.eye(len(B)), cp.Variable()
     precision, covariance = (cp.Variable(identity.shape, symmetric=True) for _ in range(2))
@@ -143,7 +143,7 @@ def fastest_of_cvxpy(problem: Problem) -> tuple[str, Run] | None:
     """The solver that is first within the tolerance, or comes nearest to it."""
     lower, runs = 0.0, []
     for solver, largest, settings in CVXPY:
-        if problem.rank <= largest:
+        if len(problem.blocks[0].basis) <= largest:
             lower = lower or dual.solve(problem, tolerance=1e-6, max_iterations=2000).lower
             runs.append((solver, timed(partial(semidefinite, problem, lower, solver, settings))))
     return min(runs, key=lambda r: (max(r[1].gap, TOLERANCE), r[1].seconds), default=None)

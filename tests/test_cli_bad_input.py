@@ -109,7 +109,7 @@ DATA_KEYS = [
             ("0", "0"), ("-1", "-1"), ("1.5", "1.5"), ("true", "True"), ('"2"', "'2'"),
         ]
     ),
-    case("contributions over budget", DATA, f"{DATA}\ncontributions = 100", "851.9", code=3),
+    case("contributions over budget", DATA, f"{DATA}\ncontributions = 100", "rho = 85", code=3),
     case("contributions beyond 64 bits", DATA, f"{DATA}\ncontributions = {10**23}", "rho", code=3),
 ]  # fmt: skip
 

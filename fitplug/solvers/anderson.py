@@ -17,7 +17,7 @@ class Anderson:
     (here: weights near zero, known on a log scale only) do not steer it.
     """
 
-    def __init__(self, window: int = 12, ridge: float = 1e-10) -> None:
+    def __init__(self, window: int = 12, ridge: float = 1e-8) -> None:
         self._window = window
         self._ridge = ridge
         self._points: list[Array] = []
