@@ -101,16 +101,17 @@ def _coupled(structure: Structure, objective: Objective, options: Options) -> Op
         problem = replace(problem, held=held)
     refining = 0.0 if objective.weight or options.solver != "dual" else _REFINING
     solution, tiers, _ = _solved(problem, refining, options)
-    reals = []
-    for block, whitener, weight in zip(
-        problem.blocks, solution.whiteners, structure.weights, strict=False
-    ):
-        if isinstance(block, Scalars):
-            reals.append(whitener)
-        else:
-            reals.append(whitener @ block.basis / math.sqrt(weight))
+    unscaled = 1.0 if budgets is None else np.sqrt(budgets)
+    reals = [
+        whitener
+        if isinstance(block, Scalars)
+        else whitener @ block.basis * unscaled / math.sqrt(weight)
+        for block, whitener, weight in zip(
+            problem.blocks, solution.whiteners, structure.weights, strict=False
+        )
+    ]
     return Optimum(
-        reals=tuple(real if budgets is None else real * np.sqrt(budgets) for real in reals),
+        reals=tuple(reals),
         independent=tuple(independent),
         p=solution.p,
         q=solution.q,

@@ -11,9 +11,8 @@ the dense cells, then has variances, with Sigma_A scaled so that attributes outs
 
     sum over A in A_t of  w_A prod_{a in A_t - A} n_a^-2  N_t Sigma_A N_t'
 
-with w_A = prod_{a in A} (1 - 1/n_a),
-and cell i the profile sum_A w_A (Sigma_A^-1)_ii. Without symmetric attributes that is the dense
-problem; without dense ones every Sigma_A is a number.
+with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^-1)_ii. Without
+symmetric attributes that is the dense problem; without dense ones every Sigma_A is a number.
 """
 
 from __future__ import annotations
