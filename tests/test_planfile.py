@@ -310,7 +310,7 @@ class TestVerify:
             index[0] = index[1] if len(index) > 1 and index[1] != index[0] else -1
             basis = dataclasses.replace(family.basis, index=index)
             changed = self.family(forged, number, basis=basis)
-            self.refused(forged, "span|basis|strategy", strategy=changed)
+            self.refused(forged, "span|basis|strategy|privacy", strategy=changed)
 
     @pytest.mark.parametrize("power", [-1, -30, 21, 64, 1000])
     def test_a_basis_of_fractions_or_of_more_than_64_bits(self, forged, power):
