@@ -13,6 +13,7 @@ from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.planfile import describe, digest
 from fitplug.rounding import floor_float
+from fitplug.structure import listed
 from fitplug.tables import Tables
 from fitplug_cli import countsfile, output, show
 from fitplug_cli.files import WriteError, check_target, replacing
@@ -120,13 +121,14 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path) -> None:
         ledger = None
         if spec.ledger is not None:
             ledger = Ledger(spec.resolve(spec.ledger.path), rho=spec.ledger.rho)
-        with show.bar("draw"):
+        with show.bar("draw") as bar:
             drawn = fitplug_opendp.release(
                 plan,
                 tables,
                 contributions=spec.data.contributions,
                 ledger=ledger,
-                what=f"{spec.path.name}: {', '.join(spec.workload.names)}",
+                what=f"{spec.path.name}: {listed(spec.workload.names)}",
+                progress=lambda done, whole: bar.show(done / whole, f"{done:,} of {whole:,}"),
             )
         show.charged(ledger, drawn.rho)
         try:
