@@ -13,6 +13,7 @@ import sys
 import time
 
 import numpy as np
+from markdown_table import heading, line
 
 import fitplug as fp
 
@@ -35,10 +36,6 @@ def groups(d: int, rng: np.random.Generator | None) -> list[fp.workload.Queries]
     return [*asked, fp.total(variance=1.0)]
 
 
-def line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="up to 20 attributes, a few seconds")
@@ -51,7 +48,7 @@ def main() -> None:
         "1e-4. Set-up is from names to a Workload; design is all else: structure, optimum, integer"
     )
     print("strategy, certificate. alpha = Delta^2.\n")
-    print(line(columns), line(["---"] * len(columns)), sep="\n")
+    print(heading(columns))
     for n, d in cases:
         domain = fp.Domain({f"a{i}": fp.Integers(0, n - 1) for i in range(d)})
         for name, rng in (("1", None), ("U(1, 10)", np.random.default_rng(20261120))):

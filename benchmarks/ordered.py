@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 import time
 
+from markdown_table import heading, line
+
 import fitplug as fp
 from fitplug.solvers import pinched, residual
 
@@ -24,14 +26,10 @@ mechanism with Gaussian noise. The optimum of d = 3, k = 2 is 11.7069 (through t
 """
 
 
-def line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
 def main() -> None:
     print(HEAD)
     columns = ["d", "k", "queries", "alpha", "bound", "gap in Delta", "design s", "bound s"]
-    print(line(columns), line(["---"] * len(columns)), sep="\n")
+    print(heading(columns))
     for d, k in CASES:
         names = [f"a{i}" for i in range(d)]
         domain = fp.Domain({name: fp.Integers(0, 9) for name in names})

@@ -21,6 +21,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
+from markdown_table import heading, line
 from paper import marginals, pl94
 from scipy.linalg import solve_triangular
 from threadpoolctl import threadpool_limits
@@ -153,10 +154,6 @@ def figures(run: Run) -> list[str]:
     return [f"{run.seconds:.3g}", str(run.steps), f"{run.upper**2:.6f}", f"{run.gap:.0e}"]
 
 
-def line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes only, about a minute")
@@ -165,7 +162,7 @@ def main() -> None:
     columns = ["workload", "d", "dual s", "iterations", "alpha", "gap"]
     columns += ["SM-II s", "steps", "alpha", "gap", "SM-II / dual"]
     columns += ["CVXPY s", "steps", "alpha", "gap", "by", "CVXPY / dual"]
-    print(line(columns), line(["---"] * len(columns)), sep="\n")
+    print(heading(columns))
     with threadpool_limits(1, user_api="blas"):
         for name, make, sizes in cases:
             for d in sizes:
