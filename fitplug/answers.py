@@ -28,20 +28,16 @@ def exact_answers(strategy: Strategy, counted: Counted) -> IntVector:
     The clamp is 1-Lipschitz in each answer, so it never adds to the sensitivity. counted: gives
     the exact counts over some attributes, in the order named. Confidential.
     """
-    structure = strategy.structure
     answers = np.zeros(strategy.size, dtype=np.int64)
-    start = 0
-    for family in strategy.families:
-        for i, block in enumerate(family.blocks.tolist()):
-            counts = family.basis.counts(structure, block, counted)
-            shape = counts.shape
-            y = exact_product(counts.reshape(-1, shape[-1]), family.M[i].T).reshape(shape)
-            for axis, n in enumerate(shape[:-1]):
-                if y.dtype != object and largest(y) * n >= SATURATION:
-                    y = y.astype(object)
-                y = contrast(n).apply(y, axis)
-            answers[start : start + y.size] = np.clip(y, -SATURATION, SATURATION).ravel()
-            start += y.size
+    for family, i, _, start in layout(strategy):
+        counts = family.basis.counts(strategy.structure, int(family.blocks[i]), counted)
+        shape = counts.shape
+        y = exact_product(counts.reshape(-1, shape[-1]), family.M[i].T).reshape(shape)
+        for axis, n in enumerate(shape[:-1]):
+            if y.dtype != object and largest(y) * n >= SATURATION:
+                y = y.astype(object)
+            y = contrast(n).apply(y, axis)
+        answers[start : start + y.size] = np.clip(y, -SATURATION, SATURATION).ravel()
     return answers
 
 

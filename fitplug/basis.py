@@ -26,6 +26,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 Counted: TypeAlias = Callable[[tuple[str, ...]], Integers]
 
 _BIAS = 1e-9
+_NO_SPAN = "the basis does not span the workload: answers would be biased"
 
 MAX_COEFFICIENT = 2**20
 """Queries with larger integer coefficients (after scaling) are not used as rows of a basis."""
@@ -59,11 +60,15 @@ class Basis:
     def representation(self, W: Array) -> tuple[Array, Array]:
         """L (m, n) with W = L B, and bounds (m,) on the 2-norm of its rows' errors.
 
-        Raises DesignError if B does not span W to 1e-9 of each query's largest coefficient.
+        Raises DesignError if B does not span W: exactly for classes of cells, to 1e-9 of each
+        query's largest coefficient for rows.
         """
         if self.kind == "cells":
             _, first = np.unique(self.index, return_index=True)
-            return W[:, first[-self.size :]], np.zeros(len(W))
+            L = W[:, first[-self.size :]]
+            if not np.array_equal(W, np.where(self.index >= 0, L[:, self.index], 0.0)):
+                raise DesignError(_NO_SPAN)
+            return L, np.zeros(len(W))
         integers = self.matrix(W)
         B = integers.astype(np.float64)
         L = right_solve(W, B)
@@ -75,7 +80,7 @@ class Basis:
         L[better], residual[better] = whole[better], exact[better]
         del whole, exact
         if (residual.max(axis=1) > _BIAS * np.abs(W).max(axis=1)).any():
-            raise DesignError("the basis does not span the workload: answers would be biased")
+            raise DesignError(_NO_SPAN)
         # W = L B + D, so the L meant is L + D B^+, and |B^+|_2^2 = |(B B')^-1|_2.
         D = np.abs(L) @ np.abs(B)
         D += np.abs(W)
@@ -87,8 +92,7 @@ class Basis:
 
     def tables(self, structure: Structure, block: int) -> set[tuple[str, ...]]:
         """The attribute sets whose exact counts give B x for a block."""
-        domain, own = structure.workload.domain, structure.members([block])[0]
-        symmetric = tuple(structure.symmetric[a] for a in own)
+        domain, symmetric = structure.workload.domain, structure.attributes_of(block)
         if self.kind == "cells":
             return {domain.ordered(symmetric + self._told_apart(structure)[0])}
         needed = {structure.group_of(row) for row in structure.piece(block).rows[self.index]}
@@ -100,9 +104,8 @@ class Basis:
 
         counted: gives the exact counts over some attributes, in the order named.
         """
-        own = structure.members([block])[0]
-        symmetric = tuple(structure.symmetric[a] for a in own)
-        shape = tuple(structure.sizes[a] for a in own)
+        symmetric = structure.attributes_of(block)
+        shape = structure.workload.domain.shape_of(symmetric)
         if self.kind == "cells":
             dense, index = self._told_apart(structure)
             x = counted(symmetric + dense).reshape(-1, len(index))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.answers import layout, residuals
-from fitplug.errors import TablesError, nearest
+from fitplug.errors import TablesError
 from fitplug.rounding import inverse_norms_above
 from fitplug.strategy import Strategy, products
 from fitplug.structure import Structure, listed
@@ -41,28 +41,26 @@ class Estimates(Mapping[str, npt.NDArray[Any]]):
         }
         self._residuals: dict[int, Array] = {}
         self._done: dict[str, Array] = {}
-        self._number = strategy.structure.workload.positions
+        self._workload = strategy.structure.workload
 
     def __contains__(self, name: object) -> bool:
-        return name in self._number
+        return name in self._workload.positions
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        return f"Estimates({listed(list(self._number))})"
+        return f"Estimates({listed(self._workload.names)})"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._number)
+        return iter(self._workload.names)
 
     def __len__(self) -> int:
-        return len(self._number)
+        return len(self._workload.names)
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self._number:
-            raise KeyError(f"no query group {name!r}; {nearest(name, self._number)}")
         if name not in self._done:
-            self._done[name] = self._estimated(self._number[name])
+            self._done[name] = self._estimated(self._workload.position(name))
             self._done[name].setflags(write=False)
         return self._done[name]
 

@@ -216,6 +216,11 @@ class Structure:
         chosen = self.blocks[np.asarray(blocks, dtype=np.int64)]
         return [tuple(a for a in own if a >= 0) for own in chosen.tolist()]
 
+    def attributes_of(self, block: int) -> tuple[str, ...]:
+        """The symmetric attributes that a block is of."""
+        (own,) = self.members([block])
+        return tuple(self.symmetric[a] for a in own)
+
     def group_of(self, row: int) -> int:
         """The group that a row is of."""
         return int(np.searchsorted(self.starts, row, side="right")) - 1

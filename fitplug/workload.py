@@ -177,10 +177,14 @@ class Workload:
         """The place of each group among `groups`."""
         return {name: g for g, name in enumerate(self.names)}
 
-    def __getitem__(self, name: str) -> QueryGroup:
+    def position(self, name: str) -> int:
+        """The place of a group among `groups`. Raises KeyError, with a hint."""
         if name not in self.positions:
             raise KeyError(f"no query group {name!r}; {nearest(name, self.names)}")
-        return self.groups[self.positions[name]]
+        return self.positions[name]
+
+    def __getitem__(self, name: str) -> QueryGroup:
+        return self.groups[self.position(name)]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -200,11 +204,7 @@ class Workload:
     @property
     def tables(self) -> tuple[tuple[str, ...], ...]:
         """The largest attribute sets that groups use: counts over these answer every query."""
-        return self.tables_of(self.groups)
-
-    def tables_of(self, groups: Sequence[QueryGroup]) -> tuple[tuple[str, ...], ...]:
-        """The largest attribute sets that these groups use."""
-        return largest_sets(self.domain.ordered(group.attributes) for group in groups)
+        return largest_sets(self.domain.ordered(group.attributes) for group in self.groups)
 
     def matrix(self) -> Array:
         """W, shape (m, d): groups one after another, each in C order of its own shape; columns
