@@ -26,7 +26,8 @@ from fitplug.domain import Bins, Integers
 from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
 from fitplug.factors import Factor
 from fitplug.solvers.total_error import TotalErrorOptimum, minimise
-from fitplug.structure import MAX_ENTRIES, check_coefficients
+from fitplug.structure import check_coefficients
+from fitplug.symmetry import MAX_ENTRIES
 from fitplug.threads import one_blas_thread
 from fitplug.workload import Workload
 

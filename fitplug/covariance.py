@@ -33,7 +33,7 @@ def dense_covariance(strategy: Strategy, noise_std: float) -> tuple[Array, Integ
             f"the covariance of {strategy.size} answers over {workload.cell_count} cells is too "
             "large to write out; Release.combine gives the std of any combination without it"
         )
-    names = (*structure.symmetric, *structure.dense)
+    names = (*structure.split, *structure.dense)
     order = [names.index(name) for name in workload.attributes]
     covariances, bases = [], []
     for family in strategy.families:

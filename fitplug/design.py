@@ -22,7 +22,7 @@ from fitplug.rounding import UNIT, floor_float
 from fitplug.solvers.dual import Progress
 from fitplug.strategy import LARGEST_NOISE, LEAST_NOISE, Strategy, within
 from fitplug.structure import Structure
-from fitplug.structure import structure as symmetry
+from fitplug.symmetry import structure as analysed
 from fitplug.threads import one_blas_thread
 from fitplug.workload import Workload
 
@@ -98,7 +98,7 @@ def design(
     # The paper's own solver knows no blocks.
     varying = workload.attributes if solver == "sm2" else given.varying if given else ()
     with one_blas_thread():
-        structure = symmetry(workload, varying)
+        structure = analysed(workload, varying, family=False)
         budgets = None if given is None else given.over(structure)
         if budgets is not None and budget is not None:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(budget)))

@@ -146,7 +146,7 @@ class Plan:
     @cached_property
     def variances(self) -> ByGroup:
         """Variance of each answer, rounded up; per group, of the group's shape."""
-        return self.structure.split(self.strategy.variances(self.noise_std))
+        return self.structure.by_group(self.strategy.variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:

@@ -20,7 +20,7 @@ from fitplug.domain import Domain
 from fitplug.errors import PlanError
 from fitplug.factors import interval_factor
 from fitplug.strategy import Family, Strategy
-from fitplug.structure import structure as symmetry
+from fitplug.symmetry import structure as analysed
 from fitplug.workload import QueryGroup, Workload, queries
 
 Header: TypeAlias = dict[str, Any]
@@ -133,7 +133,7 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
 
 def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strategy:
     """The strategy described, as it claims to be. Raises PlanError for another structure."""
-    structure = symmetry(workload, varying=header["dense"])
+    structure = analysed(workload, header["dense"], family=False)
     if structure.dense != tuple(header["dense"]):
         raise PlanError("the attributes it takes for symmetric are not")
     families = [

@@ -66,7 +66,7 @@ class Estimates(Mapping[str, npt.NDArray[Any]]):
 
     def _estimated(self, g: int) -> Array:
         structure = self._strategy.structure
-        own = structure.identity[g]
+        own = structure.used[g]
         rows = int(structure.starts[g + 1] - structure.starts[g])
         total = np.zeros((*(structure.sizes[a] for a in own), rows))
         for block in structure.blocks_of(g):
@@ -96,7 +96,7 @@ def combined_norm(strategy: Strategy, coefficients: Mapping[str, Array]) -> floa
     for name, given in coefficients.items():
         g = number[name]
         weights = _as_block(structure, g, given)
-        own = structure.identity[g]
+        own = structure.used[g]
         for block in structure.blocks_of(g):
             (members,) = structure.members([block])
             out = tuple(axis for axis, a in enumerate(own) if a not in members)
@@ -141,16 +141,16 @@ def _as_block(structure: Structure, g: int, values: Array) -> Array:
     group = structure.workload.groups[g]
     names, shape = _axes(structure, group, g)
     given = [f.attribute for f in group.factors]
-    own = len(structure.identity[g])
+    own = len(structure.used[g])
     ordered = values.transpose([given.index(name) for name in names])
     alike = tuple(i for i, n in enumerate(shape) if n < ordered.shape[i])
     return ordered.sum(axis=alike, keepdims=True).reshape(*shape[:own], -1)
 
 
 def _axes(structure: Structure, group: QueryGroup, g: int) -> tuple[list[str], list[int]]:
-    own = [structure.symmetric[a] for a in structure.identity[g]]
+    own = [structure.split[a] for a in structure.used[g]]
     rest = [f.attribute for f in group.factors if f.attribute not in own]
     # Symmetric attributes that are not in A_t have one cell, or queries of nothing.
     rows = {f.attribute: f.rows for f in group.factors if f.attribute in structure.dense}
-    sizes = [*(structure.sizes[a] for a in structure.identity[g]), *(rows.get(n, 1) for n in rest)]
+    sizes = [*(structure.sizes[a] for a in structure.used[g]), *(rows.get(n, 1) for n in rest)]
     return [*own, *rest], sizes

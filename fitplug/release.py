@@ -58,7 +58,7 @@ class Release:
             return self.plan.variances
         factor = self.noise_scale**2 * (1 + 4 * UNIT)
         rows = self.plan.strategy.variances(self.plan.noise_std) * factor
-        return self.plan.structure.split(rows)
+        return self.plan.structure.by_group(rows)
 
     def interval(
         self, name: str, confidence: float = DEFAULT_CONFIDENCE

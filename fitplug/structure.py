@@ -13,6 +13,10 @@ the dense cells, then has variances, with Sigma_A scaled so that attributes outs
 
 with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^-1)_ii. Without
 symmetric attributes that is the dense problem; without dense ones every Sigma_A is a number.
+
+Where the product of the other attributes is too large to write down, they are split in two as well:
+a reference u_a and a covariance C_a take the place of J/n_a^2 and I - J/n_a. That restricts Sigma,
+to the residual family of `fitplug.layout`; the gap that it leaves is certified like any other.
 """
 
 from __future__ import annotations
@@ -34,18 +38,6 @@ from fitplug.workload import QueryGroup, Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.int64]
-
-MAX_PAIRS = 50_000_000
-"""Most pairs of a group and a block that it has a part in."""
-
-MAX_TABLE = 14
-"""Most symmetric attributes of one table: it takes time that is quadratic in its 2^k margins."""
-
-MAX_ENTRIES = 150_000_000
-"""Most coefficients of all blocks together, 1.2 GB; the design takes a few times that."""
-
-MAX_ANSWERS = 2**32
-"""Most answers of a group, 34 GB when they are released."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,22 +63,31 @@ def dense_piece(W: Array) -> Piece:
 class Structure:
     """The symmetry of a workload.
 
-    symmetric, dense: its attributes, each in the domain's order.
-    identity: per group A_t, as indices into `symmetric`.
-    blocks: the subsets A, shape (b, most), indices into `symmetric`, padded with -1.
+    split, dense: its attributes, each in the domain's order; split are those with blocks.
+    ordered: those of `split` that are not symmetric. If there are any, no attribute is dense, and
+        Sigma is of the residual family.
+    used: per group A_t, as indices into `split`.
+    blocks: the subsets A, shape (b, most), indices into `split`, padded with -1.
     pairs: the groups t and the blocks A in A_t, shape (2, n), in the order of the blocks.
     shares: of each pair, w_A prod_{a in A_t - A} n_a^-2, shape (n,).
+    subsets: per number k of attributes, the groups with |A_t| = k, shape (g,), and the blocks of
+        all their subsets, shape (g, 2^k): bit i of the second index is the i-th attribute of A_t.
     """
 
     workload: Workload
-    symmetric: tuple[str, ...]
+    split: tuple[str, ...]
     dense: tuple[str, ...]
-    identity: tuple[tuple[int, ...], ...]
+    ordered: tuple[str, ...]
+    used: tuple[tuple[int, ...], ...]
     blocks: Indices
     pairs: Indices
     shares: Array
+    subsets: tuple[tuple[Indices, Indices], ...]
 
     def __str__(self) -> str:
+        if self.ordered:
+            apart = f"{len(self.ordered)} attributes split apart ({listed(self.ordered)})"
+            return f"{apart}: the best of the residual family, {len(self.blocks)} blocks"
         if not self.symmetric:
             return f"{self.cells} cells told apart, one block"
         free = f"{len(self.symmetric)} symmetric attributes ({listed(self.symmetric)})"
@@ -95,10 +96,15 @@ class Structure:
         told = f"{self.cells} cells of {', '.join(self.dense)}"
         return f"{free}: {len(self.blocks)} blocks over the {told}"
 
+    @property
+    def symmetric(self) -> tuple[str, ...]:
+        """The attributes that may be permuted freely."""
+        return tuple(name for name in self.split if name not in self.ordered)
+
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """n_a of the symmetric attributes."""
-        return self.workload.domain.shape_of(self.symmetric)
+        """n_a of the attributes in `split`."""
+        return self.workload.domain.shape_of(self.split)
 
     @cached_property
     def cells(self) -> int:
@@ -130,13 +136,13 @@ class Structure:
 
     @property
     def scalar(self) -> bool:
-        """Whether every Sigma_A is a number."""
+        """Whether every block is a number."""
         return not self.dense
 
     @cached_property
     def matrices(self) -> tuple[Array, ...]:
         """N_t of each group, shape (r, D). Raises WorkloadError for coefficients out of range."""
-        groups = range(len(self.identity))
+        groups = range(len(self.used))
         found = tuple(self.workload.rows(self._collapsed(g), self.dense) for g in groups)
         check_coefficients(found)
         return found
@@ -154,7 +160,7 @@ class Structure:
     @cached_property
     def _by_group(self) -> tuple[Indices, Indices]:
         order = np.argsort(self.pairs[0], kind="stable")
-        return order, np.searchsorted(self.pairs[0, order], np.arange(len(self.identity) + 1))
+        return order, np.searchsorted(self.pairs[0, order], np.arange(len(self.used) + 1))
 
     def blocks_of(self, group: int) -> list[int]:
         """The blocks that have a part in a group: the subsets of its table."""
@@ -198,28 +204,31 @@ class Structure:
     @cached_property
     def repeats(self) -> Array:
         """How many queries each row stands for, shape (rows,)."""
-        counts = [math.prod(self.sizes[a] for a in own) for own in self.identity]
+        alike = set(self.symmetric)
+        counts = [
+            math.prod(self.sizes[a] for a in own if self.split[a] in alike) for own in self.used
+        ]
         return np.repeat(np.array(counts, dtype=np.float64), np.diff(self.starts))
 
-    def split(self, values: npt.NDArray[Any]) -> Mapping[str, npt.NDArray[Any]]:
+    def by_group(self, values: npt.NDArray[Any]) -> Mapping[str, npt.NDArray[Any]]:
         """Values (rows,) by group, each broadcast to the group's shape; read-only."""
-        parts = {}
+        parts, alike = {}, set(self.symmetric)
         for group, start, end in zip(
             self.workload.groups, self.starts, self.starts[1:], strict=False
         ):
-            shape = [1 if f.attribute in self.symmetric else f.rows for f in group.factors]
+            shape = [1 if f.attribute in alike else f.rows for f in group.factors]
             parts[group.name] = np.broadcast_to(values[start:end].reshape(shape), group.shape)
         return MappingProxyType(parts)
 
     def members(self, blocks: Sequence[int] | Indices) -> list[tuple[int, ...]]:
-        """The subsets A of some blocks, as indices into `symmetric`."""
+        """The subsets A of some blocks, as indices into `split`."""
         chosen = self.blocks[np.asarray(blocks, dtype=np.int64)]
         return [tuple(a for a in own if a >= 0) for own in chosen.tolist()]
 
     def attributes_of(self, block: int) -> tuple[str, ...]:
-        """The symmetric attributes that a block is of."""
+        """The attributes that a block is of."""
         (own,) = self.members([block])
-        return tuple(self.symmetric[a] for a in own)
+        return tuple(self.split[a] for a in own)
 
     def group_of(self, row: int) -> int:
         """The group that a row is of."""
@@ -236,8 +245,8 @@ class Structure:
 
     @cached_property
     def _parts(self) -> list[tuple[tuple[Factor, ...], Array]]:
-        """Of each group, what it asks of the dense attributes, and the targets at one cell of the
-        symmetric ones.
+        """Of each group, what it asks of the attributes that are not symmetric, and the targets at
+        one cell of those that are.
         """
         symmetric, parts = set(self.symmetric), []
         for group in self.workload.groups:
@@ -261,128 +270,7 @@ def check_coefficients(matrices: Sequence[Array]) -> None:
         raise WorkloadError("coefficients other than zero must lie between 1e-30 and 1e30 in size")
 
 
-def structure(workload: Workload, varying: Sequence[str] = ()) -> Structure:
-    """The symmetry of a workload; attributes in `varying` are kept dense.
-
-    Raises WorkloadError if it has too many answers, blocks or coefficients.
-    """
-    dense = set(varying)
-    for group in workload.groups:
-        if group.size > MAX_ANSWERS:
-            raise WorkloadError(
-                f"query {group.name!r} has {group.size} answers, of {', '.join(group.attributes)}; "
-                f"up to {MAX_ANSWERS} can be released: use fewer attributes together, or coarser "
-                "bins"
-            )
-        for axis, factor in enumerate(group.factors):
-            if factor.kind == "total" or factor.attribute in dense:
-                continue
-            if factor.kind != "identity" or _varies(group.variances, axis):
-                dense.add(factor.attribute)
-    symmetric = tuple(name for name in workload.attributes if name not in dense)
-    position = {name: i for i, name in enumerate(symmetric)}
-    identity = tuple(
-        tuple(
-            sorted(
-                position[name]
-                for name in group.attributes
-                # The one cell of an attribute without others has no contrasts.
-                if name in position and workload.domain[name].size > 1
-            )
-        )
-        if all(f.kind != "matrix" or f.matrix().any() for f in group.factors)
-        else ()  # it asks nothing
-        for group in workload.groups
-    )
-    largest = max(range(len(identity)), key=lambda g: len(identity[g]))
-    if len(identity[largest]) > MAX_TABLE:
-        group = workload.groups[largest]
-        name = repr(group.name) if len(group.name) < 60 else listed(group.attributes)
-        raise WorkloadError(
-            f"query {name} is a table of "
-            f"{len(identity[largest])} attributes; up to {MAX_TABLE} can be designed for, ask "
-            "tables of fewer attributes together"
-        )
-    pairs = sum(2 ** len(own) for own in identity)
-    if pairs > MAX_PAIRS:
-        raise WorkloadError(
-            f"the workload's tables hold {pairs} tables of fewer attributes, and up to {MAX_PAIRS} "
-            "can be designed for; ask fewer tables, or of fewer attributes"
-        )
-    sizes = np.array(workload.domain.shape_of(symmetric), dtype=np.float64)
-    blocks, members, shares = _blocks(identity, sizes)
-    found = Structure(
-        workload=workload,
-        symmetric=symmetric,
-        dense=tuple(name for name in workload.attributes if name in dense),
-        identity=identity,
-        blocks=blocks,
-        pairs=members,
-        shares=shares,
-    )
-    # Before anything of this size is made, and in Python integers: the product may be any size.
-    entries = found.cells * sum(
-        2 ** len(own) * rows for own, rows in zip(identity, found.row_counts, strict=True)
-    )
-    if entries > MAX_ENTRIES:
-        raise WorkloadError(
-            f"the attributes {', '.join(found.dense)} are asked for in ways, or with targets, "
-            f"that tell their cells apart, which takes {entries} coefficients together; up to "
-            f"{MAX_ENTRIES} can be held: use fewer of them together, or coarser bins"
-        )
-    return found
-
-
 def listed(names: Sequence[str], most: int = 8) -> str:
     """Names for people, the first few of many."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def _varies(targets: Array, axis: int) -> bool:
-    # Targets are views that repeat what was asked, however many queries share it.
-    once = targets[tuple(slice(None if step else 1) for step in targets.strides)]
-    return bool((once != once.take([0], axis)).any())
-
-
-def _blocks(identity: Sequence[tuple[int, ...]], sizes: Array) -> tuple[Indices, Indices, Array]:
-    """All subsets of the tables' attributes, the pairs of both, and the pairs' shares."""
-    most = max(map(len, identity))
-    lengths = np.array([len(own) for own in identity])
-    factor, rest = np.append(1 - 1 / sizes, 1.0), np.append(sizes**-2.0, 1.0)
-    groups: list[Indices] = []
-    members: list[Indices] = []
-    shares: list[Array] = []
-    for k in range(most + 1):
-        of_length = np.flatnonzero(lengths == k)
-        own = np.array([identity[int(g)] for g in of_length], dtype=np.int64)
-        own = own.reshape(len(of_length), k)
-        for chosen in range(2**k if len(of_length) else 0):
-            held = np.array([chosen >> a & 1 for a in range(k)], dtype=bool)
-            subset = np.full((len(of_length), most), -1)
-            subset[:, : held.sum()] = own[:, held]
-            groups.append(of_length)
-            members.append(subset)
-            shares.append(factor[own[:, held]].prod(axis=1) * rest[own[:, ~held]].prod(axis=1))
-    subsets = np.concatenate(members)
-    blocks, block_of = _unique_rows(subsets, len(sizes))
-    order = np.argsort(block_of, kind="stable")
-    pairs = np.stack([np.concatenate(groups)[order], block_of[order]])
-    return blocks, pairs, np.concatenate(shares)[order]
-
-
-def _unique_rows(subsets: Indices, attributes: int) -> tuple[Indices, Indices]:
-    """The different rows (b, most), the smaller sets first, and which of them each row is."""
-    most = subsets.shape[1]
-    if (attributes + 1.0) ** most < 2**62:  # one number says it all
-        key = np.zeros(len(subsets), dtype=np.int64)
-        for column in subsets.T:
-            key = key * (attributes + 1) + (column + 1)
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    else:
-        _, first, inverse = np.unique(subsets, axis=0, return_index=True, return_inverse=True)
-    blocks = subsets[first]
-    order = np.argsort((blocks >= 0).sum(axis=1), kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return blocks[order], rank[inverse.ravel()]

@@ -101,14 +101,14 @@ def full_strategy(plan):
     mechanism is y = A x + z, in the order of its answers.
     """
     structure, domain = plan.structure, plan.domain
-    names = (*structure.symmetric, *structure.dense)
+    names = (*structure.split, *structure.dense)
     axes = [names.index(name) for name in plan.workload.attributes]
     A = []
     for family in plan.strategy.families:
         for block, M in zip(family.blocks, family.M, strict=True):
             within = {int(a) for a in structure.blocks[block] if a >= 0}
             rows = np.ones((1, 1), dtype=object)
-            for a, name in enumerate(structure.symmetric):
+            for a, name in enumerate(structure.split):
                 n = domain[name].size
                 rows = np.kron(rows, contrasts(n) if a in within else np.ones((1, n), dtype=object))
             B = integer_basis(family.basis, structure.piece(int(block)))

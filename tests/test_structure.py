@@ -15,7 +15,7 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.certificate import lower_bound
 from fitplug.contrasts import contrast
-from fitplug.structure import structure
+from fitplug.symmetry import structure
 
 from .exact import full_strategy, rationals, solve_left
 
@@ -101,7 +101,7 @@ class TestTheSameOptimum:
         rng = np.random.default_rng(0)
         p, q = rng.dirichlet(np.ones(s.cells)), rng.dirichlet(np.ones(s.rows))
         plan = fp.design(mixed)
-        spread_q = np.concatenate([v.ravel() for v in s.split(q / s.repeats).values()])
+        spread_q = np.concatenate([v.ravel() for v in s.by_group(q / s.repeats).values()])
         names = mixed.attributes
         over = p.reshape([mixed.domain[n].size if n in s.dense else 1 for n in names])
         spread_p = np.broadcast_to(over, mixed.shape).ravel() * s.cells / mixed.cell_count
