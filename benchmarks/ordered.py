@@ -14,6 +14,7 @@ from markdown_table import heading, line
 
 import fitplug as fp
 from fitplug.solvers import pinched, residual
+from fitplug.symmetry import structure
 
 CASES = [(2, 2), (3, 3), (3, 2), (4, 3), (4, 2), (10, 2), (10, 3)]
 
@@ -37,7 +38,7 @@ def main() -> None:
         groups = [fp.queries(dict.fromkeys(c, "prefix"), variance=1.0) for c in chosen]
         workload = fp.Workload(domain, [*groups, fp.total(variance=1.0)])
         start = time.perf_counter()
-        found = residual.solve(workload)
+        found = residual.solve(structure(workload, family=True))
         solved = time.perf_counter()
         bound = pinched.lower_bound(found.layout, found.weights)
         done = time.perf_counter()

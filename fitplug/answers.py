@@ -14,7 +14,6 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from fitplug.basis import Counted
-from fitplug.contrasts import contrast
 from fitplug.rounding import exact_product, largest
 from fitplug.strategy import SATURATION, Family, Strategy
 
@@ -30,13 +29,14 @@ def exact_answers(strategy: Strategy, counted: Counted) -> IntVector:
     """
     answers = np.zeros(strategy.size, dtype=np.int64)
     for family, i, _, start in layout(strategy):
-        counts = family.basis.counts(strategy.structure, int(family.blocks[i]), counted)
-        shape = counts.shape
-        y = exact_product(counts.reshape(-1, shape[-1]), family.M[i].T).reshape(shape)
-        for axis, n in enumerate(shape[:-1]):
-            if y.dtype != object and largest(y) * n >= SATURATION:
+        y = family.basis.counts(strategy.structure, int(family.blocks[i]), counted)
+        (own,) = strategy.structure.members(family.blocks[i : i + 1])
+        for axis, split in enumerate(strategy.splits[a] for a in own):
+            if y.dtype != object and largest(y) * split.growth >= 2**63:
                 y = y.astype(object)
-            y = contrast(n).apply(y, axis)
+            y = split.apply(y, axis)
+        if y.size:
+            y = exact_product(y.reshape(-1, y.shape[-1]), family.M[i].T)
         answers[start : start + y.size] = np.clip(y, -SATURATION, SATURATION).ravel()
     return answers
 
@@ -44,10 +44,10 @@ def exact_answers(strategy: Strategy, counted: Counted) -> IntVector:
 def layout(strategy: Strategy) -> Iterator[tuple[Family, int, tuple[int, ...], int]]:
     """The family, the place in it, the shape and the start of each block's answers, in order."""
     start = 0
-    sizes = strategy.structure.sizes
+    splits = strategy.splits
     for family in strategy.families:
         for i, own in enumerate(strategy.structure.members(family.blocks)):
-            shape = (*(contrast(sizes[a]).rows for a in own), family.basis.size)
+            shape = (*(splits[a].rows for a in own), family.basis.size)
             yield family, i, shape, start
             start += math.prod(shape)
 
@@ -62,5 +62,5 @@ def residuals(strategy: Strategy, family: Family, i: int, answers: npt.NDArray[A
     flat = solve_triangular(M, answers.reshape(-1, n).astype(np.float64).T).T
     found = np.asarray(flat.reshape(answers.shape))
     for axis, a in enumerate(own):
-        found = contrast(strategy.structure.sizes[a]).invert(found, axis)
+        found = strategy.splits[a].invert(found, axis)
     return found

@@ -9,12 +9,17 @@ they need, which costs nothing.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from fitplug.factors import Factor
+from fitplug.rounding import ceil_float
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -53,8 +58,26 @@ class Contrast:
         """The largest entry of H."""
         return max(self.n - 1, 1) if self.kind == "centred" else 1
 
+    @property
+    def growth(self) -> int:
+        """At least the sum of |H_ri| over any row."""
+        return 2 * self.n
+
+    def mean(self) -> Array:
+        """What a cell has of the total, (n,)."""
+        return np.full(self.n, 1 / self.n)
+
+    def moments(self, factor: Factor) -> Array:
+        """Upper bounds on the variances of a cell, (1, 2): from a total of variance 1, and from
+        H x with noise of variance 1.
+        """
+        own = Fraction(self.n - 1, self.n * self.precision)
+        return np.array([[ceil_float(Fraction(1, self.n**2)), ceil_float(own)]])
+
     def apply(self, values: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-        """H along an axis; exact for Python integers, and for int64 that n times cannot leave."""
+        """H along an axis; exact for Python integers, and for int64 that `growth` times cannot
+        leave.
+        """
         if self.kind == "centred":
             return self.n * values - values.sum(axis=axis, keepdims=True)
         moved = np.moveaxis(values, axis, -1)
@@ -72,6 +95,11 @@ class Contrast:
             whole = np.concatenate([np.zeros((*moved.shape[:-1], 1)), moved], axis=-1)
             return np.moveaxis(_walsh(whole) / self.n, -1, axis)
         return np.moveaxis(moved @ (self.paley / self.n), -1, axis)
+
+    def adjoint(self, values: Array, axis: int) -> Array:
+        """(H^+)' along an axis, up to an isometry."""
+        centred = values - values.mean(axis=axis, keepdims=True)
+        return np.asarray(centred / math.sqrt(self.precision))
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import block_diag, solve_triangular
 
-from fitplug.contrasts import contrast
 from fitplug.errors import WorkloadError
 from fitplug.strategy import Strategy
 
@@ -41,12 +40,12 @@ def dense_covariance(strategy: Strategy, noise_std: float) -> tuple[Array, Integ
             inverse = solve_triangular(family.M[i].astype(np.float64), np.eye(family.basis.size))
             covariance: npt.NDArray[Any] = np.ones((1, 1))
             basis: Integers = np.ones((1, 1), dtype=np.int64)
-            for a, n in enumerate(structure.sizes):
-                H = contrast(n).apply(np.eye(n, dtype=np.int64), 0)[: n - 1]
+            for a, (n, split) in enumerate(zip(structure.sizes, strategy.splits, strict=True)):
+                H = split.apply(np.eye(n, dtype=np.int64), 0)[: n - 1]
                 basis = np.kron(basis, H if a in own else np.ones((1, n), dtype=np.int64))
                 if a in own:
                     # The estimate of H x is y less its mean where H has a row more than it needs.
-                    C = np.eye(n) if contrast(n).rows < n else np.eye(n) - 1 / n
+                    C = np.eye(n) if split.rows < n else np.eye(n) - 1 / n
                     covariance = np.kron(covariance, C[: n - 1, : n - 1])
             dense = (
                 np.ones((1, 1), dtype=np.int64)

@@ -91,6 +91,30 @@ class Factor:
             raise WorkloadError(f"a {self.kind} factor has no intervals")
         return self.cells
 
+    def apply(self, values: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
+        """The rows' answers, from values along an axis of the cells."""
+        if self.kind == "identity":
+            return values
+        moved = np.moveaxis(values, axis, -1)
+        if self.kind == "matrix":
+            return np.moveaxis(moved @ self.matrix().T, -1, axis)
+        sums = np.concatenate([np.zeros_like(moved[..., :1]), moved.cumsum(axis=-1)], axis=-1)
+        first, last = self.intervals().T
+        return np.moveaxis(sums[..., last + 1] - sums[..., first], -1, axis)
+
+    def adjoint(self, values: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
+        """What weights on the rows, along an axis, come to on the cells."""
+        if self.kind == "identity":
+            return values
+        moved = np.moveaxis(values, axis, -1)
+        if self.kind == "matrix":
+            return np.moveaxis(moved @ self.matrix(), -1, axis)
+        steps = np.zeros((self.size + 1, *moved.shape[:-1]), dtype=values.dtype)
+        first, last = self.intervals().T
+        np.add.at(steps, first, np.moveaxis(moved, -1, 0))
+        np.subtract.at(steps, last + 1, np.moveaxis(moved, -1, 0))
+        return np.moveaxis(steps[:-1].cumsum(axis=0), 0, axis)
+
     def labels(self, attribute: Attribute) -> list[Any]:
         """What to call each row in a table: the value itself for single integers, else text."""
         if self.kind == "matrix":

@@ -15,7 +15,7 @@ from fitplug.basis import Basis, choose_basis, right_solve
 from fitplug.errors import DesignError
 from fitplug.objective import Objective
 from fitplug.rounding import gamma
-from fitplug.strategy import MAX_ENTRY, Family, Strategy, measured, products
+from fitplug.strategy import MAX_ENTRY, Family, Strategy, contrasts, measured, products
 from fitplug.structure import Structure
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -57,7 +57,7 @@ def integer_strategy(
         families = _rounded(drafts, 2.0**bits)
         if families is None:
             break
-        strategy = measured(structure, families)
+        strategy = measured(structure, families, contrasts(structure))
         if best is not None and strategy.max_records < _LEAST_RECORDS:
             break
         best = strategy
@@ -92,7 +92,7 @@ def _drafts(
 ) -> list[tuple[npt.NDArray[np.int64], Basis, Array]]:
     """Blocks, basis and real G (b, n, n) of each family, with columns of A of norm 1 at most."""
     every = np.arange(len(structure.blocks))
-    precision = products(structure, every, "precision").astype(np.float64)
+    precision = products(structure, contrasts(structure), every, "precision").astype(np.float64)
     weights = structure.weights
     if structure.scalar:
         (real,) = reals

@@ -19,7 +19,8 @@ from fitplug.basis import Basis
 from fitplug.domain import Domain
 from fitplug.errors import PlanError
 from fitplug.factors import interval_factor
-from fitplug.strategy import Family, Strategy
+from fitplug.splits import Whole
+from fitplug.strategy import Family, Strategy, contrasts
 from fitplug.symmetry import structure as analysed
 from fitplug.workload import QueryGroup, Workload, queries
 
@@ -27,7 +28,7 @@ Header: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Array: TypeAlias = npt.NDArray[np.float64]
 
-FORMAT = 2
+FORMAT = 3
 
 
 def describe(workload: Workload) -> tuple[Header, Arrays]:
@@ -72,8 +73,12 @@ def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
         arrays[f"family{i}.blocks"], arrays[f"family{i}.M"] = family.blocks, family.M
         arrays[f"family{i}.index"] = family.basis.index
         arrays[f"family{i}.scale"] = family.basis.scale
+    for a, split in enumerate(strategy.splits):
+        if isinstance(split, Whole):
+            arrays[f"split{a}.matrix"] = split.matrix
     header = {
         "dense": strategy.structure.dense,
+        "ordered": strategy.structure.ordered,
         "bases": [family.basis.kind for family in strategy.families],
         "sensitivity_squared": str(strategy.sensitivity_squared),
         "max_records": str(strategy.max_records),
@@ -133,9 +138,15 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
 
 def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strategy:
     """The strategy described, as it claims to be. Raises PlanError for another structure."""
-    structure = analysed(workload, header["dense"], family=False)
-    if structure.dense != tuple(header["dense"]):
+    structure = analysed(workload, header["dense"], family=bool(header["ordered"]))
+    if (structure.dense, structure.ordered) != (tuple(header["dense"]), tuple(header["ordered"])):
         raise PlanError("the attributes it takes for symmetric are not")
+    splits = tuple(
+        Whole(arrays[f"split{a}.matrix"]) if name in structure.ordered else symmetric
+        for a, (name, symmetric) in enumerate(
+            zip(structure.split, contrasts(structure), strict=True)
+        )
+    )
     families = [
         Family(
             blocks=arrays[f"family{i}.blocks"],
@@ -147,6 +158,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
     return Strategy(
         structure=structure,
         families=tuple(families),
+        splits=splits,
         sensitivity_squared=int(header["sensitivity_squared"]),
         column_squares=arrays["column_squares"],
         unit_variances=arrays["unit_variances"],

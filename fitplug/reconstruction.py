@@ -1,14 +1,16 @@
 """Reconstruction: every group's estimates from the noisy answers of the blocks it is made of.
 
 Group t is the sum over blocks A in A_t of L M^-1 of A's answers, without what their margins say,
-spread evenly over the cells of the attributes in A_t - A. Blocks have independent noise, so the
-variance of any combination is a sum over them too. Nothing of the size of the domain is formed.
+spread over the cells of the attributes in A_t - A: evenly, or as the references u of ordered ones
+say. Blocks have independent noise, so the variance of any combination is a sum over them too.
+Nothing of the size of the domain is formed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,16 +18,21 @@ import numpy.typing as npt
 
 from fitplug.answers import layout, residuals
 from fitplug.errors import TablesError
+from fitplug.factors import Factor
 from fitplug.rounding import inverse_norms_above
-from fitplug.strategy import Strategy, products
+from fitplug.strategy import Strategy
 from fitplug.structure import Structure, listed
 from fitplug.workload import QueryGroup
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
 
+_KEPT = 2**27
+"""Bytes of estimates and of blocks that are kept for the next reading, of each."""
+
+
 class Estimates(Mapping[str, npt.NDArray[Any]]):
-    """Unbiased estimates by group, each computed when it is first read."""
+    """Unbiased estimates by group, each computed when it is read; the latest are kept."""
 
     def __init__(self, strategy: Strategy, answers: npt.NDArray[np.int64]) -> None:
         if answers.shape != (strategy.size,):
@@ -39,8 +46,8 @@ class Estimates(Mapping[str, npt.NDArray[Any]]):
             int(family.blocks[i]): (family, i, shape, start)
             for family, i, shape, start in layout(strategy)
         }
-        self._residuals: dict[int, Array] = {}
-        self._done: dict[str, Array] = {}
+        self._residuals = _Latest(self._residual)
+        self._done = _Latest(self._estimated)
         self._workload = strategy.structure.workload
 
     def __contains__(self, name: object) -> bool:
@@ -59,30 +66,52 @@ class Estimates(Mapping[str, npt.NDArray[Any]]):
         return len(self._workload.names)
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self._done:
-            self._done[name] = self._estimated(self._workload.position(name))
-            self._done[name].setflags(write=False)
-        return self._done[name]
+        return self._done[self._workload.position(name)]
 
     def _estimated(self, g: int) -> Array:
         structure = self._strategy.structure
-        own = structure.used[g]
-        rows = int(structure.starts[g + 1] - structure.starts[g])
-        total = np.zeros((*(structure.sizes[a] for a in own), rows))
+        asked = _asked(structure, g)
+        means = {
+            a: np.full(1, 1 / structure.sizes[a])
+            if factor is None
+            else factor.apply(self._strategy.splits[a].mean(), 0)
+            for a, factor in asked.items()
+        }
+        total: Array | float = 0.0
         for block in structure.blocks_of(g):
             (members,) = structure.members([block])
-            part = self._residual(block) @ _representation(self._strategy, block, g)[0].T
-            spread = [structure.sizes[a] for a in own if a not in members]
-            shape = [structure.sizes[a] if a in members else 1 for a in own]
-            total += part.reshape(*shape, rows) / math.prod(spread)
-        return _as_group(structure, g, total)
+            part = self._residuals[block] @ _representation(self._strategy, block, g)[0].T
+            for axis, (a, factor) in enumerate(asked.items()):
+                if a not in members:
+                    later = (1,) * (part.ndim - axis)
+                    part = np.expand_dims(part, axis) * means[a].reshape(-1, *later)
+                elif factor is not None:
+                    part = factor.apply(part, axis)
+            total = total + part
+        return _as_group(structure, g, np.asarray(total))
 
     def _residual(self, block: int) -> Array:
-        if block not in self._residuals:
-            family, i, shape, start = self._places[block]
-            answers = self._answers[start : start + math.prod(shape)].reshape(shape)
-            self._residuals[block] = residuals(self._strategy, family, i, answers)
-        return self._residuals[block]
+        family, i, shape, start = self._places[block]
+        answers = self._answers[start : start + math.prod(shape)].reshape(shape)
+        return residuals(self._strategy, family, i, answers)
+
+
+class _Latest(OrderedDict[int, Array]):
+    """Arrays by number, made when they are missing; the oldest go beyond _KEPT bytes."""
+
+    def __init__(self, make: Callable[[int], Array]) -> None:
+        super().__init__()
+        self._make = make
+        self._bytes = 0
+
+    def __missing__(self, number: int) -> Array:
+        made = self._make(number)
+        made.setflags(write=False)
+        self._bytes += made.nbytes
+        while self and self._bytes > _KEPT:
+            self._bytes -= self.popitem(last=False)[1].nbytes
+        self[number] = made
+        return made
 
 
 def combined_norm(strategy: Strategy, coefficients: Mapping[str, Array]) -> float:
@@ -96,14 +125,17 @@ def combined_norm(strategy: Strategy, coefficients: Mapping[str, Array]) -> floa
     for name, given in coefficients.items():
         g = number[name]
         weights = _as_block(structure, g, given)
-        own = structure.used[g]
+        asked = _asked(structure, g)
+        for axis, factor in enumerate(asked.values()):
+            weights = weights if factor is None else factor.adjoint(weights, axis)
         for block in structure.blocks_of(g):
             (members,) = structure.members([block])
-            out = tuple(axis for axis, a in enumerate(own) if a not in members)
-            spread = math.prod(structure.sizes[a] for a in own if a not in members)
-            part = weights.sum(axis=out) / spread
-            for axis in range(len(members)):
-                part = part - part.mean(axis=axis, keepdims=True)
+            part = weights
+            for axis, a in reversed(list(enumerate(asked))):
+                if a in members:
+                    part = strategy.splits[a].adjoint(part, axis)
+                else:
+                    part = np.moveaxis(part, axis, -1) @ strategy.splits[a].mean()
             L, L_error = _representation(strategy, block, g)
             flat = part.reshape(-1, part.shape[-1])
             rows[block] = rows.get(block, 0.0) + flat @ L
@@ -113,8 +145,7 @@ def combined_norm(strategy: Strategy, coefficients: Mapping[str, Array]) -> floa
         family, i = strategy.places[block]
         M = family.M[i].astype(np.float64)
         norms = inverse_norms_above(combined, M, L_error=errors[block])
-        precision = products(structure, np.array([block]), "precision")[0]
-        square += float((norms * norms).sum()) / float(precision)
+        square += float((norms * norms).sum())
     return math.sqrt(square) * (1 + 1e-12)
 
 
@@ -126,6 +157,13 @@ def _representation(strategy: Strategy, block: int, g: int) -> tuple[Array, Arra
     L, error = strategy.representation(block)
     mine = structure.rows_in(block, g)
     return L[mine], error[mine]
+
+
+def _asked(structure: Structure, g: int) -> dict[int, Factor | None]:
+    """What a group asks of each attribute of A_t: None for a symmetric one, the identity."""
+    factors = {f.attribute: f for f in structure.workload.groups[g].factors}
+    names = [(a, structure.split[a]) for a in structure.used[g]]
+    return {a: factors[name] if name in structure.ordered else None for a, name in names}
 
 
 def _as_group(structure: Structure, g: int, values: Array) -> Array:
@@ -151,6 +189,8 @@ def _axes(structure: Structure, group: QueryGroup, g: int) -> tuple[list[str], l
     own = [structure.split[a] for a in structure.used[g]]
     rest = [f.attribute for f in group.factors if f.attribute not in own]
     # Symmetric attributes that are not in A_t have one cell, or queries of nothing.
-    rows = {f.attribute: f.rows for f in group.factors if f.attribute in structure.dense}
-    sizes = [*(structure.sizes[a] for a in structure.used[g]), *(rows.get(n, 1) for n in rest)]
-    return [*own, *rest], sizes
+    alike = structure.symmetric
+    rows = {f.attribute: f.rows for f in group.factors if f.attribute not in alike}
+    sizes = [structure.sizes[a] for a in structure.used[g]]
+    used = [rows.get(name, size) for name, size in zip(own, sizes, strict=True)]
+    return [*own, *rest], [*used, *(rows.get(name, 1) for name in rest)]

@@ -1,11 +1,11 @@
 """The integer strategy: what really runs, y = A x + z with A integer and z discrete Gaussian.
 
 Block A of the structure measures (x)_{a in A} H_a (x)_{a not in A} 1' (x) M B, with H_a integer
-contrasts, B an integer basis of the block's queries over the dense cells and M = round(S G), where
-G'G = Sigma_A^-1 in the coordinates of B. The privacy guarantee is a rational number, rho = max_i
-|A e_i|^2 / (2 sigma^2); row j of a block has the estimate L_j M^-1 y, unbiased, with variance at
-most sigma^2 |L_j M^-1|^2 / precision (a discrete Gaussian N_Z(0, sigma^2) has variance at most
-sigma^2: Canonne, Kamath, Steinke 2020).
+contrasts (of an ordered attribute, any of `fitplug.splits`), B an integer basis of the block's
+queries over the dense cells and M = round(S G), where G'G = Sigma_A^-1 in the coordinates of B. The
+privacy guarantee is a rational number, rho = max_i |A e_i|^2 / (2 sigma^2); row j of a block has
+the estimate L_j M^-1 y, unbiased, with variance at most sigma^2 |L_j M^-1|^2 / precision (a
+discrete Gaussian N_Z(0, sigma^2) has variance at most sigma^2: Canonne, Kamath, Steinke 2020).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fitplug.basis import Basis
 from fitplug.contrasts import contrast
+from fitplug.layout import layout
 from fitplug.rounding import (
     UNIT,
     ceil_float,
@@ -29,6 +30,7 @@ from fitplug.rounding import (
     inverse_norms_above,
     largest,
 )
+from fitplug.splits import IntegerSplit
 from fitplug.structure import Structure
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -62,7 +64,7 @@ class Family:
 class Strategy:
     """An integer strategy for a structure.
 
-    families: each block of the structure is in one.
+    families: each block of the structure is in one. splits: of the structure's split attributes.
     sensitivity_squared: max_i |A e_i|^2, exact. column_squares: upper bounds (D,) on |A e_i|^2.
     unit_variances: upper bounds on the variances of the structure's rows at noise variance 1.
     max_records: with no more records than this, no answer is clamped and nothing overflows.
@@ -70,6 +72,7 @@ class Strategy:
 
     structure: Structure
     families: tuple[Family, ...]
+    splits: tuple[IntegerSplit, ...]
     sensitivity_squared: int
     column_squares: Array
     unit_variances: Array
@@ -84,7 +87,7 @@ class Strategy:
     def size(self) -> int:
         """How many answers it measures."""
         return sum(
-            family.basis.size * int(products(self.structure, family.blocks, "rows").sum())
+            family.basis.size * int(self.products(family.blocks, "rows").sum())
             for family in self.families
         )
 
@@ -94,6 +97,10 @@ class Strategy:
             basis, matrix = self.places[block][0].basis, self.structure.piece(block).matrix
             self._representations[block] = basis.representation(matrix)
         return self._representations[block]
+
+    def products(self, blocks: npt.NDArray[np.int64], what: str) -> npt.NDArray[np.object_]:
+        """Of each block, the product of a number of its attributes' splits; exact, shape (b,)."""
+        return products(self.structure, self.splits, blocks, what)
 
     @cached_property
     def places(self) -> dict[int, tuple[Family, int]]:
@@ -129,27 +136,38 @@ class Strategy:
         return total * (1 + gamma(self.structure.rows + 1))
 
 
-def measured(structure: Structure, families: tuple[Family, ...]) -> Strategy:
+def measured(
+    structure: Structure, families: tuple[Family, ...], splits: tuple[IntegerSplit, ...]
+) -> Strategy:
     """The strategy of these families with its exact sensitivity and proven variances.
 
     Raises DesignError if a basis does not span its block, or variances cannot be bounded.
     """
-    exact, above, records = cost(structure, families)
-    return Strategy(structure, families, exact, above, unit_variances(structure, families), records)
+    exact, above, records = cost(structure, families, splits)
+    variances = unit_variances(structure, families, splits)
+    return Strategy(structure, families, splits, exact, above, variances, records)
 
 
-def cost(structure: Structure, families: tuple[Family, ...]) -> tuple[int, Array, int]:
+def contrasts(structure: Structure) -> tuple[IntegerSplit, ...]:
+    """The splits of symmetric attributes."""
+    return tuple(contrast(n) for n in structure.sizes)
+
+
+def cost(
+    structure: Structure, families: tuple[Family, ...], splits: tuple[IntegerSplit, ...]
+) -> tuple[int, Array, int]:
     """max_i |A e_i|^2, exact; upper bounds (D,) on |A e_i|^2; and the most records of which no
     answer of A leaves the range that is released as it is.
     """
     columns: list[tuple[int, npt.NDArray[Any]]] = []
     entry = 1
     for family in families:
-        squares = products(structure, family.blocks, "column_square")
-        entries = products(structure, family.blocks, "entry")
+        squares = products(structure, splits, family.blocks, "column_square")
+        entries = products(structure, splits, family.blocks, "entry")
         if structure.scalar:
             m = family.M[:, 0, 0].astype(object)
-            # One column, to which every block adds: as if one block had it all.
+            # One column, to which every block adds: as if one block had it all. Where cells of
+            # ordered attributes differ, some cell has the most of every attribute at once.
             columns.append((int((squares * m * m).sum()), np.ones((1, 1), dtype=np.int64)))
             entry = max(entry, int((entries * m).max()))
         else:
@@ -160,13 +178,17 @@ def cost(structure: Structure, families: tuple[Family, ...]) -> tuple[int, Array
     return *column_squares(columns), SATURATION // entry
 
 
-def unit_variances(structure: Structure, families: tuple[Family, ...]) -> Array:
+def unit_variances(
+    structure: Structure, families: tuple[Family, ...], splits: tuple[IntegerSplit, ...]
+) -> Array:
     """Upper bounds on the variances of the structure's rows at noise variance 1. Raises DesignError
     if a basis does not span its block, or they cannot be bounded.
     """
+    if structure.ordered:
+        return _split_variances(structure, families, splits)
     variances = np.zeros(structure.rows)
     for family in families:
-        precision = products(structure, family.blocks, "precision").astype(np.float64)
+        precision = products(structure, splits, family.blocks, "precision").astype(np.float64)
         if structure.scalar:
             m = family.M[:, 0, 0].astype(np.float64)
             variances += structure.incidence[:, family.blocks] @ (1 / (precision * m * m))
@@ -176,6 +198,22 @@ def unit_variances(structure: Structure, families: tuple[Family, ...]) -> Array:
             unit = inverse_norms_above(L, family.M[0].astype(np.float64), L_error=L_error)
             variances[piece.rows] += unit * unit * piece.shares / precision[0]
     return variances * (1 + gamma(len(structure.blocks) + 64))
+
+
+def _split_variances(
+    structure: Structure, families: tuple[Family, ...], splits: tuple[IntegerSplit, ...]
+) -> Array:
+    """`unit_variances` in the residual family."""
+    z = np.empty(len(structure.blocks))
+    for family in families:
+        z[family.blocks] = family.M[:, 0, 0].astype(np.float64) ** -2.0
+    batched = layout(structure)
+    tables = [
+        splits[a].moments(asked)
+        for (a, _), asked in zip(batched.factors, batched.asked, strict=True)
+    ]
+    # Sums of 2^m products of m + 1 numbers, all of them >= 0.
+    return batched.by_row(batched.variances(tables, z)) * (1 + gamma(64))
 
 
 def column_squares(parts: list[tuple[int, npt.NDArray[Any]]]) -> tuple[int, Array]:
@@ -197,10 +235,13 @@ def column_squares(parts: list[tuple[int, npt.NDArray[Any]]]) -> tuple[int, Arra
 
 
 def products(
-    structure: Structure, blocks: npt.NDArray[np.int64], what: str
+    structure: Structure,
+    splits: tuple[IntegerSplit, ...],
+    blocks: npt.NDArray[np.int64],
+    what: str,
 ) -> npt.NDArray[np.object_]:
-    """Of each block, the product of a number of its attributes' contrasts; exact, shape (b,)."""
-    values = [getattr(contrast(n), what) for n in structure.sizes]
+    """Of each block, the product of a number of its attributes' splits; exact, shape (b,)."""
+    values = [getattr(split, what) for split in splits]
     return np.multiply.reduce(
         np.array([*values, 1], dtype=object)[structure.blocks[blocks]], axis=1, initial=1
     )

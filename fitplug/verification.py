@@ -59,7 +59,7 @@ def check_form(plan: Plan) -> None:
 def check_privacy(plan: Plan) -> None:
     """Raise PlanError unless the privacy cost claimed is that of the integers that will run."""
     strategy = plan.strategy
-    exact, above, records = cost(plan.structure, strategy.families)
+    exact, above, records = cost(plan.structure, strategy.families, strategy.splits)
     if exact != strategy.sensitivity_squared:
         raise PlanError("the privacy cost is not the one the plan claims")
     if strategy.max_records > records:
@@ -79,7 +79,7 @@ def verify(plan: Plan) -> None:
     check_privacy(plan)
     structure, strategy = plan.structure, plan.strategy
     try:
-        variances = unit_variances(structure, strategy.families)
+        variances = unit_variances(structure, strategy.families, strategy.splits)
         certified = plan.bound_at(plan.p, plan.q)
     except (DesignError, ValueError) as error:
         raise PlanError(f"the plan does not prove its claims: {error}") from None

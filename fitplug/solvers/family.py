@@ -1,38 +1,26 @@
-"""The residual family: covariances of several ordered attributes that are never written down.
+"""Members of the residual family (see `fitplug.layout`), and the best scales for given splits.
 
-Every attribute a of n cells has a reference u_a (1'u_a = 1) and a covariance C_a on its contrasts
-(C_a 1 = 0) with inverse Y_a there (Y_a u_a = 0). For the subsets A of the groups' attributes,
-
-    Sigma = sum_A z_A (x)_{a in A} C_a (x)_{a not in A} u_a u_a'
-    profile(i) = sum_A z_A^-1 prod_{a in A} eta_a(i_a)                          eta = diag Y
-    variance(S, j) = sum_{A in S} z_A prod_{a in A} gamma_a(j_a) prod_{a in S - A} mu_a(j_a)^2
-
-with gamma = w'C_a w and mu = w'u_a of a factor's row w. Nothing has the size of the product: the
-largest profile is at the largest eta_a, and for targets that do not vary along an attribute only
-the rows on the hull of its (mu^2, gamma) can have the largest variance.
-
-The scales z are a convex problem. With both tables given, K[(S, j), A] the variances' coefficients
-over the targets and E_A = prod max eta_a, its dual is max over q of sum_A sqrt(E_A (K'q)_A), the
-diagonal case of the dual solver. A symmetric attribute has u = 1/n and C = I - J/n.
+For targets that do not vary along an attribute only the rows on the hull of its (mu^2, gamma) can
+have the largest variance. The scales z are a convex problem. With both tables given, K[(S, j), A]
+the variances' coefficients over the targets and E_A = prod max eta_a, its dual is max over q of
+sum_A sqrt(E_A (K'q)_A), the diagonal case of the dual solver.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cholesky, qr, solve_triangular
 
-from fitplug.errors import DesignError, WorkloadError
+from fitplug.errors import WorkloadError
+from fitplug.layout import Layout, gathered
 from fitplug.solvers import dual
 from fitplug.solvers.anderson import Anderson
-from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -43,7 +31,6 @@ MAX_ROWS = 2_000_000
 _MOST_SLACK = 1e-2
 
 _LARGEST_STEP = 2.0  # a weight changes by at most a factor e^2 an iteration
-_IDLE = 2.0**-10  # of the largest column norm, in contrasts that no query asks for
 
 
 class Split(Protocol):
@@ -90,164 +77,6 @@ class Ordered:
         f = rows @ self.contrasts
         mu = rows.mean(axis=1) + f @ self.reference
         return np.stack([mu**2, ((f @ self.covariance) * f).sum(axis=1)], axis=1)
-
-
-@dataclass(frozen=True, eq=False)
-class Whole:
-    """A split that an integer matrix makes, free of rounding: A (n - 1, n) with [A; 1'] invertible.
-
-    Block A of a plan measures (x)_{a in A} A_a (x) (sums over the rest). The inverse of [A; 1'] is
-    [E, u]: E A + u 1' = I, so A u = 0, 1'u = 1, C = E E', Y = A'A, and eta is integer.
-    """
-
-    matrix: npt.NDArray[np.int64]
-
-    @cached_property
-    def inverse(self) -> Array:
-        """[E, u], shape (n, n)."""
-        return np.asarray(np.linalg.inv(np.vstack([self.matrix, np.ones(self.matrix.shape[1])])))
-
-    def eta(self) -> Array:
-        return np.asarray((self.matrix.astype(np.float64) ** 2).sum(axis=0))
-
-    def moments(self, rows: Array) -> Array:
-        parts = rows @ self.inverse
-        return np.stack([parts[:, -1] ** 2, (parts[:, :-1] ** 2).sum(axis=1)], axis=1)
-
-
-def whole(split: Ordered, bits: int) -> Whole:
-    """The integer split next to a real one, its largest column norm about 2^bits.
-
-    Contrasts that no query asks for are measured too, next to not at all. Raises DesignError if the
-    rounded matrix has lost a contrast: more bits keep it.
-    """
-    N = split.contrasts
-    n, k = N.shape
-    L = cholesky(split.covariance, lower=True)
-    real = solve_triangular(L, (N - split.reference).T, lower=True)
-    spanned = np.column_stack([np.ones(n), N])
-    idle = qr(spanned)[0][:, k + 1 :].T
-    size = math.sqrt(float((real**2).sum(axis=0).max(initial=0.0))) or 1.0
-    matrix = np.rint(np.vstack([real / size, _IDLE * idle]) * 2.0**bits).astype(np.int64)
-    if np.linalg.matrix_rank(np.vstack([matrix, np.ones(n)])) < n:
-        raise DesignError("the integer strategy of an attribute lost a contrast; raise its bits")
-    return Whole(matrix)
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """g groups over m attributes whose tables have the same shapes.
-
-    groups: their places in the workload. attributes: (g, m), ascending. factors: (g, m), indices
-    into `Layout.factors`. varying: the axes along which targets vary. targets: (g, r_1, ..., r_m),
-    with r_i = 1 where they do not. blocks: (g, 2, ..., 2), the index of each subset A of S.
-    """
-
-    groups: Indices
-    attributes: Indices
-    factors: Indices
-    varying: tuple[bool, ...]
-    targets: Array
-    blocks: Indices
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """The groups of a workload, batched, and the subsets A of their attributes.
-
-    symmetric: whether each attribute may be permuted freely. factors: the different factors as
-    (attribute, rows (r, n)), one row for a symmetric attribute. members: (b, most), the blocks'
-    attributes, padded with -1.
-    """
-
-    workload: Workload
-    symmetric: tuple[bool, ...]
-    factors: tuple[tuple[int, Array], ...]
-    batches: tuple[Batch, ...]
-    members: Indices
-
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        return self.workload.shape
-
-    def products(self, values: Sequence[float] | Array) -> Array:
-        """prod_{a in A} values[a] for every block, shape (b,)."""
-        return np.asarray(np.append(np.asarray(values), 1.0)[self.members].prod(axis=1))
-
-    def tables(self, splits: Sequence[Split]) -> list[Array]:
-        """mu^2 and gamma of every factor's rows, (r, 2)."""
-        return [splits[a].moments(rows) for a, rows in self.factors]
-
-
-def layout(workload: Workload) -> Layout:
-    """Group and index a workload's groups and blocks."""
-    place = {name: a for a, name in enumerate(workload.attributes)}
-    symmetric = [True] * len(place)
-    found: dict[tuple[object, ...], int] = {}
-    factors: list[tuple[int, Array]] = []
-    entries: dict[tuple[object, ...], list[tuple[int, list[int], list[int], Array]]] = {}
-    for number, group in enumerate(workload.groups):
-        own, targets = [], group.variances
-        for axis, factor in enumerate(group.factors):
-            # A scalar target is a view that repeats one number.
-            if targets.strides[axis] == 0 or (targets == targets.take([0], axis)).all():
-                targets = targets.take([0], axis)
-            if factor.kind == "total":
-                continue
-            a = place[factor.attribute]
-            given = factor.cells if factor.array is None else factor.array
-            varies = targets.shape[axis] > 1
-            # Rows with targets of their own get weights of their own.
-            apart = number if varies else None
-            key = (a, factor.kind, None if given is None else given.tobytes(), apart)
-            if key not in found:
-                found[key] = len(factors)
-                factors.append((a, factor.matrix()))
-            if factor.kind != "identity" or varies:
-                symmetric[a] = False
-            own.append((a, axis, found[key]))
-        own.sort()
-        kept = targets.transpose(
-            [axis for _, axis, _ in own]
-            + [i for i, f in enumerate(group.factors) if f.kind == "total"]
-        ).reshape([targets.shape[axis] for _, axis, _ in own])
-        lengths = tuple(len(factors[f][1]) for _, _, f in own)
-        entry = (number, [a for a, _, _ in own], [f for _, _, f in own], kept)
-        entries.setdefault((lengths, kept.shape), []).append(entry)
-    keys, members = _subsets([np.array([e[1] for e in same]) for same in entries.values()])
-    batches = []
-    for (_, same), blocks in zip(entries.items(), keys, strict=True):
-        shape = same[0][3].shape
-        batches.append(
-            Batch(
-                groups=np.array([e[0] for e in same]),
-                attributes=np.array([e[1] for e in same], dtype=np.int64),
-                factors=np.array([e[2] for e in same], dtype=np.int64),
-                varying=tuple(r > 1 for r in shape),
-                targets=np.stack([e[3] for e in same]),
-                blocks=blocks,
-            )
-        )
-    alike = [(a, W[:1] if symmetric[a] else W) for a, W in factors]
-    return Layout(workload, tuple(symmetric), tuple(alike), tuple(batches), members)
-
-
-def _subsets(attributes: list[Indices]) -> tuple[list[Indices], Indices]:
-    """Per batch the subsets' indices (g, 2, ..., 2), and every subset's attributes (b, most)."""
-    most = max(1, *(own.shape[1] for own in attributes))
-    chosen = []
-    for own in attributes:
-        g, m = own.shape
-        held = np.array(list(itertools.product([False, True], repeat=m)))
-        rows = np.full((g, 2**m, most), -1)
-        rows[:, :, :m] = np.sort(np.where(held, own[:, None, :], -1), axis=2)[:, :, ::-1]
-        chosen.append(rows)
-    flat = np.concatenate([rows.reshape(-1, most) for rows in chosen])
-    members, index = np.unique(flat, axis=0, return_inverse=True)
-    ends = np.cumsum([rows.shape[0] * rows.shape[1] for rows in chosen])[:-1]
-    parts = np.split(index.ravel(), ends)
-    shaped = [p.reshape(len(a), *[2] * a.shape[1]) for p, a in zip(parts, attributes, strict=True)]
-    return shaped, members
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,9 +244,3 @@ def scales_at(spend: Array, needed: Array) -> Array:
 def largest_spend(layout: Layout, splits: Sequence[Split]) -> Array:
     """E (b,): prod_{a in A} max eta_a, what block A spends at z_A = 1 where most is spent."""
     return layout.products([float(s.eta().max(initial=0.0)) for s in splits])
-
-
-def gathered(tables: Sequence[Array] | Mapping[int, Array], own: Indices) -> Array:
-    """tables[f] for each f of own (g,), stacked."""
-    different, place = np.unique(own, return_inverse=True)
-    return np.stack([tables[f] for f in different])[place.ravel()]

@@ -33,8 +33,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.layout import Layout
 from fitplug.rounding import UNIT
-from fitplug.solvers.family import Layout
 from fitplug.solvers.residual import Weights
 
 Array: TypeAlias = npt.NDArray[np.float64]

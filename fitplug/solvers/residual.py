@@ -1,4 +1,4 @@
-"""The descent of the residual family (see `fitplug.solvers.family`): several ordered attributes
+"""The descent of the residual family (see `fitplug.layout`): several ordered attributes
 whose product is too large to write down.
 
 (u_a, C_a) begin as the optimum of attribute a alone, and then descend the Lagrangian
@@ -19,23 +19,21 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_solve, cholesky, eigh
 
+from fitplug.layout import Layout, gathered, layout
 from fitplug.problem import Block, reduce
 from fitplug.solvers import dual
 from fitplug.solvers.family import (
-    Layout,
     Ordered,
     Rows,
     Scales,
     Split,
     Symmetric,
     extreme_rows,
-    gathered,
     largest_spend,
-    layout,
     scales,
     scales_at,
 )
-from fitplug.workload import Workload
+from fitplug.structure import Structure
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -71,28 +69,15 @@ class Residual:
     def upper(self) -> float:
         return self.scales.upper
 
-    def variances(self) -> list[Array]:
-        """The variances of every group's queries, of the shape of the group's factors that are not
-        "total", in the domain's order; (1,) for a symmetric attribute."""
-        tables = self.layout.tables(self.splits)
-        found: list[Array] = [np.empty(0)] * len(self.layout.workload.groups)
-        for batch in self.layout.batches:
-            part = self.scales.z[batch.blocks]
-            for own in batch.factors.T:
-                part = np.einsum("ga...,gia->g...i", part, gathered(tables, own))
-            for number, values in zip(batch.groups, part, strict=True):
-                found[number] = values
-        return found
 
-
-def solve(workload: Workload, *, tolerance: float = 1e-4, max_rounds: int = 24) -> Residual:
+def solve(structure: Structure, *, tolerance: float = 1e-4, max_rounds: int = 24) -> Residual:
     """The best member of the family that alternating descent finds.
 
     tolerance: rounds of improvement end when two in turn gain no more, relatively, and the weights
     have settled; the scales are as near their best. Raises WorkloadError if too many queries
     have targets of their own.
     """
-    shape = layout(workload)
+    shape = layout(structure)
     splits, weights = _apart(shape)
     best = _scaled(shape, splits, weights, tolerance)
     idle, last = 0, 0.0

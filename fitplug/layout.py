@@ -1,0 +1,188 @@
+"""The residual family: covariances of several ordered attributes that are never written down.
+
+Every attribute a of n cells has a reference u_a (1'u_a = 1) and a covariance C_a on its contrasts
+(C_a 1 = 0) with inverse Y_a there (Y_a u_a = 0). For the subsets A of the groups' attributes,
+
+    Sigma = sum_A z_A (x)_{a in A} C_a (x)_{a not in A} u_a u_a'
+    profile(i) = sum_A z_A^-1 prod_{a in A} eta_a(i_a)                          eta = diag Y
+    variance(S, j) = sum_{A in S} z_A prod_{a in A} gamma_a(j_a) prod_{a in S - A} mu_a(j_a)^2
+
+with gamma = w'C_a w and mu = w'u_a of a factor's row w. Nothing has the size of the product: the
+largest profile is at the largest eta_a. A symmetric attribute has u = 1/n and C = I - J/n.
+
+Here the groups of a structure are put in batches of tables alike, which sums over them take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.factors import Factor
+from fitplug.structure import Structure
+from fitplug.workload import QueryGroup, Workload
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Indices: TypeAlias = npt.NDArray[np.int64]
+Shape: TypeAlias = tuple[int, ...]
+
+
+class Moments(Protocol):
+    """One attribute's space in two: the direction u and the contrasts, with covariance C."""
+
+    def moments(self, rows: Array) -> Array:
+        """mu^2 and gamma of factor rows (r, n), shape (r, 2)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """g groups over m attributes whose tables have the same shapes.
+
+    groups: their places in the workload. attributes: (g, m), ascending. factors: (g, m), indices
+    into `Layout.factors`. varying: the axes along which targets vary. targets: (g, r_1, ..., r_m),
+    with r_i = 1 where they do not. blocks: (g, 2, ..., 2), the index of each subset A of S.
+    """
+
+    groups: Indices
+    attributes: Indices
+    factors: Indices
+    varying: tuple[bool, ...]
+    targets: Array
+    blocks: Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The groups of a structure, batched.
+
+    symmetric: whether each attribute may be permuted freely. factors: the different factors as
+    (attribute, rows (r, n)), one row for a symmetric attribute; asked: as they were asked.
+    """
+
+    structure: Structure
+    symmetric: tuple[bool, ...]
+    factors: tuple[tuple[int, Array], ...]
+    asked: tuple[Factor, ...]
+    batches: tuple[Batch, ...]
+
+    @property
+    def workload(self) -> Workload:
+        return self.structure.workload
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.structure.sizes
+
+    @property
+    def members(self) -> Indices:
+        """The blocks' attributes, shape (b, most), padded with -1."""
+        return self.structure.blocks
+
+    def products(self, values: Sequence[float] | Array) -> Array:
+        """prod_{a in A} values[a] for every block, shape (b,)."""
+        return np.asarray(np.append(np.asarray(values), 1.0)[self.members].prod(axis=1))
+
+    def tables(self, splits: Sequence[Moments]) -> list[Array]:
+        """mu^2 and gamma of every factor's rows, (r, 2)."""
+        return [splits[a].moments(rows) for a, rows in self.factors]
+
+    def variances(self, tables: Sequence[Array], z: Array) -> list[Array]:
+        """The variances of every group's queries, of the shape of the group's factors that are not
+        "total", in the domain's order; of size 1 along a symmetric attribute.
+
+        All terms are positive: the relative error is that of at most 2^m sums of products of m + 1.
+        """
+        found: list[Array] = [np.empty(0)] * len(self.workload.groups)
+        for batch in self.batches:
+            part = z[batch.blocks]
+            for own in batch.factors.T:
+                part = np.einsum("ga...,gia->g...i", part, gathered(tables, own))
+            for number, values in zip(batch.groups, part, strict=True):
+                found[number] = values
+        return found
+
+    def by_row(self, values: Sequence[Array]) -> Array:
+        """What `variances` gives, over the structure's rows, shape (rows,)."""
+        place = {name: a for a, name in enumerate(self.structure.split)}
+        parts = []
+        for group, used, array in zip(
+            self.workload.groups, self.structure.used, values, strict=True
+        ):
+            axes = {place[f.attribute]: axis for axis, f in enumerate(group.factors)}
+            parts.append(array.transpose(np.argsort([axes[a] for a in used])).ravel())
+        return np.concatenate(parts)
+
+
+@lru_cache(maxsize=2)
+def layout(structure: Structure) -> Layout:
+    """Batch the groups of a structure of the residual family."""
+    place = {name: a for a, name in enumerate(structure.split)}
+    symmetric = tuple(name not in structure.ordered for name in structure.split)
+    found: dict[tuple[object, ...], int] = {}
+    factors: list[tuple[int, Array]] = []
+    asked: list[Factor] = []
+    batches: list[Batch] = []
+    for of_length, subsets in structure.subsets:
+        alike: dict[tuple[Shape, Shape], list[tuple[int, list[int], Array]]] = {}
+        for i, number in enumerate(of_length):
+            group = structure.workload.groups[number]
+            own, targets = _once(group, place, structure.used[number])
+            chosen: list[int] = []
+            for axis, a in zip(own, structure.used[number], strict=True):
+                factor = group.factors[axis]
+                given = factor.cells if factor.array is None else factor.array
+                # Rows with targets of their own get weights of their own.
+                apart = int(number) if targets.shape[len(chosen)] > 1 else None
+                key = (a, factor.kind, None if given is None else given.tobytes(), apart)
+                if key not in found:
+                    found[key] = len(factors)
+                    asked.append(factor)
+                    factors.append((a, np.eye(1, factor.size) if symmetric[a] else factor.matrix()))
+                chosen.append(found[key])
+            lengths = tuple(len(factors[f][1]) for f in chosen)
+            alike.setdefault((lengths, targets.shape), []).append((i, chosen, targets))
+        for (lengths, shape), same in alike.items():
+            mine = np.array([i for i, _, _ in same])
+            m = len(lengths)
+            batches.append(
+                Batch(
+                    groups=of_length[mine],
+                    attributes=np.array(
+                        [structure.used[g] for g in of_length[mine]], dtype=np.int64
+                    ).reshape(len(mine), m),
+                    factors=np.array([own for _, own, _ in same], np.int64).reshape(len(mine), m),
+                    varying=tuple(r > 1 for r in shape),
+                    targets=np.stack([targets for _, _, targets in same]),
+                    # The bits of a subset count from the last axis.
+                    blocks=subsets[mine].reshape(-1, *[2] * m).transpose(0, *range(m, 0, -1)),
+                )
+            )
+    return Layout(structure, symmetric, tuple(factors), tuple(asked), tuple(batches))
+
+
+def _once(
+    group: QueryGroup, place: Mapping[str, int], used: Sequence[int]
+) -> tuple[list[int], Array]:
+    """The axes of the attributes used, in their order, and the targets along them: of size 1 where
+    they do not vary.
+    """
+    axes = {place[f.attribute]: axis for axis, f in enumerate(group.factors)}
+    own, targets = [axes[a] for a in used], group.variances
+    for axis in range(targets.ndim):
+        # A scalar target is a view that repeats one number.
+        if targets.strides[axis] == 0 or (targets == targets.take([0], axis)).all():
+            targets = targets.take([0], axis)
+    rest = [axis for axis in range(targets.ndim) if axis not in own]
+    kept = targets.transpose(own + rest)
+    return own, kept.reshape(kept.shape[: len(own)])
+
+
+def gathered(tables: Sequence[Array] | Mapping[int, Array], own: Indices) -> Array:
+    """tables[f] for each f of own (g,), stacked."""
+    different, place = np.unique(own, return_inverse=True)
+    return np.stack([tables[f] for f in different])[place.ravel()]

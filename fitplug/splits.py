@@ -1,0 +1,132 @@
+"""Integer splits: how the strategy measures one attribute apart from its total.
+
+An integer matrix A (r, n) with E A x + u 1'x = x for all x: block A of a plan measures
+(x)_{a in A} A_a (x) (sums over the rest). A symmetric attribute's is `fitplug.contrasts.Contrast`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.factors import Factor
+from fitplug.rounding import (
+    UNIT,
+    exact_product,
+    inverse_with_bound,
+    largest,
+    norm_above,
+    product_with_bound,
+)
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+
+class IntegerSplit(Protocol):
+    """What a strategy needs of an attribute of n cells.
+
+    rows: r. column_square: max_i |A e_i|^2, exact. entry: the largest |A_ri|. growth: no less than
+    any sum_i |A_ri|.
+    """
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def column_square(self) -> int: ...
+    @property
+    def entry(self) -> int: ...
+    @property
+    def growth(self) -> int: ...
+
+    def apply(self, values: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
+        """A along an axis of n; exact for Python integers, and for int64 that `growth` times
+        cannot leave.
+        """
+
+    def invert(self, values: Array, axis: int) -> Array:
+        """E along an axis of r: what the cells are, less what their total says."""
+
+    def adjoint(self, values: Array, axis: int) -> Array:
+        """E' along an axis of n, up to an isometry."""
+
+    def mean(self) -> Array:
+        """u (n,)."""
+
+    def moments(self, factor: Factor) -> Array:
+        """Upper bounds on mu^2 = (w u)^2 and gamma = |w E|^2 of a factor's rows w, (r, 2).
+        Raises DesignError if they cannot be bounded.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """Any integer matrix A (n - 1, n) with [A; 1'] invertible: its inverse is [E, u]."""
+
+    matrix: Integers
+
+    @property
+    def n(self) -> int:
+        return int(self.matrix.shape[1])
+
+    @property
+    def rows(self) -> int:
+        return len(self.matrix)
+
+    @cached_property
+    def column_square(self) -> int:
+        return max(sum(a * a for a in column) for column in self.matrix.T.tolist())
+
+    @cached_property
+    def entry(self) -> int:
+        return largest(self.matrix) if self.matrix.size else 0
+
+    @cached_property
+    def growth(self) -> int:
+        return max((sum(map(abs, row)) for row in self.matrix.tolist()), default=0)
+
+    def apply(self, values: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
+        moved = np.moveaxis(values, axis, -1)
+        if not moved.size or not self.rows:
+            return np.moveaxis(np.zeros((*moved.shape[:-1], self.rows), values.dtype), -1, axis)
+        flat = exact_product(moved.reshape(-1, self.n), self.matrix.T)
+        return np.moveaxis(flat.reshape(*moved.shape[:-1], self.rows), -1, axis)
+
+    def invert(self, values: Array, axis: int) -> Array:
+        return self._along(values, axis, self._inverse[0][:, :-1].T)
+
+    def adjoint(self, values: Array, axis: int) -> Array:
+        return self._along(values, axis, self._inverse[0][:, :-1])
+
+    def mean(self) -> Array:
+        return np.asarray(self._inverse[0][:, -1] * self._unit)
+
+    def moments(self, factor: Factor) -> Array:
+        W = factor.matrix()
+        X, off = self._inverse
+        parts, error = product_with_bound(W, X)
+        away = norm_above(W, axis=1) * off
+        mu = (np.abs(parts[:, -1]) + error[:, -1] + away) * self._unit
+        root = norm_above(parts[:, :-1], axis=1) + norm_above(error[:, :-1], axis=1) + away
+        return np.stack([mu**2, root**2], axis=1) * (1 + 16 * UNIT)
+
+    @staticmethod
+    def _along(values: Array, axis: int, matrix: Array) -> Array:
+        return np.moveaxis(np.moveaxis(values, axis, -1) @ matrix, -1, axis)
+
+    @cached_property
+    def _inverse(self) -> tuple[Array, float]:
+        """[E, u / unit] (n, n), and a bound on the 2-norm of its error. Raises DesignError."""
+        stacked = np.vstack([self.matrix, np.full(self.n, self._unit)])
+        return inverse_with_bound(stacked.astype(np.float64))
+
+    @property
+    def _unit(self) -> float:
+        """A power of two near A's entries, which balances [A; 1'] in floating point."""
+        return 2.0 ** max(self.entry, 1).bit_length()
