@@ -32,7 +32,7 @@ def exact_answers(strategy: Strategy, counted: Counted) -> IntVector:
         y = family.basis.counts(strategy.structure, int(family.blocks[i]), counted)
         (own,) = strategy.structure.members(family.blocks[i : i + 1])
         for axis, split in enumerate(strategy.splits[a] for a in own):
-            if y.dtype != object and largest(y) * split.growth >= 2**63:
+            if y.size and y.dtype != object and largest(y) * split.growth >= 2**63:
                 y = y.astype(object)
             y = split.apply(y, axis)
         if y.size:

@@ -9,6 +9,7 @@ no post-processing of one, costs less. The rounding of the evaluation is subtrac
 
 Where attributes are symmetric, p and q are taken the same for all that symmetry makes alike, and
 the norm is a sum over the blocks of `fitplug.structure`: of  diag(share q / c)^1/2 N diag(w p)^1/2.
+That of a product too large to write down is bounded by `fitplug.pinched`.
 
 With budgets s per cell and a weight on the total squared error, q / c becomes q / c + weight sum q
 (times the queries that a row stands for), p becomes p / s, and the same bounds the root of
@@ -20,11 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from fitplug import pinched
+from fitplug.layout import layout
 from fitplug.objective import Objective
 from fitplug.rounding import UNIT, gamma
 from fitplug.structure import Piece, Structure, dense_piece
@@ -41,13 +44,46 @@ def lower_bound(W: Array, targets: Array, p: Array, q: Array) -> float:
     return _over_mass(_nuclear([dense_piece(W)], p, q / targets), p, q)
 
 
-def certified_bound(
-    structure: Structure, objective: Objective, scale: float, p: Array, q: Array
-) -> float:
-    """A certified lower bound on the objective at scale * targets.
+class Frame(NamedTuple):
+    """How the norm of a product is pinched: see `fitplug.pinched`."""
 
-    p: over the dense cells (D,), q: over the structure's rows (m,). Raises ValueError as above.
+    columns: int
+    tilt: float
+
+
+WHOLE = Frame(0, 0.0)
+"""No product: the norm is that of the blocks."""
+
+
+def dual_sizes(structure: Structure) -> tuple[int, int]:
+    """The sizes of p and q.
+
+    p is over the dense cells (D,), q over the structure's rows (m,). In the residual family both
+    are products, one part after another: p of every split attribute; q of the groups, then of every
+    factor of the layout. Of a symmetric attribute each has one number.
     """
+    if not structure.ordered:
+        return structure.cells, structure.rows
+    batched = layout(structure)
+    alike = batched.symmetric
+    cells = sum(1 if one else n for one, n in zip(alike, structure.sizes, strict=True))
+    return cells, len(structure.used) + sum(asked.count for asked in batched.factors)
+
+
+def certified_bound(
+    structure: Structure,
+    objective: Objective,
+    scale: float,
+    p: Array,
+    q: Array,
+    frame: Frame = WHOLE,
+) -> float:
+    """A certified lower bound on the objective at scale * targets. p, q: see `dual_sizes`. Raises
+    ValueError as above.
+    """
+    if structure.ordered:
+        bound = pinched.bound(layout(structure), _product(structure, p, q, frame))
+        return bound / math.sqrt(scale) * (1 - 4 * UNIT)
     p, q = _scaled("p", p, structure.cells), _scaled("q", q, structure.rows)
     rows = q / (scale * structure.targets)
     if objective.weight:
@@ -59,6 +95,28 @@ def certified_bound(
     Q = structure.incidence.T @ rows
     total = float(np.sqrt(structure.weights * cells[0] * Q).sum())
     return _over_mass(total * (1 - gamma(structure.rows + len(Q) + 64)), p, q)
+
+
+def packed(duals: pinched.Duals) -> tuple[Array, Array, Frame]:
+    """p, q and the frame that `certified_bound` takes."""
+    return (
+        np.concatenate(duals.p),
+        np.concatenate([duals.w, *duals.y]),
+        Frame(duals.t, duals.tilt),
+    )
+
+
+def _product(structure: Structure, p: Array, q: Array, frame: Frame) -> pinched.Duals:
+    batched = layout(structure)
+    if (p.shape, q.shape) != tuple((size,) for size in dual_sizes(structure)):
+        raise ValueError("dual weights p and q are not of the structure's attributes and groups")
+    alike = batched.symmetric
+    cells = [1 if one else n for one, n in zip(alike, structure.sizes, strict=True)]
+    counts = [len(structure.used), *(asked.count for asked in batched.factors)]
+    w, *y = np.split(q, np.cumsum(counts)[:-1])
+    return pinched.Duals(
+        tuple(np.split(p, np.cumsum(cells)[:-1])), tuple(y), w, frame.columns, frame.tilt
+    )
 
 
 def _scaled(name: str, weights: Array, size: int) -> Array:

@@ -10,6 +10,7 @@ they need, which costs nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -57,6 +58,10 @@ class Contrast:
     def entry(self) -> int:
         """The largest entry of H."""
         return max(self.n - 1, 1) if self.kind == "centred" else 1
+
+    def arrays(self) -> Mapping[str, Integers]:
+        """None: its size makes it."""
+        return {}
 
     @property
     def growth(self) -> int:

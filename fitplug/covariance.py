@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import block_diag, solve_triangular
+from scipy.linalg import block_diag, qr, solve_triangular
 
 from fitplug.errors import WorkloadError
 from fitplug.strategy import Strategy
@@ -41,12 +41,15 @@ def dense_covariance(strategy: Strategy, noise_std: float) -> tuple[Array, Integ
             covariance: npt.NDArray[Any] = np.ones((1, 1))
             basis: Integers = np.ones((1, 1), dtype=np.int64)
             for a, (n, split) in enumerate(zip(structure.sizes, strategy.splits, strict=True)):
-                H = split.apply(np.eye(n, dtype=np.int64), 0)[: n - 1]
-                basis = np.kron(basis, H if a in own else np.ones((1, n), dtype=np.int64))
-                if a in own:
-                    # The estimate of H x is y less its mean where H has a row more than it needs.
-                    C = np.eye(n) if split.rows < n else np.eye(n) - 1 / n
-                    covariance = np.kron(covariance, C[: n - 1, : n - 1])
+                if a not in own:
+                    basis = np.kron(basis, np.ones((1, n), dtype=np.int64))
+                    continue
+                A = split.apply(np.eye(n, dtype=np.int64), 0)
+                # Where A has more rows than it needs, those that are left are combinations.
+                kept = np.sort(qr(A.T, mode="r", pivoting=True)[1][: n - 1])
+                basis = np.kron(basis, A[kept])
+                estimate = A[kept] @ split.invert(np.eye(len(A)), 0)
+                covariance = np.kron(covariance, estimate @ estimate.T)
             dense = (
                 np.ones((1, 1), dtype=np.int64)
                 if structure.scalar

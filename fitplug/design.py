@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any, TypeAlias
@@ -11,19 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.budgets import cell_budgets as parsed_budgets
-from fitplug.certificate import certified_bound
+from fitplug.certificate import WHOLE, Frame, certified_bound, dual_sizes, packed
 from fitplug.errors import BudgetError, DesignError, InputError, nearest
 from fitplug.integers import CLAIM_MARGIN, integer_strategy
 from fitplug.objective import Objective, check_weight
-from fitplug.optimum import SOLVERS, Options, Solver, optimum
+from fitplug.optimum import SOLVERS, Ended, Options, Solver, optimum
 from fitplug.plan import Plan
 from fitplug.privacy import check_rho, privacy_cost_at
 from fitplug.rounding import UNIT, floor_float
+from fitplug.solvers import ascent, residual
 from fitplug.solvers.dual import Progress
+from fitplug.split_rounding import SPLIT_MARGIN, split_strategy
 from fitplug.strategy import LARGEST_NOISE, LEAST_NOISE, Strategy, within
 from fitplug.structure import Structure
 from fitplug.symmetry import structure as analysed
 from fitplug.threads import one_blas_thread
+from fitplug.tiers import Tiers, one_tier
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -95,10 +99,11 @@ def design(
     )
     weight = check_weight(total_error_weight)
     given = None if cell_budgets is None else parsed_budgets(workload.domain, cell_budgets)
-    # The paper's own solver knows no blocks.
+    # The paper's own solver knows no blocks; the residual family no other objective.
     varying = workload.attributes if solver == "sm2" else given.varying if given else ()
+    family = False if given or weight or solver == "sm2" else None
     with one_blas_thread():
-        structure = analysed(workload, varying, family=False)
+        structure = analysed(workload, varying, family)
         budgets = None if given is None else given.over(structure)
         if budgets is not None and budget is not None:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(budget)))
@@ -112,25 +117,18 @@ def _designed(
     tolerance: float,
     options: Options,
 ) -> Plan:
-    c = structure.targets
-    found = optimum(structure, objective, options)
-    strategy = integer_strategy(
-        structure,
-        found.reals,
-        found.independent,
-        objective=objective,
-        upper=found.upper,
-        loss=_ROUNDING_SHARE * tolerance,
-    )
+    draft = _split_apart if structure.ordered else _exact
+    drafted = draft(structure, objective, options, _ROUNDING_SHARE * tolerance)
+    strategy, (p, q, frame) = drafted.strategy, drafted.duals
     if budget is None and objective.budgets is None:
-        noise_std, scale = _noise_for_targets(strategy, c), 1.0
+        noise_std, scale = _noise_for_targets(strategy, structure.targets), 1.0
     else:
-        noise_std, scale = _noise_for_budget(strategy, c, budget, objective.budgets)
+        noise_std, scale = _noise_for_budget(strategy, structure.targets, budget, objective.budgets)
     objective = objective.at(scale)
-    bound = certified_bound(structure, objective, scale, found.p, found.q)
+    bound = certified_bound(structure, objective, scale, p, q, frame)
     if not bound > 0:
         raise DesignError("no lower bound could be certified; the targets are too far apart")
-    for array in (found.p, found.q, *found.tiers.arrays()):
+    for array in (p, q, *drafted.tiers.arrays()):
         array.setflags(write=False)
     return Plan(
         workload=structure.workload,
@@ -138,14 +136,58 @@ def _designed(
         objective=objective,
         noise_std=noise_std,
         scale=scale,
-        lower_bound=bound * (1 - CLAIM_MARGIN),
-        p=found.p,
-        q=found.q,
-        weights=found.tiers,
+        lower_bound=bound * (1 - (SPLIT_MARGIN if structure.ordered else CLAIM_MARGIN)),
+        p=p,
+        q=q,
+        frame=frame,
+        weights=drafted.tiers,
         tolerance=tolerance,
-        iterations=found.iterations,
-        ended=found.ended,
+        iterations=drafted.iterations,
+        ended=drafted.ended,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Draft:
+    """A strategy with the dual weights that say how good it is."""
+
+    strategy: Strategy
+    duals: tuple[Array, Array, Frame]
+    tiers: Tiers
+    iterations: int
+    ended: Ended
+
+
+def _exact(structure: Structure, objective: Objective, options: Options, loss: float) -> _Draft:
+    """The optimum."""
+    found = optimum(structure, objective, options)
+    strategy = integer_strategy(
+        structure,
+        found.reals,
+        found.independent,
+        objective=objective,
+        upper=found.upper,
+        loss=loss,
+    )
+    return _Draft(strategy, (found.p, found.q, WHOLE), found.tiers, found.iterations, found.ended)
+
+
+def _split_apart(
+    structure: Structure, objective: Objective, options: Options, loss: float
+) -> _Draft:
+    """The best of the residual family, for the plain objective."""
+    assert objective.plain
+    found = residual.solve(
+        structure,
+        tolerance=options.tolerance,
+        max_iterations=options.max_iterations,
+        progress=options.progress,
+    )
+    strategy = split_strategy(found, loss=loss)
+    duals, _bound = ascent.best(found.layout, found.weights)
+    tiers = one_tier(np.ones(1), *reversed(dual_sizes(structure)))
+    ended: Ended = "stopped" if found.stopped else "apart"
+    return _Draft(strategy, packed(duals), tiers, found.iterations, ended)
 
 
 def _budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:

@@ -24,7 +24,7 @@ IntMatrix: TypeAlias = npt.NDArray[np.int64]
 _BITS = (20, 24, 28, 32, 36, 40, 44)
 """log2 of the largest column norm of A, tried in turn until rounding costs little enough."""
 
-_LEAST_RECORDS = 10**9
+LEAST_RECORDS = 10**9
 """No more bits than leave room for so many people."""
 
 _IDLE_PRECISION = 2.0**-10
@@ -58,7 +58,7 @@ def integer_strategy(
         if families is None:
             break
         strategy = measured(structure, families, contrasts(structure))
-        if best is not None and strategy.max_records < _LEAST_RECORDS:
+        if best is not None and strategy.max_records < LEAST_RECORDS:
             break
         best = strategy
         # At the noise variance 1 / worst every target is met.
@@ -75,16 +75,24 @@ def integer_strategy(
             "the workload's coefficients differ by too many orders of magnitude for an integer "
             "strategy; scale the queries to similar size"
         )
-    # Another machine may round the proven bounds a little higher; what is claimed stays above.
-    height = sum(family.basis.size for family in best.families)
-    claimed = replace(
-        best,
-        column_squares=best.column_squares * (1 + 3 * gamma(height + 4)),
-        unit_variances=best.unit_variances * (1 + CLAIM_MARGIN),
+    return claimed(best)
+
+
+def claimed(strategy: Strategy) -> Strategy:
+    """The strategy with what a plan claims of it: another machine may round the proven bounds a
+    little higher, and claims stay above.
+    """
+    height = sum(family.basis.size for family in strategy.families)
+    found = replace(
+        strategy,
+        column_squares=strategy.column_squares * (1 + 3 * gamma(height + 4)),
+        unit_variances=strategy.unit_variances * (1 + CLAIM_MARGIN),
     )
-    for array in (claimed.column_squares, claimed.unit_variances, *(f.M for f in best.families)):
+    matrices = [family.M for family in found.families]
+    matrices += [array for split in found.splits for array in split.arrays().values()]
+    for array in (found.column_squares, found.unit_variances, *matrices):
         array.setflags(write=False)
-    return claimed
+    return found
 
 
 def _drafts(

@@ -24,7 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.factors import Factor
+from fitplug.hierarchy import Hierarchy
 from fitplug.structure import Structure
+from fitplug.symmetry import tree_levels
+from fitplug.trees import TreeShape, tree_shape
 from fitplug.workload import QueryGroup, Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -32,11 +35,25 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 Shape: TypeAlias = tuple[int, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A factor that groups ask of an attribute, an index into `Structure.split`.
+
+    rows: (r, n); one row of a symmetric attribute, and none, but the level's name in `factor`, of a
+    tree. count: r.
+    """
+
+    attribute: int
+    factor: Factor
+    rows: Array
+    count: int
+
+
 class Moments(Protocol):
     """One attribute's space in two: the direction u and the contrasts, with covariance C."""
 
-    def moments(self, rows: Array) -> Array:
-        """mu^2 and gamma of factor rows (r, n), shape (r, 2)."""
+    def moments(self, asked: Asked) -> Array:
+        """mu^2 and gamma of a factor's rows, shape (r, 2)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +77,14 @@ class Batch:
 class Layout:
     """The groups of a structure, batched.
 
-    symmetric: whether each attribute may be permuted freely. factors: the different factors as
-    (attribute, rows (r, n)), one row for a symmetric attribute; asked: as they were asked.
+    symmetric: whether each attribute may be permuted freely. trees: of the attributes that are
+    split level by level. factors: the different factors.
     """
 
     structure: Structure
     symmetric: tuple[bool, ...]
-    factors: tuple[tuple[int, Array], ...]
-    asked: tuple[Factor, ...]
+    trees: tuple[TreeShape | None, ...]
+    factors: tuple[Asked, ...]
     batches: tuple[Batch, ...]
 
     @property
@@ -83,13 +100,21 @@ class Layout:
         """The blocks' attributes, shape (b, most), padded with -1."""
         return self.structure.blocks
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The columns that tell an attribute's cells apart: of a tree, its top nodes."""
+        return tuple(
+            1 if alike else n if tree is None else tree.top
+            for alike, n, tree in zip(self.symmetric, self.sizes, self.trees, strict=True)
+        )
+
     def products(self, values: Sequence[float] | Array) -> Array:
         """prod_{a in A} values[a] for every block, shape (b,)."""
         return np.asarray(np.append(np.asarray(values), 1.0)[self.members].prod(axis=1))
 
     def tables(self, splits: Sequence[Moments]) -> list[Array]:
         """mu^2 and gamma of every factor's rows, (r, 2)."""
-        return [splits[a].moments(rows) for a, rows in self.factors]
+        return [splits[asked.attribute].moments(asked) for asked in self.factors]
 
     def variances(self, tables: Sequence[Array], z: Array) -> list[Array]:
         """The variances of every group's queries, of the shape of the group's factors that are not
@@ -113,7 +138,7 @@ class Layout:
         for group, used, array in zip(
             self.workload.groups, self.structure.used, values, strict=True
         ):
-            axes = {place[f.attribute]: axis for axis, f in enumerate(group.factors)}
+            axes = _axes(group, place)
             parts.append(array.transpose(np.argsort([axes[a] for a in used])).ravel())
         return np.concatenate(parts)
 
@@ -124,8 +149,8 @@ def layout(structure: Structure) -> Layout:
     place = {name: a for a, name in enumerate(structure.split)}
     symmetric = tuple(name not in structure.ordered for name in structure.split)
     found: dict[tuple[object, ...], int] = {}
-    factors: list[tuple[int, Array]] = []
-    asked: list[Factor] = []
+    trees = tuple(_tree(structure, name) for name in structure.split)
+    factors: list[Asked] = []
     batches: list[Batch] = []
     for of_length, subsets in structure.subsets:
         alike: dict[tuple[Shape, Shape], list[tuple[int, list[int], Array]]] = {}
@@ -141,10 +166,9 @@ def layout(structure: Structure) -> Layout:
                 key = (a, factor.kind, None if given is None else given.tobytes(), apart)
                 if key not in found:
                     found[key] = len(factors)
-                    asked.append(factor)
-                    factors.append((a, np.eye(1, factor.size) if symmetric[a] else factor.matrix()))
+                    factors.append(_asked(a, factor, symmetric[a], trees[a] is not None))
                 chosen.append(found[key])
-            lengths = tuple(len(factors[f][1]) for f in chosen)
+            lengths = tuple(factors[f].count for f in chosen)
             alike.setdefault((lengths, targets.shape), []).append((i, chosen, targets))
         for (lengths, shape), same in alike.items():
             mine = np.array([i for i, _, _ in same])
@@ -162,7 +186,20 @@ def layout(structure: Structure) -> Layout:
                     blocks=subsets[mine].reshape(-1, *[2] * m).transpose(0, *range(m, 0, -1)),
                 )
             )
-    return Layout(structure, symmetric, tuple(factors), tuple(asked), tuple(batches))
+    return Layout(structure, symmetric, trees, tuple(factors), tuple(batches))
+
+
+def _tree(structure: Structure, name: str) -> TreeShape | None:
+    levels = tree_levels(structure.workload, name) if name in structure.ordered else ()
+    hierarchy = structure.workload.domain[name]
+    return tree_shape(hierarchy, levels) if levels and isinstance(hierarchy, Hierarchy) else None
+
+
+def _asked(attribute: int, factor: Factor, symmetric: bool, tree: bool) -> Asked:
+    if symmetric:
+        return Asked(attribute, factor, np.eye(1, factor.size), 1)
+    rows = np.zeros((0, factor.size)) if tree else factor.matrix()
+    return Asked(attribute, factor, rows, factor.rows)
 
 
 def _once(
@@ -171,7 +208,7 @@ def _once(
     """The axes of the attributes used, in their order, and the targets along them: of size 1 where
     they do not vary.
     """
-    axes = {place[f.attribute]: axis for axis, f in enumerate(group.factors)}
+    axes = _axes(group, place)
     own, targets = [axes[a] for a in used], group.variances
     for axis in range(targets.ndim):
         # A scalar target is a view that repeats one number.
@@ -180,6 +217,12 @@ def _once(
     rest = [axis for axis in range(targets.ndim) if axis not in own]
     kept = targets.transpose(own + rest)
     return own, kept.reshape(kept.shape[: len(own)])
+
+
+def _axes(group: QueryGroup, place: Mapping[str, int]) -> dict[int, int]:
+    """The axis of each split attribute in the group's shape."""
+    factors = enumerate(group.factors)
+    return {place[f.attribute]: axis for axis, f in factors if f.attribute in place}
 
 
 def gathered(tables: Sequence[Array] | Mapping[int, Array], own: Indices) -> Array:

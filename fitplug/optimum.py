@@ -27,7 +27,7 @@ from fitplug.tiers import Tiers, one_tier
 Array: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.intp]
 Solver: TypeAlias = Literal["dual", "sm2"]
-Ended: TypeAlias = Literal["reached", "exhausted", "stopped"]
+Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
 
 SOLVERS: dict[str, Callable[..., Solution]] = {"dual": dual.solve, "sm2": sm2.solve}
 

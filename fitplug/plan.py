@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fitplug import planfile
 from fitplug.budgets import MAX_AXES
-from fitplug.certificate import certified_bound
+from fitplug.certificate import Frame, certified_bound
 from fitplug.covariance import dense_covariance
 from fitplug.domain import Domain
 from fitplug.errors import PlanError
@@ -39,6 +39,8 @@ _REMEDIES = {
     "reached": "the rest is lost to rounding: bring targets and coefficients closer together",
     "exhausted": "raise max_iterations",
     "stopped": "it was stopped; let it run on",
+    "apart": "ask fewer of these attributes together, or coarser bins, for the optimum of their "
+    "product",
 }
 
 
@@ -54,7 +56,8 @@ class Plan:
     lower_bound: certified; no mechanism meeting scale * targets with Gaussian noise costs less.
         With another objective than the plain one, a bound on that; see `cost`.
     p, q: the dual weights that prove it, over the dense cells (D,) and rows (m,) of the
-        strategy's structure.
+        strategy's structure; products of them in the residual family, whose norm is pinched in
+        `frame`.
     weights: the dual weights of the further tiers; see `tiers`.
     tolerance: what was asked of the solver. iterations: what it took. ended: why it ended.
     """
@@ -67,6 +70,7 @@ class Plan:
     lower_bound: float
     p: Array
     q: Array
+    frame: Frame
     weights: Tiers
     tolerance: float
     iterations: int
@@ -195,6 +199,9 @@ class Plan:
         Cells that no query counts are in none. Computed from the dual weights: a singular value
         decomposition for each tier.
         """
+        if self.structure.ordered:  # no cells are told apart
+            level = self.strategy.profile(self.noise_std)[0]
+            return (Tier(1, float(level), self.lower_bound**2 * (1 - 4 * UNIT)),)
         duals = Tiers(
             self.weights.of_cell,
             np.vstack([self.p, self.weights.p]),
@@ -206,8 +213,10 @@ class Plan:
             return tuple(certified(self.bound_at, profile, excess, duals))
 
     def bound_at(self, p: Array, q: Array) -> float:
-        """The certified lower bound that dual weights p (D,) and q (m,) give; any will do."""
-        return certified_bound(self.structure, self.objective, self.scale, p, q)
+        """The certified lower bound that dual weights p and q give, of the plan's shapes; any will
+        do.
+        """
+        return certified_bound(self.structure, self.objective, self.scale, p, q, self.frame)
 
     def sigma(self) -> tuple[Array, npt.NDArray[np.int64]]:
         """The covariance (k, k) of the noise on B x, and the integer basis B (k, d) over the cells
@@ -242,6 +251,7 @@ class Plan:
                 lower_bound=float.fromhex(header["lower_bound"]),
                 p=arrays["p"],
                 q=arrays["q"],
+                frame=Frame(int(header["frame"][0]), float.fromhex(header["frame"][1])),
                 weights=Tiers(arrays["tiers.of_cell"], arrays["tiers.p"], arrays["tiers.q"]),
                 tolerance=float(header["tolerance"]),
                 iterations=int(header["iterations"]),
@@ -332,6 +342,7 @@ class Plan:
             "total_error_weight": self.objective.weight.hex(),
             "iterations": self.iterations,
             "ended": self.ended,
+            "frame": [self.frame.columns, self.frame.tilt.hex()],
         }
         arrays |= {
             "p": self.p,

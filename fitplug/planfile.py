@@ -19,9 +19,11 @@ from fitplug.basis import Basis
 from fitplug.domain import Domain
 from fitplug.errors import PlanError
 from fitplug.factors import interval_factor
+from fitplug.layout import layout
 from fitplug.splits import Whole
 from fitplug.strategy import Family, Strategy, contrasts
 from fitplug.symmetry import structure as analysed
+from fitplug.trees import IntegerTree
 from fitplug.workload import QueryGroup, Workload, queries
 
 Header: TypeAlias = dict[str, Any]
@@ -74,8 +76,7 @@ def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
         arrays[f"family{i}.index"] = family.basis.index
         arrays[f"family{i}.scale"] = family.basis.scale
     for a, split in enumerate(strategy.splits):
-        if isinstance(split, Whole):
-            arrays[f"split{a}.matrix"] = split.matrix
+        arrays |= {f"split{a}.{name}": array for name, array in split.arrays().items()}
     header = {
         "dense": strategy.structure.dense,
         "ordered": strategy.structure.ordered,
@@ -141,12 +142,13 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
     structure = analysed(workload, header["dense"], family=bool(header["ordered"]))
     if (structure.dense, structure.ordered) != (tuple(header["dense"]), tuple(header["ordered"])):
         raise PlanError("the attributes it takes for symmetric are not")
-    splits = tuple(
-        Whole(arrays[f"split{a}.matrix"]) if name in structure.ordered else symmetric
-        for a, (name, symmetric) in enumerate(
-            zip(structure.split, contrasts(structure), strict=True)
-        )
-    )
+    splits = list(contrasts(structure))
+    for a, shape in enumerate(layout(structure).trees if structure.ordered else ()):
+        if structure.split[a] not in structure.ordered:
+            continue
+        splits[a] = matrix = Whole(arrays[f"split{a}.matrix"])
+        if shape is not None:
+            splits[a] = IntegerTree(shape, matrix, arrays[f"split{a}.multipliers"])
     families = [
         Family(
             blocks=arrays[f"family{i}.blocks"],
@@ -158,7 +160,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
     return Strategy(
         structure=structure,
         families=tuple(families),
-        splits=splits,
+        splits=tuple(splits),
         sensitivity_squared=int(header["sensitivity_squared"]),
         column_squares=arrays["column_squares"],
         unit_variances=arrays["unit_variances"],

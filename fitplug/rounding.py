@@ -109,19 +109,14 @@ def inverse_norms_above(L: Array, M: Array, *, L_error: Array | None = None) -> 
 
 def inverse_norm_above(K: Array) -> float:
     """An upper bound on |K^-1|_2 for a square K (n, n). Raises DesignError as above."""
-    X, residual = _inverse(K)
+    X, residual = inverse_with_residual(K)
     return float(norm_above(X)) / (1 - residual)
 
 
-def inverse_with_bound(K: Array) -> tuple[Array, float]:
-    """X near K^-1 for a square K (n, n), and an upper bound on |K^-1 - X|_2: with E = I - K X it is
-    X E (I - E)^-1. Raises DesignError as above.
+def inverse_with_residual(K: Array) -> tuple[Array, float]:
+    """X (n, n) next to the inverse of K, and a bound on |I - K X|_2, below 1/2. Raises DesignError
+    as above.
     """
-    X, residual = _inverse(K)
-    return X, float(norm_above(X)) * residual / (1 - residual) * (1 + 4 * UNIT)
-
-
-def _inverse(K: Array) -> tuple[Array, float]:
     try:
         X: Array = np.linalg.inv(K).astype(np.float64)
     except np.linalg.LinAlgError:

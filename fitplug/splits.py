@@ -6,6 +6,7 @@ An integer matrix A (r, n) with E A x + u 1'x = x for all x: block A of a plan m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
@@ -15,9 +16,9 @@ import numpy.typing as npt
 
 from fitplug.factors import Factor
 from fitplug.rounding import (
-    UNIT,
     exact_product,
-    inverse_with_bound,
+    gamma,
+    inverse_with_residual,
     largest,
     norm_above,
     product_with_bound,
@@ -64,12 +65,18 @@ class IntegerSplit(Protocol):
         Raises DesignError if they cannot be bounded.
         """
 
+    def arrays(self) -> Mapping[str, Integers]:
+        """The integers that make it, by name."""
+
 
 @dataclass(frozen=True, eq=False)
 class Whole:
     """Any integer matrix A (n - 1, n) with [A; 1'] invertible: its inverse is [E, u]."""
 
     matrix: Integers
+
+    def arrays(self) -> Mapping[str, Integers]:
+        return {"matrix": self.matrix}
 
     @property
     def n(self) -> int:
@@ -108,13 +115,23 @@ class Whole:
         return np.asarray(self._inverse[0][:, -1] * self._unit)
 
     def moments(self, factor: Factor) -> Array:
-        W = factor.matrix()
-        X, off = self._inverse
+        return self.bounds(factor.matrix())
+
+    def bounds(self, W: Array) -> Array:
+        """`moments` of rows W (r, n).
+
+        With K = [A; unit 1'], X near its inverse and F = I - K X: W K^-1 = W X (I - F)^-1, which is
+        W X + W X F (I - F)^-1.
+        """
+        X, residual = self._inverse
         parts, error = product_with_bound(W, X)
-        away = norm_above(W, axis=1) * off
-        mu = (np.abs(parts[:, -1]) + error[:, -1] + away) * self._unit
-        root = norm_above(parts[:, :-1], axis=1) + norm_above(error[:, :-1], axis=1) + away
-        return np.stack([mu**2, root**2], axis=1) * (1 + 16 * UNIT)
+        off = norm_above(error, axis=1)
+        off = off + (norm_above(parts, axis=1) + off) * residual / (1 - residual) * (1 + gamma(8))
+        mu = (np.abs(parts[:, -1]) + off) * self._unit
+        deviation = norm_above(parts[:, :-1], axis=1) + off
+        found = np.stack([mu, deviation], axis=1) ** 2 * (1 + gamma(8))
+        found[(W == 1).all(axis=1)] = 1.0, 0.0  # 1'u = 1, 1'E = 0
+        return np.asarray(found)
 
     @staticmethod
     def _along(values: Array, axis: int, matrix: Array) -> Array:
@@ -122,9 +139,9 @@ class Whole:
 
     @cached_property
     def _inverse(self) -> tuple[Array, float]:
-        """[E, u / unit] (n, n), and a bound on the 2-norm of its error. Raises DesignError."""
-        stacked = np.vstack([self.matrix, np.full(self.n, self._unit)])
-        return inverse_with_bound(stacked.astype(np.float64))
+        """X (n, n) next to [E, u / unit], the inverse of K, and a bound on |I - K X|_2."""
+        K = np.vstack([self.matrix, np.full(self.n, self._unit)])
+        return inverse_with_residual(K.astype(np.float64))
 
     @property
     def _unit(self) -> float:

@@ -208,10 +208,7 @@ def _split_variances(
     for family in families:
         z[family.blocks] = family.M[:, 0, 0].astype(np.float64) ** -2.0
     batched = layout(structure)
-    tables = [
-        splits[a].moments(asked)
-        for (a, _), asked in zip(batched.factors, batched.asked, strict=True)
-    ]
+    tables = [splits[asked.attribute].moments(asked.factor) for asked in batched.factors]
     # Sums of 2^m products of m + 1 numbers, all of them >= 0.
     return batched.by_row(batched.variances(tables, z)) * (1 + gamma(64))
 

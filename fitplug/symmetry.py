@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import WorkloadError
+from fitplug.hierarchy import Hierarchy
 from fitplug.structure import Structure, listed
 from fitplug.workload import Workload
 
@@ -27,9 +28,16 @@ MAX_ENTRIES = 150_000_000
 MAX_ROWS = 20_000_000
 """Most rows of a structure of the residual family."""
 
+MAX_FACTORS = 1e10
+"""Largest sum of r n min(r, n) over the factors (r, n) of split attributes: a minute's singular
+values."""
+
 MAX_ANSWERS = 2**32
 """Most answers of a group, 34 GB when they are released."""
 
+
+LEAST_TREE = 256
+"""Hierarchies of more leaves are split level by level (`fitplug.trees`) where they are split."""
 
 MOST_CELLS, MOST_WORK = 4096, 1e11
 """Up to so many dense cells of several attributes, and operations an iteration over all blocks
@@ -42,8 +50,8 @@ def structure(
 ) -> Structure:
     """The symmetry of a workload; attributes in `varying` are kept dense.
 
-    family: whether several attributes that are not symmetric are split apart; if None, whether
-        their product is too large.
+    family: whether attributes that are not symmetric are split apart; if None, whether that is
+        possible and their product is too large.
     Raises WorkloadError if it has too many answers, blocks or coefficients.
     """
     for group in workload.groups:
@@ -55,13 +63,21 @@ def structure(
             )
     dense = _told_apart(workload, varying)
     if family is None:
-        family = len(dense) > 1 and not _fits(_structure(workload, dense, False))
+        splits = len(dense) > 1 or any(tree_levels(workload, name) for name in dense)
+        family = splits and not _fits(_structure(workload, dense, False))
     if family:
         found = _structure(workload, dense, True)
         if found.rows > MAX_ROWS:
             raise WorkloadError(
                 f"the workload has {found.rows} queries of {', '.join(found.ordered)}, and up to "
                 f"{MAX_ROWS} can be designed for: use fewer of them together, or coarser bins"
+            )
+        if (work := _singular_values(found)) > MAX_FACTORS:
+            raise WorkloadError(
+                f"the attributes {', '.join(found.ordered)} have too many cells, or are asked too "
+                f"many different queries, that tell their cells apart: {work:.1e} operations an "
+                f"iteration, and up to {MAX_FACTORS:.0e} can be waited for: use fewer of them, or "
+                "coarser bins"
             )
         return found
     found = _structure(workload, dense, False)
@@ -90,10 +106,43 @@ def _told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:
     return apart
 
 
+def tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
+    """The levels asked of a hierarchy of more than LEAST_TREE leaves; none if it is no such, or is
+    asked for, or given targets, in other ways.
+    """
+    attribute = workload.domain[name]
+    if not isinstance(attribute, Hierarchy) or attribute.size <= LEAST_TREE:
+        return ()
+    levels: dict[str, None] = {}
+    for group in workload.groups:
+        for axis, factor in enumerate(group.factors):
+            if factor.attribute == name and factor.kind != "total":
+                if factor.kind not in ("identity", *attribute.levels):
+                    return ()
+                if _varies(group.variances, axis):
+                    return ()
+                levels[factor.kind] = None
+    return tuple(levels)
+
+
 def _varies(targets: Array, axis: int) -> bool:
     # Targets are views that repeat what was asked, however many queries share it.
     once = targets[tuple(slice(None if step else 1) for step in targets.strides)]
     return bool((once != once.take([0], axis)).any())
+
+
+def _singular_values(found: Structure) -> float:
+    """About the operations that the singular values of all different factors take."""
+    seen: dict[tuple[object, ...], float] = {}
+    trees = {name for name in found.ordered if tree_levels(found.workload, name)}
+    for group in found.workload.groups:
+        for factor in group.factors:
+            if factor.attribute in found.ordered and factor.attribute not in trees:
+                given = factor.cells if factor.array is None else factor.array
+                n, r = float(factor.size), float(factor.rows)
+                key = (factor.attribute, factor.kind, id(given) if given is not None else None)
+                seen[key] = r * n * min(r, n)
+    return sum(seen.values())
 
 
 def _fits(found: Structure) -> bool:

@@ -52,10 +52,10 @@ class Tier:
     lower_bound: float | None
 
 
-def one_tier(profile: Array, queries: int) -> Tiers:
+def one_tier(profile: Array, queries: int, cells: int | None = None) -> Tiers:
     """All cells of `profile` (d,) that cost anything in the first tier."""
     of_cell = np.where(profile > 0, 0, -1)
-    return Tiers(of_cell, np.zeros((0, len(profile))), np.zeros((0, queries)))
+    return Tiers(of_cell, np.zeros((0, cells or len(profile))), np.zeros((0, queries)))
 
 
 def certified(

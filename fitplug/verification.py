@@ -9,21 +9,26 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.basis import MAX_COEFFICIENT, Basis
+from fitplug.certificate import WHOLE, Frame, dual_sizes
+from fitplug.contrasts import Contrast, contrast
 from fitplug.errors import DesignError, PlanError
 from fitplug.objective import Objective
 from fitplug.optimum import Ended
 from fitplug.rounding import largest
+from fitplug.splits import Whole
 from fitplug.strategy import (
     LARGEST_NOISE,
     LEAST_NOISE,
     MAX_ENTRY,
     Family,
+    Strategy,
     cost,
     unit_variances,
     within,
 )
 from fitplug.structure import Structure
 from fitplug.tiers import Tiers
+from fitplug.trees import IntegerTree
 
 if TYPE_CHECKING:
     from fitplug.plan import Plan
@@ -35,6 +40,7 @@ def check_form(plan: Plan) -> None:
     m, d = structure.rows, structure.cells
     for family in strategy.families:
         _check_family(family, structure)
+    _check_splits(strategy)
     measured = [block for family in strategy.families for block in family.blocks.tolist()]
     if sorted(measured) != list(range(len(structure.blocks))):
         raise PlanError("the strategy does not measure each block once")
@@ -52,8 +58,12 @@ def check_form(plan: Plan) -> None:
         raise PlanError("the tolerance or the number of iterations is out of range")
     if plan.ended not in get_args(Ended):
         raise PlanError("it does not say how the design ended")
+    if structure.ordered and not plan.objective.plain:
+        raise PlanError("the residual family has the plain objective only")
     _check_objective(plan.objective, d)
-    _check_tiers(plan.weights, m, d)
+    if type(plan.frame) is not Frame or (plan.frame == WHOLE) == bool(structure.ordered):
+        raise PlanError("the frame of the dual weights is not one of the structure's")
+    _check_tiers(plan.weights, d, *dual_sizes(structure))
 
 
 def check_privacy(plan: Plan) -> None:
@@ -113,6 +123,27 @@ def _check_family(family: Family, structure: Structure) -> None:
         raise PlanError("the strategy's integers are too large")
 
 
+def _check_splits(strategy: Strategy) -> None:
+    structure = strategy.structure
+    for name, n, split in zip(structure.split, structure.sizes, strategy.splits, strict=True):
+        if name not in structure.ordered:
+            fits = isinstance(split, Contrast) and (split.n, split.kind) == (n, contrast(n).kind)
+        elif isinstance(split, IntegerTree):
+            m = split.multipliers
+            fits = split.n == n and _fits(split.top.matrix, split.shape.top)
+            fits = fits and m.dtype == np.int64 and m.shape == (split.shape.branching,)
+            fits = fits and (not m.size or 1 <= int(m.min()) <= int(m.max()) < MAX_ENTRY)
+        else:
+            fits = isinstance(split, Whole) and _fits(split.matrix, n)
+        if not fits:
+            raise PlanError(f"what it measures of {name!r} is not an integer matrix of its cells")
+
+
+def _fits(matrix: npt.NDArray[Any], n: int) -> bool:
+    fits = matrix.dtype == np.int64 and matrix.shape == (n - 1, n)
+    return fits and (not matrix.size or largest(matrix) < MAX_ENTRY)
+
+
 def _check_basis(basis: Basis, matrix: npt.NDArray[np.float64]) -> None:
     index, scale = basis.index, basis.scale
     m, d = matrix.shape
@@ -143,9 +174,9 @@ def _check_objective(objective: Objective, d: int) -> None:
         raise PlanError("the weight of the total squared error is not a number from 0 up")
 
 
-def _check_tiers(tiers: Tiers, m: int, d: int) -> None:
+def _check_tiers(tiers: Tiers, cells: int, d: int, m: int) -> None:
     of_cell, p, q = tiers.arrays()
-    fits = of_cell.dtype == np.int64 and of_cell.shape == (d,)
+    fits = of_cell.dtype == np.int64 and of_cell.shape == (cells,)
     fits = fits and int(of_cell.min()) >= -1 and int(of_cell.max()) <= len(p) + 1
     fits = fits and p.shape == (len(p), d) and q.shape == (len(p), m)
     fits = fits and len(np.unique(of_cell[of_cell >= 0])) == int(of_cell.max()) + 1

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from fitplug.contrasts import contrast
+from fitplug.trees import IntegerTree
 
 
 def rationals(matrix):
@@ -84,6 +85,33 @@ def contrasts(n):
     return H
 
 
+def nodes_of(shape, depth):
+    first = shape.first[depth]
+    owner = np.searchsorted(first, np.arange(shape.n), side="right") - 1
+    return (np.arange(len(first))[:, None] == owner).astype(np.int64)
+
+
+def branching(shape):
+    """R_v (k, n) of every node that branches, in order, by the leaves that its children hold."""
+    for depth in range(shape.steps):
+        above, below = nodes_of(shape, depth), nodes_of(shape, depth + 1)
+        for node in above:
+            own = below[(below @ node) > 0]
+            if len(own) > 1:
+                yield own
+
+
+def integer_matrix(own):
+    """A of a tree, in Python integers, from what its numbers say it is."""
+    rows = [own.top.matrix.astype(object) @ nodes_of(own.shape, 0).astype(object)]
+    order = np.concatenate([g.places for g in own.shape.siblings] or [np.zeros(0, dtype=int)])
+    sums = list(branching(own.shape))
+    for v in order:
+        R = sums[v].astype(object)
+        rows.append(int(own.multipliers[v]) * contrasts(len(R)) @ R)
+    return np.concatenate(rows)
+
+
 def integer_basis(basis, piece):
     """B (n, D) in Python integers, from what its index and scale say it is."""
     if basis.kind == "cells":
@@ -110,11 +138,20 @@ def full_strategy(plan):
             rows = np.ones((1, 1), dtype=object)
             for a, name in enumerate(structure.split):
                 n = domain[name].size
-                rows = np.kron(rows, contrasts(n) if a in within else np.ones((1, n), dtype=object))
-            B = integer_basis(family.basis, structure.piece(int(block)))
+                split = plan.strategy.splits[a]
+                if isinstance(split, IntegerTree):
+                    own = integer_matrix(split)
+                elif name in structure.ordered:
+                    own = split.matrix.astype(object)
+                else:
+                    own = contrasts(n)
+                rows = np.kron(rows, own if a in within else np.ones((1, n), dtype=object))
+            B = np.ones((1, 1), dtype=object)
+            if not structure.ordered:
+                B = integer_basis(family.basis, structure.piece(int(block)))
             rows = np.kron(rows, M.astype(object) @ B)
             shaped = rows.reshape(len(rows), *domain.shape_of(names))
             ordered = shaped.transpose(0, *(axis + 1 for axis in axes))
-            A += ordered.reshape(len(rows), -1).tolist()
+            A += ordered.reshape(len(rows), plan.workload.cell_count).tolist()
     assert all(type(v) is int for row in A for v in row)
     return A

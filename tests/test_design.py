@@ -400,9 +400,6 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("asked", "told_apart"),
         [
-            ({"kind": "prefix"}, "a0, a1, a2, a3"),
-            ({"std": np.linspace(1, 2, 1000)}, "a0, a1, a2, a3"),
-            ({"kind": [np.ones(1000)]}, "a0, a1, a2, a3"),
             ({"kind": "prefix", "budgets": np.ones((1, 1, 1, 1))}, "a0, a1, a2, a3"),
             ({"budgets": np.linspace(1, 2, 1000)[:, None, None, None], "solver": "sm2"},
              "a0, a1, a2, a3"),

@@ -91,15 +91,17 @@ def solve(
     progress: Progress | None = None,
     parts: Sequence[Part] | None = None,
     start: tuple[Array, Array] | None = None,
+    at: Callable[[Problem, Array, Array], Point] | None = None,
 ) -> Solution:
     """Iterate until upper / lower - 1 <= tolerance, or max_iterations. Deterministic.
 
     start: weights (p, q), all positive, to begin from; uniform ones if not given.
+    at: `evaluate`, or what does the same for a problem that is not written as blocks.
     Raises DesignError if the weights leave what floating point can hold.
     """
     d, m = problem.cells, problem.queries
     parts = parts or (Part(np.ones(d, dtype=bool), 1.0),)
-    ascent = _Ascent(problem, MIXING * tolerance, tuple(parts))
+    ascent = _Ascent(problem, MIXING * tolerance, tuple(parts), at or evaluate)
     accelerator = Anderson()
     x = ascent.on_simplices(np.zeros(d + m) if start is None else np.log(np.concatenate(start)))
     best_low: tuple[float, Array] = (-math.inf, x)
@@ -167,6 +169,7 @@ class _Ascent:
     problem: Problem
     mixing: float
     parts: tuple[Part, ...]
+    evaluate: Callable[[Problem, Array, Array], Point]
 
     def at(self, x: Array) -> _Iterate | None:
         """The iterate at x, or None where floating point gives out."""
@@ -174,7 +177,7 @@ class _Ascent:
         p, q = np.exp(x[:d]), np.exp(x[d:])
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                point = evaluate(self.problem, p, q)
+                point = self.evaluate(self.problem, p, q)
         except (np.linalg.LinAlgError, ValueError):  # SciPy's for a matrix with an infinity
             return None
         cost = sum(part.mass * float(point.g[part.cells].max()) for part in self.parts)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import WorkloadError
-from fitplug.layout import Layout, gathered
+from fitplug.layout import Asked, Layout, gathered
 from fitplug.solvers import dual
 from fitplug.solvers.anderson import Anderson
 
@@ -39,8 +39,8 @@ class Split(Protocol):
     def eta(self) -> Array:
         """(Y_a)_ii, shape (n,) or, if all are alike, (1,)."""
 
-    def moments(self, rows: Array) -> Array:
-        """mu^2 and gamma of factor rows (r, n), shape (r, 2)."""
+    def moments(self, asked: Asked) -> Array:
+        """mu^2 and gamma of a factor's rows, shape (r, 2)."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,8 @@ class Symmetric:
     def eta(self) -> Array:
         return np.array([1 - 1 / self.size])
 
-    def moments(self, rows: Array) -> Array:
-        mean = rows.mean(axis=1)
-        return np.stack([mean**2, (rows**2).sum(axis=1) - self.size * mean**2], axis=1)
+    def moments(self, asked: Asked) -> Array:
+        return np.array([[self.size**-2.0, 1 - 1 / self.size]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +72,26 @@ class Ordered:
         X = (self.contrasts - self.reference).T
         return np.asarray((X * np.linalg.solve(self.covariance, X)).sum(axis=0))
 
-    def moments(self, rows: Array) -> Array:
+    def moments(self, asked: Asked) -> Array:
+        return self.of_rows(asked.rows)
+
+    def of_rows(self, rows: Array) -> Array:
+        """`moments` of rows (r, n)."""
         f = rows @ self.contrasts
         mu = rows.mean(axis=1) + f @ self.reference
         return np.stack([mu**2, ((f @ self.covariance) * f).sum(axis=1)], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Dual weights. cells: p_a per attribute, (n_a,), each summing to 1. queries: per batch the q
+    of the rows that targets tell apart, the targets' shape, all summing to 1. shares: per factor
+    how the weight of a row is spread where targets do not vary, (r,), summing to 1.
+    """
+
+    cells: tuple[Array, ...]
+    queries: tuple[Array, ...]
+    shares: tuple[Array, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +146,10 @@ class Scales:
     q: Array
 
 
-def extreme_rows(layout: Layout, splits: Sequence[Split], slack: float = 0.0) -> Rows:
+def extreme_rows(layout: Layout, tables: Sequence[Array], slack: float = 0.0) -> Rows:
     """K at rows whose largest variance over target is that of all, or above it by no more than a
-    factor 1 + slack for each of a group's attributes.
+    factor 1 + slack for each of a group's attributes. tables: mu^2 and gamma of each factor's rows.
     """
-    tables = layout.tables(splits)
     hulls = [_hull(table, slack) for table in tables]
     axes, targets = [], []
     for batch in layout.batches:
@@ -148,7 +162,7 @@ def extreme_rows(layout: Layout, splits: Sequence[Split], slack: float = 0.0) ->
         targets.append(np.broadcast_to(batch.targets, shape))
     size = sum(c.size for c in targets)
     if size > MAX_ROWS and slack < _MOST_SLACK:
-        return extreme_rows(layout, splits, 4 * max(slack, 1e-6))
+        return extreme_rows(layout, tables, 4 * max(slack, 1e-6))
     if size > MAX_ROWS:
         raise WorkloadError(
             f"{size} queries differ in their targets, and up to {MAX_ROWS} can be designed for: "
@@ -169,10 +183,11 @@ def _hull(table: Array, slack: float) -> Array:
     exceed them by no more than a factor 1 + slack: the hull, thinned.
     """
     points = table[np.lexsort((-table[:, 1], -table[:, 0]))]
+    # Of many rows, few have more gamma than all with more mu^2.
+    highest = np.maximum.accumulate(points[:, 1])
+    points = points[np.append(True, highest[1:] > highest[:-1])]
     hull: list[Array] = []
     for point in points:
-        if hull and point[1] <= hull[-1][1]:
-            continue
         while len(hull) > 1 and _above(hull[-2], point, hull[-1]) <= 1:
             hull.pop()
         hull.append(point)

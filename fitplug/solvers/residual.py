@@ -17,22 +17,24 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_solve, cholesky, eigh
 
-from fitplug.layout import Layout, gathered, layout
-from fitplug.problem import Block, reduce
-from fitplug.solvers import dual
+from fitplug.layout import Asked, Layout, gathered, layout
+from fitplug.solvers import dual, tree
+from fitplug.solvers.alone import start
 from fitplug.solvers.family import (
     Ordered,
     Rows,
     Scales,
     Split,
     Symmetric,
+    Weights,
     extreme_rows,
     largest_spend,
     scales,
     scales_at,
 )
+from fitplug.solvers.ordered import descended
+from fitplug.solvers.tree import Tree
 from fitplug.structure import Structure
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -41,19 +43,7 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 
 _MIXING = 0.03  # of the tolerance: what weights keep of uniform ones, as in the dual solver
 _ROUND = 25  # iterations between two looks at the true privacy cost
-_SAME = 1e-10  # of the largest: what counts as rounding
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """Dual weights. cells: p_a per attribute, (n_a,), each summing to 1. queries: per batch the q
-    of the rows that targets tell apart, the targets' shape, all summing to 1. shares: per factor
-    how the weight of a row is spread where targets do not vary, (r,), summing to 1.
-    """
-
-    cells: tuple[Array, ...]
-    queries: tuple[Array, ...]
-    shares: tuple[Array, ...]
+_WORK = 1e10  # the cubes of the widths, over all iterations: a minute or so
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,42 +54,57 @@ class Residual:
     splits: tuple[Split, ...]
     scales: Scales
     weights: Weights
+    iterations: int = 0
+    stopped: bool = False
 
     @property
     def upper(self) -> float:
         return self.scales.upper
 
 
-def solve(structure: Structure, *, tolerance: float = 1e-4, max_rounds: int = 24) -> Residual:
+def solve(
+    structure: Structure,
+    *,
+    tolerance: float = 1e-4,
+    max_iterations: int = 600,
+    progress: dual.Progress | None = None,
+) -> Residual:
     """The best member of the family that alternating descent finds.
 
     tolerance: rounds of improvement end when two in turn gain no more, relatively, and the weights
-    have settled; the scales are as near their best. Raises WorkloadError if too many queries
-    have targets of their own.
+    have settled; the scales are as near their best. progress: called with the iterations so far and
+    how far the member is above what the family might come down to; True stops.
+    Raises WorkloadError if too many queries have targets of their own.
     """
     shape = layout(structure)
-    splits, weights = _apart(shape)
+    splits, weights = start(shape)
     best = _scaled(shape, splits, weights, tolerance)
-    idle, last = 0, 0.0
-    for _ in range(0 if all(shape.symmetric) else max_rounds):
+    cubes = sum(n**3.0 for n, alike in zip(shape.widths, shape.symmetric, strict=True) if not alike)
+    # One attribute alone is at its optimum already.
+    most = 0 if len(splits) == 1 or not cubes else min(max_iterations, 1 + int(_WORK / cubes))
+    idle, last, done, stopped = 0, 0.0, 0, False
+    while done < most and not stopped:
         try:
-            for _ in range(_ROUND):
+            for _ in range(min(_ROUND, most - done)):
                 splits, weights, value = _step(shape, splits, weights, _MIXING * tolerance)
+                done += 1
         except np.linalg.LinAlgError:  # no further in floating point
             break
         found = _scaled(shape, splits, weights, tolerance)
         idle = 0 if found.upper < best.upper * (1 - tolerance) else idle + 1
         best = min(best, found, key=lambda member: member.upper)
+        if progress is not None:
+            stopped = progress(done, max(best.upper / value - 1, tolerance)) is True
         if idle >= 2 and abs(value - last) <= tolerance / 4 * value:
             break
         last = value
-    return replace(best, weights=weights)
+    return replace(best, weights=weights, iterations=done, stopped=stopped)
 
 
 def _scaled(
     layout: Layout, splits: tuple[Split, ...], weights: Weights, tolerance: float
 ) -> Residual:
-    rows = extreme_rows(layout, splits, tolerance / 10)
+    rows = extreme_rows(layout, layout.tables(splits), tolerance / 10)
     found = scales(rows, largest_spend(layout, splits), tolerance=tolerance / 4)
     return Residual(layout, splits, found, weights)
 
@@ -127,11 +132,15 @@ def _step(
     shares = tuple((s + eps / len(s)) / (1 + eps) for s in shares)
     moved, cells = list(splits), list(weights.cells)
     for a, split in enumerate(splits):
-        if not isinstance(split, Ordered) or not mean[a] > 0:
+        if isinstance(split, Symmetric) or not mean[a] > 0:
             continue
         part = float(spent[(layout.members == a).any(axis=1)].sum())
         p = cells[a]
-        asked = [(W, pull) for (b, W), pull in zip(layout.factors, pulls, strict=True) if a == b]
+        asked = [
+            (factor, pull)
+            for factor, pull in zip(layout.factors, pulls, strict=True)
+            if factor.attribute == a
+        ]
         moved[a] = _descended(split, p, part / mean[a], asked)
         share = part / total
         grown = p * (1 - share + share * eta[a] / mean[a])
@@ -139,26 +148,12 @@ def _step(
     return tuple(moved), Weights(tuple(cells), tuple(queries), shares), total
 
 
-def _descended(split: Ordered, p: Array, price: float, asked: list[tuple[Array, Array]]) -> Ordered:
-    """(u, C) at the least Lagrangian, first C, then u.
-
-    price: what p'eta costs. asked: per factor its rows W (r, n) and the weights (r, 2) of mu^2 and
-    gamma. With N_i the cells' and f_j the rows' contrasts,
-        price sum_i p_i (N_i - v)'G^-1(N_i - v) + sum_j weight_j1 f_j'G f_j + weight_j0 mu_j^2.
-    """
-    N = split.contrasts
-    W = np.concatenate([rows for rows, _ in asked])
-    weight = np.concatenate([pull for _, pull in asked])
-    f, mean = W @ N, W.mean(axis=1)
-    X = N - split.reference
-    R = cholesky(price * (X.T * p) @ X, lower=True)
-    squares, U = eigh(R.T @ ((f.T * weight[:, 1]) @ f) @ R)
-    root = R @ U / np.maximum(squares, np.finfo(float).tiny) ** 0.25
-    G = root @ root.T
-    inverse = price * cho_solve((cholesky(G, lower=True), True), np.eye(len(G)))
-    normal = (f.T * weight[:, 0]) @ f + inverse
-    v = np.linalg.solve(normal, inverse @ (p @ N) - f.T @ (weight[:, 0] * mean))
-    return Ordered(N, v, G)
+def _descended(split: Split, p: Array, price: float, asked: list[tuple[Asked, Array]]) -> Split:
+    if isinstance(split, Tree):
+        levels = [(factor.factor.kind, pull) for factor, pull in asked]
+        return tree.descended(split, p, price, levels)
+    assert isinstance(split, Ordered)
+    return descended(split, p, price, [(factor.rows, pull) for factor, pull in asked])
 
 
 def _mixed_rows(layout: Layout, tables: list[Array], shares: tuple[Array, ...]) -> Rows:
@@ -212,80 +207,3 @@ def _force(part: Array, z: Array, tables: tuple[Array, ...], axis: int) -> Array
     g, r = len(part), part.shape[-1]
     z = np.moveaxis(z, 1 + axis, -1).reshape(g, -1, 2)
     return np.asarray(np.einsum("gxr,gxa->gra", part.reshape(g, -1, r), z))
-
-
-def _apart(layout: Layout) -> tuple[tuple[Split, ...], Weights]:
-    """Every attribute at the optimum of its own factors and the sum, and weights to go with it."""
-    splits, cells = [], []
-    shares: dict[int, Array] = {}
-    for a in range(len(layout.sizes)):
-        split, p, own = _alone(layout, a)
-        splits.append(split)
-        cells.append(p)
-        shares |= own
-    queries = []
-    for batch in layout.batches:
-        q = np.ones(batch.targets.shape)
-        for axis, (own, varies) in enumerate(zip(batch.factors.T, batch.varying, strict=True)):
-            if varies:
-                along = gathered(shares, own)
-                q *= np.expand_dims(along, [i + 1 for i in range(q.ndim - 1) if i != axis])
-        queries.append(q / len(layout.workload.groups))
-    return tuple(splits), Weights(
-        tuple(cells), tuple(queries), tuple(shares[f] for f in range(len(layout.factors)))
-    )
-
-
-def _alone(layout: Layout, attribute: int) -> tuple[Split, Array, dict[int, Array]]:
-    """The optimum of one attribute's factors, with the sum if a group sums it out: the split, p
-    (n,), and q over the rows of each factor, (r,), summing to 1.
-
-    Targets count relative to their group's, which the other attributes share in.
-    """
-    n = layout.sizes[attribute]
-    own = {f: W for f, (a, W) in enumerate(layout.factors) if a == attribute}
-    uniform = np.full(n, 1 / n), {f: np.full(len(W), 1 / len(W)) for f, W in own.items()}
-    if layout.symmetric[attribute]:
-        return Symmetric(n), *uniform
-    targets = {f: np.full(len(W), np.inf) for f, W in own.items()}
-    summed = False
-    for batch in layout.batches:
-        here = batch.attributes == attribute
-        summed |= not here.any(axis=1).all()
-        for g, axis in np.argwhere(here):
-            logs = np.moveaxis(np.log(batch.targets[g]), axis, 0)
-            mean = logs.reshape(len(logs), -1).mean(axis=1)
-            f = batch.factors[g, axis]
-            targets[f] = np.minimum(targets[f], np.exp(mean - mean.min()))
-    stacked = np.concatenate([*own.values(), np.ones((int(summed), n))])
-    W, place = np.unique(stacked, axis=0, return_inverse=True)
-    place = place.ravel()
-    c = np.full(len(W), np.inf)
-    np.minimum.at(c, place, np.concatenate([*targets.values(), np.ones(int(summed))]))
-    centred = W - W.mean(axis=1, keepdims=True)
-    _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
-    N = directions[: int((sizes > _SAME * np.abs(W).max()).sum())].T
-    if not N.shape[1]:
-        return Ordered(N, np.zeros(0), np.zeros((0, 0))), *uniform
-    asked = W.any(axis=1)
-    problem, _ = reduce(W[asked], c[asked])
-    block = problem.blocks[0]
-    assert isinstance(block, Block)
-    found = dual.solve(problem, tolerance=1e-5, max_iterations=1000)
-    root = found.whiteners[0] @ block.basis  # root' root = Sigma^-1
-    if len(root) > N.shape[1]:
-        functionals = np.vstack([np.ones(n), N.T])
-        T = np.linalg.lstsq(root.T, functionals.T, rcond=None)[0].T
-        v = T[1:] @ T[0] / (T[0] @ T[0])
-        G = T[1:] @ T[1:].T - np.outer(v, v) * (T[0] @ T[0])
-    else:  # The sum is no combination of the rows: then there is a u that no row sees.
-        f = W @ N
-        v = np.linalg.lstsq(f, -W.mean(axis=1), rcond=None)[0]
-        T = np.linalg.lstsq(f, np.linalg.lstsq(root.T, W.T, rcond=None)[0].T, rcond=None)[0]
-        G = T @ T.T
-    q = np.zeros(len(W))
-    q[asked] = found.q
-    q = q[place] + _SAME
-    ends = np.cumsum([len(rows) for rows in own.values()])
-    on_rows = [part / part.sum() for part in np.split(q, ends)[: len(own)]]
-    return Ordered(N, v, G), found.p, dict(zip(own, on_rows, strict=True))
