@@ -1,6 +1,6 @@
 """Several ordered attributes, and hierarchies: what a plan costs beside its certified lower bound.
 
-    python benchmarks/ordered.py > benchmarks/ordered.md
+python benchmarks/ordered.py > benchmarks/ordered.md
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ _ROTATIONS, _ROTATING = 64, 1e8
 """Rotations of an attribute's matrix that are tried, at most, and the cubes of its cells in all."""
 
 _TRIED = 2_000_000
+"""Multiples of a block's integer that are tried, over all blocks."""
+
 _PAST = 0.01  # beyond the best cost, fewer bits will not do better
 _IDLE = 2.0**-10  # of the largest column norm, in contrasts that no query asks for
 

@@ -35,7 +35,6 @@ values."""
 MAX_ANSWERS = 2**32
 """Most answers of a group, 34 GB when they are released."""
 
-
 LEAST_TREE = 256
 """Hierarchies of more leaves are split level by level (`fitplug.trees`) where they are split."""
 
@@ -61,26 +60,19 @@ def structure(
                 f"up to {MAX_ANSWERS} can be released: use fewer attributes together, or coarser "
                 "bins"
             )
-    dense = _told_apart(workload, varying)
-    if family is None:
-        splits = len(dense) > 1 or any(tree_levels(workload, name) for name in dense)
-        family = splits and not _fits(_structure(workload, dense, False))
-    if family:
-        found = _structure(workload, dense, True)
-        if found.rows > MAX_ROWS:
-            raise WorkloadError(
-                f"the workload has {found.rows} queries of {', '.join(found.ordered)}, and up to "
-                f"{MAX_ROWS} can be designed for: use fewer of them together, or coarser bins"
-            )
-        if (work := _singular_values(found)) > MAX_FACTORS:
-            raise WorkloadError(
-                f"the attributes {', '.join(found.ordered)} have too many cells, or are asked too "
-                f"many different queries, that tell their cells apart: {work:.1e} operations an "
-                f"iteration, and up to {MAX_FACTORS:.0e} can be waited for: use fewer of them, or "
-                "coarser bins"
-            )
-        return found
-    found = _structure(workload, dense, False)
+    apart = _told_apart(workload, varying)
+    if not family:
+        found = _structure(workload, apart, family=False)
+        possible = len(apart) > 1 or any(tree_levels(workload, name) for name in apart)
+        if family is False or not possible or _fits(found):
+            _check_product(found)
+            return found
+    found = _structure(workload, apart, family=True)
+    _check_family(found)
+    return found
+
+
+def _check_product(found: Structure) -> None:
     # Before anything of this size is made, and in Python integers: the product may be any size.
     entries = found.cells * sum(
         2 ** len(own) * rows for own, rows in zip(found.used, found.row_counts, strict=True)
@@ -91,7 +83,20 @@ def structure(
             f"that tell their cells apart, which takes {entries} coefficients together; up to "
             f"{MAX_ENTRIES} can be held: use fewer of them together, or coarser bins"
         )
-    return found
+
+
+def _check_family(found: Structure) -> None:
+    if found.rows > MAX_ROWS:
+        raise WorkloadError(
+            f"the workload has {found.rows} queries of {', '.join(found.ordered)}, and up to "
+            f"{MAX_ROWS} can be designed for: use fewer of them together, or coarser bins"
+        )
+    if (work := _singular_values(found)) > MAX_FACTORS:
+        raise WorkloadError(
+            f"the attributes {', '.join(found.ordered)} have too many cells, or are asked too many "
+            f"different queries, that tell their cells apart: {work:.1e} operations an iteration, "
+            f"and up to {MAX_FACTORS:.0e} can be waited for: use fewer of them, or coarser bins"
+        )
 
 
 def _told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:
