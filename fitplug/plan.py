@@ -177,7 +177,8 @@ class Plan:
         """Privacy cost squared of each cell, rounded up, broadcastable to the domain's shape:
         attributes whose cells all cost the same, since no query uses them or by symmetry, have one
         cell here (and no axis in a domain of more attributes than an array has axes, 64). Its
-        maximum is privacy_cost ** 2.
+        maximum is privacy_cost ** 2. In the residual family, which tells no cells apart, it is that
+        everywhere, and `slack` is 0.
         """
         dense = self.structure.dense
         names = dense if len(self.domain.names) > MAX_AXES else self.domain.names
