@@ -270,6 +270,28 @@ def check_coefficients(matrices: Sequence[Array]) -> None:
         raise WorkloadError("coefficients other than zero must lie between 1e-30 and 1e30 in size")
 
 
+def check_products(groups: Sequence[QueryGroup]) -> None:
+    """`check_coefficients` of groups that are never written down, and of the products of some of
+    their factors too.
+    """
+    asked = False
+    for group in groups:
+        least, most, nothing = 1.0, 1.0, False
+        for factor in group.factors:
+            if factor.array is not None:
+                sizes = np.abs(factor.array[factor.array != 0])
+                nothing |= not sizes.size
+                least *= min(float(sizes.min(initial=1.0)), 1.0)
+                most *= max(float(sizes.max(initial=1.0)), 1.0)
+        if not 1e-30 <= least <= most <= 1e30:
+            raise WorkloadError(
+                "coefficients other than zero must lie between 1e-30 and 1e30 in size"
+            )
+        asked |= not nothing
+    if not asked:
+        raise WorkloadError("every query is zero; ask at least one with a non-zero coefficient")
+
+
 def listed(names: Sequence[str], most: int = 8) -> str:
     """Names for people, the first few of many."""
     shown = ", ".join(names[:most])

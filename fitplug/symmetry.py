@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fitplug.errors import WorkloadError
 from fitplug.hierarchy import Hierarchy
-from fitplug.structure import Structure, listed
+from fitplug.structure import Structure, check_products, listed
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -67,6 +67,7 @@ def structure(
         if family is False or not possible or _fits(found):
             _check_product(found)
             return found
+    check_products(workload.groups)
     found = _structure(workload, apart, family=True)
     _check_family(found)
     return found

@@ -327,7 +327,7 @@ class IntegerTree:
                 sums = self.shape.sums(moved, depth)
             y = contrast(group.k).apply(sums[..., group.children], -1)
             y = y * self.multipliers[group.places, None].astype(kind)
-            parts.append(y.reshape(*y.shape[:-2], -1))
+            parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
         return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
 
     def invert(self, values: npt.NDArray[Any], axis: int) -> Array:
@@ -365,7 +365,7 @@ class IntegerTree:
         for group in self.shape.siblings:
             y = contrast(group.k).adjoint(pulled[group.depth + 1][..., group.children], -1)
             y = y / self.multipliers[group.places, None]
-            parts.append(y.reshape(*y.shape[:-2], -1))
+            parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
         return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
 
     def moments(self, factor: Factor) -> Array:

@@ -126,9 +126,10 @@ def descended(tree: Tree, p: Array, price: float, asked: Sequence[tuple[str, Arr
         below = np.add.reduceat(pull[step + 1], shape.eldest[step], axis=0)
         pull[step] += below / k[:, None] ** 2.0
         mass = price * shape.sums(p, step)
-        c = np.sqrt(
-            np.divide(mass, below[:, 1], out=np.full(len(k), np.inf), where=below[:, 1] > 0)
-        )
+        if step < shape.deepest:  # what is asked of it may be times queries of nothing
+            c = np.sqrt(mass / np.maximum(below[:, 1], np.finfo(float).tiny))
+        else:
+            c = np.full(len(k), np.inf)
         scales.append(c[k > 1])
     top = tree.top
     if shape.top > 1:
