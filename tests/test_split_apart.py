@@ -385,3 +385,30 @@ class TestKnownValues:
         assert plan.privacy_cost**2 < 429
         assert plan.gap < 0.031
         plan.verify()
+
+
+class TestQueriesOfNothing:
+    DOMAIN = fp.Domain({"a": fp.Integers(0, 3), "b": fp.Integers(0, 2)})
+
+    def test_all_of_them_are_refused(self, apart):
+        asked = {"a": "prefix", "b": np.zeros((1, 3))}
+        with pytest.raises(fp.WorkloadError, match="every query is zero"):
+            fp.design(fp.Workload(self.DOMAIN, [fp.queries(asked, variance=1.0)]))
+
+    def test_products_of_coefficients_out_of_range_are_refused(self, apart):
+        asked = {"a": np.full((1, 4), 1e20), "b": np.array([[1e20, 0.0, 1.0]])}
+        with pytest.raises(fp.WorkloadError, match="between 1e-30 and 1e30"):
+            fp.design(fp.Workload(self.DOMAIN, [fp.queries(asked, variance=1.0)]))
+
+    def test_some_of_them_cost_nothing(self, apart, monkeypatch):
+        monkeypatch.setattr(symmetry, "LEAST_TREE", 1)
+        places = fp.Hierarchy(["b", "c"], [("x", "1"), ("x", "2"), ("y", "3"), ("y", "4")])
+        domain = fp.Domain({"a": fp.Integers(0, 3), "place": places})
+        groups = [
+            fp.queries({"place": "b", "a": "identity"}, variance=50.0, name="asked"),
+            fp.queries({"place": "c", "a": np.zeros((1, 4))}, variance=50.0, name="nothing"),
+        ]
+        plan = fp.design(fp.Workload(domain, groups))
+        plan.verify()
+        assert not plan.variances["nothing"].any()
+        assert_exact(plan)
