@@ -52,7 +52,7 @@ class CellBudgets:
             if wrong.any():
                 cell = int(np.argmax(wrong))
                 at = np.unravel_index(cell, domain.shape_of(dense))
-                place = f" at {_cell(domain, dense, at)}" if dense else ""
+                place = f" at {cell_name(domain, dense, at)}" if dense else ""
                 if least[cell] == 0:
                     raise BudgetError(
                         f"cell_budgets{place} is 0, but the query group {group.name!r} counts that "
@@ -81,7 +81,8 @@ def cell_budgets(domain: Domain, given: Any) -> CellBudgets:
         if wrong.any():
             at = np.unravel_index(int(np.argmax(wrong)), array.shape)
             raise BudgetError(
-                f"cell_budgets at {_cell(domain, names, at)} is {array[at]:g}; it must be {what}"
+                f"cell_budgets at {cell_name(domain, names, at)} is {array[at]:g}; "
+                f"it must be {what}"
             )
     return CellBudgets(domain, names, array)
 
@@ -105,7 +106,8 @@ def _array(given: Any, shape: tuple[int, ...]) -> Array:
     return array.astype(np.float64)
 
 
-def _cell(domain: Domain, names: tuple[str, ...], at: tuple[Any, ...]) -> str:
+def cell_name(domain: Domain, names: tuple[str, ...], at: tuple[Any, ...]) -> str:
+    """A cell by its attributes' labels; at: one index for each of `names`."""
     return ", ".join(
         f"{name}={domain[name].labels[int(i)]!r}" for name, i in zip(names, at, strict=True)
     )

@@ -3,6 +3,9 @@
 Amounts are rational numbers, kept and summed exactly, so that whether a charge fits never depends
 on rounding; as floats, `spent` is rounded up and `remaining` down. One SQLite file in write-ahead
 mode, which needs a local disk; a charge is one transaction, on the disk before `charge` returns.
+
+Damage, edits, and entries removed are noticed (see `fitplug.ledgerrows`). An older copy of the
+whole file put back in its place cannot be: what was charged since would be forgotten.
 """
 
 from __future__ import annotations
@@ -11,205 +14,348 @@ import contextlib
 import math
 import os
 import sqlite3
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
+from fitplug import cellcosts
+from fitplug import ledgerrows as rows
+from fitplug.budgets import cell_name
+from fitplug.cellcosts import Array, CellCosts, domain_digest
+from fitplug.domain import Domain
+from fitplug.errors import BudgetError, InputError, OverBudget
+from fitplug.ledgerfile import LedgerFile
+from fitplug.ledgerrows import Budget, Entry
+from fitplug.privacy import rho_at
+from fitplug.rounding import ceil_float, floor_float
 
-_APPLICATION = int.from_bytes(b"fitp", "big")
-_SCHEMA_VERSION = 1
-_BUSY_SECONDS = 30.0
+if TYPE_CHECKING:
+    from fitplug.plan import Plan
 
-# rho_exact is numerator/denominator in hexadecimal, of any length; rho is the same rounded up, for
-# readers with other tools and as a check on damage.
-_SCHEMA = f"""
-BEGIN;
-PRAGMA application_id = {_APPLICATION};
-PRAGMA user_version = {_SCHEMA_VERSION};
-CREATE TABLE budget (rho REAL NOT NULL, rho_exact TEXT NOT NULL);
-CREATE TABLE entry (id INTEGER PRIMARY KEY, time TEXT NOT NULL, rho REAL NOT NULL,
-    rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE);
-"""
-
-_DAMAGED = "is damaged: restore it from a copy"
-_SENTENCES = {  # by what SQLite says, as error codes came with Python 3.11
-    "lock": "is in use by another process: try again when that one is done",
-    "readonly": "cannot be written: let this user write the file and its folder",
-    "unable to open": "cannot be opened: see that it exists and let this user write its folder too",
-    "not a database": "is not a SQLite database: name another file or restore it from a copy",
-    "is full": "cannot be written, the disk is full: make room and try again",
-    "disk I/O": "cannot be read or written: check the disk's space, quota and health and try again",
-}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One charge: its number from 1, time in UTC (ISO 8601), exact rho, and what it paid for."""
-
-    id: int
-    time: str
-    rho: Fraction
-    what: str
-    key: str | None
+Which: TypeAlias = int | str
+"""An earlier charge: its number, or its key."""
 
 
 class Ledger:
     """A budget in rho of zCDP that several threads and processes may charge.
 
     rho: the whole budget, kept exactly. Needed to begin a ledger at `path`; to open one, leave it
-    out or give the same. Raises BudgetError for a rho that is not finite and > 0, and LedgerError
-    for no ledger and no rho, for a ledger of another budget, or for a file that cannot be used.
+        out or give the same.
+    epsilon, delta: instead of rho, the largest rho that is proven to be (epsilon, delta).
+    Raises BudgetError for a budget out of range or given twice, and LedgerError for no ledger and
+    no budget, for a ledger of another budget, or for a file that cannot be used. A file of schema
+    version 1 is brought to the present one.
     """
 
-    def __init__(self, path: str | os.PathLike[str], rho: float | Fraction | None = None) -> None:
-        given = None if rho is None else _exact(rho)
-        self.path = Path(path)
-        self._file = self.path.absolute()  # whatever the working folder is later
-        if not self._exists():
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        rho: float | Fraction | None = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+    ) -> None:
+        given = _whole(rho, epsilon, delta)
+        self._file = LedgerFile(path)
+        if not self._file.exists():
             if given is None:
-                raise self._error("does not exist yet: give rho, the whole budget, to begin it")
-            self._begin(given)
-        total, _, _ = self._read()
-        if given not in (None, total):
-            raise self._error(
-                f"holds a budget of rho = {_down(total)!r}, not {rho!r}: give that or no rho, or "
-                "name another file if this is for the data of other people"
+                raise self._file.error(
+                    "does not exist yet: give the whole budget, rho or epsilon and delta, to begin "
+                    "it"
+                )
+            self._file.begin(given)
+        self._file.upgrade()
+        held, _ = self._read()
+        if given is not None and not _same(held, given):
+            asked = f"{rho!r}" if rho is not None else f"epsilon = {epsilon!r} at delta = {delta!r}"
+            kept = f"rho = {floor_float(held.total)!r}"
+            if held.epsilon is not None:
+                kept += f", epsilon = {held.epsilon!r} at delta = {held.delta!r}"
+            raise self._file.error(
+                f"holds a budget of {kept}, not {asked}: give that or none, or name another file "
+                "if this is for the data of other people"
             )
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
 
     @property
     def total(self) -> float:
         """The whole budget, rho of zCDP, rounded down. Raises LedgerError."""
-        return _down(self._read()[0])
+        return floor_float(self._budget().total)
 
     @property
     def spent(self) -> float:
         """The sum of all charges, rho of zCDP, rounded up. Raises LedgerError."""
-        total, left, _ = self._read()
-        return _up(total - left)
+        return ceil_float(self._budget().spent)
 
     @property
     def remaining(self) -> float:
         """What is left, rho of zCDP, rounded down: a charge of it fits. Raises LedgerError."""
-        return _down(self._read()[1])
+        return floor_float(self._budget().left)
+
+    @property
+    def privacy(self) -> tuple[float, float] | None:
+        """(epsilon, delta), if the whole budget was given as that. Raises LedgerError."""
+        budget = self._budget()
+        if budget.epsilon is None or budget.delta is None:
+            return None
+        return budget.epsilon, budget.delta
 
     def entries(self) -> tuple[Entry, ...]:
-        """All charges, oldest first. Raises LedgerError."""
-        return self._read()[2]
+        """All charges, oldest first; verifies the whole ledger. Raises LedgerError."""
+        return self._read()[1]
+
+    def statement(self) -> tuple[Budget, tuple[Entry, ...]]:
+        """The budget, in exact amounts, and all charges, of one moment; verifies the whole ledger.
+
+        Raises LedgerError.
+        """
+        return self._read()
 
     def check(self, rho: float | Fraction) -> None:
-        """Charge nothing; raise as charging rho would: OverBudget, BudgetError, LedgerError."""
-        self._allow(_exact(rho), self._read()[1])
+        """Charge nothing; raise as charging rho would: OverBudget, BudgetError, LedgerError.
 
-    def charge(self, rho: float | Fraction, *, what: str, key: str | None = None) -> Entry:
+        Verifies the whole ledger.
+        """
+        self._allow(_exact(rho), self._read()[0].left)
+
+    def charge(
+        self,
+        rho: float | Fraction,
+        *,
+        what: str,
+        key: str | None = None,
+        plan_digest: str | None = None,
+        output: str | None = None,
+        profile: CellCosts | None = None,
+    ) -> Entry:
         """Charge exactly rho of zCDP, or raise and charge nothing; draw noise after it returns.
 
         what: what is paid for. key: a name for the charge, by which a retry is told from another
-        release. Raises BudgetError (rho not finite and > 0), InputError (what or key not text),
-        OverBudget, and LedgerError (key used before; file cannot be written). After a failure of
-        the disk the charge may still turn up, which is safe: nothing was drawn on it.
+        release, and refused. plan_digest, output: of the plan, and where the release will be.
+        profile: the costs per cell, for later releases that are free within this charge.
+        Takes as long with many entries as with few, since it verifies the newest of them only.
+        Raises BudgetError (rho not finite and > 0, or less than the profile says), InputError (a
+        text is none), OverBudget, and LedgerError (key used before; file cannot be written). After
+        a failure of the disk the charge may still turn up, which is safe: nothing was drawn on it.
         """
         amount = _exact(rho)
-        for text in (what,) if key is None else (what, key):
-            _check_text(text)
-        with self._connection(self._file) as database:
-            database.execute("BEGIN IMMEDIATE")
-            _, left, entries = self._contents(database)
-            if key is not None and key in {made.key for made in entries}:
-                remedy = "nothing was charged; give another release another key"
-                raise self._error(f"has a charge under the key {key!r} already: {remedy}")
-            self._allow(amount, left)
-            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            entry = Entry(len(entries) + 1, now, amount, what, key)
-            values = (entry.id, now, *_stored(amount), what, key)
-            database.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?)", values)
-            database.execute("COMMIT")
+        _check_texts(what, key, plan_digest, output)
+        if profile is not None and profile.rho() > amount:
+            least = ceil_float(profile.rho())
+            raise BudgetError(
+                f"rho = {ceil_float(amount)!r} is less than the {least!r} that the costs per cell "
+                "come to: charge what the release costs"
+            )
+        digest = None if profile is None else profile.digest
+        with self._file.transaction("IMMEDIATE") as database:
+            budget = rows.read_budget(database)
+            self._check_key(database, key)
+            self._allow(amount, budget.left)
+            entry = Entry(
+                budget.entries + 1, _now(), amount, what, key, plan_digest, output, None, digest
+            )
+            rows.add(database, budget, entry, profile)
         return entry
+
+    def charge_measurement(
+        self, measurement: Any, d_in: Any, *, what: str, key: str | None = None
+    ) -> Entry:
+        """Charge what an OpenDP measurement costs at the input distance d_in: call it afterwards.
+
+        Its output measure must be zero-concentrated divergence. d_in is that of all records of one
+        person. Raises InputError for another measurement, or one that has no cost at d_in; else as
+        `charge`.
+        """
+        return self.charge(_measured(measurement, d_in), what=what, key=key)
+
+    def charge_free(
+        self,
+        plan: Plan,
+        *,
+        within: Which,
+        what: str,
+        contributions: int = 1,
+        key: str | None = None,
+        output: str | None = None,
+    ) -> Entry:
+        """Enter the release of a plan at no cost, or raise; draw noise after it returns.
+
+        within: an earlier charge for a plan of the same domain and contributions, by its key or
+        number. At every cell the costs of that plan, of what was free within it already and of
+        this one must add up to no more than it was charged; as cell budgets, `slack` holds what is
+        left. Verifies the whole ledger. Raises OverBudget, naming the cell; LedgerError, and
+        BudgetError for too many cells or contributions.
+        """
+        costs = CellCosts.of(plan, contributions)
+        _check_texts(what, key, output)
+        with self._file.transaction("IMMEDIATE") as database:
+            budget, entries = rows.read_entries(database)
+            self._check_key(database, key)
+            charge = self._allow_free(database, entries, within, plan.domain, costs)
+            entry = Entry(
+                id=budget.entries + 1,
+                time=_now(),
+                rho=Fraction(0),
+                what=what,
+                key=key,
+                plan_digest=plan.digest,
+                output=output,
+                within=charge.id,
+                profile=costs.digest,
+            )
+            rows.add(database, budget, entry, costs)
+        return entry
+
+    def check_free(self, plan: Plan, *, within: Which, contributions: int = 1) -> None:
+        """Enter nothing; raise as `charge_free` would."""
+        costs = CellCosts.of(plan, contributions)
+        with self._file.transaction() as database:
+            _, entries = rows.read_entries(database)
+            self._allow_free(database, entries, within, plan.domain, costs)
+
+    def slack(self, within: Which, domain: Domain) -> Array:
+        """What each cell has left within a charge: as cell_budgets of a design it makes a plan that
+        `charge_free` allows. Privacy cost squared for one record, rounded down; an axis for each
+        attribute of the domain. Raises LedgerError, and BudgetError for too many cells.
+        """
+        with self._file.transaction() as database:
+            _, entries = rows.read_entries(database)
+            charge, made = self._within(database, entries, within, domain)
+        return cellcosts.slack(domain, charge.rho, made)
+
+    def _budget(self) -> Budget:
+        with self._file.transaction() as database:
+            return rows.read_budget(database)
+
+    def _read(self) -> tuple[Budget, tuple[Entry, ...]]:
+        with self._file.transaction() as database:
+            return rows.read_entries(database)
 
     def _allow(self, amount: Fraction, left: Fraction) -> None:
         if amount > left:
-            asked, rest = _up(amount), _down(left)
+            asked, rest = ceil_float(amount), floor_float(left)
             message = f"rho = {asked!r} is over budget: the ledger {self.path} has {rest!r} left"
             raise OverBudget(message, requested=asked, remaining=rest)
 
-    def _error(self, sentence: str) -> LedgerError:
-        return LedgerError(f"the ledger {self.path} {sentence}")
+    def _allow_free(
+        self,
+        database: sqlite3.Connection,
+        entries: tuple[Entry, ...],
+        within: Which,
+        domain: Domain,
+        costs: CellCosts,
+    ) -> Entry:
+        charge, made = self._within(database, entries, within, domain)
+        if costs.contributions != made[0].contributions:
+            raise self._file.error(
+                f"has the charge {within!r} for {made[0].contributions} record(s) a person, not "
+                f"{costs.contributions}: give the same contributions"
+            )
+        over = cellcosts.excess(domain, charge.rho, made, costs)
+        if over is not None:
+            names, at = tuple(name for name, _ in over.at), tuple(cell for _, cell in over.at)
+            place = f" at {cell_name(domain, names, at)}" if names else ""
+            raise OverBudget(
+                f"rho = {over.requested!r} is over budget{place}: within the charge {within!r} the "
+                f"ledger {self.path} has {over.remaining!r} left there: this release is not free",
+                requested=over.requested,
+                remaining=over.remaining,
+            )
+        return charge
 
-    def _exists(self) -> bool:
-        try:
-            # Asked first: a ledger in use has both files, and never loses the main one.
-            log_exists = Path(f"{self._file}-wal").exists()
-            status = self._file.stat()
-        except FileNotFoundError:
-            if not self._file.parent.is_dir():
-                raise self._error("has no folder to be in: make the folder first") from None
-            if log_exists:  # SQLite would take it for a part of the new ledger
-                raise self._error("is gone, but its -wal file is there: restore both") from None
-            return False
-        except (OSError, ValueError) as error:
-            raise self._error(f"cannot be opened ({error}): name another file") from None
-        if not self._file.is_file():
-            raise self._error("is a folder or a device: name a file")
-        if not status.st_size:  # beginning anew here could forget what was spent
-            raise self._error("is an empty file: restore it from a copy, or remove it to begin one")
-        return True
+    def _within(
+        self,
+        database: sqlite3.Connection,
+        entries: tuple[Entry, ...],
+        within: Which,
+        domain: Domain,
+    ) -> tuple[Entry, list[CellCosts]]:
+        """A charge, and the costs per cell of it and of all that is free within it."""
+        by_number = isinstance(within, int)
+        found = [e for e in entries if within == (e.id if by_number else e.key)]
+        if not found:
+            known = "number" if by_number else "key"
+            raise self._file.error(f"has no charge of the {known} {within!r}: see its entries")
+        (charge,) = found
+        if charge.within is not None:
+            raise self._file.error(
+                f"has {within!r} as a free release: name the charge it is within, {charge.within}"
+            )
+        parts = [charge, *(e for e in entries if e.within == charge.id)]
+        made = [rows.read_costs(database, e.profile) for e in parts if e.profile is not None]
+        if len(made) != len(parts):
+            raise self._file.error(
+                f"keeps no costs per cell with the charge {within!r}: name the release of a plan"
+            )
+        if made[0].domain != domain_digest(domain):
+            raise self._file.error(
+                f"has the charge {within!r} for a plan of another domain: name one of this domain"
+            )
+        return charge, made
 
-    def _begin(self, total: Fraction) -> None:
-        """Make a ledger aside, then link it into place: it is there as a whole or not at all."""
-        try:
-            with tempfile.TemporaryDirectory(prefix=".fitplug-", dir=self._file.parent) as aside:
-                new = Path(aside, "ledger")
-                with self._connection(new, "rwc") as database:
-                    # Write-ahead comes last, so that the one file that is linked holds everything.
-                    database.executescript(_SCHEMA)
-                    database.execute("INSERT INTO budget VALUES (?, ?)", _stored(total))
-                    database.execute("COMMIT")
-                    if database.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
-                        raise self._error("cannot be kept on this file system: use a local disk")
-                with contextlib.suppress(FileExistsError):  # another process was first
-                    os.link(new, self._file)
-        except OSError as error:
-            remedy = "choose a folder with room, on a local disk, that this user may write"
-            raise self._error(f"cannot be made ({error.strerror}): {remedy}") from None
+    def _check_key(self, database: sqlite3.Connection, key: str | None) -> None:
+        used = None if key is None else rows.find_key(database, key)
+        if used is None:
+            return
+        time, digest = used
+        plan = f" for the plan {str(digest)[:12]}" if digest else ""
+        raise self._file.error(
+            f"has a charge under the key {key!r} already, of {time}{plan}: nothing was charged; "
+            "give another release another key"
+        )
 
-    @contextlib.contextmanager
-    def _connection(self, file: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-        """A connection for one operation; closing it rolls back what is not committed."""
-        # The file is never opened in another way: closing that would drop SQLite's locks on it.
-        uri = f"{file.as_uri()}?mode={mode}"
-        try:
-            connection = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
-            with contextlib.closing(connection):
-                connection.execute("PRAGMA synchronous = FULL")
-                yield connection
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            known = (sentence for said, sentence in _SENTENCES.items() if said in str(error))
-            raise self._error(next(known, _DAMAGED)) from None
 
-    def _read(self) -> tuple[Fraction, Fraction, tuple[Entry, ...]]:
-        with self._connection(self._file) as database:
-            return self._contents(database)
+def _whole(
+    rho: float | Fraction | None, epsilon: float | None, delta: float | None
+) -> Budget | None:
+    """The budget asked for, or None."""
+    if rho is not None:
+        if epsilon is not None or delta is not None:
+            raise BudgetError("give rho, or epsilon with delta, not both")
+        return Budget.unspent(_exact(rho), None, None)
+    if epsilon is None and delta is None:
+        return None
+    if epsilon is None or delta is None:
+        raise BudgetError("epsilon and delta belong together: give both, or rho")
+    return Budget.unspent(Fraction(rho_at(epsilon, delta)), float(epsilon), float(delta))
 
-    def _contents(self, db: sqlite3.Connection) -> tuple[Fraction, Fraction, tuple[Entry, ...]]:
-        """The whole budget, what is left, all charges. Raises LedgerError if not as written."""
-        if db.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
-            raise self._error("is not a ledger: name another file or restore it from a copy")
-        if db.execute("PRAGMA user_version").fetchone() != (_SCHEMA_VERSION,):
-            raise self._error("is of another schema version: use the fitplug that wrote it")
-        budget = db.execute("SELECT rho, rho_exact FROM budget").fetchall()
-        rows = db.execute("SELECT * FROM entry ORDER BY id").fetchall()
-        try:
-            (total,) = (_loaded(rho, exact) for rho, exact in budget)
-            entries = tuple(Entry(i, time, _loaded(r, x), *rest) for i, time, r, x, *rest in rows)
-            left = total - sum(entry.rho for entry in entries)
-            if left < 0 or [entry.id for entry in entries] != list(range(1, len(entries) + 1)):
-                raise ValueError("a charge is missing or too many")
-        except (ValueError, TypeError, AttributeError, ArithmeticError):
-            raise self._error(_DAMAGED) from None
-        return total, left, entries
+
+def _same(held: Budget, given: Budget) -> bool:
+    if given.epsilon is None:
+        return held.total == given.total
+    # Not by rho: another SciPy may give its last digit otherwise.
+    return (held.epsilon, held.delta) == (given.epsilon, given.delta)
+
+
+def _measured(measurement: Any, d_in: Any) -> float:
+    try:
+        measure = str(measurement.output_measure)
+    except AttributeError:
+        raise InputError(
+            f"{type(measurement).__name__} is no OpenDP measurement: give one, such as what "
+            "make_gaussian returns"
+        ) from None
+    if "".join(c for c in measure if c.isalnum()).lower() != "zeroconcentrateddivergence":
+        raise InputError(
+            f"the measurement's output measure is {measure}, and the ledger is kept in "
+            "zero-concentrated divergence: use a measurement of that, with Gaussian noise, or "
+            "convert it with make_pureDP_to_zCDP"
+        )
+    try:
+        rho = measurement.map(d_in)
+    except Exception as error:  # OpenDP's own, which the core does not know
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"the measurement has no cost at d_in = {d_in!r}: {why}") from None
+    if not isinstance(rho, float) or not 0 < rho < math.inf:
+        raise InputError(
+            f"the measurement costs rho = {rho!r} at d_in = {d_in!r}, which is no finite number "
+            "above 0: give the distance that one person's records make"
+        )
+    return rho
 
 
 def _exact(rho: float | Fraction) -> Fraction:
@@ -217,33 +363,19 @@ def _exact(rho: float | Fraction) -> Fraction:
     with contextlib.suppress(AttributeError, ValueError, OverflowError):
         exact = Fraction(*map(int, rho.as_integer_ratio()))
         given = str(float(exact))
-        if exact > 0 and _up(exact) < math.inf:
+        if exact > 0 and ceil_float(exact) < math.inf:
             return exact
     raise BudgetError(f"rho must be a finite number above 0, not {given}")
 
 
-def _check_text(text: str) -> None:
-    # SQLite cannot hold half a surrogate pair, as Python makes of undecodable file names.
-    if not isinstance(text, str) or not text or text.encode(errors="ignore").decode() != text:
-        raise InputError("what and key of a charge must be text, neither empty nor broken Unicode")
+def _check_texts(what: str, *others: str | None) -> None:
+    for text in (what, *(other for other in others if other is not None)):
+        # SQLite cannot hold half a surrogate pair, as Python makes of undecodable file names.
+        if not isinstance(text, str) or not text or text.encode(errors="ignore").decode() != text:
+            raise InputError(
+                "what, key and output of a charge must be text, neither empty nor broken Unicode"
+            )
 
 
-def _up(exact: Fraction) -> float:
-    near = float(exact)
-    return near if near >= exact else math.nextafter(near, math.inf)
-
-
-def _down(exact: Fraction) -> float:
-    near = float(exact)
-    return near if near <= exact else math.nextafter(near, -math.inf)
-
-
-def _stored(exact: Fraction) -> tuple[float, str]:
-    return _up(exact), f"{exact.numerator:x}/{exact.denominator:x}"
-
-
-def _loaded(rho: float, text: str) -> Fraction:
-    exact = Fraction(*(int(part, 16) for part in text.split("/")))
-    if exact <= 0 or _stored(exact) != (rho, text):
-        raise ValueError("the two columns do not agree")
-    return exact
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

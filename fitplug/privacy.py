@@ -111,6 +111,31 @@ def privacy_cost_at(epsilon: float, delta: float) -> float:
     return cost
 
 
+def rho_at(epsilon: float, delta: float) -> float:
+    """The largest rho whose proven conversion at `delta` is at most `epsilon`, rounded down: the
+    inverse of `epsilon_at` with "zcdp". Raises BudgetError, also for a rho below the least there.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+
+    def excess(log_cost: float) -> float:
+        return epsilon_at(math.exp(log_cost), delta, "zcdp") - epsilon
+
+    low, high = math.log(_SMALLEST_COST) + 1e-9, math.log(_LARGEST_COST) - 1e-9
+    if excess(low) > 0:
+        raise BudgetError(
+            f"epsilon = {epsilon!r} at delta = {delta!r} leaves a rho below "
+            f"{_SMALLEST_COST**2 / 2:g}: give more of one of them"
+        )
+    root = float(brentq(excess, low, high, xtol=1e-15, rtol=1e-14, maxiter=500))
+    rho, step = math.exp(2 * root) / 2 * (1 - _SAFE), _SAFE
+    # What a charge of the whole of it is converted back by takes the root rounded up.
+    while epsilon_at(math.sqrt(2 * rho) * (1 + 1e-15), delta, "zcdp") > epsilon:
+        rho *= 1 - step
+        step *= 2
+    return rho
+
+
 def _safe_log(delta: float, margin: float = 1e-12) -> float:
     # Below log(delta) by more than the error of _log_delta: a root is then on the safe side.
     goal = math.log(delta)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitplug.errors import BudgetError
-from fitplug.privacy import delta_at, epsilon_at, privacy_cost_at
+from fitplug.privacy import delta_at, epsilon_at, privacy_cost_at, rho_at
 
 
 def exact_log_delta(cost, epsilon):
@@ -114,3 +114,23 @@ def test_delta_out_of_range(bad):
 def test_unknown_method():
     with pytest.raises(BudgetError, match="method"):
         epsilon_at(1.0, 1e-6, "renyi")
+
+
+@given(log_epsilon=st.floats(-12, 12), log_delta=st.floats(-200, -0.01))
+def test_rho_is_the_largest_that_converts_back(log_epsilon, log_delta):
+    epsilon, delta = math.exp(log_epsilon), math.exp(log_delta)
+    try:
+        rho = rho_at(epsilon, delta)
+    except BudgetError:
+        assert epsilon_at(1e-9, delta, "zcdp") > epsilon
+        return
+    assert epsilon_at(math.sqrt(2 * rho), delta, "zcdp") <= epsilon
+    assert epsilon_at(math.sqrt(2 * rho) * (1 + 1e-6), delta, "zcdp") > epsilon
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.0, 0.1), (-1, 0.1), (1, 0), (1, 1), (1e-19, 1e-200)]
+)
+def test_no_rho_for_these(epsilon, delta):
+    with pytest.raises(BudgetError):
+        rho_at(epsilon, delta)

@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from fitplug_cli import ledgers
+
 app = typer.Typer(
     help="Release counts about people: every accuracy target met, at the least privacy cost.",
     add_completion=True,
@@ -18,24 +20,38 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.add_typer(ledgers.app, name="ledger")
+
 SpecArgument = Annotated[Path, typer.Argument(help="Spec file (TOML).", metavar="SPEC")]
 PlanOption = Annotated[
     Path | None, typer.Option("--plan", help="Use this plan file instead of designing anew.")
 ]
 
+KeyOption = Annotated[
+    str | None, typer.Option("--key", help="Name of the charge: a second one is refused.")
+]
+WithinOption = Annotated[
+    str | None,
+    typer.Option(
+        "--within",
+        help="Number or key of an earlier charge: charge nothing, if no cell costs more with both.",
+    ),
+]
+
 
 @app.command()
-def run(spec: SpecArgument) -> None:
+def run(spec: SpecArgument, key: KeyOption = None, within: WithinOption = None) -> None:
     """Design, count, charge the ledger, draw the noise and write the tables."""
     from fitplug_cli import show, steps
     from fitplug_cli.spec import load
 
     asked = load(spec)
+    charge = steps.charging(asked, key, within)
     steps.check_places(asked)
     plan = steps.design(asked)
     show.plan(plan, asked.data.contributions, asked.privacy.delta)
-    steps.check_budget(asked, plan)
-    steps.release(asked, plan, steps.count(asked, plan), Path(asked.source))
+    steps.check_budget(asked, plan, charge)
+    steps.release(asked, plan, steps.count(asked, plan), Path(asked.source), charge)
 
 
 @app.command()
@@ -84,18 +100,21 @@ def release(
     spec: SpecArgument,
     counts: Annotated[Path, typer.Option("--counts", help="Exact counts, by `fitplug count`.")],
     plan: PlanOption = None,
+    key: KeyOption = None,
+    within: WithinOption = None,
 ) -> None:
     """Charge the ledger, draw the noise and write the tables, from exact counts in a file."""
     from fitplug_cli import countsfile, show, steps
     from fitplug_cli.spec import load
 
     asked = load(spec)
+    charge = steps.charging(asked, key, within)
     steps.check_places(asked)
     tables = countsfile.read(counts)
     designed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
-    steps.check_budget(asked, designed)
-    steps.release(asked, designed, tables, counts)
+    steps.check_budget(asked, designed, charge)
+    steps.release(asked, designed, tables, counts, charge)
 
 
 def main() -> None:
@@ -103,7 +122,7 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
-        _fail(1, "interrupted; `fitplug run` shows what the ledger was charged, if it was")
+        _fail(1, "interrupted; `fitplug ledger show` says what was charged, if it was")
     except ImportError as error:
         _fail(1, str(error))
     except OSError as error:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from fitplug.ledger import Ledger
+from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.release import Release
 
@@ -63,13 +63,16 @@ def released(release: Release, directory: Path, earlier: Path | None) -> None:
         out.print(f"the earlier release was kept as {earlier}")
 
 
-def charged(ledger: Ledger | None, rho: float) -> None:
+def charged(ledger: Ledger | None, rho: float, within: Which | None) -> None:
     """What the ledger says after a charge, or that there is none."""
     if ledger is None:
         out.print(f"no [ledger] in the spec: rho = {rho:.6g} was spent and is recorded nowhere")
         return
+    said = f"charged rho = {rho:.6g} to {ledger.path}"
+    if within is not None:
+        said = f"free within the charge {within!r} of {ledger.path}"
     out.print(
-        f"charged rho = {rho:.6g} to {ledger.path}: {ledger.spent:.6g} of {ledger.total:.6g} spent "
+        f"{said}: {ledger.spent:.6g} of {ledger.total:.6g} spent "
         f"by {len(ledger.entries())} release(s), {ledger.remaining:.6g} remains"
     )
 

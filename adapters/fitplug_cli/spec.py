@@ -16,6 +16,7 @@ from fitplug.domain import Domain
 from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
 from fitplug.factors import ranges
 from fitplug.objective import LARGEST_WEIGHT
+from fitplug.privacy import rho_at
 from fitplug.targets import LEAST_CONFIDENCE
 from fitplug.workload import Queries, Workload, queries
 
@@ -58,10 +59,25 @@ class Privacy(_Section):
 
 
 class Budget(_Section):
-    """[ledger]: the file, and the whole budget for these people."""
+    """[ledger]: the file, and the whole budget for these people: rho, or epsilon and delta."""
 
     path: str = Field(min_length=1)
-    rho: Positive
+    rho: Positive | None = None
+    epsilon: Positive | None = None
+    delta: Probability | None = None
+
+    @property
+    def amount(self) -> dict[str, float | None]:
+        """The budget, as keywords of `fitplug.Ledger`."""
+        return {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
+
+    @property
+    def total(self) -> float:
+        """The whole budget in rho. Raises BudgetError for epsilon and delta out of range."""
+        if self.epsilon is None or self.delta is None:
+            assert self.rho is not None
+            return self.rho
+        return rho_at(self.epsilon, self.delta)
 
 
 class Output(_Section):
@@ -139,6 +155,8 @@ def load(path: Path) -> Spec:
             f"{path}: [privacy] has both rho and max_rho; give rho to spend it, or max_rho "
             "to stay below it"
         )
+    if document.ledger is not None:
+        _check_budget(path, document.ledger)
     try:
         groups = [_group(number, entry, domain) for number, entry in enumerate(document.query, 1)]
         workload = Workload(domain, groups)
@@ -153,6 +171,22 @@ def load(path: Path) -> Spec:
         output=document.output,
         design=document.design,
     )
+
+
+def _check_budget(path: Path, ledger: Budget) -> None:
+    given = [name for name, value in ledger.amount.items() if value is not None]
+    if not given:
+        raise SpecError(
+            f"{path}: [ledger] rho is missing; add it, or epsilon and delta, the whole budget"
+        )
+    if given not in (["rho"], ["epsilon", "delta"]):
+        raise SpecError(
+            f"{path}: [ledger] has {' and '.join(given)}; give rho alone, or epsilon and delta"
+        )
+    try:
+        _ = ledger.total
+    except FitplugError as error:
+        raise SpecError(f"{path}: [ledger] {error}") from None
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import glob
 import math
+import os
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 from fitplug.design import design as design_plan
 from fitplug.errors import FitplugError, InputError, LedgerError, OverBudget, TablesError
-from fitplug.ledger import Ledger
+from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.planfile import describe, digest
 from fitplug.rounding import floor_float
@@ -20,6 +22,23 @@ from fitplug_cli.files import WriteError, check_target, replacing
 from fitplug_cli.spec import Spec, SpecError
 
 
+@dataclass(frozen=True)
+class Charging:
+    """How the ledger is charged. key: of the charge. within: an earlier charge, to cost nothing."""
+
+    key: str | None = None
+    within: Which | None = None
+
+
+def charging(spec: Spec, key: str | None, within: str | None) -> Charging:
+    """What --key and --within ask; whole numbers are those of entries. Raises SpecError."""
+    for option, given in (("--key", key), ("--within", within)):
+        if given is not None and spec.ledger is None:
+            raise SpecError(f"{spec.path}: {option} {given!r} needs a [ledger]; add one")
+    number = within is not None and within.isdecimal()
+    return Charging(key, int(within) if within is not None and number else within)
+
+
 def check_places(spec: Spec) -> None:
     """Refuse, before any work, what could not be written or charged later. Raises InputError."""
     apart = {} if glob.has_magic(spec.data.path) else {"the data": Path(spec.source)}
@@ -28,7 +47,7 @@ def check_places(spec: Spec) -> None:
         apart["the ledger"] = ledger
         try:
             if ledger.exists():
-                Ledger(ledger, rho=spec.ledger.rho)
+                Ledger(ledger, **spec.ledger.amount)
             elif not ledger.absolute().parent.is_dir():
                 raise LedgerError(f"{ledger} has no folder to be in; make the folder first")
         except (LedgerError, OSError) as error:
@@ -105,7 +124,7 @@ def count(spec: Spec, plan: Plan) -> Tables:
         )
 
 
-def release(spec: Spec, plan: Plan, tables: Tables, origin: Path) -> None:
+def release(spec: Spec, plan: Plan, tables: Tables, origin: Path, charge: Charging) -> None:
     """Charge, draw, write. Everything that can be refused is refused before the charge.
 
     origin: where the tables come from, for errors.
@@ -120,17 +139,20 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path) -> None:
     with output.folder(spec.output_dir, plan) as folder:
         ledger = None
         if spec.ledger is not None:
-            ledger = Ledger(spec.resolve(spec.ledger.path), rho=spec.ledger.rho)
+            ledger = Ledger(spec.resolve(spec.ledger.path), **spec.ledger.amount)
         with show.bar("draw") as bar:
             drawn = fitplug_opendp.release(
                 plan,
                 tables,
                 contributions=spec.data.contributions,
                 ledger=ledger,
+                within=charge.within,
                 what=f"{spec.path.name}: {listed(spec.workload.names)}",
+                key=charge.key,
+                output=_text(spec.output_dir),
                 progress=lambda done, whole: bar.show(done / whole, f"{done:,} of {whole:,}"),
             )
-        show.charged(ledger, drawn.rho)
+        show.charged(ledger, drawn.rho, charge.within)
         try:
             earlier = folder.finish(drawn, spec.output.confidence, spec.privacy.delta)
         except WriteError as error:
@@ -145,20 +167,33 @@ def cost(spec: Spec, plan: Plan) -> float:
     return plan.rho * spec.data.contributions**2
 
 
-def check_budget(spec: Spec, plan: Plan) -> None:
+def _text(path: Path) -> str:
+    """A path from the root; bytes that are no text in it are replaced."""
+    return os.fsencode(path.absolute()).decode(errors="replace")
+
+
+def check_budget(spec: Spec, plan: Plan, charge: Charging) -> None:
     """Refuse early, before rows are read, what the ledger would refuse. Raises OverBudget."""
     if spec.ledger is None:
         return
     needed = cost(spec, plan)
     path = spec.resolve(spec.ledger.path)
     if path.exists():
-        Ledger(path, rho=spec.ledger.rho).check(needed)
-    elif needed > spec.ledger.rho:
+        ledger = Ledger(path, **spec.ledger.amount)
+        if charge.within is None:
+            ledger.check(needed)
+        else:
+            ledger.check_free(plan, within=charge.within, contributions=spec.data.contributions)
+        return
+    if charge.within is not None:
+        raise LedgerError(f"the ledger {path} does not exist yet: leave --within out")
+    total = spec.ledger.total
+    if needed > total:
         raise OverBudget(
             f"{spec.path}: the release costs rho = {needed:.6g}, more than the whole budget of "
-            f"{spec.ledger.rho:g}",
+            f"{total:g}",
             requested=needed,
-            remaining=spec.ledger.rho,
+            remaining=total,
         )
 
 

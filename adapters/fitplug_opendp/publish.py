@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 
 import numpy as np
 
 from fitplug.answers import exact_answers as strategy_answers
+from fitplug.cellcosts import CellCosts, check_contributions
 from fitplug.errors import BudgetError, TablesError
-from fitplug.ledger import Ledger
+from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.tables import Tables
 from fitplug_opendp.gaussian import Progress, noise, opendp, sampler, sensitivity
 
-_MOST_CONTRIBUTIONS = 10**6
 _CONSENT = threading.Lock()
 
 
@@ -26,36 +27,55 @@ def release(
     *,
     contributions: int = 1,
     ledger: Ledger | None = None,
+    within: Which | None = None,
     what: str | None = None,
     key: str | None = None,
+    output: str | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Draw the plan's noise through OpenDP, once, and release the answers.
 
     tables: exact counts holding at least `plan.tables`.
     contributions: most records one person may have; k of them cost k^2 rho.
-    ledger: charged rho before any noise is drawn; what, key: see `Ledger.charge`.
+    ledger: charged rho before any noise is drawn; what, key, output: see `Ledger.charge`. What the
+    plan costs each cell is kept with the charge.
+    within: an earlier charge, by its key or number: nothing is charged, if at no cell the costs add
+    up to more than that charge; see `Ledger.charge_free`.
     progress: called with (answers drawn, answers in all) while many are drawn.
 
     OpenDP's "contrib" feature, which its Gaussian constructor asks for, is switched on for the
     length of this call only: the call itself is the consent.
-    Raises TablesError, BudgetError, OverBudget; then nothing was charged and nothing drawn.
+    Raises TablesError, BudgetError, OverBudget, LedgerError; then nothing was charged or drawn.
     """
-    if (
-        not isinstance(contributions, int)
-        or isinstance(contributions, bool)
-        or not (1 <= contributions <= _MOST_CONTRIBUTIONS)
-    ):
-        raise BudgetError(
-            f"contributions = {contributions!r} must be a whole number from 1 to "
-            f"{_MOST_CONTRIBUTIONS}"
-        )
+    check_contributions(contributions)
+    if within is not None and ledger is None:
+        raise BudgetError(f"within = {within!r} is a charge of a ledger: give the ledger too")
     answers = exact_answers(plan, tables)
     with _contrib():
         noisy, draw = noise(plan), sampler(plan)
     rho = noisy.map(sensitivity(plan, contributions))
     if ledger is not None:
-        ledger.charge(rho, what=what or f"release of plan {plan.digest[:12]}", key=key)
+        what = what or f"release of plan {plan.digest[:12]}"
+        if within is None:
+            costs = CellCosts.of(plan, contributions)
+            ledger.charge(
+                # The costs per cell, rounded up for one record, may be a last digit more for many.
+                max(Fraction(rho), costs.rho()),
+                what=what,
+                key=key,
+                plan_digest=plan.digest,
+                output=output,
+                profile=costs,
+            )
+        else:
+            ledger.charge_free(
+                plan,
+                within=within,
+                what=what,
+                contributions=contributions,
+                key=key,
+                output=output,
+            )
     drawn = draw(answers, progress)
     return Release(plan=plan, answers=drawn, rho=rho, contributions=contributions)
 

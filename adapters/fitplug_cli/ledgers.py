@@ -1,0 +1,196 @@
+"""`fitplug ledger`: begin a ledger, show what it holds, write its entries out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from fitplug.ledger import Ledger
+    from fitplug.ledgerrows import Budget, Entry
+
+app = typer.Typer(
+    help="The ledger: the privacy budget of a group of people, and every charge to it.",
+    rich_markup_mode=None,
+)
+
+PathArgument = Annotated[Path, typer.Argument(help="Ledger file.", metavar="PATH")]
+
+COLUMNS = (
+    "id",
+    "time",
+    "rho",
+    "rho_exact",
+    "what",
+    "key",
+    "plan_digest",
+    "output",
+    "within",
+    "profile",
+)
+
+_WIDE = 10_000
+"""Characters of a line, at most, where there is no terminal to fit."""
+
+
+@app.command()
+def init(
+    path: PathArgument,
+    rho: Annotated[float | None, typer.Option("--rho", help="The whole budget, in zCDP.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option("--epsilon", help="The whole budget, with --delta.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option("--delta", help="Goes with --epsilon.")] = None,
+) -> None:
+    """Begin a ledger with its whole budget: --rho, or --epsilon with --delta."""
+    from fitplug.errors import BudgetError
+    from fitplug.ledger import Ledger
+    from fitplug_cli import show
+
+    if rho is None and epsilon is None and delta is None:
+        raise BudgetError("the budget is missing: give --rho, or --epsilon with --delta")
+    began = Ledger(path, rho, epsilon=epsilon, delta=delta)
+    spent = f", {began.spent:.6g} of it spent already" if began.spent else ""
+    show.out.print(f"ledger of rho = {began.total:.6g}{spent}: {path}")
+
+
+@app.command(name="show")
+def show_(
+    path: PathArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Show the budget, what is left, and every charge; verifies the file."""
+    if as_json:
+        _print_json(_existing(path))
+        return
+    from rich.table import Table
+
+    from fitplug_cli import show
+
+    budget, entries = (ledger := _existing(path)).statement()
+    rows = Table.grid(padding=(0, 2))
+    for name, amount in _amounts(budget).items():
+        rows.add_row(name, _amount(amount, budget.delta if name != "remaining" else None))
+    show.out.print(rows)
+    if not entries:
+        show.out.print(f"nothing was charged yet: {ledger.path}")
+        return
+    table = Table(box=None)
+    for name in ("no.", "time (UTC)", "rho", "what", "key", "plan", "output"):
+        long = name in ("what", "key", "output")
+        table.add_column(name, no_wrap=not long, overflow="fold")
+    for entry in entries:
+        table.add_row(
+            str(entry.id),
+            entry.time[:19].replace("T", " "),
+            _cost(entry),
+            *(_line(text) for text in (entry.what, entry.key)),
+            _line(entry.plan_digest)[:12],
+            _line(entry.output),
+        )
+    if not show.out.is_terminal:
+        wide = show.out.options.update(max_width=_WIDE)
+        table.width = show.out.measure(table, options=wide).maximum
+    show.out.print(table)
+
+
+@app.command()
+def export(
+    path: PathArgument,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Entries as CSV.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Budget and entries as JSON.")] = False,
+) -> None:
+    """Write every charge, exact amounts too, to the standard output."""
+    import csv
+    import sys
+
+    from fitplug.errors import InputError
+
+    if as_csv == as_json:
+        raise InputError("what to write is not clear: give one of --csv and --json")
+    ledger = _existing(path)
+    if as_json:
+        _print_json(ledger)
+        return
+    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(map(_record, ledger.entries()))
+
+
+def _existing(path: Path) -> Ledger:
+    from fitplug.errors import InputError
+    from fitplug.ledger import Ledger
+
+    if not path.exists():
+        raise InputError(f"{path}: there is no such ledger; begin one with: fitplug ledger init")
+    return Ledger(path)
+
+
+def _print_json(ledger: Ledger) -> None:
+    import json
+    import sys
+
+    budget, entries = ledger.statement()
+    said = {
+        "path": str(ledger.path),
+        **_amounts(budget),
+        "total_exact": _exact(budget.total),
+        "spent_exact": _exact(budget.spent),
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "entries": [_record(entry) for entry in entries],
+    }
+    json.dump(said, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def _amounts(budget: Budget) -> dict[str, float]:
+    """rho of zCDP: as floats, on the safe side."""
+    from fitplug.rounding import ceil_float, floor_float
+
+    return {
+        "total": floor_float(budget.total),
+        "spent": ceil_float(budget.spent),
+        "remaining": floor_float(budget.left),
+    }
+
+
+def _amount(rho: float, delta: float | None) -> str:
+    text = f"rho = {rho:.6g} (zCDP)"
+    if delta is None or not rho:
+        return text
+    import math
+
+    from fitplug.privacy import epsilon_at
+
+    # epsilon_at squares the cost again: the root must not be below.
+    epsilon = epsilon_at(math.nextafter(math.sqrt(2 * rho), math.inf), delta, "zcdp")
+    return f"{text}, epsilon = {epsilon:.6g} at delta = {delta:g}"
+
+
+def _record(entry: Entry) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from fitplug.rounding import ceil_float
+
+    exact = {"rho": ceil_float(entry.rho), "rho_exact": _exact(entry.rho)}
+    return {name: (asdict(entry) | exact)[name] for name in COLUMNS}
+
+
+def _exact(rho: Fraction) -> str:
+    if rho.denominator.bit_length() < 10_000:
+        return str(rho)
+    return f"{rho.numerator:#x}/{rho.denominator:#x}"  # Python prints no more decimals
+
+
+def _cost(entry: Entry) -> str:
+    return f"{float(entry.rho):.6g}" if entry.within is None else f"free within {entry.within}"
+
+
+def _line(text: str | None) -> str:
+    """Text for one line of a terminal, whatever it holds."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text or "")
