@@ -22,6 +22,7 @@ from fitplug.errors import (
 from fitplug.factors import ranges
 from fitplug.hierarchy import Hierarchy
 from fitplug.ledger import Ledger
+from fitplug.mechanisms import Mechanism
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.tables import Tables
@@ -43,6 +44,7 @@ __all__ = [
     "Integers",
     "Ledger",
     "LedgerError",
+    "Mechanism",
     "OverBudget",
     "Plan",
     "PlanError",

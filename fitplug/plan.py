@@ -20,6 +20,7 @@ from fitplug.certificate import Frame, certified_bound
 from fitplug.covariance import dense_covariance
 from fitplug.domain import Domain
 from fitplug.errors import PlanError
+from fitplug.mechanisms import Mechanism, mechanisms
 from fitplug.objective import Objective
 from fitplug.optimum import Ended
 from fitplug.privacy import Method, delta_at, epsilon_at
@@ -224,6 +225,10 @@ class Plan:
         of the workload's attributes. Raises WorkloadError if they are too large to hold.
         """
         return dense_covariance(self.strategy, self.noise_std)
+
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """What runs, apart: name, kind, sensitivity, sigma, dimension; see `fitplug.mechanisms`."""
+        return mechanisms(self)
 
     @cached_property
     def digest(self) -> str:

@@ -82,9 +82,23 @@ class Tables(Mapping[Names, Counts]):
                 codes[name] = domain[name].codes(columns[name])
             except DataError as error:
                 raise DataError(f"column {name!r}: {error}") from None
-        inside = np.ones(next(iter(lengths.values()), 0), dtype=bool)
-        for column in codes.values():
-            inside &= column != OUTSIDE
+        return cls.from_codes(domain, codes, wanted, next(iter(lengths.values()), 0))
+
+    @classmethod
+    def from_codes(
+        cls,
+        domain: Domain,
+        codes: Mapping[str, Counts],
+        tables: Sequence[Sequence[str]],
+        records: int,
+    ) -> Tables:
+        """Count records whose cells are known: {attribute: cells (records,), -1 outside}, those of
+        all attributes that `tables` use. Otherwise as `from_records`.
+        """
+        wanted = [domain.ordered(tuple(t)) for t in tables]
+        inside = np.ones(records, dtype=bool)
+        for name in {name for t in wanted for name in t}:
+            inside &= codes[name] != OUTSIDE
         counted: dict[Names, Counts] = {}
         for names in wanted:
             cell = np.zeros(int(inside.sum()), dtype=np.int64)

@@ -164,11 +164,11 @@ class TestMeasurement:
             (lambda: (counts_space(4)[0], dp.l2_distance(T="i64")), "l1_distance"),
             (lambda: (counts_space(4)[0], dp.l1_distance(T="f64")), "l1_distance"),
             (lambda: counts_space(5), "4 cells"),
-            (lambda: (dp.vector_domain(dp.atom_domain(T="i64")), counts_space(4)[1]), "size=4"),
             (
-                lambda: (dp.vector_domain(dp.atom_domain(T="i32"), size=4), counts_space(4)[1]),
+                lambda: (dp.vector_domain(dp.atom_domain(T="u64"), size=4), counts_space(4)[1]),
                 "i64",
             ),
+            (lambda: (dp.atom_domain(T="i64"), counts_space(4)[1]), "size=4"),
         ],
     )
     def test_other_spaces_are_refused(self, space, says):

@@ -3,7 +3,22 @@
 OpenDP itself is imported when a function here is first called, not before.
 """
 
+from fitplug_opendp.accounting import dp_event
+from fitplug_opendp.context import as_query, preflight, register
+from fitplug_opendp.frames import make_tables, then_tables
 from fitplug_opendp.measurement import make_fitness_for_use, then_fitness_for_use
 from fitplug_opendp.publish import release
+from fitplug_opendp.spaces import tables_domain
 
-__all__ = ["make_fitness_for_use", "release", "then_fitness_for_use"]
+__all__ = [
+    "as_query",
+    "dp_event",
+    "make_fitness_for_use",
+    "make_tables",
+    "preflight",
+    "register",
+    "release",
+    "tables_domain",
+    "then_fitness_for_use",
+    "then_tables",
+]
