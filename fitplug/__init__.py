@@ -25,12 +25,14 @@ from fitplug.ledger import Ledger
 from fitplug.mechanisms import Mechanism
 from fitplug.plan import Plan
 from fitplug.release import Release
+from fitplug.review import About, review
 from fitplug.tables import Tables
 from fitplug.workload import Workload, marginal, queries, total
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "About",
     "Bins",
     "BudgetError",
     "Categories",
@@ -58,5 +60,6 @@ __all__ = [
     "marginal",
     "queries",
     "ranges",
+    "review",
     "total",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import WorkloadError, nearest
+from fitplug.ledgerrows import Entry
 from fitplug.plan import Plan
+from fitplug.privacy import Method, epsilon_at
 from fitplug.reconstruction import Estimates, combined_norm
-from fitplug.rounding import UNIT
+from fitplug.rounding import UNIT, ceil_float
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, two_sided_quantile
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -34,6 +37,7 @@ class Release:
     plan: the plan that ran. answers: y = A x + z, integers (n,), in the plan's strategy.
     rho: what this release cost, for records of `contributions` rows a person.
     noise_scale: the noise's standard deviation over the plan's.
+    entry: what a ledger keeps of it, if it was charged to one.
     """
 
     plan: Plan
@@ -41,6 +45,17 @@ class Release:
     rho: float
     contributions: int = 1
     noise_scale: float = 1.0
+    entry: Entry | None = None
+
+    @cached_property
+    def privacy_cost(self) -> float:
+        """Delta of this release for all records of one person, rounded up."""
+        scale = Fraction(self.contributions) / Fraction(self.noise_scale)
+        return ceil_float(Fraction(self.plan.privacy_cost) * scale)
+
+    def epsilon(self, delta: float, method: Method = "gaussian") -> float:
+        """Least epsilon at delta for all records of one person; see `Plan.epsilon`."""
+        return epsilon_at(self.privacy_cost, delta, method)
 
     @property
     def plan_digest(self) -> str:

@@ -174,7 +174,7 @@ class TestRun:
         assert names(root) == {"people", "spec.toml", "budget.db", "release"}
         assert names(root / "release") == {
             "ages.csv", "ages.parquet", "income.csv", "income.parquet", "total.csv",
-            "total.parquet", "plan.npz", "release.json",
+            "total.parquet", "plan.npz", "release.json", "review.md", "review.yaml",
         }  # fmt: skip
 
     @pytest.mark.parametrize(
@@ -469,7 +469,7 @@ def test_odd_group_names_get_files_of_their_own(tmp_path):
         table = pq.read_table(tmp_path / "release" / f"{file}.parquet")
         assert table.schema.metadata[b"fitplug.group"].decode() == name
         assert table["SEX"].to_pylist() == ["1", "2"]
-    assert len(names(tmp_path / "release")) == 2 * len(ODD) + 2
+    assert len(names(tmp_path / "release")) == 2 * len(ODD) + 4
     fp.Plan.load(tmp_path / "release" / "plan.npz").verify()
 
 

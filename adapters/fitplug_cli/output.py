@@ -1,4 +1,5 @@
-"""What a release writes: a Parquet and a CSV table per group, the plan, and a JSON of what ran.
+"""What a release writes: a Parquet and a CSV table per group, the plan, a JSON of what ran, and
+the review of it.
 
 A folder appears whole or not at all, and an earlier release is kept beside it: it was paid for.
 """
@@ -26,10 +27,11 @@ import pyarrow.parquet
 import fitplug
 from fitplug.errors import InputError
 from fitplug.plan import Plan
-from fitplug.privacy import epsilon_at
 from fitplug.release import Release
+from fitplug.rounding import ceil_float
 from fitplug.targets import two_sided_quantile
 from fitplug.workload import QueryGroup, Workload
+from fitplug_cli import reviews
 from fitplug_cli.files import writing
 
 RECORD = "release.json"
@@ -89,14 +91,17 @@ class Folder:
     partial: Path
     versions: Mapping[str, str]
 
-    def finish(self, release: Release, confidence: float, delta: float) -> Path | None:
+    def finish(
+        self, release: Release, confidence: float, delta: float, review: Mapping[str, Any]
+    ) -> Path | None:
         """Write the tables; returns where an earlier release was moved to, if there was one.
 
         confidence: of the intervals of groups that did not name one. delta: for epsilon.
-        Raises WriteError.
+        review: of the release, by `fitplug.review`. Raises WriteError.
         """
         with writing(self.directory):
             self._write(release, confidence, delta)
+            reviews.write(self.partial, review)
             earlier = _set_aside(self.directory)
             self.partial.replace(self.directory)
         return earlier
@@ -140,14 +145,15 @@ def describe(release: Release, confidence: float, delta: float) -> dict[str, Any
     plan = release.plan
     k = release.contributions
     files = file_names(plan.workload)
-    cost = plan.privacy_cost * k
     return {
         "rho": release.rho,
+        "rho_charged": None if release.entry is None else ceil_float(release.entry.rho),
+        "ledger_entry": None if release.entry is None else release.entry.id,
         "contributions": k,
         "neighbours": "add or remove one record; rho is for all records of one person",
         "delta": delta,
-        "epsilon_gaussian_curve": epsilon_at(cost, delta),
-        "epsilon_zcdp": epsilon_at(cost, delta, "zcdp"),
+        "epsilon_gaussian_curve": release.epsilon(delta),
+        "epsilon_zcdp": release.epsilon(delta, "zcdp"),
         "plan_digest": plan.digest,
         "plan_rho": plan.rho,
         "plan_rho_exact": str(plan.rho_exact),

@@ -17,6 +17,7 @@ from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
 from fitplug.factors import ranges
 from fitplug.objective import LARGEST_WEIGHT
 from fitplug.privacy import rho_at
+from fitplug.review import About
 from fitplug.targets import LEAST_CONFIDENCE
 from fitplug.workload import Queries, Workload, queries
 
@@ -87,6 +88,31 @@ class Output(_Section):
     confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1)
 
 
+class Published(_Section):
+    """[about]: what only the publisher knows of the release, for reviewers; see `fitplug.About`."""
+
+    name: str | None = None
+    curators: list[str] = []
+    description: str | None = None
+    intended_use: str | None = None
+    region: str | None = None
+    sector: Literal[
+        "Technology", "Healthcare", "Education", "Government", "Energy", "Finance", None
+    ] = None
+    unit: str = Field(default="person", min_length=1)
+    actors: str | None = None
+    preprocessing: str | None = None
+    sources: str | None = None
+    notes: str | None = None
+    authors: list[str] = []
+
+    @property
+    def about(self) -> About:
+        """As the core has it."""
+        lists = {"curators": tuple(self.curators), "authors": tuple(self.authors)}
+        return About(**{**self.model_dump(), **lists})
+
+
 class Search(_Section):
     """[design]: what the optimizer makes least and when it may stop; see `fitplug.design`."""
 
@@ -104,6 +130,7 @@ class _Document(_Section):
     privacy: Privacy = Privacy()
     ledger: Budget | None = None
     output: Output = Output()
+    about: Published = Published()
     design: Search = Search()
 
 
@@ -117,6 +144,7 @@ class Spec:
     privacy: Privacy
     ledger: Budget | None
     output: Output
+    about: Published
     design: Search
 
     def resolve(self, path: str) -> Path:
@@ -169,6 +197,7 @@ def load(path: Path) -> Spec:
         privacy=document.privacy,
         ledger=document.ledger,
         output=document.output,
+        about=document.about,
         design=document.design,
     )
 

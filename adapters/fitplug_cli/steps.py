@@ -14,6 +14,7 @@ from fitplug.errors import FitplugError, InputError, LedgerError, OverBudget, Ta
 from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.planfile import describe, digest
+from fitplug.review import review
 from fitplug.rounding import floor_float
 from fitplug.structure import listed
 from fitplug.tables import Tables
@@ -152,13 +153,20 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path, charge: Chargi
                 output=_text(spec.output_dir),
                 progress=lambda done, whole: bar.show(done / whole, f"{done:,} of {whole:,}"),
             )
-        show.charged(ledger, drawn.rho, charge.within)
         try:
-            earlier = folder.finish(drawn, spec.output.confidence, spec.privacy.delta)
-        except WriteError as error:
+            said = review(
+                drawn,
+                about=spec.about.about,
+                ledger=ledger,
+                delta=spec.privacy.delta,
+                versions=folder.versions,
+            )
+            earlier = folder.finish(drawn, spec.output.confidence, spec.privacy.delta, said)
+        except (WriteError, LedgerError) as error:
             raise FitplugError(
                 f"what was charged is spent, but the release is lost: {error}"
             ) from None
+    show.charged(ledger, drawn.rho, charge.within)
     show.released(drawn, spec.output_dir, earlier)
 
 

@@ -54,11 +54,12 @@ def release(
     with _contrib():
         noisy, draw = noise(plan), sampler(plan)
     rho = noisy.map(sensitivity(plan, contributions))
+    entry = None
     if ledger is not None:
         what = what or f"release of plan {plan.digest[:12]}"
         if within is None:
             costs = CellCosts.of(plan, contributions)
-            ledger.charge(
+            entry = ledger.charge(
                 # The costs per cell, rounded up for one record, may be a last digit more for many.
                 max(Fraction(rho), costs.rho()),
                 what=what,
@@ -68,7 +69,7 @@ def release(
                 profile=costs,
             )
         else:
-            ledger.charge_free(
+            entry = ledger.charge_free(
                 plan,
                 within=within,
                 what=what,
@@ -77,7 +78,7 @@ def release(
                 output=output,
             )
     drawn = draw(answers, progress)
-    return Release(plan=plan, answers=drawn, rho=rho, contributions=contributions)
+    return Release(plan=plan, answers=drawn, rho=rho, contributions=contributions, entry=entry)
 
 
 def exact_answers(plan: Plan, tables: Tables) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
