@@ -198,6 +198,8 @@ class TestCharging:
         ran = fitplug("run", men, "--within", "women")
         assert (ran.code, ran.err) == (0, "")
         assert "free within the charge 'women'" in ran.out
+        record = json.loads((tmp_path / "men" / "release.json").read_text())
+        assert record["rho_charged"] == 0 < record["rho"]
         one, two = fp.Ledger(tmp_path / "budget.db").entries()
         assert (one.within, two.within, two.rho) == (None, 1, 0)
         ran = fitplug("run", men, "--within", "1")
