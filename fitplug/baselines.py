@@ -86,11 +86,11 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
 
     def variances(f: Factor) -> Array:
         _check_size(f"coefficients on {f.attribute}", f.rows * f.size)
-        with one_blas_thread():
-            rows = f.matrix()
-            return np.asarray(((rows @ covariances[f.attribute]) * rows).sum(axis=1))
+        rows = f.matrix()
+        return np.asarray(((rows @ covariances[f.attribute]) * rows).sum(axis=1))
 
-    return _kronecker(workload, cost_squared, variances)
+    with one_blas_thread():
+        return _kronecker(workload, cost_squared, variances)
 
 
 def matrix_mechanism(
@@ -166,14 +166,14 @@ def _kronecker(
     `variances` (rows,) of each factor at privacy cost 1, over cost_squared.
     """
     _check_size("queries", workload.query_count)
+    summed_out = {
+        name: variances(Factor(name, "total", workload.domain[name].size))[0]
+        for name in workload.attributes
+    }
     parts = []
     for group in workload.groups:
         named = {f.attribute for f in group.factors}
-        product = np.ones(())
-        for name in workload.attributes:
-            if name not in named:
-                rest = Factor(name, "total", workload.domain[name].size)
-                product = product * variances(rest)[0]
+        product = np.prod([v for name, v in summed_out.items() if name not in named])
         for f in group.factors:
             # An attribute that no group uses is no part of the cells.
             own = variances(f) if f.attribute in workload.attributes else np.ones(1)

@@ -75,6 +75,29 @@ def design(
 
 
 @app.command()
+def report(
+    plan: Annotated[Path, typer.Argument(help="Plan file, or spec file.", metavar="PLAN")],
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write it as one page, to open in a browser.")
+    ] = None,
+    contributions: Annotated[
+        int | None, typer.Option("--contributions", min=1, help="Rows one person may have.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option("--delta", help="At which epsilon is told.")
+    ] = None,
+    max_rho: Annotated[
+        float | None,
+        typer.Option("--max-rho", help="If the targets cost more: how to relax them; exit code 3."),
+    ] = None,
+) -> None:
+    """Report what a plan asks, gets and costs. Reads no data."""
+    from fitplug_cli import reports
+
+    reports.report(plan, html, contributions, delta, max_rho)
+
+
+@app.command()
 def count(
     spec: SpecArgument,
     plan: PlanOption = None,

@@ -58,6 +58,13 @@ def check_places(spec: Spec) -> None:
 
 def design(spec: Spec) -> Plan:
     """The plan for a spec. Raises OverBudget if the targets cost more than max_rho."""
+    plan = optimum(spec)
+    _check_max_rho(spec, plan)
+    return plan
+
+
+def optimum(spec: Spec) -> Plan:
+    """The plan for a spec, whatever it costs. Raises SpecError."""
     square = spec.data.contributions**2
     rho = spec.privacy.rho
     if rho is not None and square > 1:
@@ -73,7 +80,6 @@ def design(spec: Spec) -> Plan:
             )
         except InputError as error:
             raise SpecError(f"{spec.path}: {error}") from None
-    _check_max_rho(spec, plan)
     return plan
 
 
@@ -215,7 +221,8 @@ def _check_max_rho(spec: Spec, plan: Plan) -> None:
     relax = math.ceil(factor * digits) / digits
     raise OverBudget(
         f"{spec.path}: the targets cost rho = {needed:.6g}, more than max_rho = {most:g}; "
-        f"multiply every std and moe by {relax:.4g}, or raise max_rho",
+        f"multiply every std and moe by {relax:.4g}, or raise max_rho; `fitplug report "
+        f"{spec.path}` tells which targets to relax instead",
         requested=needed,
         remaining=most,
     )

@@ -1,0 +1,199 @@
+"""Facts: everything that a report of a plan shows, computed once, from the plan alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug import baselines
+from fitplug.errors import DesignError, WorkloadError
+from fitplug.plan import Plan
+from fitplug.prices import prices
+from fitplug.privacy import epsilon_at
+from fitplug.rounding import ceil_float
+
+Progress = Callable[[float, str], object]
+
+RELAXED = 1.1
+"""By which factor the report relaxes a group's std, to tell what that saves."""
+
+DELTAS = tuple(10.0**-k for k in range(3, 13))
+
+_BINDING = 1 - 1e-3
+"""Of its target: a variance as near as this is held by it."""
+
+_SLACK = 0.01
+"""Of the plan's cost squared: a cell with less left has nothing left that is worth asking for."""
+
+_MOST_CELLS = 512
+"""Told apart by a plan, up to which the matrix mechanism is found beside it: some seconds."""
+
+_USUAL: tuple[tuple[str, str, Callable[..., Any], dict[str, str]], ...] = (
+    ("IP", "noise on every cell", baselines.input_perturbation, {}),
+    ("GM", "the same noise on every answer", baselines.gaussian, {}),
+    ("HM", "hierarchical: trees over ordered attributes", baselines.hierarchical, {}),
+    ("CA", "least total variance", baselines.matrix_mechanism, {"weights": "none"}),
+    (
+        "wCA-I",
+        "least total of variances over targets squared",
+        baselines.matrix_mechanism,
+        {"weights": "inverse_squared"},
+    ),
+    (
+        "wCA-II",
+        "least total of variances over targets",
+        baselines.matrix_mechanism,
+        {"weights": "inverse"},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a group asks and gets. used: its largest variance over the target. binding: how many of
+    its queries are held by their targets. price: see `fitplug.prices`; None if there is none.
+    """
+
+    name: str
+    queries: int
+    target: str
+    smallest_std: float
+    largest_std: float
+    used: float
+    binding: int
+    price: float | None
+
+    @property
+    def saves(self) -> float | None:
+        """The share of rho that relaxing every std of the group by RELAXED saves, at most."""
+        return None if self.price is None else 1 - RELAXED ** (-2 * self.price)
+
+
+@dataclass(frozen=True)
+class Free:
+    """Counts that could be added at no cost: of `cells` of an attribute's cells, each with noise of
+    its own, of a std from `least_std` to `largest_std`.
+    """
+
+    attribute: str
+    cells: int
+    of: int
+    least_std: float
+    largest_std: float
+
+
+@dataclass(frozen=True)
+class Usual:
+    """A usual mechanism: the rho with which it meets every target, over the plan's; or why not."""
+
+    short: str
+    name: str
+    factor: float | None
+    why: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """A plan's facts for all records of one person, `contributions` at most; epsilon at delta."""
+
+    plan: Plan
+    contributions: int
+    delta: float
+    groups: tuple[Group, ...]
+    usual: tuple[Usual, ...]
+
+    @cached_property
+    def privacy_cost(self) -> float:
+        """Delta for all records of one person."""
+        return self.plan.privacy_cost * self.contributions
+
+    @cached_property
+    def rho(self) -> float:
+        return ceil_float(self.plan.rho_exact * self.contributions**2)
+
+    def epsilon(self, delta: float, proven: bool = True) -> float:
+        """Proven from rho for the discrete noise, or on the curve of continuous Gaussian noise."""
+        return epsilon_at(self.privacy_cost, delta, "zcdp" if proven else "gaussian")
+
+    @cached_property
+    def profile(self) -> npt.NDArray[np.float64]:
+        """The privacy cost squared of the cells told apart, over the largest; falling."""
+        profile = self.plan.profile().ravel()
+        return np.asarray(np.sort(profile / profile.max())[::-1])
+
+    @cached_property
+    def free(self) -> tuple[Free, ...]:
+        """Per attribute that the plan tells apart; each is free alone, not all of them together."""
+        slack, plan = self.plan.slack(), self.plan
+        found = []
+        for name in plan.structure.dense:
+            axis = plan.domain.names.index(name) if slack.ndim == len(plan.domain.names) else None
+            if axis is None:  # a domain of more attributes than an array has axes
+                continue
+            others = tuple(i for i in range(slack.ndim) if i != axis)
+            left = slack.min(axis=others)
+            stds = 1 / np.sqrt(left[left > _SLACK * plan.privacy_cost**2])
+            if len(stds):
+                found.append(Free(name, len(stds), len(left), float(stds.min()), float(stds.max())))
+        return tuple(found)
+
+
+def facts(
+    plan: Plan, *, contributions: int = 1, delta: float = 1e-9, progress: Progress | None = None
+) -> Facts:
+    """All facts of a plan. progress: called with the share that is done, and what is being done."""
+    tell = progress or (lambda share, what: None)
+    usual = []
+    for i, (short, name, mechanism, keywords) in enumerate(_USUAL):
+        tell(i / len(_USUAL), name)
+        usual.append(_usual(plan, short, name, mechanism, keywords))
+    return Facts(plan, contributions, delta, _groups(plan), tuple(usual))
+
+
+def _groups(plan: Plan) -> tuple[Group, ...]:
+    structure = plan.structure
+    of_target = plan.strategy.variances(plan.noise_std) / (plan.scale * structure.targets)
+    held = np.where(of_target >= _BINDING, structure.repeats, 0.0)
+    binding = np.add.reduceat(held, structure.starts[:-1]).astype(int)
+    try:
+        priced = prices(plan)
+    except DesignError:
+        priced = {}
+    return tuple(
+        Group(
+            name=row.name,
+            queries=row.queries,
+            target=row.target,
+            smallest_std=row.smallest_std,
+            largest_std=row.largest_std,
+            used=row.used,
+            binding=int(count),
+            price=priced.get(row.name),
+        )
+        for row, count in zip(plan.group_rows(), binding, strict=True)
+    )
+
+
+def _usual(
+    plan: Plan, short: str, name: str, mechanism: Callable[..., Any], keywords: dict[str, str]
+) -> Usual:
+    structure = plan.structure
+    if keywords and (structure.ordered or structure.cells > _MOST_CELLS):
+        return Usual(short, name, None, f"not computed above {_MOST_CELLS} cells told apart")
+    try:
+        variances = mechanism(plan.workload, plan.privacy_cost, **keywords)
+    except WorkloadError:
+        return Usual(short, name, None, "too many cells and queries to write down")
+    except DesignError:
+        return Usual(short, name, None, "not found to six digits")
+    worst = max(
+        float((variances[group] / (plan.scale * plan.targets[group])).max())
+        for group in plan.workload.names
+    )
+    return Usual(short, name, worst if math.isfinite(worst) else None)

@@ -1,0 +1,19 @@
+"""Numbers as the report writes them."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Context
+
+
+def up(value: float, digits: int = 4) -> str:
+    """A cost to some digits, rounded up."""
+    return f"{float(Context(digits, ROUND_CEILING).create_decimal(value)):.{digits}g}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+
+
+def factor(value: float) -> str:
+    """To three digits, or whole."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,80 @@
+"""The report of a plan in a terminal: the same facts as on the page."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from fitplug.prices import LARGEST_FACTOR, Relaxation
+from fitplug_cli import show
+from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
+from fitplug_cli.reporting.numbers import factor, up
+
+_SHOWN_DELTAS = DELTAS[::3]
+
+
+def report(facts: Facts) -> None:
+    """Print everything the page shows but the plots."""
+    show.plan(facts.plan, facts.contributions, facts.delta)
+    _prices(facts)
+    _curve(facts)
+    _left(facts)
+    _usual(facts)
+    show.out.print(f"plan {facts.plan.digest}")
+
+
+def relaxation(found: Relaxation, most: float) -> None:
+    """How to relax the targets until they cost at most that rho, for all records of one person."""
+    factors = found.groups.values()
+    show.out.print(f"to cost no more than rho = {most:g}")
+    show.out.print(f"  multiply every std and moe by {found.proportional:.4g}")
+    if max(factors) <= LARGEST_FACTOR:
+        show.out.print("  or leave all as they are but those of")
+        for name, by in found.groups.items():
+            show.out.print(f"    {name}: multiply by {by:.4g}")
+
+
+def _prices(facts: Facts) -> None:
+    if facts.groups[0].price is None:
+        return
+    table = _table(
+        "group", "price of its targets", f"rho saved at most if std {RELAXED - 1:.0%} larger",
+        "held by their target",
+    )  # fmt: skip
+    for group in facts.groups:
+        assert group.price is not None
+        assert group.saves is not None
+        held = f"{group.binding:,} of {group.queries:,}"
+        table.add_row(group.name, f"{group.price:.1%}", f"{group.saves:.1%}", held)
+    show.out.print(table)
+
+
+def _curve(facts: Facts) -> None:
+    table = _table("delta", *(f"{delta:g}" for delta in _SHOWN_DELTAS))
+    for name, proven in (("epsilon, proven", True), ("on the Gaussian curve", False)):
+        table.add_row(name, *(up(facts.epsilon(delta, proven)) for delta in _SHOWN_DELTAS))
+    show.out.print(table)
+
+
+def _left(facts: Facts) -> None:
+    cost = facts.profile
+    show.out.print(
+        f"of the cells told apart, {len(cost):,}, the least costs {cost[-1]:.1%} of rho and the "
+        f"mean {cost.mean():.1%}"
+    )
+    for free in facts.free:
+        show.out.print(
+            f"free beside it: counts by {free.attribute} of {free.cells:,} of {free.of:,} cells, "
+            f"std {free.least_std:.4g} to {free.largest_std:.4g}"
+        )
+
+
+def _usual(facts: Facts) -> None:
+    table = _table("usual mechanism", "what it is", "rho over this plan's")
+    for usual in facts.usual:
+        needs = usual.why or "-" if usual.factor is None else factor(usual.factor)
+        table.add_row(usual.short, usual.name, needs)
+    show.out.print(table)
+
+
+def _table(*columns: str) -> Table:
+    return Table(*columns, box=None)

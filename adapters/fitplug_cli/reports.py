@@ -1,0 +1,91 @@
+"""`fitplug report`: a plan's report, in the terminal or as a page, and what a budget would take."""
+
+from __future__ import annotations
+
+import zipfile
+from fractions import Fraction
+from pathlib import Path
+
+from fitplug.errors import InputError, OverBudget
+from fitplug.plan import Plan
+from fitplug.prices import Relaxation, relax
+from fitplug.privacy import check_delta, check_rho
+from fitplug.rounding import floor_float
+from fitplug_cli import show, spec, steps
+from fitplug_cli.files import replacing
+from fitplug_cli.reporting import terminal
+from fitplug_cli.reporting.facts import facts
+
+
+def report(
+    path: Path,
+    html: Path | None,
+    contributions: int | None,
+    delta: float | None,
+    max_rho: float | None,
+) -> None:
+    """Print the report of a plan or spec file, or write it as a page; with a largest rho, tell how
+    the targets fit it. What is None is taken from the spec, or 1, 1e-9 and no limit.
+
+    Raises InputError, OverBudget if the targets cost more than max_rho, WriteError.
+    """
+    if html is not None:
+        _check_page(html)
+    plan, asked = _plan(path)
+    if asked is not None:
+        contributions = contributions or asked.data.contributions
+        delta = delta or asked.privacy.delta
+        max_rho = max_rho or asked.privacy.max_rho
+    contributions, delta = contributions or 1, 1e-9 if delta is None else delta
+    check_delta(delta)
+    found = None if max_rho is None else _relaxation(plan, max_rho, contributions)
+    with show.bar("compare") as bar:
+        told = facts(plan, contributions=contributions, delta=delta, progress=bar.show)
+    if html is None:
+        terminal.report(told)
+    else:
+        from fitplug_cli.reporting import page
+
+        text = page.html(told)
+        with replacing(html) as partial:
+            partial.write_text(text, encoding="utf-8")
+            partial.chmod(0o644)
+        show.out.print(f"report written: {html}")
+    if found is not None:
+        assert max_rho is not None
+        terminal.relaxation(found, max_rho)
+        needed = found.rho * contributions**2
+        raise OverBudget(
+            f"{path}: the targets cost rho = {needed:.6g}, more than {max_rho:g}",
+            requested=needed,
+            remaining=max_rho,
+        )
+
+
+def _plan(path: Path) -> tuple[Plan, spec.Spec | None]:
+    """A plan file's plan, or that of a spec file, whatever it may cost."""
+    if zipfile.is_zipfile(path):
+        return Plan.load(path), None
+    asked = spec.load(path)
+    return steps.optimum(asked), asked
+
+
+def _relaxation(plan: Plan, max_rho: float, contributions: int) -> Relaxation | None:
+    check_rho(max_rho)
+    most = floor_float(Fraction(max_rho) / contributions**2)
+    with show.bar("relax") as bar:
+        return relax(
+            plan.workload,
+            most,
+            tolerance=plan.tolerance,
+            progress=lambda made, over: bar.show(None, f"design {made}"),
+        )
+
+
+def _check_page(html: Path) -> None:
+    if html.is_dir() or not html.absolute().parent.is_dir():
+        raise InputError(
+            f"{html}: a page cannot be written there; name a file in a folder there is"
+        )
+    if html.exists() and not html.read_bytes()[:15].lower().startswith(b"<!doctype html"):
+        raise InputError(f"{html} holds something else than a page; name another file")
