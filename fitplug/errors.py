@@ -73,10 +73,15 @@ class DesignError(FitplugError):
     """No certified plan was found."""
 
 
+_MOST_WORDS = 30
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint naming the known word nearest to `word`, or all known words when none is near."""
+    """A hint naming the known word nearest to `word`, or the known words when none is near."""
     known = [str(k) for k in known]
     close = difflib.get_close_matches(str(word), known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    return "known: " + (", ".join(map(repr, known)) if known else "none")
+    shown = ", ".join(map(repr, known[:_MOST_WORDS])) if known else "none"
+    more = len(known) - _MOST_WORDS
+    return f"known: {shown}" + (f" and {more} more" if more > 0 else "")

@@ -20,6 +20,7 @@ from fitplug.privacy import rho_at
 from fitplug.review import About
 from fitplug.targets import LEAST_CONFIDENCE
 from fitplug.workload import Queries, Workload, queries
+from fitplug_cli import codebooks, targetfiles
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,7 +32,7 @@ Probability: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 
 TARGET_KEYS = ("variance", "std", "moe", "confidence")
 RESULT_COLUMNS = ("estimate", "std", "moe", "lower", "upper")
-_RESERVED = {"name", *TARGET_KEYS, *RESULT_COLUMNS}
+_RESERVED = {"name", "group", targetfiles.KEY, *TARGET_KEYS, *RESULT_COLUMNS}
 
 
 class SpecError(InputError):
@@ -169,7 +170,7 @@ def load(path: Path) -> Spec:
     except ValidationError as error:
         raise SpecError(f"{path}: {_sentence(error)}") from None
     try:
-        domain = Domain.from_spec(document.domain)
+        domain = Domain.from_spec(codebooks.filled_in(document.domain, path.parent))
     except FitplugError as error:
         raise SpecError(f"{path}: [domain] {error}") from None
     for name in domain.names:
@@ -186,7 +187,10 @@ def load(path: Path) -> Spec:
     if document.ledger is not None:
         _check_budget(path, document.ledger)
     try:
-        groups = [_group(number, entry, domain) for number, entry in enumerate(document.query, 1)]
+        groups = [
+            _group(number, entry, domain, path.parent)
+            for number, entry in enumerate(document.query, 1)
+        ]
         workload = Workload(domain, groups)
     except FitplugError as error:
         raise SpecError(f"{path}: {error}") from None
@@ -231,15 +235,15 @@ def _toml(path: Path) -> dict[str, Any]:
         raise SpecError(f"{path}: is not valid TOML: {error}") from None
 
 
-def _group(number: int, entry: Mapping[str, Any], domain: Domain) -> Queries:
+def _group(number: int, entry: Mapping[str, Any], domain: Domain, folder: Path) -> Queries:
     name = entry.get("name")
     where = f"[[query]] {number}" if name is None else f"[[query]] {name!r}"
     factors: dict[str, Any] = {}
     for key, value in entry.items():
-        if key == "name" or key in TARGET_KEYS:
+        if key in ("name", targetfiles.KEY, *TARGET_KEYS):
             continue
         if key not in domain:
-            known = ("name", *TARGET_KEYS, *domain.names)
+            known = ("name", targetfiles.KEY, *TARGET_KEYS, *domain.names)
             raise WorkloadError(
                 f"{where}: {key!r} is no attribute of the domain and no key of a query; "
                 f"{nearest(key, known)}"
@@ -249,6 +253,14 @@ def _group(number: int, entry: Mapping[str, Any], domain: Domain) -> Queries:
         except WorkloadError as error:
             raise WorkloadError(f"{where}: {key}: {error}") from None
     given = {key: entry[key] for key in TARGET_KEYS if key in entry}
+    if targetfiles.KEY in entry:
+        file = entry[targetfiles.KEY]
+        if given or not isinstance(file, str) or not isinstance(name, str):
+            raise WorkloadError(
+                f"{where}: targets must be the path of a CSV file, the group must have a name, and "
+                f"none of {', '.join(TARGET_KEYS)} goes with it"
+            )
+        given = targetfiles.read(folder / file, name, factors, domain)
     return queries(factors, name=name, **given)
 
 

@@ -1,0 +1,110 @@
+"""Codebooks: published lists of values, in CSV or JSON, as the domain of a spec.
+
+    attribute,value        {"SEX": ["1", "2"],
+    SEX,1                   "RAC1P": {"1": "White alone", "2": "Black alone"},
+    SEX,2                   "AGEP": {"min": 0, "max": 95}}
+
+A CSV may have further columns, such as labels. JSON may hold all of it under "schema", and an
+attribute's values under "values": lists, or mappings from codes to labels.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fitplug.errors import DomainError, nearest
+
+KEY = "codebook"
+
+
+def filled_in(domain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A [domain] table in which `{ codebook = "FILE" }` gives way to what the file says of that
+    attribute; FILE is relative to the folder. Raises DomainError.
+    """
+    filled = {}
+    for name, value in domain.items():
+        if not isinstance(value, Mapping) or KEY not in value:
+            filled[name] = value
+            continue
+        for key in value:
+            if key not in (KEY, "other"):
+                hint = nearest(key, [KEY, "other"])
+                raise DomainError(f"attribute {name!r}: unknown key {key!r}; {hint}")
+        if not isinstance(value[KEY], str):
+            raise DomainError(f"attribute {name!r}: codebook must be the path of a file")
+        path = folder / value[KEY]
+        found = read(path)
+        if name not in found:
+            hint = nearest(name, list(found))
+            raise DomainError(f"attribute {name!r}: {path} says nothing of it; {hint}")
+        filled[name] = found[name]
+        if "other" in value:
+            if not isinstance(found[name], list):
+                raise DomainError(f"attribute {name!r}: other goes with a list of values only")
+            filled[name] = {"categories": found[name], "other": value["other"]}
+    return filled
+
+
+def read(path: Path) -> dict[str, Any]:
+    """{attribute: as a [domain] table has it}, for every attribute of a codebook. Raises
+    DomainError naming the file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DomainError(f"{path}: there is no such codebook") from None
+    except (OSError, UnicodeDecodeError):
+        raise DomainError(f"{path}: cannot be read; give a codebook in UTF-8") from None
+    found = _of_json(path, text) if path.suffix.lower() == ".json" else _of_csv(path, text)
+    if not found:
+        raise DomainError(f"{path}: the codebook is empty")
+    return found
+
+
+def _of_csv(path: Path, text: str) -> dict[str, Any]:
+    rows = csv.DictReader(text.splitlines(), strict=True)
+    found: dict[str, Any] = {}
+    try:
+        for needed in ("attribute", "value"):
+            if needed not in (rows.fieldnames or []):
+                raise DomainError(
+                    f"{path}: the codebook has no column {needed!r}; its first line names the "
+                    "columns: attribute, value"
+                )
+        for row in rows:
+            if row["attribute"] is None or row["value"] is None:
+                raise DomainError(f"{path}: line {rows.line_num} has no value")
+            found.setdefault(row["attribute"], []).append(row["value"])
+    except csv.Error as error:
+        raise DomainError(f"{path}: line {rows.line_num}: {error}") from None
+    return found
+
+
+def _of_json(path: Path, text: str) -> dict[str, Any]:
+    try:
+        said = json.loads(text)
+    except ValueError as error:
+        raise DomainError(f"{path}: is not valid JSON: {error}") from None
+    if isinstance(said, dict) and isinstance(said.get("schema"), dict):
+        said = said["schema"]
+    if not isinstance(said, dict):
+        raise DomainError(f"{path}: must be an object with an entry for each attribute")
+    return {name: _attribute(path, name, entry) for name, entry in said.items()}
+
+
+def _attribute(path: Path, name: str, entry: Any) -> Any:
+    values = entry.get("values", entry) if isinstance(entry, dict) else entry
+    if isinstance(values, list):
+        return values
+    if isinstance(values, dict) and values and not {"min", "max"} & set(values):
+        return list(values)
+    if isinstance(values, dict) and {"min", "max"} <= set(values):
+        return {"integers": [values["min"], values["max"]]}
+    raise DomainError(
+        f"{path}: attribute {name!r} must be a list of values, an object from values to labels, or "
+        "have min and max"
+    )

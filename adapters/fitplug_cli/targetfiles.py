@@ -1,0 +1,169 @@
+"""Target files: a table of how accurate each number must be, as CSV.
+
+    group,SEX,AGEP,moe,confidence
+    pyramid,,,30,0.90
+    pyramid,2,0..17,12,0.90
+
+A row sets the target of the queries whose labels it names, those of the release's tables; an empty
+cell, or a column that is not there, stands for all. Of several rows that reach a query the one that
+names most counts. One of the columns variance, std and moe is needed, and moe may have a
+confidence. Rows of other groups are passed over; without a column "group" all are meant.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fitplug.domain import Domain
+from fitplug.errors import WorkloadError, nearest
+from fitplug.factors import Factor, factor
+from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, two_sided_quantile
+
+KEY = "targets"
+_KINDS = ("variance", "std", "moe")
+_COLUMNS = ("group", *_KINDS, "confidence")
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of the file, its amount, and the labels it names."""
+
+    line: int
+    amount: float
+    confidence: float | None
+    named: Mapping[str, str]
+
+
+def read(path: Path, name: str, factors: Mapping[str, Any], domain: Domain) -> dict[str, Any]:
+    """The target of a group, as keywords of `fitplug.queries`: an array of the group's shape, and
+    its confidence. Raises WorkloadError naming the file and the line.
+    """
+    bound = [factor(attribute, domain[attribute], asked) for attribute, asked in factors.items()]
+    kind, rows = _rows(path, name, [f.attribute for f in bound])
+    shape = tuple(f.rows for f in bound)
+    places = [_places(f, domain) for f in bound]
+    amounts, confidences = np.full(shape, np.nan), np.full(shape, np.nan)
+    lines, strength = np.zeros(shape, dtype=np.int64), np.full(shape, -1)
+    clash = np.zeros(shape, dtype=np.int64)
+    for row in sorted(rows, key=lambda row: len(row.named)):
+        at = tuple(_place(path, row, f, known) for f, known in zip(bound, places, strict=True))
+        confidence = row.confidence or 0.0
+        same = (amounts[at] == row.amount) & (confidences[at] == confidence)
+        again = (strength[at] == len(row.named)) & ~same
+        clash[at] = np.where(again, lines[at], 0)
+        amounts[at], confidences[at], lines[at] = row.amount, confidence, row.line
+        strength[at] = len(row.named)
+    if clash.any():
+        first = np.flatnonzero(clash)[0]
+        raise WorkloadError(
+            f"{path}: lines {clash.flat[first]} and {lines.flat[first]} give the same query of "
+            f"{name!r} different targets; keep one, or name more in one of them"
+        )
+    if (strength < 0).any():
+        missing = np.argwhere(strength < 0)[0]
+        labels = [f.labels(domain[f.attribute])[i] for f, i in zip(bound, missing, strict=True)]
+        said = ", ".join(f"{f.attribute} = {label}" for f, label in zip(bound, labels, strict=True))
+        raise WorkloadError(
+            f"{path}: no line gives the target of {name!r}" + (f" at {said}" if said else "")
+        )
+    return _target(kind, amounts, confidences)
+
+
+def _target(kind: str, amounts: Any, confidences: Any) -> dict[str, Any]:
+    if kind != "moe":
+        return {kind: amounts}
+    levels = np.unique(confidences)
+    if len(levels) == 1:
+        return {"moe": amounts, "confidence": float(levels[0])}
+    quantiles = np.vectorize(two_sided_quantile, otypes=[float])(confidences)
+    return {"std": amounts / quantiles * (1 - 2.0**-50)}
+
+
+def _rows(path: Path, name: str, attributes: Sequence[str]) -> tuple[str, list[_Row]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise WorkloadError(f"{path}: there is no such file of targets") from None
+    except (OSError, UnicodeDecodeError):
+        raise WorkloadError(f"{path}: cannot be read; give a CSV file in UTF-8") from None
+    reader = csv.DictReader(text.splitlines(), strict=True)
+    columns = list(reader.fieldnames or [])
+    kinds = [kind for kind in _KINDS if kind in columns]
+    if len(kinds) != 1:
+        raise WorkloadError(f"{path}: needs exactly one of the columns {', '.join(_KINDS)}")
+    by_group = "group" in columns
+    for column in columns:
+        # With a column "group" the others may belong to other groups.
+        if not by_group and column not in (*_COLUMNS, *attributes):
+            hint = nearest(column, [*_COLUMNS, *attributes])
+            raise WorkloadError(f"{path}: {name!r} has no attribute {column!r}; {hint}")
+    rows = []
+    try:
+        for cells in reader:
+            if by_group and cells["group"] != name:
+                continue
+            rows.append(_row(path, reader.line_num, cells, kinds[0], attributes))
+    except csv.Error as error:
+        raise WorkloadError(f"{path}: line {reader.line_num}: {error}") from None
+    return kinds[0], rows
+
+
+def _row(
+    path: Path, line: int, cells: Mapping[str, str | None], kind: str, attributes: Sequence[str]
+) -> _Row:
+    where = f"{path}: line {line}"
+    if None in cells or None in cells.values():
+        raise WorkloadError(f"{where} has another number of cells than the first line")
+    amount = _number(where, kind, cells[kind])
+    if not 0 < amount < float("inf"):
+        raise WorkloadError(f"{where}: {kind} = {cells[kind]} must be finite, greater than zero")
+    confidence = None
+    if kind != "moe" and cells.get("confidence"):
+        raise WorkloadError(f"{where}: confidence belongs to moe, not to {kind}; leave it empty")
+    if kind == "moe":
+        given = cells.get("confidence")
+        confidence = _number(where, "confidence", given) if given else DEFAULT_CONFIDENCE
+        try:
+            check_confidence(confidence)
+        except WorkloadError as error:
+            raise WorkloadError(f"{where}: {error}") from None
+    named = {name: str(cells[name]) for name in attributes if cells.get(name)}
+    for column, cell in cells.items():
+        if cell and column not in (*_COLUMNS, *attributes):
+            raise WorkloadError(f"{where}: the group has no attribute {column!r}; leave it empty")
+    return _Row(line, amount, confidence, named)
+
+
+def _number(where: str, column: str, text: str | None) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        raise WorkloadError(f"{where}: {column} = {text!r} is no number") from None
+
+
+def _places(f: Factor, domain: Domain) -> dict[str, int]:
+    """The rows of a factor by their labels; those of prefixes by their last cell's too."""
+    attribute = domain[f.attribute]
+    places = {str(label): i for i, label in enumerate(f.labels(attribute))}
+    if f.kind == "prefix":
+        ends = Factor(f.attribute, "identity", f.size).labels(attribute)
+        places |= {str(label): i for i, label in enumerate(ends)}
+    return places
+
+
+def _place(path: Path, row: _Row, f: Factor, known: Mapping[str, int]) -> Any:
+    label = row.named.get(f.attribute)
+    if label is None:
+        return slice(None)
+    if label not in known:
+        raise WorkloadError(
+            f"{path}: line {row.line}: {f.attribute} = {label!r} is no row of the group; "
+            f"{nearest(label, list(known))}"
+        )
+    return known[label]
