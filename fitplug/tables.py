@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.columns import names_of, values_of
 from fitplug.domain import OUTSIDE, Domain
 from fitplug.errors import DataError, TablesError, nearest
 
@@ -59,27 +60,30 @@ class Tables(Mapping[Names, Counts]):
     def from_records(
         cls,
         domain: Domain,
-        columns: Mapping[str, npt.ArrayLike],
+        columns: Any,
         tables: Sequence[Sequence[str]],
     ) -> Tables:
         """Count records held in memory.
 
-        columns: {attribute: values, shape (n,)}; tables: the attribute sets to count, for
-        instance `plan.tables`. A record outside the domain on any attribute that any of these
-        tables uses is left out of all of them. Raises DataError and TablesError.
+        columns: {attribute: values, shape (n,)}, or a data frame of Polars or pandas, or a table
+        of Arrow, with nulls, categories and nullable integers as they are there; tables: the
+        attribute sets to count, for instance `plan.tables`. A record outside the domain on any
+        attribute that any of these tables uses is left out of all of them. Raises DataError and
+        TablesError.
         """
         wanted = [domain.ordered(tuple(t)) for t in tables]
         used = domain.ordered(tuple({name for t in wanted for name in t}))
+        given = names_of(columns)
         for name in used:
-            if name not in columns:
-                raise DataError(f"no column {name!r} was given; {nearest(name, columns)}")
-        lengths = {name: len(np.asarray(columns[name])) for name in used or columns}
+            if name not in given:
+                raise DataError(f"no column {name!r} was given; {nearest(name, given)}")
+        lengths = {name: len(columns[name]) for name in used or given}
         if len(set(lengths.values())) > 1:
             raise DataError("the columns have different lengths; give one value per record")
         codes: dict[str, npt.NDArray[np.int64]] = {}
         for name in used:
             try:
-                codes[name] = domain[name].codes(columns[name])
+                codes[name] = domain[name].codes(values_of(columns[name]))
             except DataError as error:
                 raise DataError(f"column {name!r}: {error}") from None
         return cls.from_codes(domain, codes, wanted, next(iter(lengths.values()), 0))

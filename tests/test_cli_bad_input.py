@@ -386,7 +386,7 @@ BAD_DATA = {
     "the spec itself": (spec_path("spec.toml"), ("spec.toml", "Parquet")),
     "empty folder": (clear, ("people",)),
     "folder of other files": (
-        lambda root: (clear(root), (root / "people" / "a.csv").write_text("SEX\n1\n")),
+        lambda root: (clear(root), (root / "people" / "a.txt").write_text("SEX\n1\n")),
         ("people", ".parquet"),
     ),
     "empty file": (lambda root: cut(root, lambda _: b""), ("b.parquet", "empty")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import traceback
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client, LocalCluster
@@ -98,6 +100,49 @@ def not_parquet(path: Path) -> None:
     path.write_text(f"{TEXT},{NUMBER}\n" * ROWS)
 
 
+def csv_with_a_long_record(path: Path) -> None:
+    lines = "name,code,size,flag\n" + f"{TEXT},{NUMBER},{NUMBER}.0,true\n" * ROWS
+    path.with_suffix(".csv").write_text(f"{lines}{TEXT},{NUMBER},1,true,{TEXT}\n")
+
+
+def csv_with_an_open_quote(path: Path) -> None:
+    lines = "name,code,size,flag\n" + f"{TEXT},{NUMBER},{NUMBER}.0,true\n" * ROWS
+    path.with_suffix(".csv").write_text(f'{lines}"{TEXT},{NUMBER}\n')
+
+
+def csv_without_names(path: Path) -> None:
+    path.with_suffix(".csv").write_text(f"{TEXT},{NUMBER},{NUMBER}.0,true\n" * ROWS)
+
+
+def csv_twice_named(path: Path) -> None:
+    path.with_suffix(".csv").write_text("name,name\n" + f"{TEXT},{NUMBER}\n" * ROWS)
+
+
+def gzip_altered(path: Path) -> None:
+    lines = "name,code,size,flag\n" + f"{TEXT},{NUMBER},1,true\n" * ROWS
+    zipped = path.with_suffix(".csv.gz")
+    zipped.write_bytes(gzip.compress(lines.encode(), 0))
+    overwrite(zipped, zipped.read_bytes().index(TEXT.encode()), b"D")
+
+
+def arrow_offsets(path: Path) -> None:
+    arrow = path.with_suffix(".arrow")
+    feather.write_feather(pa.table(COLUMNS), arrow, "uncompressed")
+    overwrite(arrow, arrow.read_bytes().index(TEXT.encode()) - 400, b"\xff" * 8)
+
+
+def arrow_strings_for_integers(path: Path) -> None:
+    table = pa.table({**COLUMNS, "code": [TEXT] * ROWS})
+    feather.write_feather(table, path.with_suffix(".feather"))
+
+
+def footer_leaves_rows_out(path: Path) -> None:
+    write(path)
+    content = path.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    path.write_bytes(content[:start] + content[start:].replace(b"\xaa\x13", b"\xa8\x13"))
+
+
 FAILURES: list[Callable[[Path], None]] = [
     break_value,
     break_page_header,
@@ -111,6 +156,14 @@ FAILURES: list[Callable[[Path], None]] = [
     floats_for_integers,
     no_column,
     not_parquet,
+    csv_with_a_long_record,
+    csv_with_an_open_quote,
+    csv_without_names,
+    csv_twice_named,
+    gzip_altered,
+    arrow_offsets,
+    arrow_strings_for_integers,
+    footer_leaves_rows_out,
 ]
 
 
@@ -154,7 +207,7 @@ def test_no_failure_tells_what_rows_hold(
 ) -> None:
     fail(tmp_path / "bad.parquet")
     used = client if on == "cluster" else None
-    with caplog.at_level(logging.DEBUG), pytest.raises(DataError, match=r"bad\.parquet") as caught:
+    with caplog.at_level(logging.DEBUG), pytest.raises(DataError, match=r"bad\.") as caught:
         fpd.count(tmp_path, WANTED, client=used)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None

@@ -21,7 +21,8 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, DomainError, TablesError
-from fitplug_dask import kernel
+from fitplug_dask import readers
+from fitplug_dask.headers import parquet_file
 from fitplug_dask.kernel import Fault, Job, count_share
 from fitplug_dask.shares import Piece, Share
 from fitplug_dask.snapshot import take_snapshot
@@ -112,9 +113,8 @@ def test_sources_that_mean_no_file(tmp_path: Path) -> None:
         fails(tmp_path / "none.parquet")
         == f"{tmp_path}/none.parquet does not exist; check the path"
     )
-    assert "matches no .parquet or .parq file" in fails(f"{tmp_path}/*.parquet")
-    assert "holds no .parquet or .parq file" in fails(tmp_path / "empty")
-    assert "only local paths" in fails("s3://bucket/people")
+    assert "matches no .parquet, .parq, " in fails(f"{tmp_path}/*.parquet")
+    assert "or .csv.gz file; check the path" in fails(tmp_path / "empty")
     assert "list of data files is empty" in fails([])
     assert "not int" in fails(3)
 
@@ -314,6 +314,38 @@ def test_a_flipped_byte_is_caught_where_pages_carry_checksums(tmp_path: Path) ->
     assert "row group 0 cannot be read" in fails(tmp_path, (DOMAIN, [("sex",)]))
 
 
+def test_any_flipped_byte_of_pages_with_checksums_is_refused_or_tells_nothing(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.parquet"
+    rng = np.random.default_rng(1)
+    sexes = [[None, "1", "2", "3"][i] for i in rng.integers(0, 4, 60)]
+    table = pa.table({"sex": sexes, "age": rng.integers(-1, 12, 60)})
+    pq.write_table(table, path, write_page_checksum=True, row_group_size=30)
+    whole = path.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    exact = fpd.count(path, BOTH)["sex", "age"]
+    refused = []
+    for at in range(4, footer, 4):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x5A]) + whole[at + 1 :])
+        try:
+            counted = fpd.count(path, BOTH)["sex", "age"]
+        except DataError as error:
+            refused.append(str(error))
+        else:  # a byte of a header that says nothing of the values
+            np.testing.assert_array_equal(counted, exact)
+    assert len(refused) > 0.8 * footer / 4
+    assert all(message.startswith(f"{path}: row group") for message in refused)
+
+
+def test_many_small_files(tmp_path: Path) -> None:
+    for i in range(300):
+        rows = pa.table({"sex": ["1", "2"][: i % 3], "age": [i % 10, 3][: i % 3]})
+        pq.write_table(rows, tmp_path / f"{i}.parquet")
+    assert total(tmp_path) == 300
+    assert fpd.count(tmp_path, BOTH)["sex", "age"].sum(axis=1).tolist() == [200, 100]
+
+
 def at_start(act: Callable[[], object]) -> Callable[[int, int], None]:
     def told(done: int, total: int) -> None:
         if not done:
@@ -332,6 +364,21 @@ def test_a_file_that_changes_during_the_run(tmp_path: Path) -> None:
     assert "is gone" in fails(path, progress=at_start(path.unlink))
 
 
+def test_a_file_replaced_by_one_of_the_same_size_and_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", rows=10)
+    other = write(tmp_path / "other" / "b.parquet", rows=10, sex=["2"] * 10)
+    state = path.stat()
+
+    def swap() -> None:
+        other.write_bytes(other.read_bytes().ljust(state.st_size, b"\0")[: state.st_size])
+        os.utime(other, ns=(state.st_atime_ns, state.st_mtime_ns))
+        other.replace(path)
+
+    message = fails(path, progress=at_start(swap))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (state.st_size, state.st_mtime_ns)
+    assert message.startswith(f"{path} changed while it was counted")
+
+
 def test_a_file_that_changes_while_it_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,9 +386,9 @@ def test_a_file_that_changes_while_it_is_open(
 
     def replaced(*args: Any, **options: Any) -> Any:
         os.utime(path, (1, 1))
-        return pq.ParquetFile(*args, **options)
+        return parquet_file(*args, **options)
 
-    monkeypatch.setattr(kernel, "pq", SimpleNamespace(ParquetFile=replaced))
+    monkeypatch.setattr(readers, "parquet_file", replaced)
     assert "changed while it was counted" in fails(path)
 
 

@@ -51,7 +51,7 @@ def run(spec: SpecArgument, key: KeyOption = None, within: WithinOption = None) 
     plan = steps.design(asked)
     show.plan(plan, asked.data.contributions, asked.privacy.delta)
     steps.check_budget(asked, plan, charge)
-    steps.release(asked, plan, steps.count(asked, plan), Path(asked.source), charge)
+    steps.release(asked, plan, steps.count(asked, plan), None, charge)
 
 
 @app.command()
@@ -104,6 +104,9 @@ def count(
     counts: Annotated[
         Path | None, typer.Option("--counts", help="Where to write. [default: SPEC.counts.npz]")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show files, rows, tasks and memory.")
+    ] = False,
 ) -> None:
     """Count the exact tables the plan needs into a file. The file is CONFIDENTIAL."""
     from fitplug_cli import countsfile, show, steps
@@ -111,8 +114,12 @@ def count(
 
     asked = load(spec)
     path = counts or spec.with_suffix(".counts.npz")
-    steps.check_counts_target(path)
+    if not dry_run:
+        steps.check_counts_target(path)
     needed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
+    if dry_run:
+        steps.survey(asked, needed)
+        return
     tables = steps.count(asked, needed)
     countsfile.write(path, tables)
     show.out.print(f"exact counts written, CONFIDENTIAL, delete after the release: {path}")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -14,6 +15,9 @@ from rich.table import Table
 from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.release import Release
+
+if TYPE_CHECKING:
+    from fitplug_dask import Survey
 
 # Names of groups and paths are shown as they are, whatever brackets they hold.
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -51,6 +55,21 @@ def plan(plan: Plan, contributions: int, delta: float) -> None:
             spread = f"{row.smallest_std:.4g} to {spread}"
         groups.add_row(row.name, str(row.queries), row.target, spread, f"{row.used:.1%}")
     out.print(groups)
+
+
+def survey(survey: Survey) -> None:
+    """What a count would read and take."""
+    rows = "not known before they are read"
+    if survey.rows is not None:
+        rows = f"{survey.rows:,}, by the files' footers: exact, so CONFIDENTIAL"
+    table = Table.grid(padding=(0, 2))
+    table.add_row("files", f"{survey.files:,} {survey.format}")
+    table.add_row("rows", rows)
+    table.add_row("tasks", f"{survey.tasks:,} on {survey.threads:,} threads")
+    table.add_row("cells", f"{survey.cells:,} counted jointly")
+    table.add_row("memory", f"about {survey.memory / 2**30:.1f} GiB")
+    out.print(table)
+    out.print("nothing was counted, written or charged")
 
 
 def released(release: Release, directory: Path, earlier: Path | None) -> None:

@@ -44,10 +44,19 @@ class _Section(BaseModel):
 
 
 class Data(_Section):
-    """[data]: the rows. contributions: rows one person may have."""
+    """[data]: the rows, at a path or a URL. contributions: rows one person may have.
+    storage_options: keywords of the file system that a URL names, such as credentials.
+    """
 
     path: str = Field(min_length=1)
     contributions: int = Field(default=1, ge=1)
+    storage_options: dict[str, Any] = Field(default={}, repr=False)
+
+    @property
+    def local(self) -> str | None:
+        """The path, if it is none in a store."""
+        path = self.path.removeprefix("file://")
+        return None if "://" in path else path
 
 
 class Privacy(_Section):
@@ -153,10 +162,15 @@ class Spec:
 
     @property
     def source(self) -> str:
-        """What to count; a string, as it may be a glob. Brackets in this file's folder are not."""
-        if glob.has_magic(self.data.path):
-            return str(Path(glob.escape(str(self.path.parent))) / self.data.path)
-        return str(self.resolve(self.data.path))
+        """What to count; a string, as it may be a glob. Brackets in this file's folder are not.
+        A URL is left as it is.
+        """
+        path = self.data.local
+        if path is None:
+            return self.data.path
+        if glob.has_magic(path):
+            return str(Path(glob.escape(str(self.path.parent))) / path)
+        return str(self.resolve(path))
 
     @property
     def output_dir(self) -> Path:
@@ -292,6 +306,8 @@ def _sentence(error: ValidationError) -> str:
     if section and first["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return f"{where} must be a table, with keys such as: {', '.join(_keys(section))}"
     message = first["msg"].removeprefix("Input ").rstrip(".")
+    if place[:2] == ["data", "storage_options"]:  # may hold credentials
+        return f"{where} {message}"
     return f"{where} = {first['input']!r} {message}"
 
 

@@ -42,7 +42,9 @@ def charging(spec: Spec, key: str | None, within: str | None) -> Charging:
 
 def check_places(spec: Spec) -> None:
     """Refuse, before any work, what could not be written or charged later. Raises InputError."""
-    apart = {} if glob.has_magic(spec.data.path) else {"the data": Path(spec.source)}
+    apart = {}
+    if spec.data.local is not None and not glob.has_magic(spec.data.local):
+        apart["the data"] = Path(spec.source)
     if spec.ledger is not None:
         ledger = spec.resolve(spec.ledger.path)
         apart["the ledger"] = ledger
@@ -127,14 +129,25 @@ def count(spec: Spec, plan: Plan) -> Tables:
 
     with show.bar("count") as bar:
         return fitplug_dask.count(
-            spec.source, plan, progress=lambda done, rows: bar.show(done / rows if rows else 1.0)
+            spec.source,
+            plan,
+            progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
+            storage_options=spec.data.storage_options,
         )
 
 
-def release(spec: Spec, plan: Plan, tables: Tables, origin: Path, charge: Charging) -> None:
+def survey(spec: Spec, plan: Plan) -> None:
+    """Show what counting would read and take. Reads no row and writes nothing. Raises DataError."""
+    import fitplug_dask
+
+    options = spec.data.storage_options
+    show.survey(fitplug_dask.survey(spec.source, plan, storage_options=options))
+
+
+def release(spec: Spec, plan: Plan, tables: Tables, origin: Path | None, charge: Charging) -> None:
     """Charge, draw, write. Everything that can be refused is refused before the charge.
 
-    origin: where the tables come from, for errors.
+    origin: the file that the tables come from, for errors; None if they were counted just now.
     """
     import fitplug_opendp
     from fitplug_opendp.publish import check_tables
@@ -142,7 +155,7 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path, charge: Chargi
     try:
         check_tables(plan, tables)
     except TablesError as error:
-        raise TablesError(f"{origin}: {error}") from None
+        raise TablesError(f"{origin or f'{spec.path}: the data'}: {error}") from None
     with output.folder(spec.output_dir, plan) as folder:
         ledger = None
         if spec.ledger is not None:

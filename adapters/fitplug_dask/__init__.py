@@ -1,12 +1,14 @@
-"""Exact counts of partitioned Parquet on a Dask scheduler.
+"""Exact counts of partitioned Parquet, Arrow and CSV files on a Dask scheduler.
 
     tables = fitplug_dask.count("data/state=*/", plan)
 
-`count` finds and checks the files (sources, snapshot), lays out the tables to count jointly
-(layout), cuts the row groups into shares of work (shares), counts each share where it lies
-(codes, kernel) and adds the results up (schedule).
+`count` finds the files (sources, stores, places, formats) and checks them (snapshot, headers),
+lays out the tables to count jointly (layout), cuts the row groups into shares of work (shares),
+counts each share where it lies (readers, pages; codes, texts; kernel) and adds the results up
+(schedule). `survey` tells what that would take, and reads no row.
 """
 
 from fitplug_dask.counting import count
+from fitplug_dask.survey import Survey, survey
 
-__all__ = ["count"]
+__all__ = ["Survey", "count", "survey"]

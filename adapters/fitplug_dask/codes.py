@@ -1,8 +1,8 @@
-"""Codes: the cells of an Arrow column's values, or of a folder's text, by the public domain."""
+"""Codes: the cells of an Arrow column's values, by the public domain."""
 
 from __future__ import annotations
 
-import re
+import datetime
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fitplug.domain import OUTSIDE, Attribute, Categories, Codes, Integers
+from fitplug.domain import Attribute, Categories, Codes, Integers
+from fitplug_dask.texts import codes_of_days, codes_of_texts, expected
 
 _SPAN = 2**16
 
 _STRINGS = ("is_string", "is_large_string", "is_string_view")
 _BYTES = ("is_binary", "is_large_binary", "is_binary_view")
-_WANTED = {str: "strings", int: "integers", bool: "booleans", float: "numbers"}
-_ACCEPTED = {
+_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
+_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_ACCEPTED: dict[type, set[str]] = {
     str: {"strings", "null"},
     int: {"integers", "null"},
     bool: {"booleans", "null"},
     float: {"integers", "floats", "null"},
+    datetime.date: {"dates", "null"},
 }
 
 
@@ -40,15 +43,18 @@ def kind(arrow_type: Any) -> str | None:
         return "floats"
     if pt.is_boolean(arrow_type):
         return "booleans"
+    if pt.is_date(arrow_type) or pt.is_timestamp(arrow_type):
+        return "dates"
     return "null" if pt.is_null(arrow_type) else None
 
 
 def mismatch(attribute: Attribute, arrow_type: Any) -> str | None:
     """Why a column of this type cannot be coded by `attribute`, or None if it can."""
-    if kind(arrow_type) in _ACCEPTED[attribute.value_type]:
-        return None
-    wanted = _WANTED[attribute.value_type]
-    return f"holds {arrow_type}, but the domain expects {wanted}"
+    if kind(arrow_type) not in _ACCEPTED[attribute.value_type]:
+        return f"holds {arrow_type}, but the domain expects {expected(attribute)}"
+    if pt.is_timestamp(arrow_type) and arrow_type.tz not in (None, *_UTC):
+        return f"holds times of the zone {arrow_type.tz}, where days begin at another time than UTC"
+    return None
 
 
 class Coder:
@@ -137,10 +143,18 @@ def _span(attribute: Attribute) -> tuple[int, int] | None:
 
 
 def _plain(attribute: Attribute, column: Any) -> Codes:
-    if kind(column.type) == "strings":
-        return attribute.codes(_texts(column))
-    values, missing = _values(column)
-    codes = attribute.codes(values)
+    holds = kind(column.type)
+    if holds == "strings":
+        texts = _texts(column)
+        # Only the text of CSV files comes to attributes of other types.
+        typed = attribute.value_type is str
+        return attribute.codes(texts) if typed else codes_of_texts(attribute, texts.tolist())
+    if holds == "dates":
+        values, missing = _days(column)
+        codes = codes_of_days(attribute, values)
+    else:
+        values, missing = _values(column)
+        codes = attribute.codes(values)
     if missing is not None:
         codes[missing] = attribute.null_code
     return codes
@@ -156,45 +170,21 @@ def _values(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None
     return column.to_numpy(zero_copy_only=False), missing
 
 
+def _days(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+    """Days (n,) since 1970 of dates and times, the latter in their own zone, and where it is null.
+
+    The day of a time is the one that has begun, before 1970 too.
+    """
+    if pt.is_date32(column.type):
+        return _values(column.view(pa.int32()))
+    per_day = _PER_DAY["ms" if pt.is_date64(column.type) else column.type.unit]
+    values, missing = _values(column.view(pa.int64()))
+    return values // per_day, missing
+
+
 def _texts(column: Any) -> Any:
     # Damaged UTF-8 is a value like any other that the domain does not have; it must not raise.
     raw = column.cast(pa.large_binary()).to_pylist()
     texts = np.empty(len(raw), dtype=object)
     texts[:] = [None if b is None else b.decode("utf-8", "surrogateescape") for b in raw]
     return texts
-
-
-_INTEGER = re.compile(r"-?[0-9]+")
-_NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_BOOLEAN = {"true": True, "false": False}
-
-
-def code_of_text(attribute: Attribute, text: str | None) -> int | None:
-    """The cell of a value that a folder's name spells; None if it spells no such value.
-
-    The attribute alone says what it must spell: "01" is the string "01" to string categories and
-    the integer 1 to integers.
-    """
-    if text is None:
-        return attribute.null_code
-    value: Any = text
-    if attribute.value_type is int:
-        if not _INTEGER.fullmatch(text):
-            return None
-        value = int(text)
-    elif attribute.value_type is float:
-        if text.lower() == "nan":
-            return OUTSIDE
-        if not _NUMBER.fullmatch(text):
-            return None
-        value = float(text)
-    elif attribute.value_type is bool:
-        value = _BOOLEAN.get(text.lower())
-        if value is None:
-            return None
-    return int(attribute.codes(np.array([value], dtype=object))[0])
-
-
-def expected(attribute: Attribute) -> str:
-    """What values of this attribute are, in the plural."""
-    return _WANTED[attribute.value_type]

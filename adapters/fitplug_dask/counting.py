@@ -9,6 +9,7 @@ from fitplug.domain import Domain
 from fitplug.errors import TablesError
 from fitplug.tables import Names, Tables
 from fitplug_dask.layout import joint_tables, marginals
+from fitplug_dask.places import Options
 from fitplug_dask.progress import Report, reporter
 from fitplug_dask.sources import Source, find
 
@@ -35,20 +36,29 @@ def count(
     *,
     client: Client | None = None,
     progress: bool | Report | None = None,
+    storage_options: Options | None = None,
 ) -> Tables:
-    """Exact counts, from Parquet files, of the tables a plan needs.
+    """Exact counts, from Parquet, Arrow or CSV files, of the tables a plan needs.
 
     A record that is null or outside the domain on any attribute that any wanted table uses is left
     out of every table, as the tables must be marginals of one histogram.
 
-    source: a file, a folder, a glob (`data/state=*/`), or a list of these. In a folder all .parquet
-    and .parq files at any depth are read, except below names that start with "_" or ".". Folders
-    named `key=value` make `key` an attribute, its values typed by the domain.
+    source: a file, a folder, a glob (`data/state=*/`), or a list of these; each a local path or a
+    URL of fsspec (`s3://bucket/people/`). In a folder all files at any depth are read that end in
+    .parquet, .parq, .arrow, .feather, .ipc, .arrows, .csv or .csv.gz, except below names that
+    start with "_" or "."; all must be of one format. Folders named `key=value` make `key` an
+    attribute, its values typed by the domain. So is the text of CSV files, whose first line must
+    name the columns, with commas between them: text that spells no value of the attribute's type
+    is a value outside the domain, and an empty value is null (a quoted one is the empty string).
     wanted: a Plan, a Workload, or (domain, attribute sets); the set () is the total.
     client: a dask.distributed Client whose workers see the files under the same paths; None
-    counts on threads of this process.
+    counts on threads of this process. A CSV file is one task, however large; of other files every
+    row group or record batch may be one.
     progress: True shows a percentage on stderr; a callable is told (rows counted, rows in all) in
-    this process whenever a task ends. Those numbers are exact, so show their ratio only.
+    this process whenever a task ends. Those numbers are exact, so show their ratio only; of
+    files that do not say how many rows they hold they are guesses by their bytes.
+    storage_options: keywords of the file systems that URLs name, such as credentials; they go to
+    the workers, and into no message or name of a task.
 
     Returns Tables of int64 arrays, one per attribute set, axes in the domain's order.
 
@@ -58,9 +68,9 @@ def count(
     `client` fail. No message tells anything that rows hold.
     """
     report = reporter(progress)
-    _check_client(client)
-    domain, names = _wanted_tables(wanted)
-    _check_extras()
+    check_client(client)
+    domain, names = wanted_tables(wanted)
+    check_extras()
     from fitplug_dask.kernel import Job
     from fitplug_dask.schedule import run, workers
     from fitplug_dask.shares import check_memory, cut
@@ -70,13 +80,14 @@ def count(
     job = Job({name: domain[name] for name in used}, joint_tables(domain, names))
     in_all, on_one = workers(client)
     check_memory(job.total_cells, on_one)
-    files = take_snapshot(find(source), job.attributes)
+    files = take_snapshot(find(source, storage_options), job.attributes)
     counted = run(job, cut(files, job.total_cells, in_all), client, report)
     by_joint = dict(zip(job.joints, counted.counts, strict=True))
     return Tables(domain, marginals(domain, by_joint, names))
 
 
-def _wanted_tables(wanted: Wanted) -> tuple[Domain, list[Names]]:
+def wanted_tables(wanted: Wanted) -> tuple[Domain, list[Names]]:
+    """The domain, and the attribute sets wanted, each once. Raises TablesError, DomainError."""
     domain, tables = wanted if isinstance(wanted, tuple) else (wanted.domain, wanted.tables)
     names: list[Names] = []
     for table in tables:
@@ -91,7 +102,8 @@ def _wanted_tables(wanted: Wanted) -> tuple[Domain, list[Names]]:
     return domain, names
 
 
-def _check_client(client: Any) -> None:
+def check_client(client: Any) -> None:
+    """Raise TypeError for what is no client that can be waited for."""
     if client is None:
         return
     if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
@@ -100,7 +112,8 @@ def _check_client(client: Any) -> None:
         raise TypeError("client must be a synchronous Client, made with asynchronous=False")
 
 
-def _check_extras() -> None:
+def check_extras() -> None:
+    """Raise ImportError if a library is missing."""
     try:
         import dask  # noqa: F401
         import pyarrow  # noqa: F401

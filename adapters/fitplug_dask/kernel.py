@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from fitplug.domain import OUTSIDE, Attribute
 from fitplug_dask.codes import Coder
+from fitplug_dask.readers import damage, opened
 from fitplug_dask.shares import Piece, Share
 from fitplug_dask.snapshot import File
 
 _BATCH_ROWS = 2**16
-_BUFFER_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -147,36 +146,32 @@ def _count_piece(tally: _Tally, piece: Piece) -> Fault | None:
             "every worker must see the files under the same path"
         )
     except Exception:
-        return Fault(f"{file.shown} cannot be read any more; check the disk it lies on")
+        return Fault(f"{file.shown} cannot be read any more; check the disk or store it lies on")
 
 
 def _count_groups(tally: _Tally, piece: Piece) -> Fault | None:
     file, keys = piece.file, dict(piece.file.keys)
     if OUTSIDE in keys.values():
         return None
-    if not file.columns:
+    if file.exact and not file.columns:
         tally.same(piece.rows, keys)
         return None
-    columns = list(file.columns)
-    with pq.ParquetFile(
-        file.path,
-        read_dictionary=list(file.dictionaries),
-        buffer_size=_BUFFER_BYTES,
-        page_checksum_verification=True,
-    ) as parquet:
-        for group in piece.row_groups:
+    with opened(file) as batches:
+        for unit in piece.row_groups:
             rows = 0
             try:
-                # Threads of its own would only compete with the scheduler's.
-                for batch in parquet.iter_batches(_BATCH_ROWS, [group], columns, use_threads=False):
+                for batch in batches(unit, _BATCH_ROWS):
                     rows += batch.num_rows
-                    tally.batch(batch, columns, keys)
+                    if file.columns:
+                        tally.batch(batch, file.columns, keys)
+                    else:
+                        tally.same(batch.num_rows, keys)
             except MemoryError:
                 return _NO_MEMORY
             except Exception:
-                return _damaged(file, group, "cannot be read")
-            if rows != file.rows[group]:
-                return _damaged(file, group, "does not hold as many rows as the footer says")
+                return Fault(damage(file, unit))
+            if file.exact and rows != file.rows[unit]:
+                return Fault(damage(file, unit, "does not hold as many rows as the footer says"))
     return None
 
 
@@ -184,7 +179,3 @@ def _changed(file: File) -> Fault:
     return Fault(
         f"{file.shown} changed while it was counted; count again when nothing writes to it"
     )
-
-
-def _damaged(file: File, group: int, what: str) -> Fault:
-    return Fault(f"{file.shown}: row group {group} {what}; the file is damaged, write it again")

@@ -18,7 +18,7 @@ MEMORY_LIMIT = 2**34
 
 @dataclass(frozen=True)
 class Piece:
-    """Row groups of one file."""
+    """Units of one file: row groups, record batches or the whole."""
 
     file: File
     row_groups: tuple[int, ...]
@@ -67,9 +67,14 @@ def fan_in(cells: int) -> int:
     return 8 if cells <= 2**20 else 2
 
 
+def needed_memory(cells: int, workers: int) -> int:
+    """Bytes of counters that `workers` tasks of one process hold at once."""
+    return 8 * cells * (workers + fan_in(cells) + 1)
+
+
 def check_memory(cells: int, workers: int) -> None:
     """Raises TablesError if the counters of `workers` tasks at once exceed MEMORY_LIMIT."""
-    need = 8 * cells * (workers + fan_in(cells) + 1)
+    need = needed_memory(cells, workers)
     if need > MEMORY_LIMIT:
         raise TablesError(
             f"the tables to count hold {cells:,} cells, and counting them would take about "

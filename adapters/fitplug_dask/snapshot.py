@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
-
-import pyarrow.parquet as pq
 
 from fitplug.domain import Attribute
 from fitplug.errors import DataError, nearest
-from fitplug_dask.codes import code_of_text, expected, kind, mismatch
+from fitplug_dask.codes import kind, mismatch
+from fitplug_dask.formats import TEXTS, Format
+from fitplug_dask.headers import Header, read_header
+from fitplug_dask.places import Place
 from fitplug_dask.sources import Found, Key
+from fitplug_dask.texts import code_of_text, expected
 
 _READERS = 16
 _DICTIONARY_BYTES = 2**20
@@ -25,24 +26,28 @@ _INDEX_BYTES = 2.25  # 18 bits: more entries than a dictionary of 1 MB has
 class File:
     """A checked file.
 
-    shown: its path as given, for messages; path: absolute, for readers; rows: rows of each row
-    group by the footer; columns: the attributes its columns hold; dictionaries: those among them
-    to read as dictionaries; keys: (attribute, code) of those its folders hold.
+    shown: its path as given, for messages; place: where it is opened; size, stamp: bytes, and
+    what the file system or store tells of the content; rows: rows of each unit (row group, record
+    batch or whole file), by the footer if `exact`, else guesses above 0; columns: the attributes
+    its columns hold; dictionaries: those among them to read as dictionaries; keys: (attribute,
+    code) of those its folders hold; records: rows in all, None if only reading would tell.
     """
 
     shown: str
-    path: str
+    place: Place
+    format: Format
     size: int
-    mtime_ns: int
-    rows: tuple[int, ...]
+    stamp: str
+    rows: tuple[int, ...] = field(repr=False)
+    exact: bool
+    records: int | None = field(repr=False)
     columns: tuple[str, ...]
     dictionaries: tuple[str, ...]
     keys: tuple[tuple[str, int], ...]
 
     def unchanged(self) -> bool:
-        """Whether the file still has the size and time of the snapshot. Raises OSError."""
-        now = os.stat(self.path)  # noqa: PTH116 (a plain path travels to workers)
-        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime_ns)
+        """Whether the file is still that of the snapshot. Raises what stores raise."""
+        return self.place.state() == (self.size, self.stamp)
 
 
 def take_snapshot(found: Sequence[Found], attributes: Mapping[str, Attribute]) -> tuple[File, ...]:
@@ -56,8 +61,8 @@ def take_snapshot(found: Sequence[Found], attributes: Mapping[str, Attribute]) -
 
 
 def _file(found: Found, attributes: Mapping[str, Attribute]) -> File:
-    path = Path(found.path).absolute()
-    size, mtime_ns, metadata, schema = _footer(found.path, path)
+    (size, stamp), header = _header(found)
+    schema = header.schema
     columns, dictionaries, codes = [], [], []
     for name, attribute in attributes.items():
         key = _key(found, name, schema.names)
@@ -66,14 +71,17 @@ def _file(found: Found, attributes: Mapping[str, Attribute]) -> File:
             continue
         arrow_type = _column_type(found, name, attribute, schema)
         columns.append(name)
-        if kind(arrow_type) == "strings" and _is_dictionary(metadata, name):
+        if kind(arrow_type) == "strings" and _is_dictionary(header.footer, name):
             dictionaries.append(name)
     return File(
         shown=found.path,
-        path=str(path),
+        place=found.place,
+        format=found.format,
         size=size,
-        mtime_ns=mtime_ns,
-        rows=_rows(metadata),
+        stamp=stamp,
+        rows=header.rows,
+        exact=header.exact,
+        records=header.records,
         columns=tuple(columns),
         dictionaries=tuple(dictionaries),
         keys=tuple(codes),
@@ -102,14 +110,37 @@ def _key_code(key: Key, attribute: Attribute) -> int:
     return code
 
 
-def _column_type(found: Found, name: str, attribute: Attribute, schema: Any) -> Any:
+def _header(found: Found) -> tuple[tuple[int, str], Header]:
+    """The file's state, taken before it is read, and its header."""
+    state: tuple[int, str] = (0, "")
+    with suppress(Exception):  # then its header cannot be read either, which says why
+        state = found.place.state()
+    header = read_header(found.place, found.format, state[0])
+    if isinstance(header, str):
+        raise DataError(f"{found.path} {header}")
+    return state, header
+
+
+def _named_type(found: Found, name: str, schema: Any) -> Any:
     names: list[str] = schema.names
     if names.count(name) > 1:
         raise DataError(f"{found.path} has two columns {name!r}; rename or drop one")
+    if name not in names and found.format in TEXTS:
+        # If the names were left out, the first line is a person's: it must not be quoted.
+        raise DataError(
+            f"{found.path} has no column {name!r} on its first line; "
+            "write all column names there, with commas between them"
+        )
     if name not in names:
         known = {*names, *(key.name for key in found.keys)}
         raise DataError(f"{found.path} has no column {name!r}; {nearest(name, sorted(known))}")
-    arrow_type = schema.field(name).type
+    return schema.field(name).type
+
+
+def _column_type(found: Found, name: str, attribute: Attribute, schema: Any) -> Any:
+    arrow_type = _named_type(found, name, schema)
+    if found.format in TEXTS:
+        return arrow_type
     if why := mismatch(attribute, arrow_type):
         raise DataError(
             f"{found.path}: column {name!r} {why}; convert the column or change the domain"
@@ -123,6 +154,8 @@ def _is_dictionary(metadata: Any, name: str) -> bool:
     Writers give up on a dictionary of about 1 MB and go on with plain values. To read those as a
     dictionary would repeat, with every batch, all distinct values so far.
     """
+    if metadata is None:
+        return False
     try:
         at = [metadata.schema.column(i).path for i in range(metadata.num_columns)].index(name)
         return all(
@@ -135,48 +168,3 @@ def _is_dictionary(metadata: Any, name: str) -> bool:
     except Exception:
         # Only the speed depends on it; what is wrong with the footer shows when rows are read.
         return False
-
-
-def _rows(metadata: Any) -> tuple[int, ...]:
-    return tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
-
-
-def _footer(shown: str, path: Path) -> tuple[int, int, Any, Any]:
-    fault = None
-    try:
-        state = path.stat()
-        with pq.ParquetFile(path) as parquet:
-            metadata, schema = parquet.metadata, parquet.schema_arrow
-        rows = _rows(metadata)
-        if sum(rows) != metadata.num_rows or min(rows, default=0) < 0:
-            fault = "has a damaged footer; write it again"
-    except Exception:
-        # Raised below, outside this block: what pyarrow says may quote the file's content.
-        fault = _unreadable(path)
-    if fault:
-        raise DataError(f"{shown} {fault}")
-    return state.st_size, state.st_mtime_ns, metadata, schema
-
-
-def _unreadable(path: Path) -> str:
-    """Why no footer can be read, told by the file's size and its first and last four bytes."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(4)
-            file.seek(0, os.SEEK_END)
-            size = file.tell()
-            file.seek(max(0, size - 4))
-            tail = file.read(4)
-    except FileNotFoundError:
-        return "does not exist; check the path"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    if not size:
-        return "is empty (0 bytes); write it again or remove it"
-    if head == b"PARE" or tail == b"PARE":
-        return "is encrypted; store it decrypted"
-    if head != b"PAR1":
-        return "is not a Parquet file; convert it or remove it"
-    if tail != b"PAR1":
-        return "is truncated; write it again"
-    return "has a damaged footer; write it again"

@@ -1,4 +1,4 @@
-"""Sources: which files a path, folder or glob means, and what the folders on the way say.
+"""Sources: which files a path, folder, glob or URL means, and what the folders on the way say.
 
 Hive folders (`state=01/`) carry a key and a value, both percent-encoded.
 """
@@ -14,12 +14,12 @@ from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from fitplug.errors import DataError
+from fitplug_dask.formats import DELTA, PASSED_OVER, SUFFIX_TEXT, SUFFIXES, Format, format_of
+from fitplug_dask.places import Options, Place, is_url, local_path, shown
+from fitplug_dask.stores import files_at
 
 Source: TypeAlias = str | Path | Sequence[str | Path]
 
-SUFFIXES = (".parquet", ".parq")
-_SUFFIX_TEXT = " or ".join(SUFFIXES)
-_PASSED_OVER = ("_", ".")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -32,18 +32,23 @@ class Key(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A file, as its path was given or met, and the keys of the folders it lies in."""
+    """A file: its path as it was given or met, without credentials; the keys of the folders it
+    lies in; the place it is opened at; and its format.
+    """
 
     path: str
     keys: tuple[Key, ...]
+    place: Place
+    format: Format
 
 
-def find(source: Source) -> list[Found]:
+def find(source: Source, options: Options | None = None) -> list[Found]:
     """The files that `source` means, in a fixed order.
 
-    source: a file, a folder (all .parquet and .parq files below it; names that start with "_" or
-    "." are passed over), a glob of files or folders, or a sequence of these. Raises DataError if
-    one of them means no file, or if a file is met twice: its rows would count twice.
+    source: a file, a folder (all files of known suffixes below it; names that start with "_" or
+    "." are passed over), a glob of files or folders, or a sequence of these; each a local path or
+    a URL of fsspec, opened with `options`. Raises DataError if one of them means no file, if a
+    file is met twice (its rows would count twice), or if the files are of several formats.
     """
     if isinstance(source, (str, Path)):
         given: list[str | Path] = [source]
@@ -53,16 +58,43 @@ def find(source: Source) -> list[Found]:
         raise DataError(f"the data must be a path or a list of paths, not {type(source).__name__}")
     if not given:
         raise DataError("the list of data files is empty; name at least one file or folder")
-    paths = [path for entry in given for path in _files(str(entry))]
-    met: dict[str, str] = {}
-    for path in paths:
-        real = os.path.realpath(path)
-        if real in met:
+    met: dict[str, Found] = {}
+    for entry in given:
+        for identity, file in _found(str(entry), options):
+            if identity in met:
+                raise DataError(
+                    f"{file.path} is the same file as {met[identity].path}, named before; "
+                    "name every file once"
+                )
+            met[identity] = file
+    files = list(met.values())
+    _check_one_format(files)
+    return files
+
+
+def _found(given: str, options: Options | None) -> Iterator[tuple[str, Found]]:
+    """Each file with what tells it from all others."""
+    if is_url(given):
+        for url in files_at(given, options or {}):
+            told = shown(url)
+            scheme, _, path = told.partition("://")
+            keys = [key._replace(folder=f"{scheme}://{key.folder}") for key in _keys(path)]
+            yield url, Found(told, tuple(keys), Place(url, options or {}), format_of(told))
+        return
+    for path in _files(local_path(given)):
+        place = Place(str(Path(path).absolute()))
+        yield os.path.realpath(path), Found(path, _keys(path), place, format_of(path))
+
+
+def _check_one_format(files: Sequence[Found]) -> None:
+    first = files[0]
+    for file in files:
+        if file.format is not first.format:
             raise DataError(
-                f"{path} is the same file as {met[real]}, named before; name every file once"
+                f"the data mix {first.format.value} ({first.path}) and {file.format.value} "
+                f"({file.path}), perhaps the same rows twice; name the files of one format, for "
+                "instance by a glob"
             )
-        met[real] = path
-    return [Found(path, _keys(path)) for path in paths]
 
 
 def _files(given: str) -> list[str]:
@@ -72,8 +104,7 @@ def _files(given: str) -> list[str]:
     if path.exists():
         return [given]
     if not glob.has_magic(given):
-        hint = "; only local paths can be read" if "://" in given else "; check the path"
-        raise DataError(f"{given} does not exist{hint}")
+        raise DataError(f"{given} does not exist; check the path")
     files: list[str] = []
     for match in _matches(given):
         if Path(match).is_dir():
@@ -81,7 +112,7 @@ def _files(given: str) -> list[str]:
         elif match.endswith(SUFFIXES):
             files.append(match)
     if not files:
-        raise DataError(f"{given} matches no {_SUFFIX_TEXT} file; check the pattern")
+        raise DataError(f"{given} matches no {SUFFIX_TEXT} file; check the pattern")
     return files
 
 
@@ -90,7 +121,7 @@ def _matches(pattern: str) -> list[str]:
     matches = [
         match
         for match in sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 (Path.glob takes no absolute pattern)
-        if not any(part.startswith(_PASSED_OVER) for part in PurePath(match).parts[len(fixed) :])
+        if not any(part.startswith(PASSED_OVER) for part in PurePath(match).parts[len(fixed) :])
     ]
     # `**` matches folders and what lies in them; a folder already stands for all of it.
     folders = {PurePath(match) for match in matches if Path(match).is_dir()}
@@ -100,7 +131,7 @@ def _matches(pattern: str) -> list[str]:
 def _below_checked(folder: str) -> list[str]:
     files = list(_below(folder, ()))
     if not files:
-        raise DataError(f"the folder {folder} holds no {_SUFFIX_TEXT} file; check the path")
+        raise DataError(f"the folder {folder} holds no {SUFFIX_TEXT} file; check the path")
     return files
 
 
@@ -117,13 +148,10 @@ def _below(folder: str, above: tuple[str, ...]) -> Iterator[str]:
     if reason is not None:
         raise DataError(f"the folder {folder} cannot be read: {reason}")
     if "_delta_log" in names:
-        raise DataError(
-            f"{folder} is a Delta table, whose files also hold rows deleted from it; "
-            "export it as plain Parquet"
-        )
+        raise DataError(f"{folder} {DELTA}")
     for name in names:
         path = os.path.join(folder, name)  # noqa: PTH118 (keeps a leading "./" as it was given)
-        if name.startswith(_PASSED_OVER):
+        if name.startswith(PASSED_OVER):
             continue
         if Path(path).is_dir():
             yield from _below(path, (*above, real))
