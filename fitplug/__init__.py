@@ -4,8 +4,10 @@ Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measur
 """
 
 from fitplug import baselines
+from fitplug.attributes import Bins, Categories, Integers
+from fitplug.dates import Dates
 from fitplug.design import design
-from fitplug.domain import Bins, Categories, Domain, Integers
+from fitplug.domain import Domain
 from fitplug.errors import (
     BudgetError,
     DataError,
@@ -24,6 +26,7 @@ from fitplug.hierarchy import Hierarchy
 from fitplug.ledger import Ledger
 from fitplug.mechanisms import Mechanism
 from fitplug.plan import Plan
+from fitplug.prefixes import Prefix
 from fitplug.release import Release
 from fitplug.review import About, review
 from fitplug.tables import Tables
@@ -37,6 +40,7 @@ __all__ = [
     "BudgetError",
     "Categories",
     "DataError",
+    "Dates",
     "DesignError",
     "Domain",
     "DomainError",
@@ -50,6 +54,7 @@ __all__ = [
     "OverBudget",
     "Plan",
     "PlanError",
+    "Prefix",
     "Release",
     "Tables",
     "TablesError",

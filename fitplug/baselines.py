@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain import Bins, Integers
+from fitplug.domain import Bins, Dates, Integers
 from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
 from fitplug.factors import Factor
 from fitplug.solvers.total_error import TotalErrorOptimum, minimise
@@ -72,7 +72,7 @@ def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
 def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
     """HM: noisy counts in a tree over every ordered attribute, consistent by least squares.
 
-    An attribute of Integers or Bins gets a tree with the branching factor of `branching_factor`:
+    An attribute of Integers, Bins or Dates gets a tree with the factor of `branching_factor`:
     level k counts blocks of b^k neighbouring cells, down to the cells; the root is not asked
     (Qardaji, Yang, Li 2013; Hay et al. 2010). Categories have no order to build on: their cells
     are counted singly. Several attributes are measured by the Kronecker product of their trees,
@@ -147,7 +147,7 @@ def _tree_covariance(workload: Workload, name: str) -> Array:
     attribute = workload.domain[name]
     n = attribute.size
     _check_size(f"pairs of cells of {name}", n * n)
-    if not isinstance(attribute, Integers | Bins):
+    if not isinstance(attribute, Integers | Bins | Dates):
         return np.eye(n)
     b = branching_factor(n)
     h = _height(n, b)

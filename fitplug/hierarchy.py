@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain import Categories, Category
+from fitplug.attributes import Categories, Category
 from fitplug.errors import DomainError, nearest
 
 Path: TypeAlias = tuple[Category, ...]

@@ -26,14 +26,27 @@ class Tables(Mapping[Names, Counts]):
 
     tables: {attribute names: integer array whose axes are those attributes}. A table may be read
     back under any order of its names. The key () is the table of the total, of shape ().
+    contributions: the most records of one person among those counted, if whoever counted them saw
+    to it; None if nobody did.
 
     Raises TablesError for negative or fractional counts, a wrong shape, an unknown attribute, a
     table given twice, a total above MAX_RECORDS, or tables that are not marginals of one
     histogram (their shared marginals differ): estimates from such tables would be biased.
     """
 
-    def __init__(self, domain: Domain, tables: Mapping[Any, npt.ArrayLike]) -> None:
+    def __init__(
+        self,
+        domain: Domain,
+        tables: Mapping[Any, npt.ArrayLike],
+        *,
+        contributions: int | None = None,
+    ) -> None:
+        if contributions is not None and (type(contributions) is not int or contributions < 1):
+            raise TablesError(
+                f"contributions = {contributions!r} must be a whole number of records, or None"
+            )
         self.domain = domain
+        self.contributions = contributions
         self._counts: dict[Names, Counts] = {}
         for key, value in tables.items():
             names = (key,) if isinstance(key, str) else tuple(key)

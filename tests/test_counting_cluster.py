@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
-from fitplug_dask import schedule, shares
+from fitplug_dask import schedule, shares, shuffle
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99), "state": ["01", "02"]})
 WANTED = (DOMAIN, [("sex", "age"), ("age", "state"), ()])
@@ -112,6 +112,28 @@ def test_killed_workers_leave_totals_exact(
     assert_same(counted, fpd.count(people, WANTED))
 
 
+def test_killed_workers_keep_the_same_rows_of_each_person(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(7)
+    for i in range(4):
+        table = {"id": rng.integers(0, 3_000, 10_000), "age": rng.integers(-1, 102, 10_000)}
+        pq.write_table(pa.table(table), tmp_path / f"{i}.parquet", row_group_size=1_000)
+    limit: dict[str, Any] = {"person": "id", "contributions": 3, "key": bytes(16)}
+    wanted = (DOMAIN, [("age",), ()])
+    expected = fpd.count(tmp_path, wanted, **limit)
+    monkeypatch.setattr(shares, "_MOST_ROWS", 2_500)
+    monkeypatch.setattr(shuffle, "MEMORY", 1_500_000)
+    pids = list(client.run(os.getpid).values())[:1]
+
+    def kill(done: int, total: int) -> None:
+        if pids and 3 * done > total:
+            os.kill(pids.pop(), signal.SIGKILL)
+
+    assert_same(fpd.count(tmp_path, wanted, client=client, progress=kill, **limit), expected)
+    assert not pids
+
+
 def test_a_bad_file_ends_the_run_with_the_same_error(
     client: Client, people: Path, tmp_path: Path
 ) -> None:
@@ -171,6 +193,6 @@ def test_an_error_of_the_cluster_is_named_but_not_quoted() -> None:
     def dies() -> None:
         raise MemoryError("secret")
 
-    fault = schedule._attempt(dies)
+    fault = schedule.attempt(dies)
     assert "could not finish counting (MemoryError)" in fault.message
     assert "secret" not in fault.message

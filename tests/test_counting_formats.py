@@ -297,21 +297,7 @@ def test_hive_folders_of_csv(tmp_path: Path) -> None:
 # Dates
 
 
-class Days:
-    """An attribute of dates as `fitplug_dask` needs it: days low..high since 1970."""
-
-    value_type = datetime.date
-    null_code = OUTSIDE
-
-    def __init__(self, low: int, high: int) -> None:
-        self.low, self.high, self.size = low, high, high - low + 1
-
-    def codes(self, values: Any) -> Any:
-        days = np.asarray(values).astype("datetime64[D]").view(np.int64)
-        return np.where((days >= self.low) & (days <= self.high), days - self.low, OUTSIDE)
-
-
-DAYS: Any = Days(-2, 2)
+DAYS = fp.Dates("1969-12-30", "1970-01-03")
 MOMENTS = ["1969-12-30 23:59:59", "1969-12-31 00:00:01", "1970-01-02 00:00:00", None]
 
 
@@ -321,7 +307,6 @@ MOMENTS = ["1969-12-30 23:59:59", "1969-12-31 00:00:01", "1970-01-02 00:00:00", 
         pa.date32(),
         pa.date64(),
         *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
-        pa.timestamp("us", "UTC"),
         pa.dictionary(pa.int8(), pa.date32()),
     ],
     ids=str,
@@ -339,12 +324,36 @@ def test_dates_and_times_fall_on_the_day_that_has_begun(arrow_type: Any) -> None
     assert Coder(DAYS, 8).codes(column).tolist() == [0, 1, 3, -1]
 
 
-def test_times_of_other_zones_are_refused() -> None:
-    told = mismatch(DAYS, pa.timestamp("us", "Europe/Rome"))
-    assert told is not None
-    assert "zone Europe/Rome" in told
-    assert "expects dates" in str(mismatch(DAYS, pa.string()))
+def test_times_of_a_zone_are_refused() -> None:
+    for zone in ("UTC", "Europe/Rome"):
+        assert f"tz={zone}], but the domain expects dates" in str(
+            mismatch(DAYS, pa.timestamp("us", zone))
+        )
     assert "expects integers" in str(mismatch(fp.Integers(0, 1), pa.date32()))
+
+
+@pytest.mark.parametrize("name", ["d.parquet", "d.feather", "d.csv"])
+@pytest.mark.parametrize("by", ["day", "month", "year"])
+def test_dates_are_counted_in_every_format(tmp_path: Path, name: str, by: str) -> None:
+    rng = np.random.default_rng(7)
+    days = rng.integers(-500, 800, 2000).astype("datetime64[D]").astype(object)
+    moments = [None if i % 17 == 0 else day for i, day in enumerate(days.tolist())]
+    people = pa.table({"born": pa.array(moments, pa.date32())})
+    writers: Any = {".parquet": pq.write_table, ".csv": pc.write_csv}
+    writers.get(Path(name).suffix, pf.write_feather)(people, str(tmp_path / name))
+    born = fp.Dates("1969-01-01", "1971-12-31", by=by)
+    counted = fpd.count(tmp_path, (fp.Domain({"born": born}), [("born",)]))["born"]
+    pattern = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}[by]
+    exact = dict(
+        duckdb.sql(
+            f"select strftime(born, '{pattern}'), count(*) from people "
+            "where born between '1969-01-01' and '1971-12-31' group by 1"
+        ).fetchall()
+    )
+    assert counted.sum() > 1000
+    assert dict(zip(born.labels, counted.tolist(), strict=True)) == {
+        label: exact.get(label, 0) for label in born.labels
+    }
 
 
 def test_dates_as_texts() -> None:

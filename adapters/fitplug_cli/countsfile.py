@@ -16,7 +16,13 @@ from fitplug_cli.files import replacing
 def write(path: Path, tables: Tables) -> None:
     """Write exact counts, readable by this user only. Raises WriteError."""
     names = [list(key) for key in tables]
-    header = json.dumps({"domain": list(tables.domain.spec().items()), "tables": names})
+    header = json.dumps(
+        {
+            "domain": list(tables.domain.spec().items()),
+            "tables": names,
+            "contributions": tables.contributions,
+        }
+    )
     arrays = {f"table{i}": tables[key] for i, key in enumerate(tables)}
     text = np.frombuffer(header.encode(), dtype=np.uint8)
     with replacing(path) as partial, partial.open("wb") as file:
@@ -31,7 +37,8 @@ def read(path: Path) -> Tables:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             header = json.loads(archive["header"].tobytes())
             arrays = {tuple(n): archive[f"table{i}"] for i, n in enumerate(header["tables"])}
-        return Tables(Domain.from_spec(dict(header["domain"])), arrays)
+            limit = header.get("contributions")
+        return Tables(Domain.from_spec(dict(header["domain"])), arrays, contributions=limit)
     except TablesError as error:
         raise TablesError(f"{path}: {error}") from None
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage

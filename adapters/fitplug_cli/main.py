@@ -37,10 +37,22 @@ WithinOption = Annotated[
         help="Number or key of an earlier charge: charge nothing, if no cell costs more with both.",
     ),
 ]
+CheckpointOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        help="Folder that keeps finished counts, to resume a count that was killed. CONFIDENTIAL.",
+    ),
+]
 
 
 @app.command()
-def run(spec: SpecArgument, key: KeyOption = None, within: WithinOption = None) -> None:
+def run(
+    spec: SpecArgument,
+    key: KeyOption = None,
+    within: WithinOption = None,
+    checkpoint: CheckpointOption = None,
+) -> None:
     """Design, count, charge the ledger, draw the noise and write the tables."""
     from fitplug_cli import show, steps
     from fitplug_cli.spec import load
@@ -48,10 +60,12 @@ def run(spec: SpecArgument, key: KeyOption = None, within: WithinOption = None) 
     asked = load(spec)
     charge = steps.charging(asked, key, within)
     steps.check_places(asked)
+    steps.check_checkpoint(asked, checkpoint)
     plan = steps.design(asked)
     show.plan(plan, asked.data.contributions, asked.privacy.delta)
     steps.check_budget(asked, plan, charge)
-    steps.release(asked, plan, steps.count(asked, plan), None, charge)
+    tables = steps.count(asked, plan, checkpoint)
+    steps.release(asked, plan, tables, None, charge)
 
 
 @app.command()
@@ -107,6 +121,7 @@ def count(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show files, rows, tasks and memory.")
     ] = False,
+    checkpoint: CheckpointOption = None,
 ) -> None:
     """Count the exact tables the plan needs into a file. The file is CONFIDENTIAL."""
     from fitplug_cli import countsfile, show, steps
@@ -116,11 +131,12 @@ def count(
     path = counts or spec.with_suffix(".counts.npz")
     if not dry_run:
         steps.check_counts_target(path)
+        steps.check_checkpoint(asked, checkpoint)
     needed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
     if dry_run:
         steps.survey(asked, needed)
         return
-    tables = steps.count(asked, needed)
+    tables = steps.count(asked, needed, checkpoint)
     countsfile.write(path, tables)
     show.out.print(f"exact counts written, CONFIDENTIAL, delete after the release: {path}")
 

@@ -44,12 +44,14 @@ class _Section(BaseModel):
 
 
 class Data(_Section):
-    """[data]: the rows, at a path or a URL. contributions: rows one person may have.
-    storage_options: keywords of the file system that a URL names, such as credentials.
+    """[data]: the rows, at a path or a URL. contributions: rows one person may have. person: a
+    column that identifies persons, to keep no more rows of each; without it, the number is taken on
+    trust. storage_options: keywords of the file system that a URL names, such as credentials.
     """
 
     path: str = Field(min_length=1)
     contributions: int = Field(default=1, ge=1)
+    person: str | None = Field(default=None, min_length=1)
     storage_options: dict[str, Any] = Field(default={}, repr=False)
 
     @property
@@ -208,6 +210,12 @@ def load(path: Path) -> Spec:
         workload = Workload(domain, groups)
     except FitplugError as error:
         raise SpecError(f"{path}: {error}") from None
+    person = document.data.person
+    if person is not None and person in workload.attributes:
+        raise SpecError(
+            f"{path}: [data] person = {person!r} identifies persons, so no query may name it; "
+            "leave it out of the queries or name another column of persons"
+        )
     return Spec(
         path=path,
         workload=workload,

@@ -123,8 +123,25 @@ def check_counts_target(path: Path) -> None:
     check_target(path, countsfile.read)
 
 
-def count(spec: Spec, plan: Plan) -> Tables:
-    """The exact tables the plan needs. Raises DataError."""
+def check_checkpoint(spec: Spec, checkpoint: Path | None) -> None:
+    """Refuse early a checkpoint that could not be kept. Raises InputError."""
+    if checkpoint is None:
+        return
+    if spec.data.person is not None:
+        raise InputError(
+            f"--checkpoint {checkpoint} cannot be kept of a count with [data] person, whose rows "
+            "are never written to a file; leave it out"
+        )
+    from fitplug_dask.checkpoint import check_place
+
+    check_place(checkpoint)
+
+
+def count(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tables:
+    """The exact tables the plan needs. Raises DataError.
+
+    checkpoint: a folder that keeps finished counts until all are.
+    """
     import fitplug_dask
 
     with show.bar("count") as bar:
@@ -133,6 +150,9 @@ def count(spec: Spec, plan: Plan) -> Tables:
             plan,
             progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
             storage_options=spec.data.storage_options,
+            person=spec.data.person,
+            contributions=None if spec.data.person is None else spec.data.contributions,
+            checkpoint=checkpoint,
         )
 
 
@@ -150,12 +170,18 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path | None, charge:
     origin: the file that the tables come from, for errors; None if they were counted just now.
     """
     import fitplug_opendp
-    from fitplug_opendp.publish import check_tables
+    from fitplug_opendp.publish import check_limit, check_tables
 
     try:
         check_tables(plan, tables)
+        check_limit(tables, spec.data.contributions)
     except TablesError as error:
         raise TablesError(f"{origin or f'{spec.path}: the data'}: {error}") from None
+    if spec.data.person is not None and tables.contributions is None:
+        raise TablesError(
+            f"{origin}: {spec.path} limits the rows of each {spec.data.person!r}, but these counts "
+            "were made without; count again with this spec"
+        )
     with output.folder(spec.output_dir, plan) as folder:
         ledger = None
         if spec.ledger is not None:

@@ -10,22 +10,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fitplug.domain import Attribute, Categories, Codes, Integers
-from fitplug_dask.texts import codes_of_days, codes_of_texts, expected
+from fitplug.domain import Attribute, Categories, Codes, Dates, Integers
+from fitplug_dask.texts import codes_of_texts, expected
 
 _SPAN = 2**16
 
 _STRINGS = ("is_string", "is_large_string", "is_string_view")
 _BYTES = ("is_binary", "is_large_binary", "is_binary_view")
-_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
-_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _ACCEPTED: dict[type, set[str]] = {
     str: {"strings", "null"},
     int: {"integers", "null"},
     bool: {"booleans", "null"},
     float: {"integers", "floats", "null"},
-    datetime.date: {"dates", "null"},
+    datetime.date: {"dates", "strings", "null"},
 }
+
+_SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def kind(arrow_type: Any) -> str | None:
@@ -43,18 +43,32 @@ def kind(arrow_type: Any) -> str | None:
         return "floats"
     if pt.is_boolean(arrow_type):
         return "booleans"
-    if pt.is_date(arrow_type) or pt.is_timestamp(arrow_type):
+    if is_date(arrow_type):
         return "dates"
     return "null" if pt.is_null(arrow_type) else None
 
 
+def is_date(arrow_type: Any) -> bool:
+    """Whether a column of this type says which day: not a time of a zone, whose day depends on
+    where one is.
+    """
+    return pt.is_date(arrow_type) or (pt.is_timestamp(arrow_type) and arrow_type.tz is None)
+
+
+def days(column: Any) -> Any:
+    """Days since 1970-01-01, an Arrow array of int64 (n,), of dates or times without a zone."""
+    if pt.is_date32(column.type):
+        return column.cast(pa.int32()).cast(pa.int64())
+    ticks = 86_400 * _SECONDS[getattr(column.type, "unit", "ms")]  # date64 is in milliseconds
+    values, missing = _values(column.cast(pa.int64()))
+    return pa.array(values // ticks, mask=missing)
+
+
 def mismatch(attribute: Attribute, arrow_type: Any) -> str | None:
     """Why a column of this type cannot be coded by `attribute`, or None if it can."""
-    if kind(arrow_type) not in _ACCEPTED[attribute.value_type]:
-        return f"holds {arrow_type}, but the domain expects {expected(attribute)}"
-    if pt.is_timestamp(arrow_type) and arrow_type.tz not in (None, *_UTC):
-        return f"holds times of the zone {arrow_type.tz}, where days begin at another time than UTC"
-    return None
+    if kind(arrow_type) in _ACCEPTED[attribute.value_type]:
+        return None
+    return f"holds {arrow_type}, but the domain expects {expected(attribute)}"
 
 
 class Coder:
@@ -72,7 +86,7 @@ class Coder:
         self._span = _span(attribute)
         if self._span:
             low, high = self._span
-            self._of_integer = attribute.codes(np.arange(low, high + 1))
+            self._of_integer = _of_integers(attribute, np.arange(low, high + 1))
             self._integers = np.empty(rows, dtype=np.int64)
 
     def codes(self, column: Any) -> Codes:
@@ -86,6 +100,8 @@ class Coder:
             column = column.dictionary_encode()
         if pt.is_dictionary(column.type):
             return self._by_entry(column.dictionary, column.indices, out)
+        if holds == "dates":
+            column, holds = days(column), "integers"
         if holds == "integers" and self._span:
             return self._by_integer(column, self._span, out)
         return _plain(self._attribute, column)
@@ -137,27 +153,31 @@ def _span(attribute: Attribute) -> tuple[int, int] | None:
     elif isinstance(attribute, Categories) and attribute.value_type is int:
         known = [int(value) for value in attribute.values]
         low, high = min(known) - 1, max(known) + 1
+    elif isinstance(attribute, Dates):
+        low, high = attribute.days[0] - 1, attribute.days[1] + 1
     else:
         return None
     return (low, high) if high - low < _SPAN and abs(low) < 2**62 else None
 
 
 def _plain(attribute: Attribute, column: Any) -> Codes:
-    holds = kind(column.type)
-    if holds == "strings":
+    if kind(column.type) == "strings":
         texts = _texts(column)
-        # Only the text of CSV files comes to attributes of other types.
+        # Text comes to attributes of other types from CSV files, and to dates from anywhere.
         typed = attribute.value_type is str
         return attribute.codes(texts) if typed else codes_of_texts(attribute, texts.tolist())
-    if holds == "dates":
-        values, missing = _days(column)
-        codes = codes_of_days(attribute, values)
-    else:
-        values, missing = _values(column)
-        codes = attribute.codes(values)
+    if kind(column.type) == "dates":
+        column = days(column)
+    values, missing = _values(column)
+    codes = _of_integers(attribute, values)
     if missing is not None:
         codes[missing] = attribute.null_code
     return codes
+
+
+def _of_integers(attribute: Attribute, values: npt.NDArray[Any]) -> Codes:
+    """Cells (n,) of values that are numbers or booleans, which for dates are days."""
+    return (attribute.codes_of_days if isinstance(attribute, Dates) else attribute.codes)(values)
 
 
 def _values(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
@@ -168,18 +188,6 @@ def _values(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None
     if not pt.is_floating(column.type):  # a null float becomes NaN by itself
         column = column.fill_null(pa.scalar(0).cast(column.type))
     return column.to_numpy(zero_copy_only=False), missing
-
-
-def _days(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """Days (n,) since 1970 of dates and times, the latter in their own zone, and where it is null.
-
-    The day of a time is the one that has begun, before 1970 too.
-    """
-    if pt.is_date32(column.type):
-        return _values(column.view(pa.int32()))
-    per_day = _PER_DAY["ms" if pt.is_date64(column.type) else column.type.unit]
-    values, missing = _values(column.view(pa.int64()))
-    return values // per_day, missing
 
 
 def _texts(column: Any) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fitplug.domain import Domain
-from fitplug.errors import TablesError
+from fitplug.errors import DomainError, InputError, TablesError
 from fitplug.tables import Names, Tables
 from fitplug_dask.layout import joint_tables, marginals
 from fitplug_dask.places import Options
@@ -15,6 +16,9 @@ from fitplug_dask.sources import Source, find
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from fitplug_dask.checkpoint import Checkpoint
+    from fitplug_dask.selection import Selection
 
 
 class HasTables(Protocol):
@@ -36,6 +40,10 @@ def count(
     *,
     client: Client | None = None,
     progress: bool | Report | None = None,
+    person: str | None = None,
+    contributions: int | None = None,
+    key: bytes | None = None,
+    checkpoint: str | PathLike[str] | None = None,
     storage_options: Options | None = None,
 ) -> Tables:
     """Exact counts, from Parquet, Arrow or CSV files, of the tables a plan needs.
@@ -60,30 +68,81 @@ def count(
     storage_options: keywords of the file systems that URLs name, such as credentials; they go to
     the workers, and into no message or name of a task.
 
+    person, contributions: a column that identifies persons, and the most rows k of each that are
+    counted. More are left out by a keyed hash of the person's own rows, so that one person more or
+    less changes the tables by at most k rows; see `fitplug_dask.selection`. Rows without a person
+    are left out. The tables say so: `tables.contributions`.
+    key: of that hash, at least 16 secret bytes; drawn anew if left out. The same key keeps the
+    same rows, whatever the files, their order and the workers.
+
+    checkpoint: a folder that keeps finished counts, so that the same call goes on where one that
+    was killed had come to, as long as the files, the domain and the tables are the same. What it
+    holds is exact and confidential; it is removed when the count has finished. Not with person.
+
     Returns Tables of int64 arrays, one per attribute set, axes in the domain's order.
 
     Raises DataError for files that are missing, damaged, of another schema than the domain, or
     that change meanwhile; TablesError for tables that cannot be counted or need too much memory;
-    DomainError for an attribute that the domain does not have; FitplugError if the workers of
-    `client` fail. No message tells anything that rows hold.
+    DomainError for an attribute that the domain does not have; BudgetError for contributions that
+    are no number of rows; FitplugError if the workers of `client` fail. No message tells anything
+    that rows hold.
     """
     report = reporter(progress)
     check_client(client)
     domain, names = wanted_tables(wanted)
     check_extras()
-    from fitplug_dask.kernel import Job
+    from fitplug_dask import shuffle
+    from fitplug_dask.kernel import Job, Partial
     from fitplug_dask.schedule import run, workers
     from fitplug_dask.shares import check_memory, cut
     from fitplug_dask.snapshot import take_snapshot
 
     used = domain.ordered(tuple({name for table in names for name in table}))
+    selection = _selection(person, contributions, key, used)
+    if selection is not None and checkpoint is not None:
+        raise InputError(
+            f"checkpoint {checkpoint} cannot be kept of a count by person, whose rows are never "
+            "written to a file; leave out the checkpoint or the person"
+        )
     job = Job({name: domain[name] for name in used}, joint_tables(domain, names))
     in_all, on_one = workers(client)
     check_memory(job.total_cells, on_one)
-    files = take_snapshot(find(source, storage_options), job.attributes)
-    counted = run(job, cut(files, job.total_cells, in_all), client, report)
+    files = take_snapshot(find(source, storage_options), job.attributes, person)
+
+    def counted_with(kept: Checkpoint | None) -> Partial:
+        if kept is not None:
+            shares = cut(files, job.total_cells, kept.workers(in_all))
+            return run(job, shares, client, report, kept.count_share)
+        shares = cut(files, job.total_cells, in_all)
+        if selection is not None:
+            return shuffle.run(job, selection, shares, client, report, in_all)
+        return run(job, shares, client, report)
+
+    if checkpoint is None:
+        counted = counted_with(None)
+    else:
+        from fitplug_dask.checkpoint import opened
+
+        with opened(checkpoint, job, files) as kept:
+            counted = counted_with(kept)
     by_joint = dict(zip(job.joints, counted.counts, strict=True))
-    return Tables(domain, marginals(domain, by_joint, names))
+    return Tables(domain, marginals(domain, by_joint, names), contributions=contributions)
+
+
+def _selection(
+    person: str | None, contributions: int | None, key: bytes | None, used: Names
+) -> Selection | None:
+    from fitplug_dask.selection import Selection
+
+    if person is None and contributions is None and key is None:
+        return None
+    selection = Selection.of(person, contributions, key)
+    if selection.person in used:
+        raise DomainError(
+            f"{person!r} identifies persons, so it cannot be counted too; "
+            "leave it out of the queries or name another column of persons"
+        )
+    return selection
 
 
 def wanted_tables(wanted: Wanted) -> tuple[Domain, list[Names]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,7 @@ class Fault:
     of_data: bool = True
 
 
-_NO_MEMORY = Fault(
+NO_MEMORY = Fault(
     "counting ran out of memory; use fewer workers, or fewer or coarser attributes", of_data=False
 )
 
@@ -66,11 +66,27 @@ def count_share(job: Job, share: Share) -> Partial | Fault:
     try:
         tally = _Tally(job)
     except MemoryError:
-        return _NO_MEMORY
+        return NO_MEMORY
+    fault = read_share(tally, share)
+    return fault or Partial(tuple(counter[:-1] for counter in tally.counters))
+
+
+class Sink(Protocol):
+    """What takes the rows that are read."""
+
+    def batch(self, batch: Any, columns: Sequence[str], keys: Mapping[str, int]) -> None:
+        """The rows of an Arrow batch; `keys` are codes that all of them share."""
+
+    def same(self, rows: int, keys: Mapping[str, int]) -> None:
+        """`rows` rows that are told apart by no column."""
+
+
+def read_share(sink: Sink, share: Share) -> Fault | None:
+    """Give all rows of a share to `sink`, or say why not."""
     for piece in share.pieces:
-        if fault := _count_piece(tally, piece):
+        if fault := _count_piece(sink, piece):
             return fault
-    return Partial(tuple(counter[:-1] for counter in tally.counters))
+    return None
 
 
 def add(*parts: Partial | Fault) -> Partial | Fault:
@@ -88,7 +104,7 @@ def add(*parts: Partial | Fault) -> Partial | Fault:
                 for total, counts in zip(sums, part.counts, strict=True):
                     total += counts
     except MemoryError:
-        return _NO_MEMORY
+        return NO_MEMORY
     return Partial(sums or ())
 
 
@@ -131,7 +147,7 @@ class _Tally:
         return cells
 
 
-def _count_piece(tally: _Tally, piece: Piece) -> Fault | None:
+def _count_piece(tally: Sink, piece: Piece) -> Fault | None:
     file = piece.file
     try:
         if not file.unchanged():
@@ -139,7 +155,7 @@ def _count_piece(tally: _Tally, piece: Piece) -> Fault | None:
         fault = _count_groups(tally, piece)
         return fault if file.unchanged() else _changed(file)
     except MemoryError:
-        return _NO_MEMORY
+        return NO_MEMORY
     except FileNotFoundError:
         return Fault(
             f"{file.shown} is gone since counting began, or a worker does not see it; "
@@ -149,7 +165,7 @@ def _count_piece(tally: _Tally, piece: Piece) -> Fault | None:
         return Fault(f"{file.shown} cannot be read any more; check the disk or store it lies on")
 
 
-def _count_groups(tally: _Tally, piece: Piece) -> Fault | None:
+def _count_groups(tally: Sink, piece: Piece) -> Fault | None:
     file, keys = piece.file, dict(piece.file.keys)
     if OUTSIDE in keys.values():
         return None
@@ -167,7 +183,7 @@ def _count_groups(tally: _Tally, piece: Piece) -> Fault | None:
                     else:
                         tally.same(batch.num_rows, keys)
             except MemoryError:
-                return _NO_MEMORY
+                return NO_MEMORY
             except Exception:
                 return Fault(damage(file, unit))
             if file.exact and rows != file.rows[unit]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -23,6 +23,7 @@ from fitplug_dask.progress import Report
 from fitplug_dask.shares import Share, fan_in
 
 T = TypeVar("T")
+CountOne: TypeAlias = Callable[[Job, Share], "Partial | Fault"]
 
 
 def workers(client: Any) -> tuple[int, int]:
@@ -34,12 +35,18 @@ def workers(client: Any) -> tuple[int, int]:
     return max(1, sum(counts)), max(counts, default=1)
 
 
-def run(job: Job, shares: Sequence[Share], client: Any, report: Report) -> Partial:
+def run(
+    job: Job,
+    shares: Sequence[Share],
+    client: Any,
+    report: Report,
+    count_one: CountOne = count_share,
+) -> Partial:
     """The joint tables over all shares.
 
-    client: of dask.distributed, or None for threads here. report: called in this thread, with the
-    rows of the tasks finished and of all. Raises DataError for the first share found at fault, and
-    FitplugError if the workers themselves fail.
+    client: of dask.distributed, or None for threads here. count_one: counts one share. report:
+    called in this thread, with the rows of the tasks finished and of all. Raises DataError for the
+    first share found at fault, and FitplugError if the workers themselves fail.
     """
     total = sum(share.rows for share in shares)
     done = 0
@@ -54,9 +61,14 @@ def run(job: Job, shares: Sequence[Share], client: Any, report: Report) -> Parti
         return Partial(tuple(np.zeros(job.cells(joint), np.int64) for joint in job.joints))
     name = f"fitplug-count-{uuid4().hex}"
     if client is None:
-        result = _on_threads(job, shares, name, finished)
+        result = _on_threads(job, shares, name, finished, count_one)
     else:
-        result = _on_cluster(job, shares, name, finished, client)
+        result = _on_cluster(job, shares, name, finished, count_one, client)
+    return raised(result)
+
+
+def raised(result: Partial | Fault) -> Partial:
+    """The result, if it is none of a fault. Raises DataError and FitplugError."""
     if isinstance(result, Fault):
         raise DataError(result.message) if result.of_data else FitplugError(result.message)
     return result
@@ -67,12 +79,16 @@ class _StopError(Exception):
 
 
 def _on_threads(
-    job: Job, shares: Sequence[Share], name: str, finished: Callable[[int], None]
+    job: Job,
+    shares: Sequence[Share],
+    name: str,
+    finished: Callable[[int], None],
+    count_one: CountOne,
 ) -> Partial | Fault:
     graph: dict[Any, Any] = {}
     rows: dict[Any, int] = {}
     for i, share in enumerate(shares):
-        graph[f"{name}-{i}"] = (count_share, job, share)
+        graph[f"{name}-{i}"] = (count_one, job, share)
         rows[f"{name}-{i}"] = share.rows
 
     def join(parts: Sequence[str]) -> str:
@@ -80,7 +96,17 @@ def _on_threads(
         graph[key] = (add, *parts)
         return key
 
-    top = _tree(list(graph), fan_in(job.total_cells), join)
+    top = tree(list(graph), fan_in(job.total_cells), join)
+    return on_threads(graph, top, rows, finished)
+
+
+def on_threads(
+    graph: Mapping[str, Any],
+    top: str,
+    rows: Mapping[str, int],
+    finished: Callable[[int], None],
+) -> Partial | Fault:
+    """The result `top` of a graph of tasks, or the first fault. rows: of the tasks that read."""
     faults: list[Fault] = []
 
     def task_done(key: Any, result: Any, *_: Any) -> None:
@@ -99,24 +125,38 @@ def _on_threads(
 
 
 def _on_cluster(
-    job: Job, shares: Sequence[Share], name: str, finished: Callable[[int], None], client: Any
+    job: Job,
+    shares: Sequence[Share],
+    name: str,
+    finished: Callable[[int], None],
+    count_one: CountOne,
+    client: Any,
 ) -> Partial | Fault:
-    from distributed import as_completed
-
-    submitted = _attempt(lambda: _submit(job, shares, name, client))
+    submitted = attempt(lambda: _submit(job, shares, name, count_one, client))
     if isinstance(submitted, Fault):
         return submitted
     top, checks = submitted
+    return awaited(client, top, checks, finished)
+
+
+def awaited(
+    client: Any, top: Any, checks: Mapping[Any, int], finished: Callable[[int], None]
+) -> Partial | Fault:
+    """The result of the future `top`, or the first fault. checks: futures of `fault_in` of each
+    task that reads, with its rows.
+    """
+    from distributed import as_completed
+
     pending = [top, *checks]
     ended = as_completed(list(checks))
     try:
         for _ in checks:
-            check = _attempt(lambda: next(ended))
-            fault: Fault | None = check if isinstance(check, Fault) else _attempt(check.result)
+            check = attempt(lambda: next(ended))
+            fault: Fault | None = check if isinstance(check, Fault) else attempt(check.result)
             if fault:
                 return fault
             finished(checks[check])
-        counted: Partial | Fault = _attempt(top.result)
+        counted: Partial | Fault = attempt(top.result)
         pending.clear()
         return counted
     finally:
@@ -126,14 +166,14 @@ def _on_cluster(
 
 
 def _submit(
-    job: Job, shares: Sequence[Share], name: str, client: Any
+    job: Job, shares: Sequence[Share], name: str, count_one: CountOne, client: Any
 ) -> tuple[Any, dict[Any, int]]:
     """The future of the sum, and one for each share's fault (or None) with the share's rows."""
     leaves = [
-        client.submit(count_share, job, share, key=f"{name}-{i}") for i, share in enumerate(shares)
+        client.submit(count_one, job, share, key=f"{name}-{i}") for i, share in enumerate(shares)
     ]
     sums = itertools.count()
-    top = _tree(
+    top = tree(
         leaves,
         fan_in(job.total_cells),
         lambda parts: client.submit(add, *parts, key=f"{name}-sum-{next(sums)}"),
@@ -141,17 +181,18 @@ def _submit(
     # Small results of their own, so that watching moves no counts here; and once the leaves are
     # forgotten here, workers drop the counts that are already added up.
     checks = {
-        client.submit(_fault_in, leaf, key=f"{name}-check-{i}"): share.rows
+        client.submit(fault_in, leaf, key=f"{name}-check-{i}"): share.rows
         for i, (leaf, share) in enumerate(zip(leaves, shares, strict=True))
     }
     return top, checks
 
 
-def _fault_in(part: Partial | Fault) -> Fault | None:
+def fault_in(part: object) -> Fault | None:
+    """Why a task failed, or None: a small result of its own."""
     return part if isinstance(part, Fault) else None
 
 
-def _attempt(act: Callable[[], Any]) -> Any:
+def attempt(act: Callable[[], Any]) -> Any:
     """What `act` returns, or a Fault when the cluster itself fails."""
     try:
         return act()
@@ -163,7 +204,8 @@ def _attempt(act: Callable[[], Any]) -> Any:
         )
 
 
-def _tree(leaves: Sequence[T], width: int, join: Callable[[Sequence[T]], T]) -> T:
+def tree(leaves: Sequence[T], width: int, join: Callable[[Sequence[T]], T]) -> T:
+    """What remains when `width` neighbours at a time are joined, again and again."""
     level = leaves
     while True:
         level = [join(level[i : i + width]) for i in range(0, len(level), width)]

@@ -13,6 +13,7 @@ from fitplug.errors import DataError, nearest
 from fitplug_dask.codes import kind, mismatch
 from fitplug_dask.formats import TEXTS, Format
 from fitplug_dask.headers import Header, read_header
+from fitplug_dask.persons import person_kind
 from fitplug_dask.places import Place
 from fitplug_dask.sources import Found, Key
 from fitplug_dask.texts import code_of_text, expected
@@ -30,7 +31,8 @@ class File:
     what the file system or store tells of the content; rows: rows of each unit (row group, record
     batch or whole file), by the footer if `exact`, else guesses above 0; columns: the attributes
     its columns hold; dictionaries: those among them to read as dictionaries; keys: (attribute,
-    code) of those its folders hold; records: rows in all, None if only reading would tell.
+    code) of those its folders hold; records: rows in all, None if only reading would tell; person:
+    what the column that identifies persons holds, if there is one; it is then among the columns.
     """
 
     shown: str
@@ -44,23 +46,29 @@ class File:
     columns: tuple[str, ...]
     dictionaries: tuple[str, ...]
     keys: tuple[tuple[str, int], ...]
+    person: str | None = None
 
     def unchanged(self) -> bool:
         """Whether the file is still that of the snapshot. Raises what stores raise."""
         return self.place.state() == (self.size, self.stamp)
 
 
-def take_snapshot(found: Sequence[Found], attributes: Mapping[str, Attribute]) -> tuple[File, ...]:
+def take_snapshot(
+    found: Sequence[Found], attributes: Mapping[str, Attribute], person: str | None = None
+) -> tuple[File, ...]:
     """Footers and schemas of all files; no row is read.
 
-    attributes: those that will be counted, each a column or a folder key of every file. Raises
-    DataError naming the first file that is missing, damaged, or of another schema.
+    attributes: those that will be counted, each a column or a folder key of every file. person: a
+    column of every file, of strings in all or of integers in all. Raises DataError naming the
+    first file that is missing, damaged, or of another schema.
     """
     with ThreadPoolExecutor(_READERS) as readers:
-        return tuple(readers.map(lambda file: _file(file, attributes), found))
+        files = tuple(readers.map(lambda file: _file(file, attributes, person), found))
+    _check_persons(files, person)
+    return files
 
 
-def _file(found: Found, attributes: Mapping[str, Attribute]) -> File:
+def _file(found: Found, attributes: Mapping[str, Attribute], person: str | None) -> File:
     (size, stamp), header = _header(found)
     schema = header.schema
     columns, dictionaries, codes = [], [], []
@@ -73,6 +81,14 @@ def _file(found: Found, attributes: Mapping[str, Attribute]) -> File:
         columns.append(name)
         if kind(arrow_type) == "strings" and _is_dictionary(header.footer, name):
             dictionaries.append(name)
+    persons = None
+    if person is not None:
+        _check_no_key(found, person)
+        arrow_type = _named_type(found, person, schema)
+        persons = _person_kind(found, person, arrow_type)
+        columns.append(person)
+        if kind(arrow_type) == "strings" and _is_dictionary(header.footer, person):
+            dictionaries.append(person)
     return File(
         shown=found.path,
         place=found.place,
@@ -85,7 +101,42 @@ def _file(found: Found, attributes: Mapping[str, Attribute]) -> File:
         columns=tuple(columns),
         dictionaries=tuple(dictionaries),
         keys=tuple(codes),
+        person=persons,
     )
+
+
+def _check_no_key(found: Found, person: str) -> None:
+    for key in found.keys:
+        if key.name == person:
+            raise DataError(
+                f"folder {key.folder}: persons must be told apart by a column {person!r} of the "
+                "files, not by their folders; store it as a column"
+            )
+
+
+def _person_kind(found: Found, person: str, arrow_type: Any) -> str:
+    held = person_kind(arrow_type)
+    if held is None:
+        raise DataError(
+            f"{found.path}: column {person!r} holds {arrow_type}, but persons are told apart by "
+            "strings or integers; convert the column"
+        )
+    return held
+
+
+def _check_persons(files: Sequence[File], person: str | None) -> None:
+    """Raise DataError if persons are strings in one file and integers in another: "1" and 1 would
+    be two persons.
+    """
+    first: dict[str, str] = {}
+    for file in files:
+        if file.person is not None and file.person != "null":
+            first.setdefault(file.person, file.shown)
+    if len(first) > 1:
+        (one, a), (other, b) = first.items()
+        raise DataError(
+            f"{b}: column {person!r} holds {other}, but {one} in {a}; store persons in one type"
+        )
 
 
 def _key(found: Found, name: str, columns: Sequence[str]) -> Key | None:

@@ -14,34 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import OUTSIDE, Attribute, Codes
-
-EXPECTED: dict[type, str] = {
-    str: "strings",
-    int: "integers",
-    bool: "booleans",
-    float: "numbers",
-    datetime.date: "dates",
-}
-"""What values of an attribute are, in the plural, by its `value_type`."""
+from fitplug.attributes import NAMES
+from fitplug.dates import day_of_text
+from fitplug.domain import OUTSIDE, Attribute, Codes, Dates
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _BOOLEAN = {"true": True, "false": False}
-_DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?")
 _DIGITS = 4000  # Python refuses to convert longer integers, and no domain reaches as far
-EPOCH = datetime.date(1970, 1, 1)
 
 
 def expected(attribute: Attribute) -> str:
     """What values of this attribute are, in the plural."""
-    return EXPECTED[attribute.value_type]
-
-
-def codes_of_days(attribute: Any, days: Any) -> Codes:
-    """Cells of days (n,), int64 since 1970-01-01, by an attribute of dates."""
-    codes: Codes = attribute.codes(np.asarray(days, dtype=np.int64).view("datetime64[D]"))
-    return codes
+    return NAMES[attribute.value_type]
 
 
 def codes_of_texts(attribute: Attribute, texts: Iterable[str | None]) -> Codes:
@@ -50,11 +35,11 @@ def codes_of_texts(attribute: Attribute, texts: Iterable[str | None]) -> Codes:
     """
     spelled = _SPELLED[attribute.value_type]
     values = [None if text is None else spelled(text) for text in texts]
-    if attribute.value_type is not datetime.date:
-        return attribute.codes(np.array([*values, None], dtype=object)[:-1])
-    codes = codes_of_days(attribute, [0 if day is None else day for day in values])
-    codes[[day is None for day in values]] = attribute.null_code
-    return codes
+    if isinstance(attribute, Dates):
+        codes = attribute.codes_of_days(np.array([day or 0 for day in values], dtype=np.int64))
+        codes[[day is None for day in values]] = attribute.null_code
+        return codes
+    return attribute.codes(np.array([*values, None], dtype=object)[:-1])
 
 
 def code_of_text(attribute: Attribute, text: str | None) -> int | None:
@@ -84,19 +69,10 @@ def _boolean(text: str) -> bool | None:
     return _BOOLEAN.get(text.lower())
 
 
-def _day(text: str) -> int | None:
-    """Days since 1970 of a date, or of a date and time without a time zone."""
-    match = _DAY.fullmatch(text)
-    try:
-        return (datetime.date.fromisoformat(match[1]) - EPOCH).days if match else None
-    except ValueError:
-        return None
-
-
 _SPELLED: dict[type, Callable[[str], Any]] = {
     str: str,
     int: _integer,
     float: _number,
     bool: _boolean,
-    datetime.date: _day,
+    datetime.date: day_of_text,
 }

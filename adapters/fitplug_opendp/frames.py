@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain import Attribute, Categories
+from fitplug.attributes import NAMES
+from fitplug.domain import Attribute, Categories, Dates
 from fitplug.errors import DataError, nearest
 from fitplug.plan import Plan
+from fitplug.prefixes import Prefix
 from fitplug.tables import Tables
 from fitplug_opendp.gaussian import opendp
 from fitplug_opendp.spaces import tables_domain
@@ -99,10 +102,13 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
         int: dtype.is_integer(),
         bool: dtype == pl.Boolean,
         float: dtype.is_integer() or dtype.is_float(),
+        # The day of a time depends on the zone, so times of a zone name none.
+        datetime.date: dtype in (pl.Date, pl.String)
+        or (isinstance(dtype, pl.Datetime) and dtype.time_zone is None),
     }
     if not fits[wanted]:
         raise ValueError(
-            f"column {name!r} holds {dtype}, but the plan's domain expects {wanted.__name__}"
+            f"column {name!r} holds {dtype}, but the plan's domain expects {NAMES[wanted]}"
         )
 
 
@@ -153,11 +159,21 @@ def _codes(attribute: Attribute, column: Any) -> npt.NDArray[np.int64]:
         if not attribute.values:
             return np.full(len(column), attribute.null_code, dtype=np.int64)
         known = pl.Enum(list(attribute.values))
-        indices = column.cast(pl.String).cast(known, strict=False).to_physical()
+        texts = column.cast(pl.String)
+        if isinstance(attribute, Prefix):
+            texts = texts.str.head(attribute.length)
+        indices = texts.cast(known, strict=False).to_physical()
         found: npt.NDArray[np.int64] = (
             indices.cast(pl.Int64).fill_null(attribute.null_code).to_numpy()
         )
         return found
+    if isinstance(attribute, Dates):
+        if column.dtype == pl.String:
+            return attribute.codes(np.array(column.to_list(), dtype=object))
+        none = attribute.days[0] - 1
+        return attribute.codes_of_days(
+            column.cast(pl.Date).to_physical().cast(pl.Int64).fill_null(none).to_numpy()
+        )
     missing = column.is_null().to_numpy()
     filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
     return np.where(missing, attribute.null_code, attribute.codes(filled))

@@ -36,7 +36,8 @@ def release(
     """Draw the plan's noise through OpenDP, once, and release the answers.
 
     tables: exact counts holding at least `plan.tables`.
-    contributions: most records one person may have; k of them cost k^2 rho.
+    contributions: most records one person may have; k of them cost k^2 rho. Tables that were
+    limited to more are refused.
     ledger: charged rho before any noise is drawn; what, key, output: see `Ledger.charge`. What the
     plan costs each cell is kept with the charge.
     within: an earlier charge, by its key or number: nothing is charged, if at no cell the costs add
@@ -50,6 +51,7 @@ def release(
     check_contributions(contributions)
     if within is not None and ledger is None:
         raise BudgetError(f"within = {within!r} is a charge of a ledger: give the ledger too")
+    check_limit(tables, contributions)
     answers = exact_answers(plan, tables)
     with _contrib():
         noisy, draw = noise(plan), sampler(plan)
@@ -105,6 +107,16 @@ def check_tables(plan: Plan, tables: Tables) -> None:
         )
     for names in plan.tables:
         tables.marginal(names)
+
+
+def check_limit(tables: Tables, contributions: int) -> None:
+    """Raise TablesError if the tables were limited to more records a person than are claimed."""
+    if tables.contributions is not None and tables.contributions > contributions:
+        raise TablesError(
+            f"the tables hold up to {tables.contributions} records of a person, but the release "
+            f"is charged for {contributions}; count again with contributions={contributions}, or "
+            f"release with contributions={tables.contributions}"
+        )
 
 
 @contextmanager
