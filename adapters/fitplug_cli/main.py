@@ -47,6 +47,23 @@ CheckpointOption = Annotated[
 
 
 @app.command()
+def init(
+    data: Annotated[str, typer.Argument(help="File, folder, glob or URL.", metavar="DATA")],
+    output: Annotated[Path, typer.Option("--output", help="Where to write the spec.")] = Path(
+        "release.toml"
+    ),
+    codebook: Annotated[
+        Path | None, typer.Option("--codebook", help="CSV or JSON of the attributes' values.")
+    ] = None,
+) -> None:
+    """Begin a spec from the names and types of the columns. Reads no row."""
+    from fitplug_cli import beginning, show
+
+    written = beginning.begin(data, output, codebook)
+    show.out.print(f"spec begun, fill in its domain and queries: {written}")
+
+
+@app.command()
 def run(
     spec: SpecArgument,
     key: KeyOption = None,

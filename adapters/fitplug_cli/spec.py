@@ -311,6 +311,8 @@ def _sentence(error: ValidationError) -> str:
         return f"{where} is missing; add it"
     if place[0] == "query" and len(place) < 3:
         return f"{where} must be a list of tables; write [[query]] before each"
+    if place == ["domain"] and first["type"] == "too_short":
+        return f'{where} is empty; write what values each attribute has, such as SEX = ["1", "2"]'
     if section and first["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return f"{where} must be a table, with keys such as: {', '.join(_keys(section))}"
     message = first["msg"].removeprefix("Input ").rstrip(".")

@@ -204,6 +204,7 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path | None, charge:
                 about=spec.about.about,
                 ledger=ledger,
                 delta=spec.privacy.delta,
+                limited="declared" if tables.contributions is None else "enforced",
                 versions=folder.versions,
             )
             earlier = folder.finish(drawn, spec.output.confidence, spec.privacy.delta, said)

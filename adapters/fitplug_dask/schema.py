@@ -1,0 +1,43 @@
+"""Schema: the columns that data has, by name and type, for people to write a domain from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fitplug.errors import DataError
+from fitplug_dask.counting import check_extras
+from fitplug_dask.places import Options
+from fitplug_dask.sources import Source, find
+
+FOLDER = "folder"
+TEXT = "text"
+"""Of CSV: typed by the domain alone."""
+
+
+def columns(source: Source, *, storage_options: Options | None = None) -> Mapping[str, str]:
+    """The columns of the first file, and the keys of the folders it lies in, by name.
+
+    A type is "strings", "integers", "floats", "booleans", "dates", "folder", "text" (of CSV), or
+    that of Arrow for columns that cannot be counted. Reads no row. Raises DataError.
+    """
+    check_extras()
+    from fitplug_dask.codes import kind
+    from fitplug_dask.formats import TEXTS
+    from fitplug_dask.headers import read_header
+
+    first = find(source, storage_options)[0]
+    size = 0
+    try:
+        size = first.place.state()[0]
+    except Exception:
+        missing = True  # then its header cannot be read either, which says why
+    else:
+        missing = False
+    header = read_header(first.place, first.format, 1 if missing else size)
+    if isinstance(header, str):
+        raise DataError(f"{first.path} {header}")
+    found = {
+        name: TEXT if first.format in TEXTS else kind(held) or str(held)
+        for name, held in zip(header.schema.names, header.schema.types, strict=True)
+    }
+    return found | {key.name: FOLDER for key in first.keys}
