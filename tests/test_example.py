@@ -190,3 +190,48 @@ def test_all_marginals_of_eighteen_attributes_from_files_to_tables(tmp_path):
     table = pq.read_table(tmp_path / "out" / "sex.parquet").to_pylist()
     for row in table:
         assert abs(row["estimate"] - sexes[row["SEX"]]) < 6 * row["std"] < 6 * 300
+
+
+REDISTRICTING = EXAMPLE.parent / "redistricting"
+
+
+def test_redistricting_targets_are_those_of_the_table():
+    workload = load(REDISTRICTING / "release.toml").workload
+    assert [(g.name, g.size) for g in workload.groups] == [
+        ("population", 20),
+        ("voting age", 20),
+        ("race", 180),
+        ("race of voting age by Hispanic origin", 360),
+        ("pyramid", 440),
+    ]
+    said = {g.name: g.target.describe() for g in workload.groups}
+    assert said["race"] == "moe 12 to 20 at 90%"
+    areas = list(workload.domain["PUMA"].labels)
+    tight = np.unique(workload["pyramid"].target.value[areas.index("36-03710")])
+    assert tight.tolist() == [15.0]
+
+
+@pytest.mark.slow
+def test_redistricting_runs_and_meets_its_targets(tmp_path):
+    for folder in (EXAMPLE, REDISTRICTING):
+        shutil.copytree(
+            folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("release*", "*.db*")
+        )
+    shutil.copy(REDISTRICTING / "release.toml", tmp_path / "redistricting")
+    command = [sys.executable, "-m", "fitplug_cli.main", "run", "redistricting/release.toml"]
+    path = [str(EXAMPLE.parent.parent), str(EXAMPLE.parent.parent / "adapters")]
+    environment = {"PYTHONPATH": ":".join(path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    table = pq.read_table(tmp_path / "redistricting/release/voting_age.parquet").to_pydict()
+    rows = f"read_parquet('{EXAMPLE}/people/*/*.parquet', hive_partitioning = true)"
+    exact = dict(
+        duckdb.sql(f"select PUMA, count(*) from {rows} where AGEP >= 18 group by 1").fetchall()
+    )
+    assert table["PUMA"] == sorted(exact)
+    errors = np.array(table["estimate"]) - [exact[area] for area in table["PUMA"]]
+    assert np.abs(errors).max() < 6 * 10 / 1.6448
+    assert np.abs(errors).max() > 0.1 * 10 / 1.6448
+    assert np.array(table["moe"]).max() <= 10
