@@ -4,7 +4,9 @@ Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measur
 """
 
 from fitplug import baselines
+from fitplug.adjusted import Adjusted
 from fitplug.attributes import Bins, Categories, Integers
+from fitplug.combination import Combination, Combinations, Ratio
 from fitplug.dates import Dates
 from fitplug.design import design
 from fitplug.domain import Domain
@@ -36,9 +38,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "About",
+    "Adjusted",
     "Bins",
     "BudgetError",
     "Categories",
+    "Combination",
+    "Combinations",
     "DataError",
     "Dates",
     "DesignError",
@@ -55,6 +60,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "Prefix",
+    "Ratio",
     "Release",
     "Tables",
     "TablesError",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.linalg import block_diag, qr, solve_triangular
 
 from fitplug.errors import WorkloadError
-from fitplug.strategy import Strategy
+from fitplug.strategy import Family, Strategy
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -26,14 +26,12 @@ def dense_covariance(strategy: Strategy, noise_std: float) -> tuple[Array, Integ
     basis of its dense ones. Raises WorkloadError if d times the answers measured exceeds 5e7.
     """
     structure = strategy.structure
-    domain, workload = structure.workload.domain, structure.workload
+    workload = structure.workload
     if workload.cell_count * strategy.size > _MAX_ENTRIES:
         raise WorkloadError(
             f"the covariance of {strategy.size} answers over {workload.cell_count} cells is too "
             "large to write out; Release.combine gives the std of any combination without it"
         )
-    names = (*structure.split, *structure.dense)
-    order = [names.index(name) for name in workload.attributes]
     covariances, bases = [], []
     for family in strategy.families:
         for i, own in enumerate(structure.members(family.blocks)):
@@ -50,14 +48,41 @@ def dense_covariance(strategy: Strategy, noise_std: float) -> tuple[Array, Integ
                 basis = np.kron(basis, A[kept])
                 estimate = A[kept] @ split.invert(np.eye(len(A)), 0)
                 covariance = np.kron(covariance, estimate @ estimate.T)
-            dense = (
-                np.ones((1, 1), dtype=np.int64)
-                if structure.scalar
-                else family.basis.matrix(structure.piece(int(family.blocks[i])).matrix)
-            )
-            basis = np.kron(basis, dense)
-            shaped = basis.reshape(len(basis), *domain.shape_of(names))
-            ordered = shaped.transpose(0, *(axis + 1 for axis in order))
-            bases.append(ordered.reshape(len(basis), math.prod(workload.shape)))
+            basis = np.kron(basis, _dense_basis(strategy, family, i))
+            bases.append(_over_cells(strategy, basis))
             covariances.append(np.kron(covariance, noise_std**2 * (inverse @ inverse.T)))
     return np.asarray(block_diag(*covariances)), np.concatenate(bases)
+
+
+def dense_strategy(strategy: Strategy) -> Array:
+    """A (n, d), whose answers A x get the noise, over the cells of the workload's attributes in C
+    order; as floats, so that entries above 2^53 are rounded.
+    """
+    structure, parts = strategy.structure, []
+    for family in strategy.families:
+        for i, own in enumerate(structure.members(family.blocks)):
+            rows: Array = np.ones((1, 1))
+            for a, (n, split) in enumerate(zip(structure.sizes, strategy.splits, strict=True)):
+                mine = split.apply(np.eye(n, dtype=np.int64), 0) if a in own else np.ones((1, n))
+                rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
+            M = family.M[i].astype(np.float64)
+            measured = np.kron(rows, M @ _dense_basis(strategy, family, i))
+            parts.append(_over_cells(strategy, measured))
+    return np.concatenate(parts)
+
+
+def _dense_basis(strategy: Strategy, family: Family, i: int) -> Integers:
+    """The basis of a block over the dense cells, (n, D)."""
+    structure = strategy.structure
+    if structure.scalar:
+        return np.ones((1, 1), dtype=np.int64)
+    return family.basis.matrix(structure.piece(int(family.blocks[i])).matrix)
+
+
+def _over_cells(strategy: Strategy, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Rows over the split attributes and then the dense ones, over the workload's in its order."""
+    structure = strategy.structure
+    workload, names = structure.workload, (*structure.split, *structure.dense)
+    shaped = rows.reshape(len(rows), *workload.domain.shape_of(names))
+    ordered = shaped.transpose(0, *(1 + names.index(name) for name in workload.attributes))
+    return ordered.reshape(len(rows), math.prod(workload.shape))

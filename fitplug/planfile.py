@@ -30,7 +30,10 @@ Header: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Array: TypeAlias = npt.NDArray[np.float64]
 
-FORMAT = 3
+FORMATS = (3, 4)
+"""What is read. 4 has simultaneous targets; plans without them stay files of format 3, with the
+digest that ledgers and releases know them by.
+"""
 
 
 def describe(workload: Workload) -> tuple[Header, Arrays]:
@@ -48,17 +51,16 @@ def describe(workload: Workload) -> tuple[Header, Arrays]:
                 arrays[f"group{g}.factor{f}"] = factor.intervals()
             elif factor.kind == "matrix":
                 arrays[f"group{g}.factor{f}"] = factor.matrix()
-        groups.append(
-            {
-                "name": group.name,
-                "factors": factors,
-                "target": group.target.kind,
-                "shape": group.target.value.shape,
-                "confidence": group.target.confidence,
-            }
-        )
+        described = {
+            "name": group.name,
+            "factors": factors,
+            "target": group.target.kind,
+            "shape": group.target.value.shape,
+            "confidence": group.target.confidence,
+        }
+        groups.append(described | ({"simultaneous": True} if group.target.simultaneous else {}))
     header = {
-        "format": FORMAT,
+        "format": FORMATS[any(group.target.simultaneous for group in workload.groups)],
         "domain": list(workload.domain.spec().items()),
         "groups": groups,
     }
@@ -122,6 +124,8 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
         asked: dict[str, Any] = {described["target"]: value}
         if described["confidence"] is not None:
             asked["confidence"] = described["confidence"]
+        if "simultaneous" in described:
+            asked["simultaneous"] = described["simultaneous"]
         groups.append(queries(factors, name=described["name"], **asked))
     workload = Workload(domain, groups)
     kept = []
@@ -200,22 +204,31 @@ def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:
     if not Path(path).is_file():
         raise PlanError(f"{path}: there is no such plan file; design one first")
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        header = json.loads(arrays.pop("header").tobytes())
-        mark = arrays.pop("digest").tobytes().decode()
+        header, arrays, whole = opened(path)
         known = header["format"]
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
         raise PlanError(
             f"{path}: this is no plan file, or it is damaged; design it again"
         ) from None
-    if known != FORMAT:
-        raise PlanError(f"{path}: plan format {known} is not {FORMAT}; design the plan again")
-    if digest(header, arrays) != mark:
+    if known not in FORMATS:
+        wanted = " or ".join(map(str, FORMATS))
+        raise PlanError(f"{path}: plan format {known} is not {wanted}; design the plan again")
+    if not whole:
         raise PlanError(f"{path}: the plan was edited after it was designed; design it again")
+    return header, arrays
+
+
+def opened(path: str | PathLike[str]) -> tuple[Header, Arrays, bool]:
+    """Header and arrays, read-only, of a file that `write` wrote, and whether they are those that
+    it marked. Raises whatever zip, NumPy and JSON do on damage.
+    """
+    with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    header = json.loads(arrays.pop("header").tobytes())
+    mark = arrays.pop("digest").tobytes().decode()
     for array in arrays.values():
         array.setflags(write=False)
-    return header, arrays
+    return header, arrays, digest(header, arrays) == mark
 
 
 def _json(header: Header) -> bytes:

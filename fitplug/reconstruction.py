@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import solve_triangular
 
 from fitplug.answers import layout, residuals
 from fitplug.errors import TablesError
@@ -118,6 +119,42 @@ def combined_norm(strategy: Strategy, coefficients: Mapping[str, Array]) -> floa
     """An upper bound on the std, at noise variance 1, of the sum over groups of coefficients (of
     the group's shape) times estimates.
     """
+    rows, errors = _weights(strategy, coefficients)
+    square = 0.0
+    for block, combined in rows.items():
+        family, i = strategy.places[block]
+        M = family.M[i].astype(np.float64)
+        norms = inverse_norms_above(combined, M, L_error=errors[block])
+        square += float((norms * norms).sum())
+    return math.sqrt(square) * (1 + 1e-12)
+
+
+def combined_covariance(strategy: Strategy, combinations: Sequence[Mapping[str, Array]]) -> Array:
+    """The covariance (k, k), at noise variance 1, of k such sums; positive semidefinite, with
+    upper bounds on the variances on the diagonal.
+    """
+    parts: dict[int, list[tuple[int, Array]]] = {}
+    for j, coefficients in enumerate(combinations):
+        for block, rows in _weights(strategy, coefficients)[0].items():
+            parts.setdefault(block, []).append((j, rows))
+    covariance = np.zeros((len(combinations), len(combinations)))
+    for block, held in parts.items():
+        family, i = strategy.places[block]
+        M = family.M[i].astype(np.float64)
+        # What each answer of the block weighs in each sum: the block's noise is independent of
+        # that of others, and its answers' of each other's.
+        weights = [solve_triangular(M, rows.T, trans="T").ravel() for _, rows in held]
+        at = [j for j, _ in held]
+        covariance[np.ix_(at, at)] += np.stack(weights) @ np.stack(weights).T
+    above = [combined_norm(strategy, coefficients) ** 2 for coefficients in combinations]
+    covariance[np.diag_indices_from(covariance)] = np.maximum(np.diag(covariance), above)
+    return covariance
+
+
+def _weights(
+    strategy: Strategy, coefficients: Mapping[str, Array]
+) -> tuple[dict[int, Array], dict[int, Array]]:
+    """Of each block that a sum uses, its rows in the block's basis, and bounds on their errors."""
     structure = strategy.structure
     number = structure.workload.positions
     rows: dict[int, Array] = {}
@@ -140,13 +177,7 @@ def combined_norm(strategy: Strategy, coefficients: Mapping[str, Array]) -> floa
             flat = part.reshape(-1, part.shape[-1])
             rows[block] = rows.get(block, 0.0) + flat @ L
             errors[block] = errors.get(block, 0.0) + np.abs(flat) @ L_error
-    square = 0.0
-    for block, combined in rows.items():
-        family, i = strategy.places[block]
-        M = family.M[i].astype(np.float64)
-        norms = inverse_norms_above(combined, M, L_error=errors[block])
-        square += float((norms * norms).sum())
-    return math.sqrt(square) * (1 + 1e-12)
+    return rows, errors
 
 
 def _representation(strategy: Strategy, block: int, g: int) -> tuple[Array, Array]:

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from os import PathLike
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.errors import WorkloadError, nearest
+from fitplug import adjusted, combination, exports, releasefile
+from fitplug.adjusted import Adjusted
+from fitplug.combination import Asked, Combination, Combinations, Ratio
 from fitplug.ledgerrows import Entry
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at
-from fitplug.reconstruction import Estimates, combined_norm
+from fitplug.reconstruction import Estimates
 from fitplug.rounding import UNIT, ceil_float
-from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, two_sided_quantile
+from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, quantile
 
-Array: TypeAlias = npt.NDArray[np.float64]
 ByGroup: TypeAlias = Mapping[str, npt.NDArray[Any]]
-
-
-class Combination(NamedTuple):
-    """A linear combination of released answers: its value and its standard deviation."""
-
-    value: float
-    std: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,40 +71,111 @@ class Release:
         return self.plan.structure.by_group(rows)
 
     def interval(
-        self, name: str, confidence: float = DEFAULT_CONFIDENCE
+        self, name: str, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Lower and upper ends, each of the group's shape: each covers the exact answer with
-        this probability, one at a time. Raises WorkloadError and KeyError.
+        this probability, one at a time, or with simultaneous=True all of the group together with
+        at least that, whatever their covariance (Sidak's inequality). Quantiles are those of
+        Gaussian noise; the discrete noise's steps are small beside its std. Raises WorkloadError
+        and KeyError.
         """
         check_confidence(confidence)
-        self.plan.workload[name]
-        moe = two_sided_quantile(confidence) * np.sqrt(self.variances[name])
+        group = self.plan.workload[name]
+        z = quantile(confidence, group.size if simultaneous else 1)
+        moe = z * np.sqrt(self.variances[name])
         return self.estimates[name] - moe, self.estimates[name] + moe
 
-    def combine(self, coefficients: Mapping[str, npt.ArrayLike]) -> Combination:
-        """Sum over groups of coefficients times answers, with the exact standard deviation that
-        the full covariance gives. Coefficients broadcast to the group's shape.
+    @overload
+    def combine(self, asked: Mapping[str, npt.ArrayLike]) -> Combination: ...
+    @overload
+    def combine(self, asked: str) -> Combination | Ratio: ...
+    def combine(self, asked: Asked) -> Combination | Ratio:
+        """A sum over groups of coefficients times answers, with the exact standard deviation that
+        the full covariance gives. asked: coefficients by group, which broadcast to its shape, or
+        an expression such as "pyramid[SEX = 1, AGEP <= 17] + total"; see `fitplug.expressions`.
 
-        Raises WorkloadError for an unknown group or coefficients that do not fit.
+        An expression may be a ratio, "a / b", whose std is approximate, by the delta method.
+        Raises WorkloadError for an unknown group or value, coefficients that do not fit, people
+        that the group's rows cannot count, or a denominator too near to zero.
         """
-        workload = self.plan.workload
-        given: dict[str, Array] = {}
-        for name, asked in coefficients.items():
-            if name not in workload.positions:
-                raise WorkloadError(f"no query group {name!r}; {nearest(name, workload.names)}")
-            shape = workload[name].shape
-            array = np.asarray(asked, dtype=np.float64)
-            try:
-                given[name] = np.broadcast_to(array, shape)
-            except ValueError:
-                raise WorkloadError(
-                    f"coefficients of {name!r} have shape {array.shape}, the group's is {shape}"
-                ) from None
-            if not np.isfinite(array).all():
-                raise WorkloadError(f"coefficients of {name!r} must be finite")
-        value = sum(float((c * self.estimates[name]).sum()) for name, c in given.items())
-        norm = combined_norm(self.plan.strategy, given)
-        return Combination(value, self.plan.noise_std * self.noise_scale * norm)
+        return combination.combine(self, asked)
+
+    def combine_all(self, asked: Mapping[str, Asked] | Sequence[str]) -> Combinations:
+        """Several combinations, of coefficients or expressions, by name or as a list of
+        expressions: their values (k,) and joint covariance (k, k). Raises as `combine`.
+        """
+        return combination.combine_all(self, asked)
+
+    def to_arrow(
+        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
+    ) -> exports.ArrowTable:
+        """A group as a table, a row per answer: its attributes, estimate, std, moe, lower, upper,
+        and metadata of what it is. The intervals are as in `interval`; confidence and simultaneous
+        are those of the group's target if not given, else 0.95 and one at a time.
+
+        Raises ImportError without pyarrow, WorkloadError and KeyError.
+        """
+        return exports.arrow(*self._table(name, confidence, simultaneous))
+
+    def to_pandas(
+        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
+    ) -> exports.PandasFrame:
+        """`to_arrow` for pandas, with the metadata as its `attrs`."""
+        return exports.pandas_frame(*self._table(name, confidence, simultaneous))
+
+    def to_polars(
+        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
+    ) -> exports.PolarsFrame:
+        """`to_arrow` for Polars, without the metadata."""
+        return exports.polars_frame(self._table(name, confidence, simultaneous)[0])
+
+    def _table(
+        self, name: str, confidence: float | None, simultaneous: bool | None
+    ) -> tuple[exports.Columns, dict[str, str]]:
+        group = self.plan.workload[name]
+        of = exports.spread(group, confidence, simultaneous)
+        return exports.columns(self, group, of), exports.metadata(self, group, of)
+
+    def write(
+        self, directory: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
+    ) -> None:
+        """Write a new folder, whole or not at all: a Parquet table per group, the plan, and the
+        noisy answers, from which `read` has everything again without the data.
+
+        confidence: of the tables' intervals where a group's target names none. Raises InputError
+        if the folder is there and not empty, ImportError without pyarrow, OSError.
+        """
+        check_confidence(confidence)
+        releasefile.write(self, directory, confidence)
+
+    @classmethod
+    def read(cls, directory: str | PathLike[str]) -> Release:
+        """The release that a folder holds, by `write` or by the command line.
+
+        Raises InputError if the folder is damaged or was edited: the files carry digests, rho is
+        held against the plan's integers, and every table against the answers. The digests notice
+        accidents and edits; whoever makes a folder on purpose can make all of it agree.
+        """
+        release = cls(**releasefile.read(directory))
+        releasefile.check_tables(release, directory)
+        return release
+
+    def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> Adjusted:
+        """Tables that all agree with one histogram without negative counts, the nearest to the
+        answers by generalised least squares: for showing, biased, without std. This release is
+        kept unbiased in `.release`, and is the one for statistics.
+
+        totals: known public numbers by group of one answer or by expression, kept exactly, such
+        as {"total": 27253}. Raises WorkloadError for more cells than can be solved for, or totals
+        that no such histogram has.
+        """
+        return adjusted.nonnegative(self, totals or {})
+
+    def integers(self, *, totals: Mapping[str, int] | None = None) -> Adjusted:
+        """`nonnegative` with every count of the histogram rounded to a whole number next to it,
+        the totals still kept; totals are whole numbers.
+        """
+        return adjusted.integers(self, totals or {})
 
     def __repr__(self) -> str:
         return (

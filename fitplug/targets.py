@@ -23,19 +23,21 @@ class Target:
     """A target as it was asked for.
 
     value: a scalar or an array that broadcasts to the group's shape, in the unit of `kind`.
-    confidence: of a margin of error; None for the other kinds.
+    confidence: of a margin of error; None for the other kinds. simultaneous: whether all margins
+    of the group hold together with that confidence, rather than each alone.
     """
 
     kind: Literal["variance", "std", "moe"]
     value: Array
     confidence: float | None = None
+    simultaneous: bool = False
 
     def variance(self, shape: tuple[int, ...]) -> Array:
         """The largest variance allowed per query, shape `shape`, never rounded up.
 
         Raises WorkloadError if the value does not broadcast to the shape.
         """
-        allowed = self._allowed()
+        allowed = self._allowed(math.prod(shape))
         try:
             # A view: a scalar target takes no memory, however many queries share it.
             return np.broadcast_to(allowed, shape)
@@ -45,26 +47,35 @@ class Target:
                 f"group's shape {shape}"
             ) from None
 
-    def _allowed(self) -> Array:
+    def _allowed(self, queries: int) -> Array:
         if self.kind == "variance":
             return self.value
         if self.kind == "std":
             return _squares_rounded_down(self.value)
         assert self.confidence is not None
+        z = quantile(self.confidence, queries if self.simultaneous else 1)
         # The quantile and the division are each within a few ulps; step below them.
-        return np.asarray((self.value / two_sided_quantile(self.confidence)) ** 2 * (1 - 2.0**-49))
+        return np.asarray((self.value / z) ** 2 * (1 - 2.0**-49))
 
     def describe(self) -> str:
-        """For people: "std 5", "moe 30 at 90%", with the range of an array."""
+        """For people: "std 5", "moe 30 at 90%", "moe 30 at 90% simultaneous", with the range of an
+        array.
+        """
         low, high = float(self.value.min()), float(self.value.max())
         amount = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         if self.confidence is None:
             return f"{self.kind} {amount}"
-        return f"moe {amount} at {100 * self.confidence:g}%"
+        together = " simultaneous" if self.simultaneous else ""
+        return f"moe {amount} at {100 * self.confidence:g}%{together}"
 
 
 def target(
-    *, variance: Any = None, std: Any = None, moe: Any = None, confidence: float | None = None
+    *,
+    variance: Any = None,
+    std: Any = None,
+    moe: Any = None,
+    confidence: float | None = None,
+    simultaneous: bool = False,
 ) -> Target:
     """The one target given. Raises WorkloadError unless exactly one is, positive and finite."""
     given = {"variance": variance, "std": std, "moe": moe}
@@ -75,6 +86,10 @@ def target(
     kind = named[0]
     if kind != "moe" and confidence is not None:
         raise WorkloadError(f"confidence belongs to moe, but the target is {kind}; leave it out")
+    if not isinstance(simultaneous, bool):
+        raise WorkloadError(f"simultaneous = {simultaneous!r} must be true or false")
+    if kind != "moe" and simultaneous:
+        raise WorkloadError(f"simultaneous belongs to moe, but the target is {kind}; leave it out")
     if kind == "moe":
         confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
         check_confidence(confidence)
@@ -89,7 +104,7 @@ def target(
     largest = 1e60 if kind == "variance" else 1e30
     if not 1 / largest <= float(value.min()) <= float(value.max()) <= largest:
         raise WorkloadError(f"{kind} must lie between {1 / largest:g} and {largest:g}")
-    return Target(kind, value, confidence)  # type: ignore[arg-type]
+    return Target(kind, value, confidence, simultaneous)  # type: ignore[arg-type]
 
 
 def _numbers(kind: str, given: Any) -> Array:
@@ -119,6 +134,20 @@ def two_sided_quantile(confidence: float) -> float:
     if confidence > 0.5:
         return float(-ndtri((1 - confidence) / 2))
     return math.sqrt(2) * float(erfinv(confidence))
+
+
+def quantile(confidence: float, queries: int = 1) -> float:
+    """z with P(every |N_i| <= z) >= confidence for that many standard normal N_i, whatever their
+    correlations: Sidak's inequality (1967), an equality where they are independent.
+    """
+    if queries <= 1:
+        return two_sided_quantile(confidence)
+    each = math.log(confidence) / queries
+    # 1 - confidence^(1/k), which would be lost in confidence^(1/k) where that is close to 1.
+    tail = -math.expm1(each)
+    if tail < 0.5:
+        return float(-ndtri(tail / 2))
+    return math.sqrt(2) * float(erfinv(math.exp(each)))
 
 
 def _squares_rounded_down(value: Array) -> Array:

@@ -41,6 +41,7 @@ def queries(
     std: Any = None,
     moe: Any = None,
     confidence: float | None = None,
+    simultaneous: bool = False,
     name: str | None = None,
 ) -> Queries:
     """A group: per attribute "identity", "prefix", "all_ranges", "total", `ranges(...)`, a 2-d
@@ -48,14 +49,21 @@ def queries(
     out; the group's shape has one axis per attribute named, in the order named.
 
     Exactly one of variance, std, moe (margin of error at `confidence`, 0.95 if not given): a
-    scalar or an array that broadcasts to the group's shape. Raises WorkloadError.
+    scalar or an array that broadcasts to the group's shape. simultaneous: the margins of error of
+    all the group's answers hold together with that confidence. Raises WorkloadError.
     """
     if not isinstance(factors, Mapping):
         raise WorkloadError(f"queries need a mapping of attributes, not {type(factors).__name__}")
     if name is not None and (not isinstance(name, str) or not name.strip()):
         raise WorkloadError(f"name = {name!r} must be a non-empty string")
     try:
-        asked = target(variance=variance, std=std, moe=moe, confidence=confidence)
+        asked = target(
+            variance=variance,
+            std=std,
+            moe=moe,
+            confidence=confidence,
+            simultaneous=simultaneous,
+        )
     except WorkloadError as error:
         raise WorkloadError(f"query {name or list(factors)}: {error}") from None
     return Queries(tuple(factors.items()), asked, name)
@@ -67,6 +75,7 @@ def marginal(
     std: Any = None,
     moe: Any = None,
     confidence: float | None = None,
+    simultaneous: bool = False,
     name: str | None = None,
 ) -> Queries:
     """The marginal table of the attributes: identity on each. See `queries`."""
@@ -78,6 +87,7 @@ def marginal(
         std=std,
         moe=moe,
         confidence=confidence,
+        simultaneous=simultaneous,
         name=name,
     )
 
@@ -88,10 +98,19 @@ def total(
     std: Any = None,
     moe: Any = None,
     confidence: float | None = None,
+    simultaneous: bool = False,
     name: str = "total",
 ) -> Queries:
     """The number of all records, a group of shape (). See `queries`."""
-    return queries({}, variance=variance, std=std, moe=moe, confidence=confidence, name=name)
+    return queries(
+        {},
+        variance=variance,
+        std=std,
+        moe=moe,
+        confidence=confidence,
+        simultaneous=simultaneous,
+        name=name,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -174,7 +174,7 @@ class TestRun:
         assert names(root) == {"people", "spec.toml", "budget.db", "release"}
         assert names(root / "release") == {
             "ages.csv", "ages.parquet", "income.csv", "income.parquet", "total.csv",
-            "total.parquet", "plan.npz", "release.json", "review.md", "review.yaml",
+            "total.parquet", "plan.npz", "answers.npz", "release.json", "review.md", "review.yaml",
         }  # fmt: skip
 
     @pytest.mark.parametrize(
@@ -192,12 +192,21 @@ class TestRun:
         assert moe == pytest.approx(z * std)
         assert lower == pytest.approx(estimate - moe)
         assert upper == pytest.approx(estimate + moe)
-        assert {k.decode(): v.decode() for k, v in table.schema.metadata.items()} == {
-            "fitplug.group": name,
-            "fitplug.confidence": repr(confidence),
-            "fitplug.plan_digest": plan.digest,
-            "fitplug.rho": repr(plan.rho),
-        }
+        said = {k.decode(): v.decode() for k, v in table.schema.metadata.items()}
+        assert (
+            said
+            | {
+                "fitplug.group": name,
+                "fitplug.confidence": repr(confidence),
+                "fitplug.simultaneous": "false",
+                "fitplug.plan_digest": plan.digest,
+                "fitplug.rho": repr(plan.rho),
+                "fitplug.contributions": "1",
+            }
+            == said
+        )
+        assert "records" in said["fitplug.units"]
+        assert {"fitplug.version.fitplug", "fitplug.answers_digest"} <= set(said)
 
     @pytest.mark.parametrize("name", ["ages", "income", "total"])
     def test_csv_says_the_same_as_parquet(self, root, name):
@@ -469,7 +478,7 @@ def test_odd_group_names_get_files_of_their_own(tmp_path):
         table = pq.read_table(tmp_path / "release" / f"{file}.parquet")
         assert table.schema.metadata[b"fitplug.group"].decode() == name
         assert table["SEX"].to_pylist() == ["1", "2"]
-    assert len(names(tmp_path / "release")) == 2 * len(ODD) + 4
+    assert len(names(tmp_path / "release")) == 2 * len(ODD) + 5
     fp.Plan.load(tmp_path / "release" / "plan.npz").verify()
 
 

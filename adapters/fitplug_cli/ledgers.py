@@ -33,9 +33,6 @@ COLUMNS = (
     "profile",
 )
 
-_WIDE = 10_000
-"""Characters of a line, at most, where there is no terminal to fit."""
-
 
 @app.command()
 def init(
@@ -92,10 +89,7 @@ def show_(
             _line(entry.plan_digest)[:12],
             _line(entry.output),
         )
-    if not show.out.is_terminal:
-        wide = show.out.options.update(max_width=_WIDE)
-        table.width = show.out.measure(table, options=wide).maximum
-    show.out.print(table)
+    show.whole(table)
 
 
 @app.command()

@@ -180,6 +180,35 @@ def release(
     steps.release(asked, designed, tables, counts, charge)
 
 
+@app.command()
+def estimate(
+    folder: Annotated[Path, typer.Argument(help="Folder of a release.", metavar="OUT")],
+    expressions: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help='Such as "pyramid[SEX=1, AGEP<=17] + total" or "a / b".', metavar="EXPRESSION"
+        ),
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="A CSV with columns name, expression, or lines name: expression."
+        ),
+    ] = None,
+    confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Of all intervals together.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all digits.")] = False,
+) -> None:
+    """Sums, differences and ratios of a release's answers, with their std. Reads no data."""
+    from fitplug_cli import estimates
+
+    asked = estimates.named(expressions or [], table)
+    rows = estimates.estimate(folder, asked, confidence, simultaneous)
+    (estimates.as_json if as_json else estimates.as_table)(rows, confidence, simultaneous)
+
+
 def main() -> None:
     """Entry point: runs a command, and turns errors into one sentence and an exit code."""
     try:

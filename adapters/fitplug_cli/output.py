@@ -1,5 +1,5 @@
-"""What a release writes: a Parquet and a CSV table per group, the plan, a JSON of what ran, and
-the review of it.
+"""What a release writes: the folder that `Release.read` reads, a CSV beside each Parquet table, a
+JSON of what ran, and the review of it.
 
 A folder appears whole or not at all, and an earlier release is kept beside it: it was paid for.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -19,24 +18,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 
-import fitplug
 from fitplug.errors import InputError
+from fitplug.exports import spread
 from fitplug.plan import Plan
 from fitplug.release import Release
+from fitplug.releasefile import PLAN, file_names, versions, written
 from fitplug.rounding import ceil_float
-from fitplug.targets import two_sided_quantile
-from fitplug.workload import QueryGroup, Workload
 from fitplug_cli import reviews
 from fitplug_cli.files import writing
 
 RECORD = "release.json"
-PLAN = "plan.npz"
-_LIBRARIES = ("numpy", "scipy", "opendp", "dask", "pyarrow")
+_LIBRARIES = ("opendp", "dask", "pyarrow")
 
 
 def check_place(directory: Path, apart_from: Mapping[str, Path]) -> None:
@@ -107,37 +102,11 @@ class Folder:
         return earlier
 
     def _write(self, release: Release, confidence: float, delta: float) -> None:
-        files = file_names(release.plan.workload)
-        for group in release.plan.workload.groups:
-            table = group_table(release, group, group.target.confidence or confidence)
-            pa.parquet.write_table(table, self.partial / f"{files[group.name]}.parquet")
-            pa.csv.write_csv(table, self.partial / f"{files[group.name]}.csv")
+        for name, table in written(release, self.partial, confidence):
+            pa.csv.write_csv(table, self.partial / f"{name}.csv")
         record = describe(release, confidence, delta) | {"versions": dict(self.versions)}
         text = json.dumps(record, indent=2) + "\n"
         (self.partial / RECORD).write_text(text, encoding="utf-8")
-
-
-def group_table(release: Release, group: QueryGroup, confidence: float) -> pa.Table:
-    """One row per query: what it counts, estimate, std, and at the confidence moe, lower, upper."""
-    domain = release.plan.domain
-    columns: dict[str, Any] = {}
-    for axis, factor in enumerate(group.factors):
-        labels = np.array(factor.labels(domain[factor.attribute]))
-        shape = [-1 if i == axis else 1 for i in range(len(group.shape))]
-        columns[factor.attribute] = np.broadcast_to(labels.reshape(shape), group.shape).ravel()
-    estimate = release.estimates[group.name].ravel()
-    std = np.sqrt(release.variances[group.name].ravel())
-    moe = two_sided_quantile(confidence) * std
-    columns |= {"estimate": estimate, "std": std, "moe": moe}
-    columns |= {"lower": estimate - moe, "upper": estimate + moe}
-    return pa.table(columns).replace_schema_metadata(
-        {
-            "fitplug.group": group.name,
-            "fitplug.confidence": repr(confidence),
-            "fitplug.plan_digest": release.plan_digest,
-            "fitplug.rho": repr(release.rho),
-        }
-    )
 
 
 def describe(release: Release, confidence: float, delta: float) -> dict[str, Any]:
@@ -167,7 +136,7 @@ def describe(release: Release, confidence: float, delta: float) -> dict[str, Any
                 "queries": row.queries,
                 "target": row.target,
                 "largest_std": row.largest_std,
-                "confidence": plan.workload[row.name].target.confidence or confidence,
+                **spread(plan.workload[row.name], None, default=confidence)._asdict(),
             }
             for row in plan.group_rows()
         ],
@@ -175,20 +144,7 @@ def describe(release: Release, confidence: float, delta: float) -> dict[str, Any
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "fitplug": fitplug.__version__}
-    return found | {name: version(name) for name in _LIBRARIES}
-
-
-def file_names(workload: Workload) -> Mapping[str, str]:
-    """A file name, without ending, for each group: its own name in plain letters."""
-    names: dict[str, str] = {}
-    for group in workload.names:
-        base = re.sub(r"[^A-Za-z0-9]+", "_", group).strip("_").lower()[:80] or "group"
-        name, number = base, 2
-        while name in (*names.values(), "release", "plan"):
-            name, number = f"{base}_{number}", number + 1
-        names[group] = name
-    return names
+    return versions() | {name: version(name) for name in _LIBRARIES}
 
 
 def _record(directory: Path) -> dict[str, Any] | None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
+_WIDE = 10_000
+"""Characters of a line, at most, where there is no terminal to fit."""
+
 
 def plan(plan: Plan, contributions: int, delta: float) -> None:
     """The plan as a person reads it before any data is touched."""
@@ -70,6 +73,14 @@ def survey(survey: Survey) -> None:
     table.add_row("memory", f"about {survey.memory / 2**30:.1f} GiB")
     out.print(table)
     out.print("nothing was counted, written or charged")
+
+
+def whole(table: Table) -> None:
+    """A table on stdout; where there is no terminal to fit, with no line broken."""
+    if not out.is_terminal:
+        wide = out.options.update(max_width=_WIDE)
+        table.width = out.measure(table, options=wide).maximum
+    out.print(table)
 
 
 def released(release: Release, directory: Path, earlier: Path | None) -> None:

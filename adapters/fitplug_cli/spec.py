@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
+from fitplug.exports import RESULT_COLUMNS
 from fitplug.factors import ranges
 from fitplug.objective import LARGEST_WEIGHT
 from fitplug.privacy import rho_at
@@ -30,8 +31,7 @@ else:
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 
-TARGET_KEYS = ("variance", "std", "moe", "confidence")
-RESULT_COLUMNS = ("estimate", "std", "moe", "lower", "upper")
+TARGET_KEYS = ("variance", "std", "moe", "confidence", "simultaneous")
 _RESERVED = {"name", "group", targetfiles.KEY, *TARGET_KEYS, *RESULT_COLUMNS}
 
 

@@ -1,0 +1,247 @@
+"""Release folders: a Parquet table per group, the plan, and the noisy answers themselves.
+
+From the plan and the answers every estimate, variance and covariance can be computed again, by
+whoever holds the folder and without the data. Both files carry digests of their content, and
+reading holds the tables against what the two say.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy
+
+from fitplug import planfile
+from fitplug.cellcosts import check_contributions
+from fitplug.errors import InputError, PlanError
+from fitplug.exports import (
+    ArrowTable,
+    Columns,
+    Spread,
+    arrow,
+    columns,
+    metadata,
+    read_parquet,
+    spread,
+    write_parquet,
+)
+from fitplug.ledgerrows import Entry
+from fitplug.plan import Plan
+from fitplug.workload import Workload
+
+if TYPE_CHECKING:
+    from fitplug.release import Release
+
+PLAN, ANSWERS = "plan.npz", "answers.npz"
+_FORMAT = 1
+_RESERVED = ("release", "plan", "answers", "review")
+
+
+def write(release: Release, directory: str | PathLike[str], confidence: float) -> None:
+    """Write a new folder, whole or not at all. Raises InputError if there is one that is not
+    empty, ImportError without pyarrow, OSError.
+    """
+    place = Path(directory).absolute()
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise InputError(f"{place} is there already; name a folder that is new or empty")
+    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir(parents=True)
+        release.plan.save(partial / PLAN)
+        for _ in written(release, partial, confidence):
+            pass
+        if place.is_dir():
+            place.rmdir()
+        partial.replace(place)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def written(release: Release, folder: Path, confidence: float) -> Iterator[tuple[str, ArrowTable]]:
+    """Write all but the plan's file into a folder that holds it, table by table; gives each
+    table's file name, without ending, and the table.
+
+    confidence: of the intervals of groups whose target names none. Raises OSError.
+    """
+    header = _describe(release)
+    arrays = {"answers": release.answers}
+    planfile.write(folder / ANSWERS, header, arrays)
+    digest = planfile.digest(header, arrays)
+    for group in release.plan.workload.groups:
+        of = spread(group, None, default=confidence)
+        said = metadata(release, group, of) | {"fitplug.answers_digest": digest}
+        said |= {f"fitplug.version.{name}": text for name, text in header["versions"].items()}
+        name, table = header["files"][group.name], arrow(columns(release, group, of), said)
+        write_parquet(folder / f"{name}.parquet", table)
+        yield name, table
+
+
+def read(directory: str | PathLike[str]) -> dict[str, Any]:
+    """The parts of the release that a folder holds, by the names of `Release`'s fields.
+
+    Raises InputError, PlanError for a damaged plan, and ImportError without pyarrow.
+    """
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such release folder; name the folder of one")
+    for name in (PLAN, ANSWERS):
+        if not (folder / name).is_file():
+            raise InputError(
+                f"{folder}: {name} is missing; a release is read from its whole folder"
+            )
+    plan = Plan.load(folder / PLAN)
+    header, arrays = _opened(folder / ANSWERS)
+    if header.get("plan_digest") != plan.digest:
+        raise InputError(f"{folder}: {ANSWERS} is of another plan than {PLAN}; use one folder's")
+    try:
+        parts = _parts(plan, header, arrays)
+    except Exception:  # whatever entries that are missing or of another kind make of it
+        raise InputError(
+            f"{folder / ANSWERS}: the answers and what is said of them do not agree; get the "
+            "folder again from whoever released it"
+        ) from None
+    return parts
+
+
+def check_tables(release: Release, directory: str | PathLike[str]) -> None:
+    """Raise InputError unless every group's table in a folder says what the release does."""
+    folder = Path(directory)
+    header, arrays = _opened(folder / ANSWERS)
+    digest, files = planfile.digest(header, arrays), file_names(release.plan.workload)
+    for group in release.plan.workload.groups:
+        path = folder / f"{files[group.name]}.parquet"
+        if not path.is_file():
+            raise InputError(f"{path} is missing; a release is read from its whole folder")
+        try:
+            held, said = read_parquet(path)
+            of = Spread(float(said["fitplug.confidence"]), said["fitplug.simultaneous"] == "true")
+            expected = metadata(release, group, of) | {"fitplug.answers_digest": digest}
+        except ImportError:
+            raise
+        except Exception:  # pyarrow raises many kinds on damage
+            raise InputError(
+                f"{path}: the table is damaged; get the folder again from whoever released it"
+            ) from None
+        same = all(said.get(key) == value for key, value in expected.items())
+        if not same or not _agree(held, columns(release, group, of)):
+            raise InputError(
+                f"{path}: the table does not say what {ANSWERS} does; it was edited, or is of "
+                "another release"
+            )
+
+
+def file_names(workload: Workload) -> Mapping[str, str]:
+    """A file name, without ending, for each group: its own name in plain letters."""
+    names: dict[str, str] = {}
+    taken = set(_RESERVED)
+    for group in workload.names:
+        base = re.sub(r"[^A-Za-z0-9]+", "_", group).strip("_").lower()[:80] or "group"
+        name, number = base, 2
+        while name in taken:
+            name, number = f"{base}_{number}", number + 1
+        names[group] = name
+        taken.add(name)
+    return names
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the libraries that the estimates are computed with."""
+    from fitplug import __version__  # here, as the package imports this module
+
+    return {
+        "python": platform.python_version(),
+        "fitplug": __version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+    }
+
+
+def _describe(release: Release) -> dict[str, Any]:
+    entry = release.entry
+    # In hexadecimal, as ledgers have it: Python prints no decimals as long as these may be.
+    rho = "" if entry is None else f"{entry.rho.numerator:x}/{entry.rho.denominator:x}"
+    return {
+        "kind": "answers of fitplug",
+        "format": _FORMAT,
+        "plan_digest": release.plan_digest,
+        "rho": release.rho.hex(),
+        "contributions": release.contributions,
+        "noise_scale": release.noise_scale.hex(),
+        "entry": None if entry is None else vars(entry) | {"rho": rho},
+        "files": dict(file_names(release.plan.workload)),
+        "versions": versions(),
+    }
+
+
+def _opened(path: Path) -> tuple[planfile.Header, planfile.Arrays]:
+    try:
+        header, arrays, whole = planfile.opened(path)
+        known = header["kind"], header["format"]
+    except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
+        raise InputError(
+            f"{path}: this is no file of answers, or it is damaged; get the folder again from "
+            "whoever released it"
+        ) from None
+    if known != ("answers of fitplug", _FORMAT):
+        raise InputError(f"{path}: answers of format {known[1]!r}; this fitplug reads {_FORMAT}")
+    if not whole:
+        raise InputError(
+            f"{path}: the answers were edited after the release; get the folder again from "
+            "whoever released it"
+        )
+    return header, arrays
+
+
+def _parts(plan: Plan, header: planfile.Header, arrays: planfile.Arrays) -> dict[str, Any]:
+    """Raises anything unless the parts fit the plan and each other."""
+    answers, contributions = arrays["answers"], header["contributions"]
+    if answers.dtype != np.int64 or answers.shape != (plan.strategy.size,):
+        raise PlanError("answers of another plan")
+    check_contributions(contributions)
+    rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
+    exact = plan.strategy.rho_exact(plan.noise_std * noise_scale) * contributions**2
+    # The rho of a release is rounded up, by little.
+    if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
+        raise PlanError("not what these answers cost")
+    entry = header["entry"]
+    if entry is not None:
+        numbers = [int(part, 16) for part in entry["rho"].split("/")]
+        entry = Entry(**(entry | {"rho": Fraction(*numbers)}))
+        if entry.plan_digest != plan.digest:
+            raise PlanError("a charge for another plan")
+    return {
+        "plan": plan,
+        "answers": answers,
+        "rho": rho,
+        "contributions": contributions,
+        "noise_scale": noise_scale,
+        "entry": entry,
+    }
+
+
+def _agree(held: Columns, expected: Columns) -> bool:
+    """Whether tables are the same, up to how another machine rounds sums."""
+    if list(held) != list(expected):
+        return False
+    for name, column in expected.items():
+        own = held[name]
+        if own.shape != column.shape:
+            return False
+        if column.dtype.kind != "f":
+            if own.tolist() != column.tolist():
+                return False
+        elif (
+            own.dtype != column.dtype
+            or not (np.abs(own - column) <= 1e-6 * (expected["std"] + np.abs(column) * 1e-6)).all()
+        ):
+            return False
+    return True
