@@ -93,25 +93,6 @@ def test_runs_at_the_same_time_do_not_meet(client: Client, people: Path, tmp_pat
     assert_same(outer, fpd.count(people, WANTED))
 
 
-def test_killed_workers_leave_totals_exact(
-    client: Client, people: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shares, "_MOST_ROWS", 2_500)
-    pids = list(client.run(os.getpid).values())
-    ends: list[int] = []
-
-    def kill(done: int, total: int) -> None:
-        if pids and done > (0.1, 0.5)[2 - len(pids)] * total:
-            os.kill(pids.pop(), signal.SIGKILL)
-        ends.append(done)
-
-    counted = fpd.count(people, WANTED, client=client, progress=kill)
-    assert not pids
-    assert ends == sorted(ends)
-    assert len(ends) > 50
-    assert_same(counted, fpd.count(people, WANTED))
-
-
 def test_killed_workers_keep_the_same_rows_of_each_person(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,8 @@ import fitplug_dask as fpd
 from fitplug.domain import OUTSIDE
 from fitplug.errors import DataError
 from fitplug_dask import kernel, readers
-from fitplug_dask.codes import Coder, kind, mismatch
+from fitplug_dask.coders import Coder
+from fitplug_dask.codes import kind, mismatch
 from fitplug_dask.texts import code_of_text, codes_of_texts
 
 from .test_counting import (
@@ -321,7 +322,9 @@ def test_dates_and_times_fall_on_the_day_that_has_begun(arrow_type: Any) -> None
         column = moments.cast(pa.date32()).cast(arrow_type)
     assert kind(arrow_type) == "dates"
     assert mismatch(DAYS, arrow_type) is None
-    assert Coder(DAYS, 8).codes(column).tolist() == [0, 1, 3, -1]
+    codes = np.empty(len(column), dtype=np.int64)
+    assert Coder(DAYS, 1, OUTSIDE, 8).terms(column, codes)
+    assert codes.tolist() == [0, 1, 3, -1]
 
 
 def test_times_of_a_zone_are_refused() -> None:

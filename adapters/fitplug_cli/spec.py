@@ -47,9 +47,11 @@ class Data(_Section):
     """[data]: the rows, at a path or a URL. contributions: rows one person may have. person: a
     column that identifies persons, to keep no more rows of each; without it, the number is taken on
     trust. storage_options: keywords of the file system that a URL names, such as credentials.
+    cluster: address of a Dask scheduler whose workers count.
     """
 
     path: str = Field(min_length=1)
+    cluster: str | None = Field(default=None, min_length=1)
     contributions: int = Field(default=1, ge=1)
     person: str | None = Field(default=None, min_length=1)
     storage_options: dict[str, Any] = Field(default={}, repr=False)

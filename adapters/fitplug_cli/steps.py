@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fitplug.design import design as design_plan
 from fitplug.errors import FitplugError, InputError, LedgerError, OverBudget, TablesError
@@ -21,6 +24,11 @@ from fitplug.tables import Tables
 from fitplug_cli import countsfile, output, show
 from fitplug_cli.files import WriteError, check_target, replacing
 from fitplug_cli.spec import Spec, SpecError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_CONNECT_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -138,22 +146,45 @@ def check_checkpoint(spec: Spec, checkpoint: Path | None) -> None:
 
 
 def count(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tables:
-    """The exact tables the plan needs. Raises DataError.
+    """The exact tables the plan needs. Raises DataError; FitplugError if no cluster answers.
 
     checkpoint: a folder that keeps finished counts until all are.
     """
     import fitplug_dask
 
-    with show.bar("count") as bar:
+    with _client(spec) as client, show.bar("count") as bar:
         return fitplug_dask.count(
             spec.source,
             plan,
+            client=client,
             progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
             storage_options=spec.data.storage_options,
             person=spec.data.person,
             contributions=None if spec.data.person is None else spec.data.contributions,
             checkpoint=checkpoint,
         )
+
+
+@contextlib.contextmanager
+def _client(spec: Spec) -> Iterator[Client | None]:
+    """A client of the cluster that the spec names, closed afterwards; None if it names none."""
+    address = spec.data.cluster
+    if address is None:
+        yield None
+        return
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError):
+        client = None
+    if client is None:
+        raise FitplugError(
+            f"{spec.path}: [data] cluster = {address!r}: no Dask scheduler answers there; "
+            "start one, or correct the address"
+        )
+    with client:
+        yield client
 
 
 def survey(spec: Spec, plan: Plan) -> None:

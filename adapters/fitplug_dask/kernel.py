@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain import OUTSIDE, Attribute
-from fitplug_dask.codes import Coder
 from fitplug_dask.readers import damage, opened
 from fitplug_dask.shares import Piece, Share
 from fitplug_dask.snapshot import File
+from fitplug_dask.tally import Tally
 
 _BATCH_ROWS = 2**16
+_DENSE_FROM = 4  # with more than a quarter of the cells in use, positions cost what they save
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,34 @@ class Job:
 class Partial:
     """Counts (cells,) of each joint table over some of the rows. Confidential, also as a repr."""
 
-    counts: tuple[npt.NDArray[np.int64], ...]
+    counts: tuple[npt.NDArray[Any], ...]
 
     def __repr__(self) -> str:
         return "Partial(counts confidential)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels, between processes, without most zeros."""
+        return _unpacked, tuple(map(_packed, self.counts))
+
+
+def _packed(counts: npt.NDArray[Any]) -> tuple[Any, ...]:
+    """(counts,), or where few are not zero, (where they are, they, how many counts there are)."""
+    at = np.flatnonzero(counts)
+    if len(at) * _DENSE_FROM >= len(counts):
+        return (counts,)
+    return at.astype(np.min_scalar_type(len(counts))), counts[at], len(counts)
+
+
+def _unpacked(*packed: tuple[Any, ...]) -> Partial:
+    return Partial(
+        tuple(counts if not rest else _spread(counts, *rest) for counts, *rest in packed)
+    )
+
+
+def _spread(at: npt.NDArray[Any], counts: npt.NDArray[Any], cells: int) -> npt.NDArray[Any]:
+    dense = np.zeros(cells, dtype=counts.dtype)
+    dense[at] = counts
+    return dense
 
 
 @dataclass(frozen=True)
@@ -64,11 +89,10 @@ NO_MEMORY = Fault(
 def count_share(job: Job, share: Share) -> Partial | Fault:
     """The joint tables of one share of the rows."""
     try:
-        tally = _Tally(job)
+        tally = Tally(job.attributes, job.joints, share.most_rows)
     except MemoryError:
         return NO_MEMORY
-    fault = read_share(tally, share)
-    return fault or Partial(tuple(counter[:-1] for counter in tally.counters))
+    return read_share(tally, share) or Partial(tuple(tally.counters))
 
 
 class Sink(Protocol):
@@ -99,52 +123,13 @@ def add(*parts: Partial | Fault) -> Partial | Fault:
         for part in parts:
             assert isinstance(part, Partial)
             if sums is None:
-                sums = tuple(counts.copy() for counts in part.counts)
+                sums = tuple(counts.astype(np.int64) for counts in part.counts)
             else:
                 for total, counts in zip(sums, part.counts, strict=True):
                     total += counts
     except MemoryError:
         return NO_MEMORY
     return Partial(sums or ())
-
-
-class _Tally:
-    """The counters of one share, and the memory it works in."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        # One more cell takes the records that are outside the domain.
-        self.counters = [np.zeros(job.cells(joint) + 1, dtype=np.int64) for joint in job.joints]
-        self._coders = {name: Coder(a, _BATCH_ROWS) for name, a in job.attributes.items()}
-        self._signs = np.empty(_BATCH_ROWS, dtype=np.int64)
-        self._cells = np.empty(_BATCH_ROWS, dtype=np.int64)
-
-    def batch(self, batch: Any, columns: Sequence[str], keys: Mapping[str, int]) -> None:
-        """Counts the rows of an Arrow batch; `keys` are codes that all of them share."""
-        read = {name: self._coders[name].codes(batch.column(name)) for name in columns}
-        signs, cells = self._signs[: batch.num_rows], self._cells[: batch.num_rows]
-        # A code is negative, its sign bit set, just when the value has no cell.
-        signs.fill(0)
-        for column in read.values():
-            signs |= column
-        outside = signs < 0
-        codes = {**read, **keys}
-        for joint, counter in zip(self._job.joints, self.counters, strict=True):
-            cells.fill(0)
-            self._advance(cells, joint, codes)
-            cells[outside] = len(counter) - 1
-            np.add.at(counter, cells, np.int64(1))
-
-    def same(self, rows: int, keys: Mapping[str, int]) -> None:
-        """Counts `rows` rows that are told apart by no column."""
-        for joint, counter in zip(self._job.joints, self.counters, strict=True):
-            counter[self._advance(0, joint, keys)] += rows
-
-    def _advance(self, cells: Any, joint: Sequence[str], codes: Mapping[str, Any]) -> Any:
-        for name in joint:
-            cells *= self._job.attributes[name].size
-            cells += codes[name]
-        return cells
 
 
 def _count_piece(tally: Sink, piece: Piece) -> Fault | None:

@@ -25,6 +25,9 @@ from fitplug_dask.shares import Share, fan_in
 T = TypeVar("T")
 CountOne: TypeAlias = Callable[[Job, Share], "Partial | Fault"]
 
+RETRIES = 3
+"""How often a cluster runs a task again that raises; that of a lost worker runs again anyway."""
+
 
 def workers(client: Any) -> tuple[int, int]:
     """Threads that count at once in all, and at most in one process."""
@@ -170,18 +173,19 @@ def _submit(
 ) -> tuple[Any, dict[Any, int]]:
     """The future of the sum, and one for each share's fault (or None) with the share's rows."""
     leaves = [
-        client.submit(count_one, job, share, key=f"{name}-{i}") for i, share in enumerate(shares)
+        client.submit(count_one, job, share, key=f"{name}-{i}", retries=RETRIES)
+        for i, share in enumerate(shares)
     ]
     sums = itertools.count()
     top = tree(
         leaves,
         fan_in(job.total_cells),
-        lambda parts: client.submit(add, *parts, key=f"{name}-sum-{next(sums)}"),
+        lambda parts: client.submit(add, *parts, key=f"{name}-sum-{next(sums)}", retries=RETRIES),
     )
     # Small results of their own, so that watching moves no counts here; and once the leaves are
     # forgotten here, workers drop the counts that are already added up.
     checks = {
-        client.submit(fault_in, leaf, key=f"{name}-check-{i}"): share.rows
+        client.submit(fault_in, leaf, key=f"{name}-check-{i}", retries=RETRIES): share.rows
         for i, (leaf, share) in enumerate(zip(leaves, shares, strict=True))
     }
     return top, checks

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from fitplug.cellcosts import check_contributions
 from fitplug.domain import OUTSIDE
 from fitplug.errors import BudgetError
-from fitplug_dask.codes import Coder
+from fitplug_dask.coders import Coder
 from fitplug_dask.kernel import NO_MEMORY, Fault, Job, Partial, read_share
 from fitplug_dask.persons import Hasher
 from fitplug_dask.shares import Share
@@ -244,6 +244,7 @@ class _Collector:
         self._packing = Packing(job)
         self._hasher = Hasher(selection.tag_key)
         self._coders: dict[str, Coder] = {}
+        self._codes: dict[str, Any] = {}
         self._room = 0
         self._parts: list[Rows] = []
         self._held = self._compacted = 0
@@ -252,9 +253,11 @@ class _Collector:
         """Takes the rows of an Arrow batch; `keys` are codes that all of them share."""
         self._make_room(batch.num_rows)
         person = self._selection.person
-        codes: dict[str, Any] = {
-            name: self._coders[name].codes(batch.column(name)) for name in columns if name != person
-        }
+        codes: dict[str, Any] = {}
+        for name in columns:
+            if name != person:
+                codes[name] = self._codes[name][: batch.num_rows]
+                self._coders[name].terms(batch.column(name), codes[name])
         if OUTSIDE in keys.values():
             return
         tags, wanted = self._hasher.tags(batch.column(person))
@@ -286,7 +289,8 @@ class _Collector:
         if rows > self._room:
             self._room = rows
             attributes = self._job.attributes.items()
-            self._coders = {name: Coder(attribute, rows) for name, attribute in attributes}
+            self._coders = {name: Coder(a, 1, OUTSIDE, rows) for name, a in attributes}
+            self._codes = {name: np.empty(rows, dtype=np.int64) for name in self._job.attributes}
 
 
 def rounds_needed(job: Job, rows: int, memory: int) -> int:

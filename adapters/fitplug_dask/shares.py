@@ -13,7 +13,7 @@ _MOST_ROWS = 2**24  # about half a second of work: progress shows, and a lost wo
 _ROWS_PER_CELL = 4  # below this, allocating and adding up a task's cells costs more than counting
 
 MEMORY_LIMIT = 2**34
-"""Bytes of counters that may be held at once, 16 GiB."""
+"""Bytes of counters and tables that one process may hold at once, 16 GiB."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,23 @@ class Piece:
         return sum(self.file.rows[group] for group in self.row_groups)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Share:
-    """The pieces that one task counts."""
+    """The pieces that one task counts. Workers may log its repr: it tells no number of rows."""
 
     pieces: tuple[Piece, ...]
 
     @property
     def rows(self) -> int:
         return sum(piece.rows for piece in self.pieces)
+
+    @property
+    def most_rows(self) -> int:
+        """What no counter of the share can exceed: its rows, if the files say how many they are."""
+        return self.rows if all(piece.file.exact for piece in self.pieces) else 2**62
+
+    def __repr__(self) -> str:
+        return f"Share({len(self.pieces)} pieces)"
 
 
 def cut(files: Sequence[File], cells: int, workers: int) -> list[Share]:
@@ -46,7 +54,9 @@ def cut(files: Sequence[File], cells: int, workers: int) -> list[Share]:
     """
     total = sum(map(sum, (file.rows for file in files)))
     finest = max(_PER_WORKER * workers, total // _MOST_ROWS)
-    shares = max(1, workers, min(finest, total // (_ROWS_PER_CELL * cells)))
+    wanted = min(finest, total // (_ROWS_PER_CELL * cells))
+    # A multiple, or some workers would idle while others count the last shares.
+    shares = max(1, round(wanted / workers)) * workers
     cuts: dict[int, list[Piece]] = {}
     before = 0
     for file in files:
@@ -67,17 +77,24 @@ def fan_in(cells: int) -> int:
     return 8 if cells <= 2**20 else 2
 
 
-def needed_memory(cells: int, workers: int) -> int:
-    """Bytes of counters that `workers` tasks of one process hold at once."""
-    return 8 * cells * (workers + fan_in(cells) + 1)
+def check_memory(joint_cells: int, table_cells: int, threads: int) -> None:
+    """Raises TablesError if counting may hold more than MEMORY_LIMIT bytes in one process.
 
-
-def check_memory(cells: int, workers: int) -> None:
-    """Raises TablesError if the counters of `workers` tasks at once exceed MEMORY_LIMIT."""
-    need = needed_memory(cells, workers)
+    joint_cells, table_cells: in all joint and all wanted tables; threads: of the process.
+    """
+    need = memory(joint_cells, table_cells, threads)
     if need > MEMORY_LIMIT:
         raise TablesError(
-            f"the tables to count hold {cells:,} cells, and counting them would take about "
+            f"the tables to count hold {joint_cells:,} cells, and counting them would take about "
             f"{need / 2**30:,.0f} GiB where {MEMORY_LIMIT / 2**30:.0f} GiB are allowed; "
             "use fewer attributes per table or coarser ones, or fewer workers"
         )
+
+
+def memory(joint_cells: int, table_cells: int, threads: int) -> int:
+    """Bytes held at most, beside the batches: by each thread its counters, 4 bytes a cell (a share
+    of 2^32 rows or more would have more cells than are allowed); by a sum what it adds up, and
+    itself, 8 bytes a cell, twice while sums are added; and then the tables, with their copies.
+    """
+    counting = joint_cells * (4 * threads + 8 * fan_in(joint_cells) + 8)
+    return max(counting, 8 * joint_cells + 3 * 8 * table_cells)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fitplug_dask.kernel import Fault, Job, Partial, add
 from fitplug_dask.progress import Report
-from fitplug_dask.schedule import attempt, awaited, fault_in, on_threads, raised, tree
+from fitplug_dask.schedule import RETRIES, attempt, awaited, fault_in, on_threads, raised, tree
 from fitplug_dask.selection import (
     Part,
     Selection,
@@ -119,7 +119,9 @@ class _Graph:
 def _on_cluster(graph: _Graph, finished: Callable[[int], None], client: Any) -> Partial | Fault:
     checks = {key: (fault_in, read) for key, read in graph.checks.items()}
     futures = attempt(
-        lambda: client.get({**graph.tasks, **checks}, [graph.top, *checks], sync=False)
+        lambda: client.get(
+            {**graph.tasks, **checks}, [graph.top, *checks], sync=False, retries=RETRIES
+        )
     )
     if isinstance(futures, Fault):
         return futures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,13 +55,14 @@ def survey(
     check_extras()
     from fitplug_dask.kernel import Job
     from fitplug_dask.schedule import workers
-    from fitplug_dask.shares import check_memory, cut, needed_memory
+    from fitplug_dask.shares import check_memory, cut, memory
     from fitplug_dask.snapshot import take_snapshot
 
     used = domain.ordered(tuple({name for table in names for name in table}))
     job = Job({name: domain[name] for name in used}, joint_tables(domain, names))
     in_all, on_one = workers(client)
-    check_memory(job.total_cells, on_one)
+    in_tables = sum(math.prod(domain.shape_of(table)) for table in names)
+    check_memory(job.total_cells, in_tables, on_one)
     files = take_snapshot(find(source, storage_options), job.attributes)
     records = [file.records for file in files]
     return Survey(
@@ -70,5 +72,5 @@ def survey(
         tasks=len(cut(files, job.total_cells, in_all)),
         threads=in_all,
         cells=job.total_cells,
-        memory=needed_memory(job.total_cells, on_one) + on_one * _READING,
+        memory=memory(job.total_cells, in_tables, on_one) + on_one * _READING,
     )

@@ -1,0 +1,102 @@
+"""Exact counting beside its floor (decoding alone), DuckDB and Polars, on two cores.
+
+    python benchmarks/counting.py [--rows 20000000] [--rounds 5] > benchmarks/counting.md
+
+Makes its data, about 20 bytes a row, in a temporary folder. Every engine runs in a process of its
+own, one after the other, round by round, so that a ratio compares neighbours in time; all engines'
+tables are checked to be equal. Progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import counting_data
+from counting_engines import CASES, DOMAIN, ENGINES
+from markdown_table import heading, line
+
+HEAD = """# Counting
+
+{rows:,} rows of 20 columns on two cores; snappy, row groups of {group:,}. Each engine runs in a
+process of its own. M rows/s is the best of {rounds} rounds, beside the CPU seconds and the peak
+memory of the same process; ratios are medians over rounds of ratios within a round, above 1 where
+fitplug on threads is faster. Decoding alone, as dictionaries, is the floor of this method. All
+engines' tables are equal. "As drawn": each row joins a real person of
+[examples/acs](../examples/acs) to the household of another, so few cells are in use. "Uniform": all
+cells equally likely. The two-way tables are counted over a quarter of the rows. A cluster's CPU and
+memory are those of the client alone.
+
+    python benchmarks/counting.py --rows {rows} --rounds {rounds} > benchmarks/counting.md
+"""
+DECODE, OURS, CLUSTER = "decode only", "fitplug, threads", "fitplug, cluster of 2"
+
+
+def measure(engine: str, case: str, files: Sequence[str]) -> dict[str, Any]:
+    print(f"{case}: {engine}", file=sys.stderr, flush=True)
+    script = Path(__file__).with_name("counting_engines.py")
+    done = subprocess.run(
+        [sys.executable, str(script), engine, case, *files],
+        env={**os.environ, "POLARS_MAX_THREADS": "2", "OPENBLAS_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def report(name: str, case: str, files: Sequence[str], rows: int, rounds: int) -> None:
+    taken = [{e: measure(e, case, files) for e in ENGINES} for _ in range(rounds)]
+    digests = {took[e]["digest"] for took in taken for e in ENGINES if e != DECODE}
+    if len(digests) > 1:
+        raise SystemExit(f"{name}: the engines' tables differ")
+    for engine in ENGINES:
+        best = min((took[engine] for took in taken), key=lambda told: told["seconds"])
+        ratio = statistics.median(t[engine]["seconds"] / t[OURS]["seconds"] for t in taken)
+        speed, cpu = rows / best["seconds"] / 1e6, best["cpu"]
+        cells = [name, engine, f"{speed:.3g}", f"{cpu:.2g}", f"{best['peak']:.0f}", f"{ratio:.2f}"]
+        print(line(cells), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    rows, group = asked.rows, min(500_000, asked.rows)
+    print(HEAD.format(rows=rows, group=group, rounds=asked.rounds))
+    print(heading(["tables", "engine", "M rows/s", "CPU s", "peak MB", "time / fitplug's"]))
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+
+        def make(name: str, **options: Any) -> list[str]:
+            print(f"making the data: {name}", file=sys.stderr, flush=True)
+            return counting_data.write(folder / name, rows, **options)
+
+        drawn = make("drawn", files=20, group_rows=group)
+        large = DOMAIN.ordered(CASES["9M"][0])
+        uniform = make("uniform", files=20, group_rows=group, names=large, uniform=True)
+        one = make("one", files=1, group_rows=rows, names=large)
+        runs = [
+            ("6k cells", "6k", drawn),
+            ("6k cells, one row group of all rows", "6k", one),
+            ("0.7M cells, as drawn", "0.7M", drawn),
+            ("0.7M cells, uniform", "0.7M", uniform),
+            ("9M cells, as drawn", "9M", drawn),
+            ("9M cells, uniform", "9M", uniform),
+        ]
+        for name, case, files in runs:
+            report(name, case, files, rows, asked.rounds)
+        report("all 190 two-way", "two-way", drawn[::4], rows // 4, asked.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Rows for the counting benchmark, drawn from the real people of examples/acs, and their domain.
+
+Each row joins a person to a household, drawn apart: within the two groups of columns the joint
+distribution is the real one, across them cells are many, as in a census. No value is made up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+import fitplug as fp
+
+ACS = Path(__file__).parent.parent / "examples" / "acs"
+PERSON = ["AGEP", "SEX", "MSP", "EDU", "INDP_CAT", "PINCP_DECILE"]
+PERSON += ["DVET", "DREM", "DPHY", "DEYE", "DEAR"]
+HOUSEHOLD = ["PUMA", "RAC1P", "HISP", "NOC", "NPF", "HOUSING_TYPE", "OWN_RENT"]
+REFERENCE = {"REF_SEX": "SEX", "REF_RAC1P": "RAC1P"}  # of a third person, drawn apart as well
+_DRAWN_AT_ONCE = 2**18
+Types = list[tuple[str, pa.DataType]]
+
+
+def domain() -> fp.Domain:
+    """The 20 attributes, as the published schema describes them."""
+    described = json.loads((ACS / "schema.json").read_text())["schema"]
+    sources = {name: name for name in (*PERSON, *HOUSEHOLD)} | REFERENCE
+    attributes = {}
+    for name, source in sources.items():
+        field = described[source]
+        if "values" in field:
+            attributes[name] = fp.Categories([str(value) for value in field["values"]])
+        else:
+            attributes[name] = fp.Integers(field["min"], field["max"])
+    return fp.Domain(attributes)
+
+
+def write(
+    folder: Path,
+    rows: int,
+    *,
+    files: int,
+    group_rows: int,
+    names: Sequence[str] = (),
+    uniform: bool = False,
+) -> list[str]:
+    """`rows` rows in `files` Parquet files, in row groups of `group_rows`; snappy, by a seed.
+
+    names: the columns, all if empty; uniform: every value of the domain equally often, each column
+    apart: as many cells in use as can be. Returns the paths.
+    """
+    columns = [*PERSON, *HOUSEHOLD]
+    people = ds.dataset(ACS / "people", partitioning="hive").to_table(columns=columns)
+    coded = {name: _coded(people[name].combine_chunks()) for name in columns}
+    kept = domain().ordered(tuple(names)) if names else domain().names
+    types = [(name, pa.int16() if name == "AGEP" else pa.string()) for name in kept]
+    rng = np.random.default_rng(20261121)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for i in range(files):
+        left = rows * (i + 1) // files - rows * i // files
+        paths.append(str(folder / f"part-{i:03}.parquet"))
+        with pq.ParquetWriter(paths[-1], pa.schema(types)) as writer:
+            while left:
+                n = min(left, group_rows)
+                drawn = _uniform(rng, n, types) if uniform else _drawn(rng, coded, n, types)
+                writer.write_table(drawn, n)
+                left -= n
+    return paths
+
+
+def _coded(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_integer(column.type) else column.cast(pa.string())
+
+
+def _drawn(
+    rng: np.random.Generator, coded: dict[str, pa.Array], rows: int, types: Types
+) -> pa.Table:
+    chunks = []
+    for start in range(0, rows, _DRAWN_AT_ONCE):
+        n = min(_DRAWN_AT_ONCE, rows - start)
+        draws = [pa.array(rng.integers(0, len(coded["AGEP"]), n)) for _ in range(3)]
+        columns = {}
+        for name, _ in types:
+            which = 0 if name in PERSON else 1 if name in HOUSEHOLD else 2
+            columns[name] = coded[REFERENCE.get(name, name)].take(draws[which])
+        chunks.append(pa.table(columns, schema=pa.schema(types)))
+    return pa.concat_tables(chunks)
+
+
+def _uniform(rng: np.random.Generator, rows: int, types: Types) -> pa.Table:
+    columns = {}
+    for name, kind in types:
+        values = pa.array(domain()[name].labels).cast(kind)
+        columns[name] = values.take(pa.array(rng.integers(0, len(values), rows)))
+    return pa.table(columns, schema=pa.schema(types))
