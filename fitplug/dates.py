@@ -21,7 +21,10 @@ _NO_DAY = ("generic", "Y", "M", "W")
 """NumPy's units of time that name no day."""
 
 _ISO_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_ISO = re.compile(rf"({_ISO_DAY.pattern})([ T][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]+)?)?)?")
+_ISO = re.compile(
+    rf"({_ISO_DAY.pattern})"
+    r"([ T]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]+)?)?)?"
+)
 
 
 @dataclass(frozen=True, init=False)
@@ -94,8 +97,12 @@ class Dates:
         if not array.size:
             return np.zeros(0, dtype=np.int64)
         if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] not in _NO_DAY:
+            try:
+                whole = array.astype("M8[D]")
+            except OverflowError:  # units so fine that they reach hours only
+                raise DataError(wrong_type(datetime.date, str(array.dtype))) from None
             # Not a time is the least integer, before any domain.
-            return self.codes_of_days(array.astype("M8[D]").astype(np.int64))
+            return self.codes_of_days(whole.astype(np.int64))
         if array.dtype.kind not in "OUT":
             raise DataError(wrong_type(datetime.date, str(array.dtype)))
         none = self.days[0] - 1

@@ -185,10 +185,11 @@ class Ledger:
         """Enter the release of a plan at no cost, or raise; draw noise after it returns.
 
         within: an earlier charge for a plan of the same domain and contributions, by its key or
-        number. At every cell the costs of that plan, of what was free within it already and of
-        this one must add up to no more than it was charged; as cell budgets, `slack` holds what is
-        left. Verifies the whole ledger. Raises OverBudget, naming the cell; LedgerError, and
-        BudgetError for too many cells or contributions.
+        number, which counted the same records: a person whose records moved to other cells in
+        between would be in two places of the sums. At every cell the costs of that plan, of what
+        was free within it already and of this one must add up to no more than it was charged; as
+        cell budgets, `slack` holds what is left. Verifies the whole ledger. Raises OverBudget,
+        naming the cell; LedgerError, and BudgetError for too many cells or contributions.
         """
         costs = CellCosts.of(plan, contributions)
         _check_texts(what, key, output)

@@ -24,7 +24,7 @@ from fitplug.mechanisms import Mechanism, mechanisms
 from fitplug.objective import Objective
 from fitplug.optimum import Ended
 from fitplug.privacy import Method, delta_at, epsilon_at
-from fitplug.rounding import UNIT, ceil_float, floor_float
+from fitplug.rounding import UNIT, above, below, ceil_float, floor_float
 from fitplug.strategy import Strategy
 from fitplug.structure import Structure, listed
 from fitplug.threads import one_blas_thread
@@ -125,18 +125,19 @@ class Plan:
     def status(self) -> str:
         """Whether the tolerance was reached, and what to do if not."""
         if self.gap <= self.tolerance:
-            return f"certified: within {self.gap:.1e} of the least possible"
+            return f"certified: within {above(self.gap, 2)} of the least possible"
         return (
-            f"certified only to {self.gap:.1e} after {self.iterations} iterations, "
+            f"certified only to {above(self.gap, 2)} after {self.iterations} iterations, "
             f"{self.tolerance:.1e} was asked: {_REMEDIES[self.ended]}, or accept this gap"
         )
 
     @property
     def certificate(self) -> str:
         """What the lower bound says, in a sentence."""
+        bound = below(self.lower_bound)
         if self.objective.plain:
-            return f"no mechanism that meets these targets costs less than {self.lower_bound:.6g}"
-        return f"{self.objective}: {self.cost:.6g}, and no mechanism below {self.lower_bound:.6g}"
+            return f"no mechanism that meets these targets costs less than {bound}"
+        return f"{self.objective}: {above(self.cost)}, and no mechanism below {bound}"
 
     def epsilon(self, delta: float, method: Method = "gaussian") -> float:
         """Least epsilon at delta: the exact Gaussian curve, or with method="zcdp" the conversion
@@ -283,9 +284,10 @@ class Plan:
     def summary(self, delta: float = 1e-9) -> str:
         """A text table: what it costs, how close to the least, what each group asked and gets."""
         lines = [
-            f"privacy cost  Delta = {self.privacy_cost:.6g}   rho = {self.rho:.6g} (zCDP)",
-            f"epsilon       {self.epsilon(delta):.4g} at delta = {delta:g} (exact Gaussian curve); "
-            f"{self.epsilon(delta, 'zcdp'):.4g} proven from rho for the discrete noise",
+            f"privacy cost  Delta = {above(self.privacy_cost)}   rho = {above(self.rho)} (zCDP)",
+            f"epsilon       {above(self.epsilon(delta), 4)} at delta = {delta:g} "
+            f"(exact Gaussian curve); {above(self.epsilon(delta, 'zcdp'), 4)} "
+            "proven from rho for the discrete noise",
             f"optimality    {self.status}",
             f"              {self.certificate}",
             f"structure     {self.structure}",
@@ -294,11 +296,11 @@ class Plan:
         ]
         if self.scale != 1.0:
             lines.append(
-                f"targets       all variances scaled by {self.scale:.6g} to fit the budget"
+                f"targets       all variances scaled by {above(self.scale)} to fit the budget"
             )
         rows = [("group", "queries", "target", "largest std", "of target")]
         rows += [
-            (row.name, str(row.queries), row.target, f"{row.largest_std:.4g}", f"{row.used:.1%}")
+            (row.name, str(row.queries), row.target, above(row.largest_std, 4), f"{row.used:.1%}")
             for row in self.group_rows()
         ]
         widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
@@ -332,7 +334,7 @@ class Plan:
 
     def __repr__(self) -> str:
         return (
-            f"Plan(rho={self.rho:.6g}, gap={self.gap:.1e}, "
+            f"Plan(rho={above(self.rho)}, gap={above(self.gap, 2)}, "
             f"{self.workload.query_count} queries, digest={self.digest[:12]})"
         )
 

@@ -19,7 +19,7 @@ from fitplug.ledgerrows import Entry
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at
 from fitplug.reconstruction import Estimates
-from fitplug.rounding import UNIT, ceil_float
+from fitplug.rounding import UNIT, above, ceil_float
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, quantile
 
 ByGroup: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -30,7 +30,8 @@ class Release:
     """What a mechanism released.
 
     plan: the plan that ran. answers: y = A x + z, integers (n,), in the plan's strategy.
-    rho: what this release cost, for records of `contributions` rows a person.
+    rho: what this release cost, for records of `contributions` rows a person. None: rho is for one
+    record, as an OpenDP measurement does not know how many its context counts for a person.
     noise_scale: the noise's standard deviation over the plan's.
     entry: what a ledger keeps of it, if it was charged to one.
     """
@@ -38,18 +39,20 @@ class Release:
     plan: Plan
     answers: npt.NDArray[np.int64]
     rho: float
-    contributions: int = 1
+    contributions: int | None = 1
     noise_scale: float = 1.0
     entry: Entry | None = None
 
     @cached_property
     def privacy_cost(self) -> float:
-        """Delta of this release for all records of one person, rounded up."""
-        scale = Fraction(self.contributions) / Fraction(self.noise_scale)
+        """Delta of this release for all records of one person, rounded up; for one record if how
+        many a person has is not known.
+        """
+        scale = Fraction(self.contributions or 1) / Fraction(self.noise_scale)
         return ceil_float(Fraction(self.plan.privacy_cost) * scale)
 
     def epsilon(self, delta: float, method: Method = "gaussian") -> float:
-        """Least epsilon at delta for all records of one person; see `Plan.epsilon`."""
+        """Least epsilon at delta, for what `privacy_cost` is of; see `Plan.epsilon`."""
         return epsilon_at(self.privacy_cost, delta, method)
 
     @property
@@ -179,6 +182,6 @@ class Release:
 
     def __repr__(self) -> str:
         return (
-            f"Release(rho={self.rho:.6g}, plan={self.plan_digest[:12]}, "
+            f"Release(rho={above(self.rho)}, plan={self.plan_digest[:12]}, "
             f"groups={', '.join(self.plan.workload.names)})"
         )

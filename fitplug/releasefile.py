@@ -206,9 +206,10 @@ def _parts(plan: Plan, header: planfile.Header, arrays: planfile.Arrays) -> dict
     answers, contributions = arrays["answers"], header["contributions"]
     if answers.dtype != np.int64 or answers.shape != (plan.strategy.size,):
         raise PlanError("answers of another plan")
-    check_contributions(contributions)
+    if contributions is not None:
+        check_contributions(contributions)
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
-    exact = plan.strategy.rho_exact(plan.noise_std * noise_scale) * contributions**2
+    exact = plan.strategy.rho_exact(plan.noise_std * noise_scale) * (contributions or 1) ** 2
     # The rho of a release is rounded up, by little.
     if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
         raise PlanError("not what these answers cost")

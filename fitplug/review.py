@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
+from fitplug.cellcosts import check_contributions
 from fitplug.domain import Attribute, Domain
+from fitplug.errors import BudgetError
 from fitplug.ledger import Ledger
 from fitplug.ledgerrows import Budget, Entry
 from fitplug.mechanisms import Mechanism
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.rounding import ceil_float, floor_float
+from fitplug.rounding import above, below, ceil_float, floor_float
 
 Limited: TypeAlias = Literal["declared", "enforced"]
 
@@ -62,6 +64,7 @@ def review(
     about: About | None = None,
     ledger: Ledger | None = None,
     delta: float = 1e-9,
+    contributions: int | None = None,
     limited: Limited = "declared",
     published: date | None = None,
     versions: Mapping[str, str] | None = None,
@@ -69,12 +72,14 @@ def review(
     """A record of a release in the fields of OpenDP's deployments registry, as a draft.
 
     ledger: whose charges so far are told under composition. delta: at which epsilon is told.
+    contributions: most records of one contributor, where the release does not know it: one that an
+    OpenDP measurement made. rho is then told for all of them.
     limited: whether the records of one contributor are at most `release.contributions` because the
     publisher says so, or were cut down to it. versions: of the libraries that ran, by name.
     Returns dicts, lists, texts and numbers only, ready for YAML or JSON. Raises BudgetError for
-    delta, and LedgerError.
+    delta or contributions, and LedgerError.
     """
-    about = about or About()
+    about, release = about or About(), _of_all_records(release, contributions)
     plan, held = release.plan, None if ledger is None else ledger.statement()
     name = about.name or "Counts: " + _listed(plan.workload.names)
     several = held is not None and len(held[1]) > 1
@@ -107,7 +112,7 @@ def review(
             "implementation": {
                 "preprocessing_and_hyperparameter_tuning": _preprocessing(release, about, limited),
                 "mechanisms": _mechanisms(release, versions or {}),
-                "justification": _justification(plan),
+                "justification": _justification(release),
             },
             "administrative": {
                 "sources": about.sources or MISSING,
@@ -116,6 +121,29 @@ def review(
             },
         },
     }
+
+
+def _of_all_records(release: Release, contributions: int | None) -> Release:
+    """The release with its rho for all records of one contributor."""
+    if release.contributions is not None:
+        if contributions not in (None, release.contributions):
+            raise BudgetError(
+                f"contributions = {contributions!r}, but the release is for "
+                f"{release.contributions}: leave it out"
+            )
+        return release
+    if contributions is None:
+        raise BudgetError(
+            "how many records a person may have is not known to this release, which an OpenDP "
+            "measurement made: give contributions, as in the context's privacy unit"
+        )
+    check_contributions(contributions)
+    rho = ceil_float(_of_one_record(release) * contributions**2)
+    return replace(release, contributions=contributions, rho=rho)
+
+
+def _of_one_record(release: Release) -> Fraction:
+    return release.plan.strategy.rho_exact(release.plan.noise_std * release.noise_scale)
 
 
 def _basic(name: str, about: About, plan: Plan, published: date) -> dict[str, Any]:
@@ -150,7 +178,8 @@ def _values(attribute: Attribute) -> str:
 
 
 def _privacy_loss(release: Release, unit: str, delta: float, limited: Limited) -> dict[str, Any]:
-    plan, k = release.plan, release.contributions
+    k = release.contributions
+    one = ceil_float(_of_one_record(release))
     proven, curve = release.epsilon(delta, "zcdp"), release.epsilon(delta)
     records = "at most one record" if k == 1 else f"at most {k} records"
     how = (
@@ -158,17 +187,17 @@ def _privacy_loss(release: Release, unit: str, delta: float, limited: Limited) -
         if limited == "enforced"
         else "so the publisher says of the data"
     )
-    per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {_up(plan.rho)}"
+    per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {above(one)}"
     return {
         "privacy_unit": unit,
         "privacy_unit_details": f"Adjacent datasets differ by all records of one {unit} added or "
         f"removed (symmetric distance). A {unit} has {records}; {how}.",
         "privacy_parameters": {"epsilon": proven, "delta": delta, "rho": release.rho},
-        "privacy_parameters_details": f"rho = {_up(release.rho)} of zero-concentrated "
+        "privacy_parameters_details": f"rho = {above(release.rho)} of zero-concentrated "
         f"differential privacy{per_record}. It is a rational number, computed from the integer "
         f"matrix and the standard deviation that run, and rounded up.\n\nAt delta = {delta:g}: "
-        f"epsilon = {_up(proven)}, which follows from rho and is proven for the discrete "
-        f"noise; and epsilon = {_up(curve)} on the exact curve of continuous Gaussian noise of "
+        f"epsilon = {above(proven)}, which follows from rho and is proven for the discrete "
+        f"noise; and epsilon = {above(curve)} on the exact curve of continuous Gaussian noise of "
         "the same size.",
     }
 
@@ -182,14 +211,14 @@ def _composition(release: Release, held: tuple[Budget, tuple[Entry, ...]] | None
         return alone + "It was charged to no ledger: whatever else was released about the same "
         "people adds its rho to this one's."
     budget, entries = held
-    whole = f"rho = {_down(floor_float(budget.total))}"
+    whole = f"rho = {below(floor_float(budget.total))}"
     if budget.epsilon is not None:
-        whole += f" (epsilon = {budget.epsilon:g} at delta = {budget.delta:g})"
+        whole += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r})"
     rows = [
         (
             str(entry.id),
             entry.time[:19].replace("T", " "),
-            "free" if entry.within is not None else _up(ceil_float(entry.rho)),
+            "free" if entry.within is not None else above(ceil_float(entry.rho)),
             _cell(entry.what),
             (entry.plan_digest or "")[:12],
         )
@@ -200,8 +229,8 @@ def _composition(release: Release, held: tuple[Budget, tuple[Entry, ...]] | None
     free = [entry for entry in entries if entry.within is not None]
     return (
         f"{alone}rho adds up over releases. The budget for these people is {whole}; spent are "
-        f"rho = {_up(ceil_float(budget.spent))} by {len(entries)} release(s), and "
-        f"rho = {_down(floor_float(budget.left))} is left.\n\n{table}"
+        f"rho = {above(ceil_float(budget.spent))} by {len(entries)} release(s), and "
+        f"rho = {below(floor_float(budget.left))} is left.\n\n{table}"
         + (f"\n\n{left_out} older charge(s) are not listed." if left_out else "")
         + (
             "\n\nA free release costs no cell more than an earlier charge paid for: their costs "
@@ -243,13 +272,20 @@ def _mechanisms(release: Release, versions: Mapping[str, str]) -> str:
             _cell(m.name),
             m.kind,
             f"{m.dimension:,}",
-            _up(m.sensitivity),
-            f"{m.sigma * scale:.6g}",
-            _up(m.rho / scale**2),
+            above(m.sensitivity),
+            below(m.sigma * scale),
+            above(m.rho / scale**2),
         )
         for m in found[:_MOST_ROWS]
     ]
-    columns = ("answers about", "mechanism", "answers", "L2 sensitivity", "sigma", "rho")
+    columns = (
+        "answers about",
+        "mechanism",
+        "answers",
+        "L2 sensitivity",
+        "sigma",
+        "rho, one record",
+    )
     ran = ", ".join(f"{name} {version}" for name, version in versions.items())
     library = f"OpenDP {versions['opendp']}" if "opendp" in versions else "OpenDP"
     return "\n\n".join(
@@ -273,13 +309,20 @@ def _beyond(rest: Sequence[Mechanism], scale: float) -> str:
     if not rest:
         return ""
     together = sum(m.rho for m in rest) / scale**2
-    return f"\n\nand {len(rest):,} more of together rho = {_up(together)}."
+    return f"\n\nand {len(rest):,} more of together rho = {above(together)}."
 
 
-def _justification(plan: Plan) -> str:
+def _justification(release: Release) -> str:
+    plan, scale = release.plan, release.noise_scale
     rows = [
-        (_cell(r.name), f"{r.queries:,}", r.target, f"{r.largest_std:.4g}", f"{r.used:.1%}")
-        for r in plan.group_rows()
+        (
+            _cell(row.name),
+            f"{row.queries:,}",
+            row.target,
+            above(row.largest_std * scale, 4),
+            f"{above(100 * row.used * scale**2, 4)} %",
+        )
+        for row in plan.group_rows()
     ]
     table = _table(
         ("queries", "number", "target", "largest std", "variance over target"), rows[:_MOST_ROWS]
@@ -287,13 +330,22 @@ def _justification(plan: Plan) -> str:
     more = f"\n\nand {len(rows) - _MOST_ROWS:,} more." if len(rows) > _MOST_ROWS else ""
     if plan.scale == 1.0:
         how = "The publisher said how accurate each answer must be to be fit for use, and the "
-        how += "noise is what meets every target at the least privacy cost."
+        how += "plan's noise meets every target at the least privacy cost."
     else:
         how = "The publisher gave the budget, and the accuracy wanted of each answer: all target "
-        how += f"variances were scaled by {plan.scale:.6g}, the least that the budget allows."
+        how += f"variances were scaled by {above(plan.scale)}, the least that the budget allows."
+    if scale != 1.0:
+        how += (
+            f" Here the plan's noise was multiplied by {above(scale)}, in its standard deviation."
+        )
+    what = (
+        "Its privacy cost Delta (rho = Delta^2 / 2)"
+        if plan.objective.plain
+        else "What was made least"
+    )
     return (
-        f"{how} Its privacy cost Delta (rho = Delta^2 / 2) is certified: it lies {plan.gap:.1e} "
-        f"above a bound that no mechanism can pass; {plan.certificate}.\n\n{table}{more}"
+        f"{how} {what} is certified: it lies {above(plan.gap, 2)} above a bound that no mechanism "
+        f"can pass; {plan.certificate}.\n\n{table}{more}"
     )
 
 
@@ -328,16 +380,6 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _cell(text: str) -> str:
     """A text for one cell of a table, whatever it holds."""
     return re.sub(r"([\\|`*_<>\[\]])", r"\\\1", " ".join(text.split()))
-
-
-def _up(value: float) -> str:
-    """Six digits, rounded up: no cost is shown less than it is."""
-    return f"{float(Context(6, ROUND_CEILING).create_decimal(value)):.6g}"
-
-
-def _down(value: float) -> str:
-    """Six digits, rounded down."""
-    return f"{float(Context(6, ROUND_FLOOR).create_decimal(value)):.6g}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ Numerical Algorithms, section 3.1). They hold for BLAS, blocked or with fused mu
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -21,6 +22,8 @@ Array: TypeAlias = npt.NDArray[np.float64]
 
 UNIT = 2.0**-53
 """Relative error of one rounded operation."""
+
+_LAST_DIGITS = 1e-13
 
 
 def gamma(n: int) -> float:
@@ -37,6 +40,20 @@ def ceil_float(exact: Fraction) -> float:
 def floor_float(exact: Fraction) -> float:
     """The largest float that is <= `exact`."""
     return -ceil_float(-exact)
+
+
+def above(value: float, digits: int = 6) -> str:
+    """To so many digits for people, rounded up: no cost is shown less than it is, but for the last
+    digits of a float, by which a third or a tenth is never met.
+    """
+    least = value * (1 - _LAST_DIGITS)
+    return f"{float(Context(digits, ROUND_CEILING).create_decimal(least)):.{digits}g}"
+
+
+def below(value: float, digits: int = 6) -> str:
+    """To so many digits for people, rounded down: for bounds, and for what is left."""
+    most = value * (1 + _LAST_DIGITS)
+    return f"{float(Context(digits, ROUND_FLOOR).create_decimal(most)):.{digits}g}"
 
 
 def ceil_sqrt(exact: Fraction) -> float:

@@ -27,7 +27,7 @@ class Tables(Mapping[Names, Counts]):
     tables: {attribute names: integer array whose axes are those attributes}. A table may be read
     back under any order of its names. The key () is the table of the total, of shape ().
     contributions: the most records of one person among those counted, if whoever counted them saw
-    to it; None if nobody did.
+    to it, and person: the column by which persons were told apart; None if nobody did.
 
     Raises TablesError for negative or fractional counts, a wrong shape, an unknown attribute, a
     table given twice, a total above MAX_RECORDS, or tables that are not marginals of one
@@ -40,6 +40,7 @@ class Tables(Mapping[Names, Counts]):
         tables: Mapping[Any, npt.ArrayLike],
         *,
         contributions: int | None = None,
+        person: str | None = None,
     ) -> None:
         if contributions is not None and (type(contributions) is not int or contributions < 1):
             raise TablesError(
@@ -47,6 +48,7 @@ class Tables(Mapping[Names, Counts]):
             )
         self.domain = domain
         self.contributions = contributions
+        self.person = person
         self._counts: dict[Names, Counts] = {}
         for key, value in tables.items():
             names = (key,) if isinstance(key, str) else tuple(key)

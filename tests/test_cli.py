@@ -160,7 +160,7 @@ def root(tmp_path_factory) -> Path:
     assert (ran.code, ran.err) == (0, "")
     assert "rho = 0.085" in ran.out
     assert "charged" in ran.out
-    assert "99.9148 remains" in ran.out
+    assert "99.9147 remains" in ran.out
     return root
 
 

@@ -110,7 +110,7 @@ DATA_KEYS = [
         ]
     ),
     case("contributions over budget", DATA, f"{DATA}\ncontributions = 100", "rho = 85", code=3),
-    case("contributions beyond 64 bits", DATA, f"{DATA}\ncontributions = {10**23}", "rho", code=3),
+    case("contributions beyond 64 bits", DATA, f"{DATA}\ncontributions = {10**23}", "1000000"),
 ]  # fmt: skip
 
 DOMAIN = [

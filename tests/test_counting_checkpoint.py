@@ -25,6 +25,8 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError, InputError
 from fitplug_dask import checkpoint, kernel, shares
+from fitplug_dask.snapshot import take_snapshot
+from fitplug_dask.sources import find
 from tests.test_cli import fitplug, make
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9)})
@@ -339,3 +341,22 @@ def test_the_command_line(tmp_path: Path) -> None:
     spec.write_text(spec.read_text().replace("[data]", '[data]\nperson = "NOTE"'), encoding="utf-8")
     ran = fitplug("run", spec, "--checkpoint", kept)
     assert (ran.code, "cannot be kept of a count with [data] person" in ran.err) == (2, True)
+
+
+def test_nothing_but_a_checkpoint_is_removed(people: Path, tmp_path: Path) -> None:
+    """Not what is hidden, nor what somebody put beside it."""
+    for hidden in (".git", ".ssh"):
+        folder = tmp_path / hidden[1:]
+        (folder / hidden).mkdir(parents=True)
+        (folder / hidden / "id").write_text("mine")
+        with pytest.raises(InputError, match="holds files that are no checkpoint"):
+            fpd.count(people, WANTED, checkpoint=folder)
+        assert (folder / hidden / "id").read_text() == "mine"
+    folder = tmp_path / "kept"
+    job = kernel.Job(dict(DOMAIN.attributes), (("sex", "age"),))
+    with checkpoint.opened(folder, job, take_snapshot(find(people), job.attributes)):
+        (folder / "notes").mkdir()
+        (folder / "notes" / "x").write_text("mine")
+        (folder / ".bashrc").write_text("mine")
+    assert (folder / "notes" / "x").read_text() == "mine"
+    assert sorted(path.name for path in folder.iterdir()) == [".bashrc", "notes"]

@@ -15,8 +15,10 @@ import pytest
 
 import fitplug as fp
 from fitplug import baselines, symmetry
-from fitplug.prices import prices
+from fitplug.prices import Relaxation, prices
 from fitplug.privacy import epsilon_at
+from fitplug.rounding import above
+from fitplug_cli.reporting import terminal
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, facts
 from fitplug_cli.reporting.page import html as page
 
@@ -125,7 +127,7 @@ def test_costs(told, shown):
     assert float(rho) >= 4 * plan.rho_exact
     assert close(rho, 4 * plan.rho, 6)
     assert plan.digest in text
-    assert f"{plan.gap:.1e}" in text
+    assert above(plan.gap, 2) in text
     rows = shown.table("delta")
     assert [float(row[0]) for row in rows] == pytest.approx(DELTAS)
     for delta, proven, curve in rows:
@@ -133,6 +135,20 @@ def test_costs(told, shown):
             value = epsilon_at(2 * plan.privacy_cost, float(delta), method)
             assert float(text) >= value * (1 - 1e-9)
             assert close(text, value)
+
+
+def test_only_a_plain_bound_is_called_one_on_delta(told):
+    plain = told.plan.objective.plain
+    assert ("mechanism passes" in page(told).replace("\n", " ")) == plain
+    assert (f"Delta = {above(told.plan.privacy_cost)} above" in page(told)) == plain
+
+
+def test_a_relaxation_without_groups_is_told(capsys):
+    plan = PLANS["example"]()
+    terminal.relaxation(Relaxation(plan.rho, 2.0, {}, plan), 0.5)
+    said = capsys.readouterr().out
+    assert "multiply every std and moe by 2" in said
+    assert "leave all" not in said
 
 
 def test_what_is_asked_and_got(told, shown):
@@ -251,7 +267,7 @@ class TestCommand:
         done = fitplug("report", plan, cwd=plan.parent)
         assert (done.returncode, done.stderr) == (0, "")
         loaded = fp.Plan.load(plan)
-        assert f"rho = {loaded.rho:.6g}" in done.stdout
+        assert f"rho = {above(loaded.rho)}" in done.stdout
         for name, price in prices(loaded).items():
             assert re.search(rf"{re.escape(name)} .* {price:.1%} ", done.stdout)
         for needed in ("epsilon, proven", "wCA-II", "the least costs", loaded.digest):

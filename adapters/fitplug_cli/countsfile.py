@@ -21,6 +21,7 @@ def write(path: Path, tables: Tables) -> None:
             "domain": list(tables.domain.spec().items()),
             "tables": names,
             "contributions": tables.contributions,
+            "person": tables.person,
         }
     )
     arrays = {f"table{i}": tables[key] for i, key in enumerate(tables)}
@@ -37,8 +38,8 @@ def read(path: Path) -> Tables:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             header = json.loads(archive["header"].tobytes())
             arrays = {tuple(n): archive[f"table{i}"] for i, n in enumerate(header["tables"])}
-            limit = header.get("contributions")
-        return Tables(Domain.from_spec(dict(header["domain"])), arrays, contributions=limit)
+            limit = {name: header.get(name) for name in ("contributions", "person")}
+        return Tables(Domain.from_spec(dict(header["domain"])), arrays, **limit)
     except TablesError as error:
         raise TablesError(f"{path}: {error}") from None
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage

@@ -46,13 +46,14 @@ def init(
     """Begin a ledger with its whole budget: --rho, or --epsilon with --delta."""
     from fitplug.errors import BudgetError
     from fitplug.ledger import Ledger
+    from fitplug.rounding import above, below
     from fitplug_cli import show
 
     if rho is None and epsilon is None and delta is None:
         raise BudgetError("the budget is missing: give --rho, or --epsilon with --delta")
     began = Ledger(path, rho, epsilon=epsilon, delta=delta)
-    spent = f", {began.spent:.6g} of it spent already" if began.spent else ""
-    show.out.print(f"ledger of rho = {began.total:.6g}{spent}: {path}")
+    spent = f", {above(began.spent)} of it spent already" if began.spent else ""
+    show.out.print(f"ledger of rho = {below(began.total)}{spent}: {path}")
 
 
 @app.command(name="show")
@@ -71,7 +72,8 @@ def show_(
     budget, entries = (ledger := _existing(path)).statement()
     rows = Table.grid(padding=(0, 2))
     for name, amount in _amounts(budget).items():
-        rows.add_row(name, _amount(amount, budget.delta if name != "remaining" else None))
+        delta = None if name == "remaining" else budget.delta
+        rows.add_row(name, _amount(amount, delta, left=name != "spent"))
     show.out.print(rows)
     if not entries:
         show.out.print(f"nothing was charged yet: {ledger.path}")
@@ -153,8 +155,10 @@ def _amounts(budget: Budget) -> dict[str, float]:
     }
 
 
-def _amount(rho: float, delta: float | None) -> str:
-    text = f"rho = {rho:.6g} (zCDP)"
+def _amount(rho: float, delta: float | None, *, left: bool) -> str:
+    from fitplug.rounding import above, below
+
+    text = f"rho = {(below if left else above)(rho)} (zCDP)"
     if delta is None or not rho:
         return text
     import math
@@ -163,7 +167,7 @@ def _amount(rho: float, delta: float | None) -> str:
 
     # epsilon_at squares the cost again: the root must not be below.
     epsilon = epsilon_at(math.nextafter(math.sqrt(2 * rho), math.inf), delta, "zcdp")
-    return f"{text}, epsilon = {epsilon:.6g} at delta = {delta:g}"
+    return f"{text}, epsilon = {above(epsilon)} at delta = {delta:g}"
 
 
 def _record(entry: Entry) -> dict[str, Any]:
@@ -182,7 +186,11 @@ def _exact(rho: Fraction) -> str:
 
 
 def _cost(entry: Entry) -> str:
-    return f"{float(entry.rho):.6g}" if entry.within is None else f"free within {entry.within}"
+    from fitplug.rounding import above, ceil_float
+
+    if entry.within is not None:
+        return f"free within {entry.within}"
+    return above(ceil_float(entry.rho))
 
 
 def _line(text: str | None) -> str:

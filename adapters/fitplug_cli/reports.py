@@ -10,7 +10,7 @@ from fitplug.errors import InputError, OverBudget
 from fitplug.plan import Plan
 from fitplug.prices import Relaxation, relax
 from fitplug.privacy import check_delta, check_rho
-from fitplug.rounding import floor_float
+from fitplug.rounding import above, ceil_float, floor_float
 from fitplug_cli import show, spec, steps
 from fitplug_cli.files import replacing
 from fitplug_cli.reporting import terminal
@@ -54,9 +54,9 @@ def report(
     if found is not None:
         assert max_rho is not None
         terminal.relaxation(found, max_rho)
-        needed = found.rho * contributions**2
+        needed = ceil_float(Fraction(found.rho) * contributions**2)
         raise OverBudget(
-            f"{path}: the targets cost rho = {needed:.6g}, more than {max_rho:g}",
+            f"{path}: the targets cost rho = {above(needed)}, more than {max_rho:g}",
             requested=needed,
             remaining=max_rho,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from rich.table import Table
 from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.release import Release
+from fitplug.rounding import above, below, ceil_float
 
 if TYPE_CHECKING:
     from fitplug_dask import Survey
@@ -27,35 +29,43 @@ _WIDE = 10_000
 """Characters of a line, at most, where there is no terminal to fit."""
 
 
+def plan_cost(plan: Plan, contributions: int) -> tuple[float, float]:
+    """rho and Delta for all records of one person, rounded up."""
+    rho = ceil_float(plan.rho_exact * contributions**2)
+    return rho, ceil_float(Fraction(plan.privacy_cost) * contributions)
+
+
 def plan(plan: Plan, contributions: int, delta: float) -> None:
     """The plan as a person reads it before any data is touched."""
     from fitplug.privacy import epsilon_at
 
-    cost = plan.privacy_cost * contributions
+    rho, cost = plan_cost(plan, contributions)
     rows = Table.grid(padding=(0, 2))
-    rows.add_row("privacy cost", f"rho = {plan.rho * contributions**2:.6g} (zCDP)")
+    rows.add_row("privacy cost", f"rho = {above(rho)} (zCDP)")
     if contributions > 1:
         rows.add_row(
-            "", f"{contributions} records a person cost {contributions**2} x {plan.rho:.6g}"
+            "", f"{contributions} records a person cost {contributions**2} x {above(plan.rho)}"
         )
     rows.add_row(
         f"epsilon at delta {delta:g}",
-        f"{epsilon_at(cost, delta, 'zcdp'):.4g}, proven from rho for the discrete noise",
+        f"{above(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
     )
-    rows.add_row("", f"{epsilon_at(cost, delta):.4g} on the curve of continuous Gaussian noise")
-    rows.add_row("certified gap", f"{plan.gap:.1e}: Delta = {plan.privacy_cost:.6g};")
+    rows.add_row(
+        "", f"{above(epsilon_at(cost, delta), 4)} on the curve of continuous Gaussian noise"
+    )
+    rows.add_row("certified gap", f"{above(plan.gap, 2)}: Delta = {above(plan.privacy_cost)};")
     rows.add_row("", plan.certificate)
     if plan.gap > plan.tolerance:
         rows.add_row("", plan.status)
     if plan.scale != 1.0:
-        rows.add_row("budget given", f"all target variances scaled by {plan.scale:.6g}")
+        rows.add_row("budget given", f"all target variances scaled by {above(plan.scale)}")
     rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))
     out.print(rows)
     groups = Table("group", "queries", "target", "std it gets", "of the target", box=None)
     for row in plan.group_rows():
-        spread = f"{row.largest_std:.4g}"
-        if f"{row.smallest_std:.4g}" != spread:
-            spread = f"{row.smallest_std:.4g} to {spread}"
+        spread = above(row.largest_std, 4)
+        if above(row.smallest_std, 4) != spread:
+            spread = f"{above(row.smallest_std, 4)} to {spread}"
         groups.add_row(row.name, str(row.queries), row.target, spread, f"{row.used:.1%}")
     out.print(groups)
 
@@ -86,7 +96,7 @@ def whole(table: Table) -> None:
 def released(release: Release, directory: Path, earlier: Path | None) -> None:
     """Where the release is."""
     out.print(
-        f"released {release.plan.workload.query_count} answers at rho = {release.rho:.6g}: "
+        f"released {release.plan.workload.query_count} answers at rho = {above(release.rho)}: "
         f"{directory}"
     )
     if earlier is not None:
@@ -96,14 +106,14 @@ def released(release: Release, directory: Path, earlier: Path | None) -> None:
 def charged(ledger: Ledger | None, rho: float, within: Which | None) -> None:
     """What the ledger says after a charge, or that there is none."""
     if ledger is None:
-        out.print(f"no [ledger] in the spec: rho = {rho:.6g} was spent and is recorded nowhere")
+        out.print(f"no [ledger] in the spec: rho = {above(rho)} was spent and is recorded nowhere")
         return
-    said = f"charged rho = {rho:.6g} to {ledger.path}"
+    said = f"charged rho = {above(rho)} to {ledger.path}"
     if within is not None:
         said = f"free within the charge {within!r} of {ledger.path}"
     out.print(
-        f"{said}: {ledger.spent:.6g} of {ledger.total:.6g} spent "
-        f"by {len(ledger.entries())} release(s), {ledger.remaining:.6g} remains"
+        f"{said}: {above(ledger.spent)} of {below(ledger.total)} spent "
+        f"by {len(ledger.entries())} release(s), {below(ledger.remaining)} remains"
     )
 
 

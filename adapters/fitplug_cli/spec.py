@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from fitplug.cellcosts import MOST_CONTRIBUTIONS
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
 from fitplug.exports import RESULT_COLUMNS
@@ -52,7 +53,7 @@ class Data(_Section):
 
     path: str = Field(min_length=1)
     cluster: str | None = Field(default=None, min_length=1)
-    contributions: int = Field(default=1, ge=1)
+    contributions: int = Field(default=1, ge=1, le=MOST_CONTRIBUTIONS)
     person: str | None = Field(default=None, min_length=1)
     storage_options: dict[str, Any] = Field(default={}, repr=False)
 

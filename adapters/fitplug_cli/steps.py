@@ -18,7 +18,7 @@ from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.planfile import describe, digest
 from fitplug.review import review
-from fitplug.rounding import floor_float
+from fitplug.rounding import above, floor_float
 from fitplug.structure import listed
 from fitplug.tables import Tables
 from fitplug_cli import countsfile, output, show
@@ -41,6 +41,11 @@ class Charging:
 
 def charging(spec: Spec, key: str | None, within: str | None) -> Charging:
     """What --key and --within ask; whole numbers are those of entries. Raises SpecError."""
+    if within is not None and spec.data.person is not None:
+        raise SpecError(
+            f"{spec.path}: --within {within!r} needs the same records as that charge, but [data] "
+            "person keeps others each time; leave out one of them"
+        )
     for option, given in (("--key", key), ("--within", within)):
         if given is not None and spec.ledger is None:
             raise SpecError(f"{spec.path}: {option} {given!r} needs a [ledger]; add one")
@@ -191,8 +196,8 @@ def survey(spec: Spec, plan: Plan) -> None:
     """Show what counting would read and take. Reads no row and writes nothing. Raises DataError."""
     import fitplug_dask
 
-    options = spec.data.storage_options
-    show.survey(fitplug_dask.survey(spec.source, plan, storage_options=options))
+    options, person = spec.data.storage_options, spec.data.person
+    show.survey(fitplug_dask.survey(spec.source, plan, storage_options=options, person=person))
 
 
 def release(spec: Spec, plan: Plan, tables: Tables, origin: Path | None, charge: Charging) -> None:
@@ -208,10 +213,14 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path | None, charge:
         check_limit(tables, spec.data.contributions)
     except TablesError as error:
         raise TablesError(f"{origin or f'{spec.path}: the data'}: {error}") from None
-    if spec.data.person is not None and tables.contributions is None:
+    if spec.data.person != tables.person:
+        asked, made = (
+            "not by person" if person is None else f"by the column {person!r}"
+            for person in (spec.data.person, tables.person)
+        )
         raise TablesError(
-            f"{origin}: {spec.path} limits the rows of each {spec.data.person!r}, but these counts "
-            "were made without; count again with this spec"
+            f"{origin}: the rows counted were limited {made}, and {spec.path} limits them {asked}; "
+            "count again with this spec"
         )
     with output.folder(spec.output_dir, plan) as folder:
         ledger = None
@@ -248,8 +257,10 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path | None, charge:
 
 
 def cost(spec: Spec, plan: Plan) -> float:
-    """rho for all records of one person together."""
-    return plan.rho * spec.data.contributions**2
+    """rho for all records of one person together, as it is charged: rounded up."""
+    from fitplug_opendp.publish import cost as charged
+
+    return charged(plan, spec.data.contributions)
 
 
 def _text(path: Path) -> str:
@@ -275,7 +286,7 @@ def check_budget(spec: Spec, plan: Plan, charge: Charging) -> None:
     total = spec.ledger.total
     if needed > total:
         raise OverBudget(
-            f"{spec.path}: the release costs rho = {needed:.6g}, more than the whole budget of "
+            f"{spec.path}: the release costs rho = {above(needed)}, more than the whole budget of "
             f"{total:g}",
             requested=needed,
             remaining=total,
@@ -291,7 +302,7 @@ def _check_max_rho(spec: Spec, plan: Plan) -> None:
     digits = 10.0 ** (3 - math.floor(math.log10(factor)))
     relax = math.ceil(factor * digits) / digits
     raise OverBudget(
-        f"{spec.path}: the targets cost rho = {needed:.6g}, more than max_rho = {most:g}; "
+        f"{spec.path}: the targets cost rho = {above(needed)}, more than max_rho = {most:g}; "
         f"multiply every std and moe by {relax:.4g}, or raise max_rho; `fitplug report "
         f"{spec.path}` tells which targets to relax instead",
         requested=needed,

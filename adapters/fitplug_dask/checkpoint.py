@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ import pyarrow as pa
 import fitplug
 from fitplug.errors import FitplugError, InputError
 from fitplug_dask.kernel import Fault, Job, Partial, count_share
+from fitplug_dask.places import UNMARKED
 from fitplug_dask.shares import Share
 from fitplug_dask.snapshot import File
 
@@ -34,6 +36,8 @@ T = TypeVar("T")
 _README = "README"
 _LOCK = ".lock"
 _WORKERS = "workers"
+_OURS = re.compile(rf"{_README}|\.[0-9a-f]{{32}}\.partial|[0-9a-f]{{64}}")
+"""What may be in the folder beside the lock: the rest is somebody else's, and left alone."""
 _TEXT = """CONFIDENTIAL
 
 This folder holds exact counts about people, without any protection. It was made by
@@ -51,9 +55,9 @@ def check_place(path: str | os.PathLike[str]) -> Path:
         if not folder.parent.is_dir():
             fault = "has no folder to be in; make the folder first"
         elif folder.is_dir():
-            names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")}
+            names = {entry.name for entry in folder.iterdir()} - {_LOCK}
             ours = not names or (folder / _README).read_text(encoding="utf-8") == _TEXT
-            fault = None if ours else other
+            fault = None if ours and all(map(_OURS.fullmatch, names)) else other
         elif folder.exists():
             fault = "is a file; name a folder"
     except (FileNotFoundError, UnicodeDecodeError):
@@ -74,6 +78,12 @@ def opened(path: str | os.PathLike[str], job: Job, files: Sequence[File]) -> Ite
     FitplugError if it cannot be written.
     """
     folder = check_place(path)
+    for file in files:
+        if file.stamp.startswith(UNMARKED):
+            raise InputError(
+                f"checkpoint {path} cannot be kept: the store of {file.shown} does not tell when "
+                "its content changes; count without, or from a copy"
+            )
     run = folder / _digest(job, files)
     lock = _done(path, lambda: _taken(folder))
     if lock is None:
@@ -94,20 +104,24 @@ def _taken(folder: Path) -> int | None:
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
-    _write(folder / _README, _TEXT.encode())
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The one who had it before may have removed the file that is locked here.
+        held = os.fstat(lock).st_nlink > 0
+        if held:
+            _write(folder / _README, _TEXT.encode())
+            return lock
     except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
+        pass
+    os.close(lock)
+    return None
 
 
 def _only(folder: Path, run: Path) -> None:
     """Leave the counts of this run only."""
     for entry in folder.iterdir():
-        if entry.is_dir() and entry != run:
+        if entry.is_dir() and entry != run and _OURS.fullmatch(entry.name):
             shutil.rmtree(entry)
     run.mkdir(mode=0o700, exist_ok=True)
 
@@ -115,12 +129,14 @@ def _only(folder: Path, run: Path) -> None:
 def _remove(folder: Path) -> None:
     """Remove all of a checkpoint; last what tells that it is one, should this be cut short."""
     for entry in folder.iterdir():
-        if entry.is_dir():
+        if entry.is_dir() and _OURS.fullmatch(entry.name):
             shutil.rmtree(entry)
-    for entry in folder.glob(".*"):
-        entry.unlink()
+    for entry in folder.glob(".*.partial"):
+        if _OURS.fullmatch(entry.name):
+            entry.unlink()
+    (folder / _LOCK).unlink()
     (folder / _README).unlink()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # something else was put here meanwhile
         folder.rmdir()
 
 

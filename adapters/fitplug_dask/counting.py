@@ -133,7 +133,9 @@ def count(
         with opened(checkpoint, job, files) as kept:
             counted = counted_with(kept)
     by_joint = dict(zip(job.joints, counted.counts, strict=True))
-    return Tables(domain, marginals(domain, by_joint, names), contributions=contributions)
+    return Tables(
+        domain, marginals(domain, by_joint, names), contributions=contributions, person=person
+    )
 
 
 def _selection(

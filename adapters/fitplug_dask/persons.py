@@ -16,9 +16,14 @@ Known: TypeAlias = npt.NDArray[np.bool_]
 
 
 def person_kind(arrow_type: Any) -> str | None:
-    """What a column that identifies persons holds: strings, integers or (only) null; else None."""
-    if pt.is_fixed_size_binary(arrow_type):  # as UUIDs are stored
-        return "strings"
+    """What a column that identifies persons holds: strings, integers, bytes of some fixed width or
+    (only) null; else None.
+    """
+    if isinstance(arrow_type, pa.UuidType):
+        arrow_type = arrow_type.storage_type
+    if pt.is_fixed_size_binary(arrow_type):
+        # Not strings: as text the same identifier has other bytes, and would be another person.
+        return f"bytes of width {arrow_type.byte_width}"
     held = kind(arrow_type)
     return held if held in ("strings", "integers", "null") else None
 
@@ -37,6 +42,8 @@ class Hasher:
         Strings are hashed by their bytes in whichever type they are stored, integers by their
         value, whatever their width.
         """
+        if isinstance(column, pa.ExtensionArray):
+            column = column.storage
         if not pt.is_dictionary(column.type):
             return self._plain(column)
         entries = column.dictionary
@@ -52,7 +59,7 @@ class Hasher:
     def _plain(self, column: Any) -> tuple[Words, Known]:
         known = column.is_valid().to_numpy(zero_copy_only=False)
         held = person_kind(column.type)
-        if held == "strings":
+        if held is not None and held.startswith(("strings", "bytes")):
             return self._of_bytes(column.cast(pa.large_binary())), known
         if held == "integers":
             values = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy()

@@ -20,13 +20,16 @@ _ANYWHERE_BYTES = 2**18
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::.*)?://")
 _LOCAL = ("file://", "local://")
-_SECRETS = re.compile(r"(?<=://)[^/@]*@|[?#].*")
+_SECRETS = re.compile(r"(?<=://).*:.*@|(?<=://)[^/@]*@|[?#].*")
+
+UNMARKED = "ukey="
+"""How stamps begin of files whose store tells nothing of their content or its time."""
 
 # What stores tell of a file's content and time, by the names that file systems of fsspec use.
 _MARKS = (
-    *("ETag", "etag", "md5Hash", "md5", "content_md5", "checksum"),
+    *("ETag", "etag", "md5Hash", "md5", "content_md5", "Content-MD5", "Digest", "checksum"),
     *("VersionId", "version_id", "version", "generation"),
-    *("LastModified", "last_modified", "modified", "mtime", "updated", "created"),
+    *("LastModified", "Last-Modified", "last_modified", "modified", "mtime", "updated", "created"),
 )
 
 
@@ -72,7 +75,7 @@ class Place:
         system.invalidate_cache(path)
         info = system.info(path)
         marks = [f"{name}={info[name]}" for name in _MARKS if info.get(name) is not None]
-        return int(info["size"]), " ".join(marks) or f"ukey={system.ukey(path)}"
+        return int(info["size"]), " ".join(marks) or f"{UNMARKED}{system.ukey(path)}"
 
     def open(self, *, in_order: bool) -> Any:
         """The file for reading bytes; in_order: from the beginning to the end."""

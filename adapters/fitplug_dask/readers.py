@@ -177,15 +177,23 @@ class _Marked:
     """A stream of bytes with a record of marks after the end.
 
     A parser takes the end of the file for the end of an open quote. Then the marks are no record.
+    Of a line feed that begins a block it does not see that it stands in a quote, and drops it if
+    the block before ended in a carriage return. So no block ends in one.
     """
 
     def __init__(self, stream: Any, record: bytes) -> None:
         self._stream, self._record = stream, record
         self._last = b"\n"
+        self._held = b""
         self.closed = False
 
     def read(self, size: int) -> bytes:
-        read: bytes = self._stream.read(size)
+        read: bytes = self._held + self._stream.read(size - 2)
+        self._held = b""
+        if read.endswith(b"\r"):
+            read += self._stream.read(1)
+        if read.endswith(b"\r") and len(read) > 1:
+            read, self._held = read[:-1], read[-1:]
         if read:
             self._last = read[-1:]
             return read

@@ -125,9 +125,7 @@ def _person_kind(found: Found, person: str, arrow_type: Any) -> str:
 
 
 def _check_persons(files: Sequence[File], person: str | None) -> None:
-    """Raise DataError if persons are strings in one file and integers in another: "1" and 1 would
-    be two persons.
-    """
+    """Raise DataError if persons are stored in different kinds: "1" and 1 would be two persons."""
     first: dict[str, str] = {}
     for file in files:
         if file.person is not None and file.person != "null":

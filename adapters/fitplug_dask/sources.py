@@ -76,10 +76,9 @@ def _found(given: str, options: Options | None) -> Iterator[tuple[str, Found]]:
     """Each file with what tells it from all others."""
     if is_url(given):
         for url in files_at(given, options or {}):
-            told = shown(url)
-            scheme, _, path = told.partition("://")
-            keys = [key._replace(folder=f"{scheme}://{key.folder}") for key in _keys(path)]
-            yield url, Found(told, tuple(keys), Place(url, options or {}), format_of(told))
+            scheme, _, path = url.partition("://")
+            keys = (k._replace(folder=shown(f"{scheme}://{k.folder}")) for k in _keys(path))
+            yield url, Found(shown(url), tuple(keys), Place(url, options or {}), format_of(url))
         return
     for path in _files(local_path(given)):
         place = Place(str(Path(path).absolute()))

@@ -44,6 +44,7 @@ def survey(
     *,
     client: Client | None = None,
     storage_options: Options | None = None,
+    person: str | None = None,
 ) -> Survey:
     """What `count` with the same arguments would read and take.
 
@@ -63,7 +64,7 @@ def survey(
     in_all, on_one = workers(client)
     in_tables = sum(math.prod(domain.shape_of(table)) for table in names)
     check_memory(job.total_cells, in_tables, on_one)
-    files = take_snapshot(find(source, storage_options), job.attributes)
+    files = take_snapshot(find(source, storage_options), job.attributes, person)
     records = [file.records for file in files]
     return Survey(
         files=len(files),

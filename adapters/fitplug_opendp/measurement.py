@@ -57,6 +57,7 @@ def make_fitness_for_use(
             plan=plan,
             answers=np.asarray(answers, dtype=np.int64),
             rho=noisy.map(sensitivity(plan, 1)),
+            contributions=None,
             noise_scale=float(scale),
         )
 

@@ -15,6 +15,7 @@ from fitplug.errors import BudgetError, TablesError
 from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.release import Release
+from fitplug.rounding import ceil_float
 from fitplug.tables import Tables
 from fitplug_opendp.gaussian import Progress, noise, opendp, sampler, sensitivity
 
@@ -41,7 +42,8 @@ def release(
     ledger: charged rho before any noise is drawn; what, key, output: see `Ledger.charge`. What the
     plan costs each cell is kept with the charge.
     within: an earlier charge, by its key or number: nothing is charged, if at no cell the costs add
-    up to more than that charge; see `Ledger.charge_free`.
+    up to more than that charge; see `Ledger.charge_free`. Both must have counted the same records:
+    tables whose records of a person were chosen by a hash are refused.
     progress: called with (answers drawn, answers in all) while many are drawn.
 
     OpenDP's "contrib" feature, which its Gaussian constructor asks for, is switched on for the
@@ -52,6 +54,11 @@ def release(
     if within is not None and ledger is None:
         raise BudgetError(f"within = {within!r} is a charge of a ledger: give the ledger too")
     check_limit(tables, contributions)
+    if within is not None and tables.contributions is not None:
+        raise BudgetError(
+            f"within = {within!r} needs tables of the same records as that charge, but these were "
+            "limited by person, which keeps others each time; charge this release"
+        )
     answers = exact_answers(plan, tables)
     with _contrib():
         noisy, draw = noise(plan), sampler(plan)
@@ -81,6 +88,13 @@ def release(
             )
     drawn = draw(answers, progress)
     return Release(plan=plan, answers=drawn, rho=rho, contributions=contributions, entry=entry)
+
+
+def cost(plan: Plan, contributions: int) -> float:
+    """What `release` charges: rho for all records of one person, rounded up."""
+    exact = (Fraction(sensitivity(plan, contributions)) / Fraction(plan.noise_std)) ** 2 / 2
+    # The costs per cell, rounded up for one record, may be a last digit more for many.
+    return ceil_float(max(exact, CellCosts.of(plan, contributions).rho()))
 
 
 def exact_answers(plan: Plan, tables: Tables) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, Context
-
-
-def up(value: float, digits: int = 4) -> str:
-    """A cost to some digits, rounded up."""
-    return f"{float(Context(digits, ROUND_CEILING).create_decimal(value)):.{digits}g}"
-
 
 def percent(share: float) -> str:
     return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"

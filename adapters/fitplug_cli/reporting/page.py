@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fitplug.rounding import above, below
 from fitplug_cli.reporting import plots
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
-from fitplug_cli.reporting.numbers import factor, percent, up
+from fitplug_cli.reporting.numbers import factor, percent
 
 
 def html(facts: Facts) -> str:
@@ -25,7 +26,13 @@ def html(facts: Facts) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    filters = {"up": up, "percent": percent, "factor": factor, "count": lambda n: f"{n:,}"}
+    filters = {
+        "up": above,
+        "below": below,
+        "percent": percent,
+        "factor": factor,
+        "count": lambda n: f"{n:,}",
+    }
     environment.filters |= filters
     return environment.get_template("page.html.j2").render(
         facts=facts,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from rich.table import Table
 
 from fitplug.prices import LARGEST_FACTOR, Relaxation
+from fitplug.rounding import above
 from fitplug_cli import show
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
-from fitplug_cli.reporting.numbers import factor, up
+from fitplug_cli.reporting.numbers import factor
 
 _SHOWN_DELTAS = DELTAS[::3]
 
@@ -24,10 +25,9 @@ def report(facts: Facts) -> None:
 
 def relaxation(found: Relaxation, most: float) -> None:
     """How to relax the targets until they cost at most that rho, for all records of one person."""
-    factors = found.groups.values()
     show.out.print(f"to cost no more than rho = {most:g}")
     show.out.print(f"  multiply every std and moe by {found.proportional:.4g}")
-    if max(factors) <= LARGEST_FACTOR:
+    if found.groups and max(found.groups.values()) <= LARGEST_FACTOR:
         show.out.print("  or leave all as they are but those of")
         for name, by in found.groups.items():
             show.out.print(f"    {name}: multiply by {by:.4g}")
@@ -51,7 +51,7 @@ def _prices(facts: Facts) -> None:
 def _curve(facts: Facts) -> None:
     table = _table("delta", *(f"{delta:g}" for delta in _SHOWN_DELTAS))
     for name, proven in (("epsilon, proven", True), ("on the Gaussian curve", False)):
-        table.add_row(name, *(up(facts.epsilon(delta, proven)) for delta in _SHOWN_DELTAS))
+        table.add_row(name, *(above(facts.epsilon(delta, proven), 4) for delta in _SHOWN_DELTAS))
     show.out.print(table)
 
 
@@ -64,7 +64,7 @@ def _left(facts: Facts) -> None:
     for free in facts.free:
         show.out.print(
             f"free beside it: counts by {free.attribute} of {free.cells:,} of {free.of:,} cells, "
-            f"std {free.least_std:.4g} to {free.largest_std:.4g}"
+            f"std {above(free.least_std, 4)} to {above(free.largest_std, 4)}"
         )
 
 
