@@ -46,6 +46,10 @@ CheckpointOption = Annotated[
 ]
 
 
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+
+
 @app.command()
 def init(
     data: Annotated[str, typer.Argument(help="File, folder, glob or URL.", metavar="DATA")],
@@ -69,11 +73,14 @@ def run(
     key: KeyOption = None,
     within: WithinOption = None,
     checkpoint: CheckpointOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Design, count, charge the ledger, draw the noise and write the tables."""
-    from fitplug_cli import show, steps
+    from fitplug_cli import records, show, steps
     from fitplug_cli.spec import load
 
+    show.mode(quiet=quiet, as_json=as_json)
     asked = load(spec)
     charge = steps.charging(asked, key, within)
     steps.check_places(asked)
@@ -82,7 +89,9 @@ def run(
     show.plan(plan, asked.data.contributions, asked.privacy.delta)
     steps.check_budget(asked, plan, charge)
     tables = steps.count(asked, plan, checkpoint)
-    steps.release(asked, plan, tables, None, charge)
+    made = steps.release(asked, plan, tables, None, charge)
+    if as_json:
+        records.printed(made)
 
 
 @app.command()
@@ -91,11 +100,14 @@ def design(
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Where to write it. [default: SPEC.plan.npz]")
     ] = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Design the plan, show it and write it to a file. Reads no data."""
-    from fitplug_cli import show, steps
+    from fitplug_cli import records, show, steps
     from fitplug_cli.spec import load
 
+    show.mode(quiet=quiet, as_json=as_json)
     asked = load(spec)
     path = plan or spec.with_suffix(".plan.npz")
     steps.check_plan_target(path)
@@ -103,6 +115,9 @@ def design(
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
     steps.save_plan(designed, path)
     show.out.print(f"plan {designed.digest[:12]} written: {path}")
+    if as_json:
+        told = records.of_plan(designed, asked.data.contributions, asked.privacy.delta)
+        records.printed({"plan": str(path), **told})
 
 
 @app.command()
@@ -121,11 +136,14 @@ def report(
         float | None,
         typer.Option("--max-rho", help="If the targets cost more: how to relax them; exit code 3."),
     ] = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Report what a plan asks, gets and costs. Reads no data."""
-    from fitplug_cli import reports
+    from fitplug_cli import reports, show
 
-    reports.report(plan, html, contributions, delta, max_rho)
+    show.mode(quiet=quiet, as_json=as_json)
+    reports.report(plan, html, contributions, delta, max_rho, as_json=as_json)
 
 
 @app.command()
@@ -139,11 +157,13 @@ def count(
         bool, typer.Option("--dry-run", help="Only show files, rows, tasks and memory.")
     ] = False,
     checkpoint: CheckpointOption = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Count the exact tables the plan needs into a file. The file is CONFIDENTIAL."""
     from fitplug_cli import countsfile, show, steps
     from fitplug_cli.spec import load
 
+    show.mode(quiet=quiet, as_json=False)
     asked = load(spec)
     path = counts or spec.with_suffix(".counts.npz")
     if not dry_run:
@@ -165,11 +185,14 @@ def release(
     plan: PlanOption = None,
     key: KeyOption = None,
     within: WithinOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Charge the ledger, draw the noise and write the tables, from exact counts in a file."""
-    from fitplug_cli import countsfile, show, steps
+    from fitplug_cli import countsfile, records, show, steps
     from fitplug_cli.spec import load
 
+    show.mode(quiet=quiet, as_json=as_json)
     asked = load(spec)
     charge = steps.charging(asked, key, within)
     steps.check_places(asked)
@@ -177,7 +200,9 @@ def release(
     designed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
     steps.check_budget(asked, designed, charge)
-    steps.release(asked, designed, tables, counts, charge)
+    made = steps.release(asked, designed, tables, counts, charge)
+    if as_json:
+        records.printed(made)
 
 
 @app.command()

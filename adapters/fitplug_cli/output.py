@@ -147,6 +147,12 @@ def _versions() -> dict[str, str]:
     return versions() | {name: version(name) for name in _LIBRARIES}
 
 
+def record(directory: Path) -> dict[str, Any]:
+    """What release.json of a release just written says, and where it is."""
+    said = json.loads((directory / RECORD).read_text(encoding="utf-8"))
+    return {"folder": str(directory), **said}
+
+
 def _record(directory: Path) -> dict[str, Any] | None:
     """What release.json says, or None if the folder is no release of ours."""
     try:

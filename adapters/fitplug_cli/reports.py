@@ -11,7 +11,7 @@ from fitplug.plan import Plan
 from fitplug.prices import Relaxation, relax
 from fitplug.privacy import check_delta, check_rho
 from fitplug.rounding import above, ceil_float, floor_float
-from fitplug_cli import show, spec, steps
+from fitplug_cli import records, show, spec, steps
 from fitplug_cli.files import replacing
 from fitplug_cli.reporting import terminal
 from fitplug_cli.reporting.facts import facts
@@ -23,9 +23,12 @@ def report(
     contributions: int | None,
     delta: float | None,
     max_rho: float | None,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Print the report of a plan or spec file, or write it as a page; with a largest rho, tell how
-    the targets fit it. What is None is taken from the spec, or 1, 1e-9 and no limit.
+    the targets fit it. What is None is taken from the spec, or 1, 1e-9 and no limit. as_json: print
+    all of it as one JSON object.
 
     Raises InputError, OverBudget if the targets cost more than max_rho, WriteError.
     """
@@ -41,6 +44,8 @@ def report(
     found = None if max_rho is None else _relaxation(plan, max_rho, contributions)
     with show.bar("compare") as bar:
         told = facts(plan, contributions=contributions, delta=delta, progress=bar.show)
+    if as_json:
+        records.printed(records.of_report(told, found))
     if html is None:
         terminal.report(told)
     else:

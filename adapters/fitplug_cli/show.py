@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from fitplug.ledger import Ledger, Which
@@ -27,6 +35,11 @@ err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=
 
 _WIDE = 10_000
 """Characters of a line, at most, where there is no terminal to fit."""
+
+
+def mode(*, quiet: bool, as_json: bool) -> None:
+    """Print nothing but errors, or leave the standard output to one JSON object."""
+    out.quiet, err.quiet = quiet or as_json, quiet
 
 
 def plan_cost(plan: Plan, contributions: int) -> tuple[float, float]:
@@ -150,10 +163,13 @@ def bar(what: str) -> Iterator[Bar]:
         SpinnerColumn(finished_text=" "),
         TextColumn("{task.description:<9}"),
         BarColumn(),
+        TaskProgressColumn(),
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
         console=err,
-        disable=not err.is_terminal,
+        disable=err.quiet or not err.is_terminal,
     ) as progress:
         line = Bar(progress, what)
         yield line

@@ -6,22 +6,23 @@ import contextlib
 import glob
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fitplug.design import design as design_plan
 from fitplug.errors import FitplugError, InputError, LedgerError, OverBudget, TablesError
 from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.planfile import describe, digest
-from fitplug.review import review
+from fitplug.release import Release
+from fitplug.review import Limited, review
 from fitplug.rounding import above, floor_float
 from fitplug.structure import listed
 from fitplug.tables import Tables
-from fitplug_cli import countsfile, output, show
+from fitplug_cli import countsfile, output, records, show
 from fitplug_cli.files import WriteError, check_target, replacing
 from fitplug_cli.spec import Spec, SpecError
 
@@ -200,10 +201,13 @@ def survey(spec: Spec, plan: Plan) -> None:
     show.survey(fitplug_dask.survey(spec.source, plan, storage_options=options, person=person))
 
 
-def release(spec: Spec, plan: Plan, tables: Tables, origin: Path | None, charge: Charging) -> None:
+def release(
+    spec: Spec, plan: Plan, tables: Tables, origin: Path | None, charge: Charging
+) -> dict[str, Any]:
     """Charge, draw, write. Everything that can be refused is refused before the charge.
 
     origin: the file that the tables come from, for errors; None if they were counted just now.
+    Returns what release.json says, where the release is, and what the ledger has left.
     """
     import fitplug_opendp
     from fitplug_opendp.publish import check_limit, check_tables
@@ -238,22 +242,37 @@ def release(spec: Spec, plan: Plan, tables: Tables, origin: Path | None, charge:
                 output=_text(spec.output_dir),
                 progress=lambda done, whole: bar.show(done / whole, f"{done:,} of {whole:,}"),
             )
+        limited: Limited = "declared" if tables.contributions is None else "enforced"
+        said = _reviewed(spec, drawn, ledger, limited, folder.versions)
         try:
-            said = review(
-                drawn,
-                about=spec.about.about,
-                ledger=ledger,
-                delta=spec.privacy.delta,
-                limited="declared" if tables.contributions is None else "enforced",
-                versions=folder.versions,
-            )
             earlier = folder.finish(drawn, spec.output.confidence, spec.privacy.delta, said)
-        except (WriteError, LedgerError) as error:
+        except WriteError as error:
             raise FitplugError(
                 f"what was charged is spent, but the release is lost: {error}"
             ) from None
     show.charged(ledger, drawn.rho, charge.within)
     show.released(drawn, spec.output_dir, earlier)
+    return output.record(spec.output_dir) | {"ledger": records.of_ledger(ledger)}
+
+
+def _reviewed(
+    spec: Spec,
+    drawn: Release,
+    ledger: Ledger | None,
+    limited: Limited,
+    versions: Mapping[str, str],
+) -> dict[str, Any]:
+    """The review of a release that was paid for: a ledger that cannot be read now is left out."""
+    keywords: dict[str, Any] = {
+        "about": spec.about.about,
+        "delta": spec.privacy.delta,
+        "limited": limited,
+        "versions": versions,
+    }
+    try:
+        return review(drawn, ledger=ledger, **keywords)
+    except LedgerError:
+        return review(drawn, **keywords)
 
 
 def cost(spec: Spec, plan: Plan) -> float:
