@@ -43,9 +43,10 @@ def mode(*, quiet: bool, as_json: bool) -> None:
 
 
 def plan_cost(plan: Plan, contributions: int) -> tuple[float, float]:
-    """rho and Delta for all records of one person, rounded up."""
-    rho = ceil_float(plan.rho_exact * contributions**2)
-    return rho, ceil_float(Fraction(plan.privacy_cost) * contributions)
+    """rho, as it is charged, and Delta for all records of one person, rounded up."""
+    from fitplug_opendp.publish import cost
+
+    return cost(plan, contributions), ceil_float(Fraction(plan.privacy_cost) * contributions)
 
 
 def plan(plan: Plan, contributions: int, delta: float) -> None:

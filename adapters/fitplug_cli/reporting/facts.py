@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from fitplug.plan import Plan
 from fitplug.prices import prices
 from fitplug.privacy import epsilon_at
 from fitplug.rounding import ceil_float
+from fitplug_opendp.publish import cost
 
 Progress = Callable[[float, str], object]
 
@@ -110,12 +112,13 @@ class Facts:
 
     @cached_property
     def privacy_cost(self) -> float:
-        """Delta for all records of one person."""
-        return self.plan.privacy_cost * self.contributions
+        """Delta for all records of one person, rounded up."""
+        return ceil_float(Fraction(self.plan.privacy_cost) * self.contributions)
 
     @cached_property
     def rho(self) -> float:
-        return ceil_float(self.plan.rho_exact * self.contributions**2)
+        """As it is charged, for all records of one person."""
+        return cost(self.plan, self.contributions)
 
     def epsilon(self, delta: float, proven: bool = True) -> float:
         """Proven from rho for the discrete noise, or on the curve of continuous Gaussian noise."""
