@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -94,6 +95,14 @@ def test_what_it_prints(runs):
     assert "by 2 release(s)" in second.stdout
     assert "the earlier release was kept as" in second.stdout
     assert first.stderr == second.stderr == "", "no progress bars outside a terminal"
+
+
+def test_the_readme_shows_what_it_prints(runs):
+    place, (first, _) = runs
+    readme = (EXAMPLE.parent.parent / "README.md").read_text()
+    shown = re.search(r"\n((?:    .*\n)+)", readme[readme.index("## What a run prints") :])[1]
+    printed = first.stdout.replace(str(place), "examples/acs")
+    assert shown.split() == printed.split()
 
 
 def test_what_it_charges(runs):
