@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fitplug.errors import DomainError, nearest
+from fitplug_cli.files import text_of
 
 KEY = "codebook"
 
@@ -53,12 +54,7 @@ def read(path: Path) -> dict[str, Any]:
     """{attribute: as a [domain] table has it}, for every attribute of a codebook. Raises
     DomainError naming the file.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DomainError(f"{path}: there is no such codebook") from None
-    except (OSError, UnicodeDecodeError):
-        raise DomainError(f"{path}: cannot be read; give a codebook in UTF-8") from None
+    text = text_of(path, "codebook", "a codebook", DomainError)
     found = _of_json(path, text) if path.suffix.lower() == ".json" else _of_csv(path, text)
     if not found:
         raise DomainError(f"{path}: the codebook is empty")

@@ -16,6 +16,7 @@ from fitplug.errors import InputError
 from fitplug.exports import RESULT_COLUMNS
 from fitplug.release import Release
 from fitplug_cli import show
+from fitplug_cli.files import text_of
 
 _DIGITS = 3
 """Of the std; the others have as many decimals."""
@@ -44,12 +45,7 @@ def named(expressions: Sequence[str], table: Path | None) -> dict[str, str]:
 
 def _lines(path: Path) -> list[tuple[str, str, str]]:
     """Where, name and expression of each line."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file of expressions") from None
-    except (OSError, UnicodeDecodeError):
-        raise InputError(f"{path}: cannot be read; give a text in UTF-8") from None
+    text = text_of(path, "file of expressions", "a text", InputError)
     if path.suffix.lower() == ".csv":
         rows = csv.DictReader(text.splitlines())
         if set(rows.fieldnames or ()) != {"name", "expression"}:

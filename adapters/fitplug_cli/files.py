@@ -14,6 +14,16 @@ class WriteError(FitplugError):
     """A file or folder could not be written."""
 
 
+def text_of(path: Path, what: str, form: str, error: type[InputError]) -> str:
+    """A text file's content. Raises an `error` that calls it `what`, and says to give `form`."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise error(f"{path}: there is no such {what}") from None
+    except (OSError, UnicodeDecodeError):
+        raise error(f"{path}: cannot be read; give {form} in UTF-8") from None
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turns an OSError in the block into a WriteError that names the path."""

@@ -23,6 +23,7 @@ from fitplug.review import About
 from fitplug.targets import LEAST_CONFIDENCE
 from fitplug.workload import Queries, Workload, queries
 from fitplug_cli import codebooks, targetfiles
+from fitplug_cli.files import text_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -248,12 +249,7 @@ def _check_budget(path: Path, ledger: Budget) -> None:
 
 
 def _toml(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise SpecError(f"{path}: there is no such spec file") from None
-    except (OSError, UnicodeDecodeError):
-        raise SpecError(f"{path}: cannot be read; give a TOML file in UTF-8") from None
+    text = text_of(path, "spec file", "a TOML file", SpecError)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

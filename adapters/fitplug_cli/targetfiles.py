@@ -24,6 +24,7 @@ from fitplug.domain import Domain
 from fitplug.errors import WorkloadError, nearest
 from fitplug.factors import Factor, factor
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, two_sided_quantile
+from fitplug_cli.files import text_of
 
 KEY = "targets"
 _KINDS = ("variance", "std", "moe")
@@ -86,12 +87,7 @@ def _target(kind: str, amounts: Any, confidences: Any) -> dict[str, Any]:
 
 
 def _rows(path: Path, name: str, attributes: Sequence[str]) -> tuple[str, list[_Row]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise WorkloadError(f"{path}: there is no such file of targets") from None
-    except (OSError, UnicodeDecodeError):
-        raise WorkloadError(f"{path}: cannot be read; give a CSV file in UTF-8") from None
+    text = text_of(path, "file of targets", "a CSV file", WorkloadError)
     reader = csv.DictReader(text.splitlines(), strict=True)
     columns = list(reader.fieldnames or [])
     kinds = [kind for kind in _KINDS if kind in columns]
