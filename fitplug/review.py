@@ -105,8 +105,9 @@ def review(
             },
             "accounting": {
                 "post_processing": "Estimates are fixed linear combinations of the noisy answers. "
-                "They are unbiased: not clipped at zero, not rounded and not made to agree with "
-                "other figures. Their standard deviations are those of the plan.",
+                "They are unbiased for the records that were counted: not clipped at zero, not "
+                "rounded and not made to agree with other figures. Their standard deviations are "
+                "those of the plan.",
                 "composition": _composition(release, held),
             },
             "implementation": {

@@ -47,7 +47,7 @@ def refused(folder, message, **keywords):
 class TestCodebooks:
     def test_a_csv_and_a_json_say_the_same(self, tmp_path):
         (tmp_path / "c.csv").write_text(
-            "attribute,value,label\nSEX,1,male\nRACE,01,a\nSEX,2,female\nRACE,02,b\n"
+            "attribute,value,min,max\nSEX,1,,\nRACE,01,,\nSEX,2,,\nRACE,02,,\nAGE,,0,3\n"
         )
         (tmp_path / "c.json").write_text(
             json.dumps({"SEX": {"1": "male", "2": "female"}, "RACE": ["01", "02"],
@@ -56,7 +56,7 @@ class TestCodebooks:
         by_csv = spec(
             tmp_path,
             'SEX = { codebook = "c.csv" }\nRACE = { codebook = "c.csv", other = "rest" }\n'
-            "AGE = { integers = [0, 3] }",
+            'AGE = { codebook = "c.csv" }',
             "std = 1.0",
         ).domain
         by_json = spec(
@@ -85,6 +85,10 @@ class TestCodebooks:
             ("attribute,value\nSEXX,1\n", "c.csv", "c.csv says nothing of it; did you mean 'SEXX'"),
             ("SEX,1\n", "c.csv", "no column 'attribute'"),
             ("attribute,value\nSEX\n", "c.csv", "line 2 has no value"),
+            ("attribute,value\nSEX,\n", "c.csv", "line 2 has no value, and no min and max"),
+            ("attribute,value\nSEX,1-2\n", "c.csv", "'1-2', looks like a range; give min and max"),
+            ("attribute,value,min,max\nSEX,,1,x\n", "c.csv", "line 2: 'x' is no whole number"),
+            ("attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n", "c.csv", "has lines already"),
             ('attribute,value\nSEX,"1\n', "c.csv", "unexpected end of data"),
             ("attribute,value\n", "c.csv", "is empty"),
             ("{", "c.json", "is not valid JSON"),
@@ -168,7 +172,11 @@ class TestTargets:
             ("SEX,moe,confidence\n,2,1.5\n", "line 2: confidence = 1.5"),
             ("SEX,std\n1,2\n2,3\n1,4\n", "lines 2 and 4 give the same query of 'pyramid'"),
             ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "lines 3 and 4 give the same query"),
-            ("group,SEX,RACE,std\npyramid,1,b,3\n", "line 2: the group has no attribute 'RACE'"),
+            ("group,SEX,RACE,std\npyramid,1,b,3\n", "the domain has no attribute 'RACE'"),
+            (
+                "group,SEX,std\npyramid,,3\npiramid,1,2\n",
+                "line 3: there is no query group 'piramid'",
+            ),
             ("", "needs exactly one of the columns"),
         ],
     )

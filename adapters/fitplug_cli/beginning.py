@@ -25,7 +25,8 @@ _HEAD = """\
 [data]
 path = {path}
 contributions = 1               # rows that one person may have; k rows cost k^2 times the rho
-# person = "..."                # a column that identifies persons: more rows are left out
+# person = "..."                # if one may have more: the column that identifies persons, to
+#                               # count at most that many rows of each
 
 [domain]                        # what exists, from a codebook and never from the rows
 """
@@ -98,7 +99,7 @@ def text(path: str, held: Mapping[str, str], spec: str, codebook: Path | None, f
         else _unknown(name, kind)
         for name, kind in held.items()
     ]
-    first = next((name for name in held if name in known), next(iter(held), "attribute"))
+    first = next((name for name in held if name in known), "ATTRIBUTE")
     more = _MORE.format(name=_string(f"by {first}"), table=f'{_key(first)} = "identity"')
     head = _HEAD.format(path=_string(path), spec=spec)
     return head + "\n".join(lines) + "\n" + _TAIL.format(more=more)

@@ -1,8 +1,9 @@
 """Codebooks: published lists of values, in CSV or JSON, as the domain of a spec.
 
-    attribute,value        {"SEX": ["1", "2"],
-    SEX,1                   "RAC1P": {"1": "White alone", "2": "Black alone"},
-    SEX,2                   "AGEP": {"min": 0, "max": 95}}
+    attribute,value,min,max    {"SEX": ["1", "2"],
+    SEX,1,,                     "RAC1P": {"1": "White alone", "2": "Black alone"},
+    SEX,2,,                     "AGEP": {"min": 0, "max": 95}}
+    AGEP,,0,95
 
 A CSV may have further columns, such as labels. JSON may hold all of it under "schema", and an
 attribute's values under "values": lists, or mappings from codes to labels.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from fitplug.errors import DomainError, nearest
 from fitplug_cli.files import text_of
 
 KEY = "codebook"
+_RANGE = r"\s*-?[0-9]+\s*(-|\.\.+|to|\u2013)\s*-?[0-9]+\s*"
 
 
 def filled_in(domain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -58,6 +61,13 @@ def read(path: Path) -> dict[str, Any]:
     found = _of_json(path, text) if path.suffix.lower() == ".json" else _of_csv(path, text)
     if not found:
         raise DomainError(f"{path}: the codebook is empty")
+    for name, values in found.items():
+        alone = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
+        if re.fullmatch(_RANGE, alone):
+            raise DomainError(
+                f"{path}: the one value of {name!r}, {alone!r}, looks like a range; give min "
+                "and max, as columns in CSV or names in JSON, or list the values"
+            )
     return found
 
 
@@ -72,12 +82,26 @@ def _of_csv(path: Path, text: str) -> dict[str, Any]:
                     "columns: attribute, value"
                 )
         for row in rows:
-            if row["attribute"] is None or row["value"] is None:
-                raise DomainError(f"{path}: line {rows.line_num} has no value")
-            found.setdefault(row["attribute"], []).append(row["value"])
+            where = f"{path}: line {rows.line_num}"
+            name, value = row["attribute"], row["value"]
+            low, high = row.get("min"), row.get("max")
+            if name is None or (not value and not (low and high)):
+                raise DomainError(f"{where} has no value, and no min and max")
+            if value:
+                found.setdefault(name, []).append(value)
+            elif name in found:
+                raise DomainError(f"{where}: {name!r} has lines already; give its range in one")
+            else:
+                found[name] = {"integers": [_whole(where, end) for end in (low, high)]}
     except csv.Error as error:
         raise DomainError(f"{path}: line {rows.line_num}: {error}") from None
     return found
+
+
+def _whole(where: str, text: str | None) -> int:
+    if not re.fullmatch("-?[0-9]+", text or ""):
+        raise DomainError(f"{where}: {text!r} is no whole number")
+    return int(text or "")
 
 
 def _of_json(path: Path, text: str) -> dict[str, Any]:

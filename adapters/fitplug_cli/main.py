@@ -22,6 +22,24 @@ app = typer.Typer(
 
 app.add_typer(ledgers.app, name="ledger")
 
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"fitplug {version('fitplug')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 SpecArgument = Annotated[Path, typer.Argument(help="Spec file (TOML).", metavar="SPEC")]
 PlanOption = Annotated[
     Path | None, typer.Option("--plan", help="Use this plan file instead of designing anew.")

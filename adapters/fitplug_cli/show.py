@@ -25,6 +25,7 @@ from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.rounding import above, below, ceil_float
+from fitplug.structure import listed
 
 if TYPE_CHECKING:
     from fitplug_dask import Survey
@@ -74,6 +75,8 @@ def plan(plan: Plan, contributions: int, delta: float) -> None:
     if plan.scale != 1.0:
         rows.add_row("budget given", f"all target variances scaled by {above(plan.scale)}")
     rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))
+    if strict := _strict(plan):
+        rows.add_row("in no table", f"rows with a value outside the domain of {listed(strict)}")
     out.print(rows)
     groups = Table("group", "queries", "target", "std it gets", "of the target", box=None)
     for row in plan.group_rows():
@@ -82,6 +85,12 @@ def plan(plan: Plan, contributions: int, delta: float) -> None:
             spread = f"{above(row.smallest_std, 4)} to {spread}"
         groups.add_row(row.name, str(row.queries), row.target, spread, f"{row.used:.1%}")
     out.print(groups)
+
+
+def _strict(plan: Plan) -> list[str]:
+    """The attributes used that have no cell for other values."""
+    used = {name for names in plan.tables for name in names}
+    return [name for name in plan.domain.names if name in used and plan.domain[name].null_code < 0]
 
 
 def survey(survey: Survey) -> None:

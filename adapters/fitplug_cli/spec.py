@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -207,8 +207,9 @@ def load(path: Path) -> Spec:
     if document.ledger is not None:
         _check_budget(path, document.ledger)
     try:
+        names = [str(entry["name"]) for entry in document.query if "name" in entry]
         groups = [
-            _group(number, entry, domain, path.parent)
+            _group(number, entry, domain, path.parent, names)
             for number, entry in enumerate(document.query, 1)
         ]
         workload = Workload(domain, groups)
@@ -256,7 +257,13 @@ def _toml(path: Path) -> dict[str, Any]:
         raise SpecError(f"{path}: is not valid TOML: {error}") from None
 
 
-def _group(number: int, entry: Mapping[str, Any], domain: Domain, folder: Path) -> Queries:
+def _group(
+    number: int,
+    entry: Mapping[str, Any],
+    domain: Domain,
+    folder: Path,
+    names: Sequence[str],
+) -> Queries:
     name = entry.get("name")
     where = f"[[query]] {number}" if name is None else f"[[query]] {name!r}"
     factors: dict[str, Any] = {}
@@ -281,7 +288,7 @@ def _group(number: int, entry: Mapping[str, Any], domain: Domain, folder: Path) 
                 f"{where}: targets must be the path of a CSV file, the group must have a name, and "
                 f"none of {', '.join(TARGET_KEYS)} goes with it"
             )
-        given = targetfiles.read(folder / file, name, factors, domain)
+        given = targetfiles.read(folder / file, name, factors, domain, names)
     return queries(factors, name=name, **given)
 
 
@@ -293,6 +300,10 @@ def _factor(value: Any) -> Any:
         if not value:
             raise WorkloadError("{} asks nothing; write { ranges = [[low, high], ...] }")
         return ranges(value["ranges"])
+    if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
+        raise WorkloadError(
+            'a list here is a matrix of numbers; to ask for every value write "identity"'
+        )
     return value  # a kind by name, or the rows of a matrix
 
 

@@ -305,8 +305,8 @@ def check_budget(spec: Spec, plan: Plan, charge: Charging) -> None:
     total = spec.ledger.total
     if needed > total:
         raise OverBudget(
-            f"{spec.path}: the release costs rho = {above(needed)}, more than the whole budget of "
-            f"{total:g}",
+            f"{spec.path}: the release costs rho = {above(needed)}, more than the whole budget, "
+            f"[ledger] {total:g}; relax the targets, `fitplug report {spec.path}` tells which",
             requested=needed,
             remaining=total,
         )

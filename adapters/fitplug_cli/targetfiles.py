@@ -7,7 +7,7 @@
 A row sets the target of the queries whose labels it names, those of the release's tables; an empty
 cell, or a column that is not there, stands for all. Of several rows that reach a query the one that
 names most counts. One of the columns variance, std and moe is needed, and moe may have a
-confidence. Rows of other groups are passed over; without a column "group" all are meant.
+confidence. Rows of the spec's other groups are passed over; without a column "group" all are meant.
 """
 
 from __future__ import annotations
@@ -41,12 +41,17 @@ class _Row:
     named: Mapping[str, str]
 
 
-def read(path: Path, name: str, factors: Mapping[str, Any], domain: Domain) -> dict[str, Any]:
+def read(
+    path: Path, name: str, factors: Mapping[str, Any], domain: Domain, groups: Sequence[str]
+) -> dict[str, Any]:
     """The target of a group, as keywords of `fitplug.queries`: an array of the group's shape, and
-    its confidence. Raises WorkloadError naming the file and the line.
+    its confidence.
+
+    groups: the names of all groups there are; a line may be of none else. Raises WorkloadError
+    naming the file and the line.
     """
     bound = [factor(attribute, domain[attribute], asked) for attribute, asked in factors.items()]
-    kind, rows = _rows(path, name, [f.attribute for f in bound])
+    kind, rows = _rows(path, name, [f.attribute for f in bound], domain, groups)
     shape = tuple(f.rows for f in bound)
     places = [_places(f, domain) for f in bound]
     amounts, confidences = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -86,7 +91,9 @@ def _target(kind: str, amounts: Any, confidences: Any) -> dict[str, Any]:
     return {"std": amounts / quantiles * (1 - 2.0**-50)}
 
 
-def _rows(path: Path, name: str, attributes: Sequence[str]) -> tuple[str, list[_Row]]:
+def _rows(
+    path: Path, name: str, attributes: Sequence[str], domain: Domain, groups: Sequence[str]
+) -> tuple[str, list[_Row]]:
     text = text_of(path, "file of targets", "a CSV file", WorkloadError)
     reader = csv.DictReader(text.splitlines(), strict=True)
     columns = list(reader.fieldnames or [])
@@ -96,12 +103,20 @@ def _rows(path: Path, name: str, attributes: Sequence[str]) -> tuple[str, list[_
     by_group = "group" in columns
     for column in columns:
         # With a column "group" the others may belong to other groups.
-        if not by_group and column not in (*_COLUMNS, *attributes):
-            hint = nearest(column, [*_COLUMNS, *attributes])
-            raise WorkloadError(f"{path}: {name!r} has no attribute {column!r}; {hint}")
+        known = (*_COLUMNS, *(domain.names if by_group else attributes))
+        if column not in known:
+            whose = "the domain" if by_group else repr(name)
+            raise WorkloadError(
+                f"{path}: {whose} has no attribute {column!r}; {nearest(column, known)}"
+            )
     rows = []
     try:
         for cells in reader:
+            if by_group and cells["group"] not in groups:
+                raise WorkloadError(
+                    f"{path}: line {reader.line_num}: there is no query group {cells['group']!r}; "
+                    f"{nearest(str(cells['group']), groups)}"
+                )
             if by_group and cells["group"] != name:
                 continue
             rows.append(_row(path, reader.line_num, cells, kinds[0], attributes))

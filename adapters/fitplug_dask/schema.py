@@ -36,6 +36,12 @@ def columns(source: Source, *, storage_options: Options | None = None) -> Mappin
     header = read_header(first.place, first.format, 1 if missing else size)
     if isinstance(header, str):
         raise DataError(f"{first.path} {header}")
+    if first.format in TEXTS and len(names := header.schema.names) == 1:
+        for mark, called in ((";", "semicolons"), ("\t", "tabs")):
+            if mark in names[0]:
+                raise DataError(
+                    f"{first.path} seems to have {called} between its values; write it with commas"
+                )
     found = {
         name: TEXT if first.format in TEXTS else kind(held) or str(held)
         for name, held in zip(header.schema.names, header.schema.types, strict=True)

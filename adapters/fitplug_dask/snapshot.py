@@ -177,8 +177,8 @@ def _named_type(found: Found, name: str, schema: Any) -> Any:
     if name not in names and found.format in TEXTS:
         # If the names were left out, the first line is a person's: it must not be quoted.
         raise DataError(
-            f"{found.path} has no column {name!r} on its first line; "
-            "write all column names there, with commas between them"
+            f"{found.path} has no column {name!r} on its first line, which must name all columns "
+            "with commas between them; check the spelling there, in the domain and of person"
         )
     if name not in names:
         known = {*names, *(key.name for key in found.keys)}

@@ -63,9 +63,14 @@ def _left(facts: Facts) -> None:
     )
     for free in facts.free:
         show.out.print(
-            f"free beside it: counts by {free.attribute} of {free.cells:,} of {free.of:,} cells, "
-            f"std {above(free.least_std, 4)} to {above(free.largest_std, 4)}"
+            f"free beside it: {free.cells:,} of the {free.of:,} counts by {free.attribute}, with a "
+            f"std of {_between(free.least_std, free.largest_std)}"
         )
+
+
+def _between(least: float, most: float) -> str:
+    low, high = above(least, 4), above(most, 4)
+    return low if low == high else f"{low} to {high}"
 
 
 def _usual(facts: Facts) -> None:
