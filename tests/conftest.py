@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
-# Matrices here are small: on a busy machine, threads would only wait for each other.
+# Matrices here are small: on a busy machine, threads would only wait for each other. By the
+# environment for what is loaded later and for the processes that tests start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 threadpool_limits(1, user_api="blas")
 
 settings.register_profile(
