@@ -159,8 +159,9 @@ class Release:
         held against the plan's integers, and every table against the answers. The digests notice
         accidents and edits; whoever makes a folder on purpose can make all of it agree.
         """
-        release = cls(**releasefile.read(directory))
-        releasefile.check_tables(release, directory)
+        parts, digest = releasefile.read(directory)
+        release = cls(**parts)
+        releasefile.check_tables(release, directory, digest)
         return release
 
     def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> Adjusted:

@@ -85,8 +85,9 @@ def written(release: Release, folder: Path, confidence: float) -> Iterator[tuple
         yield name, table
 
 
-def read(directory: str | PathLike[str]) -> dict[str, Any]:
-    """The parts of the release that a folder holds, by the names of `Release`'s fields.
+def read(directory: str | PathLike[str]) -> tuple[dict[str, Any], str]:
+    """The parts of the release that a folder holds, by the names of `Release`'s fields, and the
+    digest of its answers' file.
 
     Raises InputError, PlanError for a damaged plan, and ImportError without pyarrow.
     """
@@ -109,14 +110,15 @@ def read(directory: str | PathLike[str]) -> dict[str, Any]:
             f"{folder / ANSWERS}: the answers and what is said of them do not agree; get the "
             "folder again from whoever released it"
         ) from None
-    return parts
+    return parts, planfile.digest(header, arrays)
 
 
-def check_tables(release: Release, directory: str | PathLike[str]) -> None:
-    """Raise InputError unless every group's table in a folder says what the release does."""
+def check_tables(release: Release, directory: str | PathLike[str], digest: str) -> None:
+    """Raise InputError unless every group's table in a folder says what the release does, and is
+    of the answers with this digest.
+    """
     folder = Path(directory)
-    header, arrays = _opened(folder / ANSWERS)
-    digest, files = planfile.digest(header, arrays), file_names(release.plan.workload)
+    files = file_names(release.plan.workload)
     for group in release.plan.workload.groups:
         path = folder / f"{files[group.name]}.parquet"
         if not path.is_file():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.privacy import epsilon_at
-from fitplug_cli import show
+from fitplug_cli import costs
 
 if TYPE_CHECKING:
     from fitplug.prices import Relaxation
@@ -26,11 +26,11 @@ def printed(record: Mapping[str, Any]) -> None:
 
 def of_plan(plan: Plan, contributions: int, delta: float) -> dict[str, Any]:
     """A plan; rho, Delta and epsilon for all records of one person."""
-    rho, cost = show.plan_cost(plan, contributions)
+    cost = costs.privacy_cost(plan, contributions)
     return {
         "plan_digest": plan.digest,
         "contributions": contributions,
-        "rho": rho,
+        "rho": costs.rho(plan, contributions),
         "privacy_cost": cost,
         "delta": delta,
         "epsilon_zcdp": epsilon_at(cost, delta, "zcdp"),

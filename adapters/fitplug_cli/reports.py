@@ -12,7 +12,7 @@ from fitplug.prices import Relaxation, relax
 from fitplug.privacy import check_delta, check_rho
 from fitplug.rounding import above, ceil_float, floor_float
 from fitplug_cli import records, show, spec, steps
-from fitplug_cli.files import replacing
+from fitplug_cli.files import check_target, replacing
 from fitplug_cli.reporting import terminal
 from fitplug_cli.reporting.facts import facts
 
@@ -33,7 +33,7 @@ def report(
     Raises InputError, OverBudget if the targets cost more than max_rho, WriteError.
     """
     if html is not None:
-        _check_page(html)
+        check_target(html, _check_is_page)
     plan, asked = _plan(path)
     if asked is not None:
         contributions = contributions or asked.data.contributions
@@ -87,10 +87,6 @@ def _relaxation(plan: Plan, max_rho: float, contributions: int) -> Relaxation | 
         )
 
 
-def _check_page(html: Path) -> None:
-    if html.is_dir() or not html.absolute().parent.is_dir():
-        raise InputError(
-            f"{html}: a page cannot be written there; name a file in a folder there is"
-        )
-    if html.exists() and not html.read_bytes()[:15].lower().startswith(b"<!doctype html"):
-        raise InputError(f"{html} holds something else than a page; name another file")
+def _check_is_page(html: Path) -> None:
+    if not html.read_bytes()[:15].lower().startswith(b"<!doctype html"):
+        raise InputError(f"{html} is no page")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,9 @@ from rich.table import Table
 from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.rounding import above, below, ceil_float
+from fitplug.rounding import above, below
 from fitplug.structure import listed
+from fitplug_cli import costs
 
 if TYPE_CHECKING:
     from fitplug_dask import Survey
@@ -43,20 +43,13 @@ def mode(*, quiet: bool, as_json: bool) -> None:
     out.quiet, err.quiet = quiet or as_json, quiet
 
 
-def plan_cost(plan: Plan, contributions: int) -> tuple[float, float]:
-    """rho, as it is charged, and Delta for all records of one person, rounded up."""
-    from fitplug_opendp.publish import cost
-
-    return cost(plan, contributions), ceil_float(Fraction(plan.privacy_cost) * contributions)
-
-
 def plan(plan: Plan, contributions: int, delta: float) -> None:
     """The plan as a person reads it before any data is touched."""
     from fitplug.privacy import epsilon_at
 
-    rho, cost = plan_cost(plan, contributions)
+    cost = costs.privacy_cost(plan, contributions)
     rows = Table.grid(padding=(0, 2))
-    rows.add_row("privacy cost", f"rho = {above(rho)} (zCDP)")
+    rows.add_row("privacy cost", f"rho = {above(costs.rho(plan, contributions))} (zCDP)")
     if contributions > 1:
         rows.add_row(
             "", f"{contributions} records a person cost {contributions**2} x {above(plan.rho)}"

@@ -22,7 +22,7 @@ from fitplug.review import Limited, review
 from fitplug.rounding import above, floor_float
 from fitplug.structure import listed
 from fitplug.tables import Tables
-from fitplug_cli import countsfile, output, records, show
+from fitplug_cli import costs, countsfile, output, records, show
 from fitplug_cli.files import WriteError, check_target, replacing
 from fitplug_cli.spec import Spec, SpecError
 
@@ -276,10 +276,8 @@ def _reviewed(
 
 
 def cost(spec: Spec, plan: Plan) -> float:
-    """rho for all records of one person together, as it is charged: rounded up."""
-    from fitplug_opendp.publish import cost as charged
-
-    return charged(plan, spec.data.contributions)
+    """rho for all records of one person together, as it is charged."""
+    return costs.rho(plan, spec.data.contributions)
 
 
 def _text(path: Path) -> str:

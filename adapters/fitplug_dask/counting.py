@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from fitplug_dask.checkpoint import Checkpoint
+    from fitplug_dask.kernel import Job
     from fitplug_dask.selection import Selection
 
 
@@ -98,22 +100,20 @@ def count(
     domain, names = wanted_tables(wanted)
     check_extras()
     from fitplug_dask import shuffle
-    from fitplug_dask.kernel import Job, Partial
-    from fitplug_dask.schedule import run, workers
-    from fitplug_dask.shares import check_memory, cut
+    from fitplug_dask.kernel import Partial
+    from fitplug_dask.schedule import run
+    from fitplug_dask.shares import cut
     from fitplug_dask.snapshot import take_snapshot
 
-    used = domain.ordered(tuple({name for table in names for name in table}))
-    selection = _selection(person, contributions, key, used)
+    prepared = prepare(domain, names, client)
+    job, in_all = prepared.job, prepared.threads
+    selection = _selection(person, contributions, key, tuple(job.attributes))
     if selection is not None and checkpoint is not None:
         raise InputError(
             f"checkpoint {checkpoint} cannot be kept of a count by person, whose rows are never "
             "written to a file; leave out the checkpoint or the person"
         )
-    job = Job({name: domain[name] for name in used}, joint_tables(domain, names))
-    in_all, on_one = workers(client)
-    in_tables = sum(math.prod(domain.shape_of(table)) for table in names)
-    check_memory(job.total_cells, in_tables, on_one)
+    prepared.check_memory()
     files = take_snapshot(find(source, storage_options), job.attributes, person)
 
     def counted_with(kept: Checkpoint | None) -> Partial:
@@ -136,6 +136,35 @@ def count(
     return Tables(
         domain, marginals(domain, by_joint, names), contributions=contributions, person=person
     )
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is known before any file is looked at. threads: that count at once in all, and
+    on_one: at most in one process; in_tables: cells of all wanted tables.
+    """
+
+    job: Job
+    threads: int
+    on_one: int
+    in_tables: int
+
+    def check_memory(self) -> None:
+        """Raise TablesError if counting may need more memory than is allowed."""
+        from fitplug_dask.shares import check_memory
+
+        check_memory(self.job.total_cells, self.in_tables, self.on_one)
+
+
+def prepare(domain: Domain, names: Sequence[Names], client: Any) -> Prepared:
+    """The work of counting these tables with this client. Raises DomainError."""
+    from fitplug_dask.kernel import Job
+    from fitplug_dask.schedule import workers
+
+    used = domain.ordered(tuple({name for table in names for name in table}))
+    job = Job({name: domain[name] for name in used}, joint_tables(domain, names))
+    in_tables = sum(math.prod(domain.shape_of(table)) for table in names)
+    return Prepared(job, *workers(client), in_tables)
 
 
 def _selection(

@@ -190,7 +190,7 @@ def _unreadable(place: Place, kind: Format) -> str:
         if place.options is None:
             return f"cannot be read: {error.strerror}"
         return "cannot be read; check the URL and storage_options"
-    except Exception:
+    except Exception:  # a store's client raises kinds of its own, whose words may hold credentials
         return "cannot be read; check the URL and storage_options"
     start, end, fault = _MAGIC[kind]
     if not size:

@@ -23,19 +23,10 @@ def columns(source: Source, *, storage_options: Options | None = None) -> Mappin
     check_extras()
     from fitplug_dask.codes import kind
     from fitplug_dask.formats import TEXTS
-    from fitplug_dask.headers import read_header
+    from fitplug_dask.snapshot import header_of
 
     first = find(source, storage_options)[0]
-    size = 0
-    try:
-        size = first.place.state()[0]
-    except Exception:
-        missing = True  # then its header cannot be read either, which says why
-    else:
-        missing = False
-    header = read_header(first.place, first.format, 1 if missing else size)
-    if isinstance(header, str):
-        raise DataError(f"{first.path} {header}")
+    _, header = header_of(first)
     if first.format in TEXTS and len(names := header.schema.names) == 1:
         for mark, called in ((";", "semicolons"), ("\t", "tabs")):
             if mark in names[0]:

@@ -69,26 +69,21 @@ def take_snapshot(
 
 
 def _file(found: Found, attributes: Mapping[str, Attribute], person: str | None) -> File:
-    (size, stamp), header = _header(found)
+    (size, stamp), header = header_of(found)
     schema = header.schema
-    columns, dictionaries, codes = [], [], []
+    columns: dict[str, Any] = {}
+    codes = []
     for name, attribute in attributes.items():
         key = _key(found, name, schema.names)
         if key:
             codes.append((name, _key_code(key, attribute)))
             continue
-        arrow_type = _column_type(found, name, attribute, schema)
-        columns.append(name)
-        if kind(arrow_type) == "strings" and _is_dictionary(header.footer, name):
-            dictionaries.append(name)
+        columns[name] = _column_type(found, name, attribute, schema)
     persons = None
     if person is not None:
         _check_no_key(found, person)
-        arrow_type = _named_type(found, person, schema)
-        persons = _person_kind(found, person, arrow_type)
-        columns.append(person)
-        if kind(arrow_type) == "strings" and _is_dictionary(header.footer, person):
-            dictionaries.append(person)
+        columns[person] = _named_type(found, person, schema)
+        persons = _person_kind(found, person, columns[person])
     return File(
         shown=found.path,
         place=found.place,
@@ -99,7 +94,11 @@ def _file(found: Found, attributes: Mapping[str, Attribute], person: str | None)
         exact=header.exact,
         records=header.records,
         columns=tuple(columns),
-        dictionaries=tuple(dictionaries),
+        dictionaries=tuple(
+            name
+            for name, held in columns.items()
+            if kind(held) == "strings" and _is_dictionary(header.footer, name)
+        ),
         keys=tuple(codes),
         person=persons,
     )
@@ -159,7 +158,7 @@ def _key_code(key: Key, attribute: Attribute) -> int:
     return code
 
 
-def _header(found: Found) -> tuple[tuple[int, str], Header]:
+def header_of(found: Found) -> tuple[tuple[int, str], Header]:
     """The file's state, taken before it is read, and its header."""
     state: tuple[int, str] = (0, "")
     with suppress(Exception):  # then its header cannot be read either, which says why

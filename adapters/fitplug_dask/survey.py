@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fitplug_dask.counting import Wanted, check_client, check_extras, wanted_tables
-from fitplug_dask.layout import joint_tables
+from fitplug_dask.counting import Wanted, check_client, check_extras, prepare, wanted_tables
 from fitplug_dask.places import Options
 from fitplug_dask.sources import Source, find
 
@@ -54,16 +52,12 @@ def survey(
     check_client(client)
     domain, names = wanted_tables(wanted)
     check_extras()
-    from fitplug_dask.kernel import Job
-    from fitplug_dask.schedule import workers
-    from fitplug_dask.shares import check_memory, cut, memory
+    from fitplug_dask.shares import cut, memory
     from fitplug_dask.snapshot import take_snapshot
 
-    used = domain.ordered(tuple({name for table in names for name in table}))
-    job = Job({name: domain[name] for name in used}, joint_tables(domain, names))
-    in_all, on_one = workers(client)
-    in_tables = sum(math.prod(domain.shape_of(table)) for table in names)
-    check_memory(job.total_cells, in_tables, on_one)
+    prepared = prepare(domain, names, client)
+    prepared.check_memory()
+    job, in_all, on_one = prepared.job, prepared.threads, prepared.on_one
     files = take_snapshot(find(source, storage_options), job.attributes, person)
     records = [file.records for file in files]
     return Survey(
@@ -73,5 +67,5 @@ def survey(
         tasks=len(cut(files, job.total_cells, in_all)),
         threads=in_all,
         cells=job.total_cells,
-        memory=memory(job.total_cells, in_tables, on_one) + on_one * _READING,
+        memory=memory(job.total_cells, prepared.in_tables, on_one) + on_one * _READING,
     )

@@ -69,8 +69,7 @@ def release(
         if within is None:
             costs = CellCosts.of(plan, contributions)
             entry = ledger.charge(
-                # The costs per cell, rounded up for one record, may be a last digit more for many.
-                max(Fraction(rho), costs.rho()),
+                _charged(Fraction(rho), costs),
                 what=what,
                 key=key,
                 plan_digest=plan.digest,
@@ -93,8 +92,12 @@ def release(
 def cost(plan: Plan, contributions: int) -> float:
     """What `release` charges: rho for all records of one person, rounded up."""
     exact = (Fraction(sensitivity(plan, contributions)) / Fraction(plan.noise_std)) ** 2 / 2
+    return ceil_float(_charged(exact, CellCosts.of(plan, contributions)))
+
+
+def _charged(rho: Fraction, costs: CellCosts) -> Fraction:
     # The costs per cell, rounded up for one record, may be a last digit more for many.
-    return ceil_float(max(exact, CellCosts.of(plan, contributions).rho()))
+    return max(rho, costs.rho())
 
 
 def exact_answers(plan: Plan, tables: Tables) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -14,11 +13,10 @@ import numpy.typing as npt
 
 from fitplug import baselines
 from fitplug.errors import DesignError, WorkloadError
-from fitplug.plan import Plan
+from fitplug.plan import GroupRow, Plan
 from fitplug.prices import prices
 from fitplug.privacy import epsilon_at
-from fitplug.rounding import ceil_float
-from fitplug_opendp.publish import cost
+from fitplug_cli import costs
 
 Progress = Callable[[float, str], object]
 
@@ -57,17 +55,11 @@ _USUAL: tuple[tuple[str, str, Callable[..., Any], dict[str, str]], ...] = (
 
 
 @dataclass(frozen=True)
-class Group:
-    """What a group asks and gets. used: its largest variance over the target. binding: how many of
-    its queries are held by their targets. price: see `fitplug.prices`; None if there is none.
+class Group(GroupRow):
+    """What a group asks, gets and costs. binding: how many of its queries are held by their
+    targets. price: see `fitplug.prices`; None if there is none.
     """
 
-    name: str
-    queries: int
-    target: str
-    smallest_std: float
-    largest_std: float
-    used: float
     binding: int
     price: float | None
 
@@ -113,12 +105,12 @@ class Facts:
     @cached_property
     def privacy_cost(self) -> float:
         """Delta for all records of one person, rounded up."""
-        return ceil_float(Fraction(self.plan.privacy_cost) * self.contributions)
+        return costs.privacy_cost(self.plan, self.contributions)
 
     @cached_property
     def rho(self) -> float:
         """As it is charged, for all records of one person."""
-        return cost(self.plan, self.contributions)
+        return costs.rho(self.plan, self.contributions)
 
     def epsilon(self, delta: float, proven: bool = True) -> float:
         """Proven from rho for the discrete noise, or on the curve of continuous Gaussian noise."""
@@ -134,11 +126,11 @@ class Facts:
     def free(self) -> tuple[Free, ...]:
         """Per attribute that the plan tells apart; each is free alone, not all of them together."""
         slack, plan = self.plan.slack(), self.plan
-        found = []
+        found: list[Free] = []
+        if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
+            return ()
         for name in plan.structure.dense:
-            axis = plan.domain.names.index(name) if slack.ndim == len(plan.domain.names) else None
-            if axis is None:  # a domain of more attributes than an array has axes
-                continue
+            axis = plan.domain.names.index(name)
             others = tuple(i for i in range(slack.ndim) if i != axis)
             left = slack.min(axis=others)
             stds = 1 / np.sqrt(left[left > _SLACK * plan.privacy_cost**2])
@@ -169,16 +161,7 @@ def _groups(plan: Plan) -> tuple[Group, ...]:
     except DesignError:
         priced = {}
     return tuple(
-        Group(
-            name=row.name,
-            queries=row.queries,
-            target=row.target,
-            smallest_std=row.smallest_std,
-            largest_std=row.largest_std,
-            used=row.used,
-            binding=int(count),
-            price=priced.get(row.name),
-        )
+        Group(**vars(row), binding=int(count), price=priced.get(row.name))
         for row, count in zip(plan.group_rows(), binding, strict=True)
     )
 

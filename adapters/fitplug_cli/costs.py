@@ -1,0 +1,20 @@
+"""Costs: what a plan costs for all records of one person, as every command tells it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from fitplug.plan import Plan
+from fitplug.rounding import ceil_float
+
+
+def rho(plan: Plan, contributions: int) -> float:
+    """As it is charged, rounded up."""
+    from fitplug_opendp.publish import cost
+
+    return cost(plan, contributions)
+
+
+def privacy_cost(plan: Plan, contributions: int) -> float:
+    """Delta, rounded up."""
+    return ceil_float(Fraction(plan.privacy_cost) * contributions)
