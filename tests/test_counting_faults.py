@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +27,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
 from fitplug_dask import schedule, shares
-from fitplug_dask.kernel import Job, Partial, count_share
+from fitplug_dask.kernel import Fault, Job, Partial, count_share
 from fitplug_dask.shares import Share, cut
 from fitplug_dask.snapshot import take_snapshot
 from fitplug_dask.sources import find
@@ -130,7 +133,7 @@ def shares_of(people: Path) -> list[Share]:
     return cut(take_snapshot(find(people), dict(DOMAIN.attributes)), 1000, 2)
 
 
-def run_with(people: Path, client: Client, count: schedule.CountOne) -> Partial:
+def run_with(people: Path, client: Client | None, count: schedule.CountOne) -> Partial:
     job = Job(dict(DOMAIN.attributes), (JOINT,))
     return schedule.run(job, shares_of(people), client, lambda done, total: None, count)
 
@@ -192,6 +195,24 @@ def test_tasks_that_always_fail_end_in_one_clear_error(
     # How many rows a file or a row group has is in the arguments of the tasks, never in their repr.
     assert "rows=" not in logs
     assert f"{ROWS}" not in logs
+
+
+def test_no_task_runs_on_behind_an_error(people: Path, many_shares: None) -> None:
+    calls = itertools.count()
+    begun, ended = threading.Event(), threading.Event()
+
+    def first_fails(job: Job, share: Share) -> Partial | Fault:
+        if next(calls) == 0:
+            assert begun.wait(10)
+            return Fault("it is gone")
+        begun.set()
+        time.sleep(0.5)
+        ended.set()
+        return count_share(job, share)
+
+    with dask.config.set(num_workers=2), pytest.raises(DataError, match="it is gone"):
+        run_with(people, None, first_fails)
+    assert ended.is_set()
 
 
 def test_keys_on_the_dashboard_and_reprs_in_logs_tell_no_numbers_of_rows(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
@@ -109,7 +110,10 @@ def on_threads(
     rows: Mapping[str, int],
     finished: Callable[[int], None],
 ) -> Partial | Fault:
-    """The result `top` of a graph of tasks, or the first fault. rows: of the tasks that read."""
+    """The result `top` of a graph of tasks, or the first fault. rows: of the tasks that read.
+
+    When it returns or raises, no task runs any more: none would read or write behind the caller.
+    """
     faults: list[Fault] = []
 
     def task_done(key: Any, result: Any, *_: Any) -> None:
@@ -119,12 +123,21 @@ def on_threads(
         if key in rows:
             finished(rows[key])
 
-    with contextlib.suppress(_StopError):
+    with contextlib.suppress(_StopError), _pool() as pool:
         # Given here, not entered as a context: that one is shared by all threads of the process.
         callbacks = [(None, None, None, task_done, None), *Callback.active]
-        counted: Partial = threaded.get(graph, top, callbacks=callbacks)
+        counted: Partial = threaded.get(graph, top, pool=pool, callbacks=callbacks)
         return counted
     return faults[0]
+
+
+def _pool() -> contextlib.AbstractContextManager[Any]:
+    """The pool that Dask is configured to use, or threads whose end waits for their tasks."""
+    configured = config.get("pool", None)
+    if configured is not None:
+        return contextlib.nullcontext(configured)
+    threads, _ = workers(None)
+    return ThreadPoolExecutor(threads, thread_name_prefix="fitplug-count")
 
 
 def _on_cluster(
