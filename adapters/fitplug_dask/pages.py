@@ -6,12 +6,11 @@ footer that leaves rows out. https://parquet.apache.org/docs/file-format/data-pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from operator import length_hint
 from typing import Any
 
 _COMPRESSED_SIZE, _DATA, _DATA_V2, _VALUES = 3, 5, 8, 1
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
+_BYTE, _DOUBLE, _BINARY, _STRUCT = 3, 7, 8, 12  # between the first two are the integers
+_BYTES = {1: 0, 2: 0, _BYTE: 1, _DOUBLE: 8}  # 1 and 2 are true and false
 _HEADER_BYTES = 2**10
 _LARGEST_HEADER = 2**24  # headers may hold the least and the largest value of a page
 
@@ -32,11 +31,11 @@ def chunk_agrees(file: Any, chunk: Any, rows: int, read_ahead: int) -> bool:
     while values < rows or start < end:
         if not at <= start <= at + len(ahead) - _HEADER_BYTES:
             ahead, at = _read(file, start, max(read_ahead, _HEADER_BYTES)), start
-        page, length = _page(file, ahead[start - at :], start)
+        page, data = _page(file, start, ahead, start - at)
         if page[_COMPRESSED_SIZE] < 0 or _values(page) < 0:
             raise ValueError("no page header")
         values += _values(page)
-        start += length + page[_COMPRESSED_SIZE]
+        start = data + page[_COMPRESSED_SIZE]
     return bool(values == rows)
 
 
@@ -45,18 +44,20 @@ def _values(page: dict[int, Any]) -> int:
     return int(header[_VALUES]) if header else 0
 
 
-def _page(file: Any, ahead: bytes, start: int) -> tuple[dict[int, Any], int]:
-    """A page's header and its length in bytes."""
+def _page(file: Any, start: int, ahead: bytes, within: int) -> tuple[dict[int, Any], int]:
+    """The header of a page that starts there, and where its data start. ahead: bytes that were
+    read; within: where the page starts among them.
+    """
     size = _HEADER_BYTES
     while True:
-        rest = iter(ahead)
         try:
-            return _struct(rest), len(ahead) - length_hint(rest)
-        except StopIteration:
+            page, length = _struct(ahead, within)
+            return page, start + length - within
+        except IndexError:
             size *= 8
             if size > _LARGEST_HEADER:
                 raise ValueError("no page header") from None
-            ahead = _read(file, start, size)
+            ahead, within = _read(file, start, size), 0
 
 
 def _read(file: Any, start: int, size: int) -> bytes:
@@ -65,45 +66,50 @@ def _read(file: Any, start: int, size: int) -> bytes:
     return read
 
 
-# Thrift's compact protocol, as far as page headers use it.
+# Thrift's compact protocol, as far as page headers use it: what begins at a place, and where the
+# next begins. Beyond the last byte there is an IndexError.
 
 
-def _struct(rest: Iterator[int]) -> dict[int, Any]:
+def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
     fields: dict[int, Any] = {}
     number = 0
-    while head := next(rest):
+    while head := data[at]:
         step, kind = head >> 4, head & 15
-        number = number + step if step else _integer(rest)
-        fields[number] = _value(rest, kind)
-    return fields
+        at += 1
+        if step:
+            number += step
+        else:
+            number, at = _integer(data, at)
+        if _BYTE < kind < _DOUBLE:
+            fields[number], at = _integer(data, at)
+        elif kind == _STRUCT:
+            fields[number], at = _struct(data, at)
+        else:
+            at = _beyond(data, at, kind)
+    return fields, at + 1
 
 
-def _value(rest: Iterator[int], kind: int) -> Any:
-    if kind in (_TRUE, _FALSE):
-        return kind == _TRUE
-    if kind == _BYTE:
-        return next(rest)
-    if _BYTE < kind < _DOUBLE:
-        return _integer(rest)
-    if kind == _STRUCT:
-        return _struct(rest)
-    if kind in (_DOUBLE, _BINARY):
-        for _ in range(8 if kind == _DOUBLE else _varint(rest)):
-            next(rest)
-        return None
+def _beyond(data: bytes, at: int, kind: int) -> int:
+    """The place after a value that tells nothing here."""
+    if kind in _BYTES:
+        return at + _BYTES[kind]
+    if kind == _BINARY:
+        length, at = _varint(data, at)
+        return at + length
     raise ValueError("no field of a page header")
 
 
-def _integer(rest: Iterator[int]) -> int:
-    number = _varint(rest)
-    return number >> 1 ^ -(number & 1)
+def _integer(data: bytes, at: int) -> tuple[int, int]:
+    number, at = _varint(data, at)
+    return number >> 1 ^ -(number & 1), at
 
 
-def _varint(rest: Iterator[int]) -> int:
-    number = shift = 0
-    while True:
-        byte = next(rest)
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 64, 7):
+        byte = data[at]
+        at += 1
         number |= (byte & 127) << shift
         if byte < 128:
-            return number
-        shift += 7
+            return number, at
+    raise ValueError("no number of a page header")

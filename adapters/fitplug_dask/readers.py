@@ -35,6 +35,7 @@ Unit: TypeAlias = Callable[[int, int], Batches]
 """From a unit's number and the most rows of a batch to its batches."""
 
 _LOCAL_BUFFER = 2**20
+_LOCAL_AHEAD = 2**16
 _STORE_BUFFER = 2**22  # a request to a store takes as long as reading a few MB
 _CSV_BLOCK = 2**22
 
@@ -78,7 +79,7 @@ def _parquet(file: File) -> Iterator[Unit]:
 
 def _check_pages(file: File, group: Any, columns: Sequence[int]) -> None:
     smallest = min(map(group.column, columns), key=lambda chunk: chunk.total_compressed_size)
-    ahead = 0 if file.place.options is None else _STORE_BUFFER
+    ahead = _LOCAL_AHEAD if file.place.options is None else _STORE_BUFFER
     with file.place.open(in_order=False) as pages:
         if not chunk_agrees(pages, smallest, group.num_rows, ahead):
             raise ValueError("the pages hold other rows than the footer says")
