@@ -64,9 +64,7 @@ class Tables(Mapping[Names, Counts]):
             if canonical in self._counts:
                 raise TablesError(f"table {canonical} is given twice")
             counts = _checked_counts(names, np.asarray(value), domain.shape_of(names))
-            frozen = np.array(counts.transpose([names.index(n) for n in canonical]), order="C")
-            frozen.setflags(write=False)
-            self._counts[canonical] = frozen
+            self._counts[canonical] = _kept(counts.transpose([names.index(n) for n in canonical]))
         if not self._counts:
             raise TablesError("no table was given; give one array of counts per attribute set")
         _check_one_histogram(self._counts)
@@ -198,7 +196,18 @@ def _checked_counts(
     # In floating point, which cannot wrap; far more exact than this bound needs.
     if float(array.sum(dtype=np.float64)) > MAX_RECORDS:
         raise TablesError(f"table {names} counts more than 2**53 records; integers would overflow")
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
+
+
+def _kept(counts: Counts) -> Counts:
+    """The counts in C order, never to change: a copy, unless nobody else can write to them."""
+    owner = counts
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if owner.base is not None or owner.flags.writeable or not counts.flags.c_contiguous:
+        counts = np.array(counts, order="C")
+        counts.setflags(write=False)
+    return counts
 
 
 def _sum_to(held: Names, counts: Counts, names: Names) -> Counts:
