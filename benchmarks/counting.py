@@ -24,6 +24,8 @@ import counting_data
 from counting_engines import CASES, DOMAIN, ENGINES
 from markdown_table import heading, line
 
+from fitplug_dask import loops
+
 HEAD = """# Counting
 
 {rows:,} rows of 20 columns on two cores; snappy, row groups of {group:,}. Each engine runs in a
@@ -33,7 +35,7 @@ fitplug on threads is faster. Decoding alone, as dictionaries, is the floor of t
 engines' tables are equal. "As drawn": each row joins a real person of
 [examples/acs](../examples/acs) to the household of another, so few cells are in use. "Uniform": all
 cells equally likely. The two-way tables are counted over a quarter of the rows. A cluster's CPU and
-memory are those of the client alone.
+memory are those of the client alone. fitplug's loops over rows: {loops}.
 
     python benchmarks/counting.py --rows {rows} --rounds {rounds} > benchmarks/counting.md
 """
@@ -72,7 +74,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     rows, group = asked.rows, min(500_000, asked.rows)
-    print(HEAD.format(rows=rows, group=group, rounds=asked.rounds))
+    built = "compiled" if loops.COMPILED else "NumPy"
+    print(HEAD.format(rows=rows, group=group, rounds=asked.rounds, loops=built))
     print(heading(["tables", "engine", "M rows/s", "CPU s", "peak MB", "time / fitplug's"]))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -18,11 +18,12 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.domain import OUTSIDE
+from fitplug.domain import OUTSIDE, Attribute
 from fitplug.errors import DataError
 from fitplug_dask import kernel, readers
 from fitplug_dask.coders import Coder
 from fitplug_dask.codes import kind, mismatch
+from fitplug_dask.loops import locate
 from fitplug_dask.texts import code_of_text, codes_of_texts
 
 from .test_counting import (
@@ -322,9 +323,40 @@ def test_dates_and_times_fall_on_the_day_that_has_begun(arrow_type: Any) -> None
         column = moments.cast(pa.date32()).cast(arrow_type)
     assert kind(arrow_type) == "dates"
     assert mismatch(DAYS, arrow_type) is None
-    codes = np.empty(len(column), dtype=np.int64)
-    assert Coder(DAYS, 1, OUTSIDE, 8).terms(column, codes)
+    codes = np.zeros(len(column), dtype=np.int64)
+    lookup = Coder(DAYS, 1, OUTSIDE).lookup(column)
+    locate([lookup], codes)
+    assert lookup.doubtful
     assert codes.tolist() == [0, 1, 3, -1]
+
+
+WIDTHS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        fp.Integers(-3, 4),
+        fp.Integers(0, 120),
+        fp.Categories([7, 3, 100], other="rest"),
+        fp.Integers(-(10**6), 10**6),  # without a table of all values
+    ],
+    ids=["narrow", "ages", "some", "wide"],
+)
+def test_integers_of_every_width_have_the_cells_of_their_values(
+    width: str, missing: bool, attribute: Attribute
+) -> None:
+    ends = np.iinfo(width)
+    values: list[int | None] = [0, 3, 4, 5, 7, 100, 120, int(ends.max), int(ends.max) - 1]
+    values += [int(ends.min), -1 if ends.min else 1, 2 if not missing else None]
+    column = pa.array([1, *values], getattr(pa, width)()).slice(1)
+    lookup = Coder(attribute, 1, OUTSIDE).lookup(column)
+    codes = np.zeros(len(values), dtype=np.int64)
+    locate([lookup], codes)
+    assert codes.tolist() == [attribute.codes([value])[0] for value in values]
+    assert lookup.doubtful or (codes >= 0).all()
 
 
 def test_times_of_a_zone_are_refused() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import TablesError
-from fitplug_dask import kernel, shares, tally
+from fitplug_dask import kernel, loops, numpy_loops, shares, tally
 from fitplug_dask.layout import atoms, joint_tables, marginals
 from fitplug_dask.snapshot import take_snapshot
 from fitplug_dask.sources import find
@@ -52,7 +52,7 @@ SUBSETS = [t for n in range(4) for t in itertools.combinations(DOMAIN.names, n)]
     tables=st.sets(st.sampled_from(SUBSETS), min_size=1, max_size=8),
     batches=st.lists(st.integers(0, 40), min_size=1, max_size=3),
     shared=st.sets(st.sampled_from(DOMAIN.names)),
-    masked=st.booleans(),
+    compiled=st.booleans(),
     block=st.sampled_from([1, 7, 2**16]),
     seed=st.integers(0, 2**32 - 1),
 )
@@ -60,7 +60,7 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
     tables: set[tuple[str, ...]],
     batches: list[int],
     shared: set[str],
-    masked: bool,
+    compiled: bool,
     block: int,
     seed: int,
 ) -> None:
@@ -75,6 +75,9 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
     expected = {t: np.zeros(DOMAIN.shape_of(t), np.int64) for t in wanted}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tally, "_BLOCK_ROWS", block)
+        if not compiled:
+            for name in ("locate", "increment", "increment_pairs"):
+                patch.setattr(loops, name, getattr(numpy_loops, name))
         counting = Tally(dict(DOMAIN.attributes), joints, sum(batches))
         for n in batches:
             drawn = {c: [pools[c][i] for i in rng.integers(len(pools[c]), size=n)] for c in columns}
@@ -82,17 +85,15 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
                 c: DOMAIN[c].codes(np.array(v, dtype=object)) if n else np.zeros(0, np.int64)
                 for c, v in drawn.items()
             }
-            keep = rng.random(n) < 0.7 if masked else None
             arrays = [pa.array(drawn[c]).cast(TYPES[c]) for c in columns]
             if not columns:
                 counting.same(n, keys)
-                keep = None
             else:
                 batch = pa.RecordBatch.from_arrays(arrays, names=columns)
-                counting.batch(batch, columns, keys, keep)
+                counting.batch(batch, columns, keys)
             for row in range(n):
                 cells = {**keys, **{c: int(codes[c][row]) for c in columns}}
-                if min(cells.values(), default=0) >= 0 and (keep is None or keep[row]):
+                if min(cells.values(), default=0) >= 0:
                     for t in wanted:
                         expected[t][tuple(cells[name] for name in t)] += 1
     counted = marginals(DOMAIN, dict(zip(joints, counting.counters, strict=True)), wanted)

@@ -211,7 +211,7 @@ def _code() -> list[Any]:
     """The versions, and a digest of the sources, of what turns files into counts."""
     sources = hashlib.sha256()
     for package in (fitplug.__file__, __file__):
-        for source in sorted(Path(package).parent.glob("*.py")):
+        for source in sorted(Path(package).parent.glob("*.py*")):
             sources.update(source.name.encode() + b"\0" + source.read_bytes())
     return [fitplug.__version__, np.__version__, pa.__version__, sources.hexdigest()]
 

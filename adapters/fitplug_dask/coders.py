@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from fitplug.domain import Attribute, Categories, Codes, Dates, Integers
 from fitplug_dask.codes import codes_of, codes_of_integers, days, kind, values_of
+from fitplug_dask.loops import Lookup
 
 _SPAN = 2**16
 
@@ -21,15 +22,13 @@ class Coder:
     """Turns batches of one column into terms: the stride times the code, or `outside`.
 
     stride: cells between two codes that follow each other; outside: the term of a value that has
-    no cell, negative; rows: most of a batch. Each dictionary and each public range of integers is
-    looked up once, so that a batch costs one gather; what is written is memory of the caller, for
-    on fresh memory page faults take longer than the gather.
+    no cell, negative. Each dictionary and each public range of integers is looked up once, so that
+    a batch costs one gather.
     """
 
-    def __init__(self, attribute: Attribute, stride: int, outside: int, rows: int) -> None:
+    def __init__(self, attribute: Attribute, stride: int, outside: int) -> None:
         self._attribute = attribute
         self._stride, self._outside = stride, outside
-        self._at = np.empty(rows, dtype=np.int64)
         self._entries: Any = None
         self._entry_outside = False
         self._of_entry: Terms = np.empty(0, dtype=np.int64)
@@ -42,42 +41,33 @@ class Coder:
             codes = codes_of_integers(attribute, np.arange(low, high + 1))
             # The term of null follows those of the integers.
             self._of_integer = np.append(self._terms_of(codes), self._null)
-            self._inner_outside = bool((codes[1:-1] < 0).any())
+            self._integer_outside = bool((codes < 0).any())
 
-    def terms(self, column: Any, out: Terms) -> bool:
-        """Writes the terms of an Arrow array (n,) to `out` (n,): whether any may be `outside`."""
+    def lookup(self, column: Any) -> Lookup:
+        """What an Arrow array (n,) adds to its rows' cells."""
         holds = kind(column.type)
-        if holds == "null":
-            out.fill(self._null)
-            return self._null < 0
         if holds == "strings" and not pt.is_dictionary(column.type):
             column = column.dictionary_encode()
         if pt.is_dictionary(column.type):
-            return self._by_entry(column.dictionary, column.indices, out)
+            return self._by_entry(column.dictionary, column.indices)
         if holds == "dates":
             column, holds = days(column), "integers"
         if holds == "integers" and self._span:
-            return self._by_integer(column, self._span, out)
-        at = self._at[: len(column)]
-        np.add(codes_of(self._attribute, column), 1, out=at)
-        _gather(self._of_code, at, out)
-        return True
+            return self._by_integer(column, self._span)
+        if holds == "null":
+            codes = np.full(len(column), self._attribute.null_code)
+        else:
+            codes = codes_of(self._attribute, column)
+        return Lookup(codes, -1, self._of_code, strict=True, doubtful=True)
 
-    def _by_entry(self, entries: Any, indices: Any, out: Terms) -> bool:
+    def _by_entry(self, entries: Any, indices: Any) -> Lookup:
         self._learn(entries)
         doubtful = self._entry_outside
         if indices.null_count:
             doubtful |= self._null < 0
             # A narrow index may not hold one number more than there are entries.
             indices = indices.cast(pa.int64()).fill_null(len(entries))
-        narrow = indices.to_numpy()
-        if len(narrow) and not (narrow.min() >= 0 and narrow.max() < len(self._of_entry)):
-            raise IndexError("a dictionary index points nowhere")
-        # Widened here, into memory used before: `take` would do it in memory of its own.
-        at = self._at[: len(narrow)]
-        np.copyto(at, narrow, casting="unsafe")
-        _gather(self._of_entry, at, out)
-        return doubtful
+        return Lookup(_numbers(indices), 0, self._of_entry, True, doubtful)
 
     def _learn(self, entries: Any) -> None:
         known = self._entries
@@ -92,33 +82,36 @@ class Coder:
         self._entry_outside = bool((self._of_entry[:-1] < 0).any())
         self._entries = entries
 
-    def _by_integer(self, column: Any, span: tuple[int, int], out: Terms) -> bool:
+    def _by_integer(self, column: Any, span: tuple[int, int]) -> Lookup:
         low, high = span
-        at = self._at[: len(column)]
+        terms, doubtful = self._of_integer, self._integer_outside
+        if not column.null_count:
+            return Lookup(_numbers(column), low, terms[:-1], strict=False, doubtful=doubtful)
         values, missing = values_of(column)
-        if not len(values):
-            return False
-        inside = bool(values.min() > low and values.max() < high)
-        if not inside and values.dtype == np.uint64:
-            values = np.minimum(values, np.uint64(2**63 - 1))
-        # Widened before anything else: narrow or unsigned integers wrap.
-        np.copyto(at, values, casting="unsafe")
-        if not inside:
-            np.clip(at, low, high, out=at)
-        at -= low
-        if missing is not None:
-            at[missing] = len(self._of_integer) - 1
-        _gather(self._of_integer, at, out)
-        return self._inner_outside or not inside or missing is not None
+        values = np.clip(_signed(values).astype(np.int64), low, high)
+        values[missing] = high + 1
+        doubtful |= self._null < 0
+        return Lookup(values, low, terms, strict=False, doubtful=doubtful)
 
     def _terms_of(self, codes: Codes) -> Terms:
         return np.where(codes < 0, self._outside, codes * self._stride)
 
 
-def _gather(table: Terms, at: npt.NDArray[Any], out: Terms) -> None:
-    # All of `at` is within the table; only if told what to do otherwise does `take` write straight
-    # to `out`, and a fifth faster when it is to wrap than to clip.
-    np.take(table, at, out=out, mode="wrap")
+def _numbers(column: Any) -> npt.NDArray[Any]:
+    """An Arrow array (n,) of integers without nulls, of a type that a Lookup takes: what is too
+    large stays too large.
+
+    Arrow's own conversion gives Python's lock away for it, which other threads then take.
+    """
+    if not len(column):
+        return np.empty(0, dtype=np.int64)
+    kind = column.type.to_pandas_dtype()
+    start = column.offset * np.dtype(kind).itemsize
+    return _signed(np.frombuffer(column.buffers()[1], kind, len(column), start))
+
+
+def _signed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.minimum(values, 2**63 - 1).astype(np.int64) if values.dtype == np.uint64 else values
 
 
 def _span(attribute: Attribute) -> tuple[int, int] | None:

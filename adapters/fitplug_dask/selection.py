@@ -32,6 +32,7 @@ from fitplug.domain import OUTSIDE
 from fitplug.errors import BudgetError
 from fitplug_dask.coders import Coder
 from fitplug_dask.kernel import NO_MEMORY, Fault, Job, Partial, read_share
+from fitplug_dask.loops import locate
 from fitplug_dask.persons import Hasher
 from fitplug_dask.shares import Share
 from fitplug_dask.siphash import KEY_BYTES, Words, siphash128
@@ -257,7 +258,8 @@ class _Collector:
         for name in columns:
             if name != person:
                 codes[name] = self._codes[name][: batch.num_rows]
-                self._coders[name].terms(batch.column(name), codes[name])
+                codes[name].fill(0)
+                locate([self._coders[name].lookup(batch.column(name))], codes[name])
         if OUTSIDE in keys.values():
             return
         tags, wanted = self._hasher.tags(batch.column(person))
@@ -289,7 +291,7 @@ class _Collector:
         if rows > self._room:
             self._room = rows
             attributes = self._job.attributes.items()
-            self._coders = {name: Coder(a, 1, OUTSIDE, rows) for name, a in attributes}
+            self._coders = {name: Coder(a, 1, OUTSIDE) for name, a in attributes}
             self._codes = {name: np.empty(rows, dtype=np.int64) for name in self._job.attributes}
 
 

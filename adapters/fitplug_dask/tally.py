@@ -12,16 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fitplug.domain import Attribute
-from fitplug_dask.coders import Coder, Terms
+from fitplug_dask import loops
+from fitplug_dask.coders import Coder
 from fitplug_dask.layout import atoms
 
 _BLOCK_ROWS = 2**16
 """Rows counted at a time: fewer cost more calls, more leave the cache."""
-
-Keep = npt.NDArray[np.bool_]
 
 
 class Tally:
@@ -35,32 +33,25 @@ class Tally:
         self, attributes: Mapping[str, Attribute], joints: Sequence[Sequence[str]], rows: int
     ) -> None:
         # No cell can hold more than all rows; narrow counters stay in the cache twice as long.
-        self._one = np.uint32(1) if rows < 2**32 else np.int64(1)
+        kind = np.uint32 if rows < 2**32 else np.int64
         self._atoms = [_Atom({name: attributes[name] for name in atom}) for atom in atoms(joints)]
         self._digits = [[a for a in self._atoms if set(a.names) <= set(j)] for j in joints]
         self.counters = [
-            np.zeros(math.prod(atom.size for atom in digits), dtype=self._one.dtype)
-            for digits in self._digits
+            np.zeros(math.prod(atom.size for atom in digits), dtype=kind) for digits in self._digits
         ]
-        self._cells = np.empty(_BLOCK_ROWS, dtype=np.int64)
+        self._combined = np.empty(_BLOCK_ROWS, dtype=np.int64)
 
-    def batch(
-        self,
-        batch: Any,
-        columns: Sequence[str],
-        keys: Mapping[str, int],
-        keep: Keep | None = None,
-    ) -> None:
+    def batch(self, batch: Any, columns: Sequence[str], keys: Mapping[str, int]) -> None:
         """Counts rows of an Arrow batch (n,), those that are in the domain on every attribute.
 
         columns: attributes it holds; keys: codes, none negative, of the others, which all rows
-        share; keep: (n,), False where a row is to be left out; None keeps all.
+        share.
         """
         arrays = {name: batch.column(name) for name in columns}
         for start in range(0, batch.num_rows, _BLOCK_ROWS):
-            end = min(start + _BLOCK_ROWS, batch.num_rows)
-            block = {name: array.slice(start, end - start) for name, array in arrays.items()}
-            self._block(end - start, block, keys, None if keep is None else keep[start:end])
+            rows = min(_BLOCK_ROWS, batch.num_rows - start)
+            block = {name: array.slice(start, rows) for name, array in arrays.items()}
+            self._block(rows, block, keys)
 
     def same(self, rows: int, keys: Mapping[str, int]) -> None:
         """Counts `rows` rows that are told apart by no column."""
@@ -70,29 +61,34 @@ class Tally:
                 cell = cell * atom.size + atom.shared(keys)
             counter[cell] += rows
 
-    def _block(
-        self, rows: int, columns: Mapping[str, Any], keys: Mapping[str, int], keep: Keep | None
-    ) -> None:
-        scratch = self._cells[:rows]
-        doubtful = [atom for atom in self._atoms if atom.locate(rows, columns, keys, scratch)]
-        if doubtful:
-            inside = np.logical_and.reduce([atom.cells >= 0 for atom in doubtful])
-            if not inside.all():
-                keep = inside if keep is None else inside & keep
-        if keep is not None:
-            kept = np.flatnonzero(keep)
-            rows = len(kept)
-            for atom in self._atoms:
-                atom.cells = atom.cells[kept]
+    def _block(self, rows: int, columns: Mapping[str, Any], keys: Mapping[str, int]) -> None:
+        located = [atom.locate(rows, columns, keys) for atom in self._atoms]
+        doubtful = [atom for atom, may_be in zip(self._atoms, located, strict=True) if may_be]
+        # Of a single table, rows outside the domain are those outside the table.
+        if doubtful and (len(self._atoms) > 1 or () in map(tuple, self._digits)):
+            rows = self._drop_outside(rows, doubtful)
         for digits, counter in zip(self._digits, self.counters, strict=True):
             if not digits:
                 counter[0] += rows
                 continue
             cells = digits[0].cells
-            for atom in digits[1:]:
-                cells = np.multiply(cells, atom.size, out=self._cells[:rows])
+            for atom in digits[1:-1]:
+                cells = np.multiply(cells, atom.size, out=self._combined[:rows])
                 cells += atom.cells
-            np.add.at(counter, cells, self._one)
+            if len(digits) == 1:
+                loops.increment(counter, cells)
+            else:
+                loops.increment_pairs(counter, cells, digits[-1].size, digits[-1].cells)
+
+    def _drop_outside(self, rows: int, doubtful: Sequence[_Atom]) -> int:
+        """Keep the cells of rows that are in the domain on every attribute; how many rows are."""
+        inside = np.logical_and.reduce([atom.cells >= 0 for atom in doubtful])
+        if inside.all():
+            return rows
+        kept = np.flatnonzero(inside)
+        for atom in self._atoms:
+            atom.cells = atom.cells[kept]
+        return len(kept)
 
 
 class _Atom:
@@ -111,26 +107,19 @@ class _Atom:
             stride //= attribute.size
             self._strides[name] = stride
             # As much as all other terms together, and one more, are above 0.
-            self._coders[name] = Coder(attribute, stride, -self.size, _BLOCK_ROWS)
+            self._coders[name] = Coder(attribute, stride, -self.size)
 
     def shared(self, keys: Mapping[str, int]) -> int:
         """What the attributes that all rows share add to the cell."""
         return sum(keys[name] * self._strides[name] for name in self.names if name in keys)
 
-    def locate(
-        self, rows: int, columns: Mapping[str, Any], keys: Mapping[str, int], scratch: Terms
-    ) -> bool:
+    def locate(self, rows: int, columns: Mapping[str, Any], keys: Mapping[str, int]) -> bool:
         """Finds the cells of a block's rows: whether any may be negative."""
+        lookups = [
+            self._coders[name].lookup(columns[name]) for name in self.names if name in columns
+        ]
         self.cells = self._own[:rows]
-        read = [name for name in self.names if name in columns]
-        if not read:
-            self.cells.fill(self.shared(keys))
-            return False
-        doubtful = self._coders[read[0]].terms(columns[read[0]], self.cells)
-        for name in read[1:]:
-            doubtful |= self._coders[name].terms(columns[name], scratch)
-            self.cells += scratch
-        if shared := self.shared(keys):
-            # A negative cell stays so: one `outside` outweighs all that is added.
-            self.cells += shared
-        return doubtful
+        self.cells.fill(self.shared(keys))
+        # A negative cell stays so: one `outside` outweighs all that is added.
+        loops.locate(lookups, self.cells)
+        return any(lookup.doubtful for lookup in lookups)

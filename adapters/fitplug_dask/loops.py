@@ -1,0 +1,16 @@
+"""Loops: what every row passes, compiled where fitplug was installed with a C compiler at hand."""
+
+from __future__ import annotations
+
+from fitplug_dask.numpy_loops import Lookup
+
+try:
+    from fitplug_dask.compiled_loops import increment, increment_pairs, locate
+
+    COMPILED = True
+except ImportError:
+    from fitplug_dask.numpy_loops import increment, increment_pairs, locate
+
+    COMPILED = False
+
+__all__ = ["COMPILED", "Lookup", "increment", "increment_pairs", "locate"]

@@ -1,0 +1,145 @@
+"""The loops that every row passes, compiled and in NumPy, against counting in plain Python."""
+
+from __future__ import annotations
+
+import shutil
+import sysconfig
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fitplug_dask import loops, numpy_loops
+from fitplug_dask.loops import Lookup
+
+BOTH = [numpy_loops]
+if loops.COMPILED:
+    from fitplug_dask import compiled_loops
+
+    BOTH.append(compiled_loops)
+
+every_implementation = pytest.mark.parametrize("built", BOTH, ids=lambda m: m.__name__[13:])
+KINDS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32]
+COUNTS = [np.uint32, np.int64]
+
+
+def test_the_loops_are_compiled_where_there_is_a_compiler() -> None:
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        pytest.skip("no C compiler")
+    assert loops.COMPILED
+    assert loops.locate is compiled_loops.locate
+
+
+@st.composite
+def columns(draw: st.DrawFn, rows: int) -> Lookup:
+    kind = draw(st.sampled_from(KINDS))
+    ends = np.iinfo(kind)
+    near = st.integers(max(-10, int(ends.min)), 30)
+    value = st.one_of(near, st.integers(int(ends.min), int(ends.max)))
+    values = np.array(draw(st.lists(value, min_size=rows, max_size=rows)), dtype=kind)
+    values.setflags(write=False)  # as Arrow's memory is
+    low = draw(st.one_of(near, st.integers(-(2**62) + 1, 2**62 - 1)))
+    terms = draw(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=20))
+    return Lookup(values, low, np.array(terms), draw(st.booleans()), doubtful=True)
+
+
+@every_implementation
+@given(data=st.data(), rows=st.integers(0, 20))
+def test_cells_are_sums_of_the_terms_of_all_columns(
+    built: ModuleType, data: Any, rows: int
+) -> None:
+    asked = data.draw(st.lists(columns(rows), max_size=4))
+    before = data.draw(st.lists(st.integers(-9, 9), min_size=rows, max_size=rows))
+    cells, expected, lost = np.array(before, dtype=np.int64), before, False
+    for values, low, terms, strict, _ in asked:
+        steps = [value - low for value in values.tolist()]
+        at = [min(max(step, 0), len(terms) - 1) for step in steps]
+        lost |= strict and at != steps
+        expected = [cell + int(terms[k]) for cell, k in zip(expected, at, strict=True)]
+    if lost:
+        with pytest.raises(IndexError):
+            built.locate(asked, cells)
+    else:
+        built.locate(asked, cells)
+        assert cells.tolist() == expected
+
+
+@every_implementation
+@pytest.mark.parametrize("rows", [1, 2047, 2048, 2049, 70_000])
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_columns_are_located_to_their_end(built: ModuleType, rows: int, kind: Any) -> None:
+    values = np.random.default_rng(rows).integers(0, 100, (2, rows)).astype(kind)
+    terms = np.arange(100)
+    cells = np.full(rows, 5)
+    built.locate(
+        [Lookup(v, 0, terms * s, True, True) for v, s in zip(values, (1, 100), strict=True)], cells
+    )
+    np.testing.assert_array_equal(cells, values[0] + 100 * values[1].astype(np.int64) + 5)
+
+
+@every_implementation
+@pytest.mark.parametrize("kind", COUNTS)
+@given(cells=st.lists(st.integers(-3, 9), max_size=60))
+def test_cells_are_counted_and_negative_ones_left_out(
+    built: ModuleType, kind: Any, cells: list[int]
+) -> None:
+    counter = np.zeros(10, dtype=kind)
+    built.increment(counter, np.array(cells, dtype=np.int64))
+    assert counter.tolist() == [cells.count(cell) for cell in range(10)]
+
+
+@every_implementation
+@pytest.mark.parametrize("kind", COUNTS)
+@given(pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=60))
+def test_pairs_of_digits_are_counted(
+    built: ModuleType, kind: Any, pairs: list[tuple[int, int]]
+) -> None:
+    counter = np.zeros(20, dtype=kind)
+    high, low = np.array(pairs, dtype=np.int64).reshape(-1, 2).T.copy()
+    built.increment_pairs(counter, high, 5, low)
+    assert counter.tolist() == [pairs.count(divmod(cell, 5)) for cell in range(20)]
+
+
+@every_implementation
+@pytest.mark.parametrize("cell", [10, 2**31, 2**62, 2**63 - 1])
+def test_no_cell_beyond_the_counter_is_touched(built: ModuleType, cell: int) -> None:
+    counter = np.zeros(12, dtype=np.uint32)
+    with pytest.raises(IndexError):
+        built.increment(counter[1:11], np.array([3, cell]))
+    with pytest.raises(IndexError):
+        built.increment_pairs(counter[1:11], np.array([0, 1]), 10, np.array([3, 0]))
+    assert set(np.flatnonzero(counter).tolist()) <= {4}
+
+
+@every_implementation
+@pytest.mark.parametrize("digits", [(-1, 3), (1, -3), (-1, -1), (0, -1)])
+def test_a_negative_digit_is_no_digit(built: ModuleType, digits: tuple[int, int]) -> None:
+    counter = np.zeros(20, dtype=np.int64)
+    high, low = (np.array([digit]) for digit in digits)
+    with pytest.raises(IndexError):
+        built.increment_pairs(counter, high, 5, low)
+    assert not counter.any()
+
+
+@pytest.mark.skipif(not loops.COMPILED, reason="no C compiler")
+def test_arrays_that_do_not_fit_are_refused_by_what_is_compiled() -> None:
+    def numbers(n: int) -> Any:
+        return np.zeros(n, dtype=np.int64)
+
+    def located(values: Any, terms: int, cells: int) -> None:
+        compiled_loops.locate([Lookup(values, 0, numbers(terms), False, False)], numbers(cells))
+
+    for values, terms, cells in [(3, 1, 2), (2, 1, 3), (2, 0, 2)]:
+        with pytest.raises(ValueError, match="there must be a term"):
+            located(numbers(values), terms, cells)
+    with pytest.raises(ValueError, match="both digits"):
+        compiled_loops.increment_pairs(numbers(4), numbers(2), 2, numbers(1))
+    for wrong in (np.float64, np.uint64, np.bool_, ">i4"):
+        with pytest.raises(TypeError, match="must be integers"):
+            located(np.zeros(2, dtype=wrong), 1, 2)
+    with pytest.raises(ValueError, match="contiguous"):
+        located(np.zeros(4, dtype=np.int32)[::2], 1, 2)
