@@ -31,8 +31,13 @@ PolarsFrame: TypeAlias = "polars.DataFrame"
 Column: TypeAlias = npt.NDArray[Any]
 Columns: TypeAlias = dict[str, Column]
 
-RESULT_COLUMNS = ("estimate", "std", "moe", "lower", "upper")
-"""After the attributes' columns: records; std, moe and the ends of the interval in records too."""
+MEASURES = ("estimate", "std", "moe", "lower", "upper")
+"""Of an answer, all in records; moe, lower and upper are of an interval."""
+
+RESULT_COLUMNS = (*MEASURES, "confidence")
+"""After the attributes' columns; the confidence is that of the row's interval, or of all rows'
+together where they are simultaneous, as the metadata say.
+"""
 
 UNITS = "estimate, std, moe, lower, upper: records"
 _EXTRAS = {"pyarrow": "arrow", "pandas": "pandas", "polars": "polars"}
@@ -79,7 +84,8 @@ def columns(release: Release, group: QueryGroup, of: Spread) -> Columns:
     estimate = release.estimates[group.name].ravel()
     std = np.sqrt(release.variances[group.name].ravel())
     moe = quantile(of.confidence, group.size if of.simultaneous else 1) * std
-    results = (estimate, std, moe, estimate - moe, estimate + moe)
+    confidence = np.full(group.size, of.confidence)
+    results = (estimate, std, moe, estimate - moe, estimate + moe, confidence)
     return table | dict(zip(RESULT_COLUMNS, results, strict=True))
 
 

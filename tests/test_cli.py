@@ -66,7 +66,7 @@ path = "release/"
 COST = 0.08522  # rho at the optimum, and a little: plans end within 2e-4 of it
 """rho of this spec, rounded up."""
 
-OF_ALL = ["estimate", "std", "moe", "lower", "upper"]
+OF_ALL = ["estimate", "std", "moe", "lower", "upper", "confidence"]
 
 
 class Ran(NamedTuple):
@@ -185,7 +185,8 @@ class TestRun:
         table = pq.read_table(root / "release" / f"{name}.parquet")
         assert table.column_names == attributes + OF_ALL
         assert table.num_rows == plan.variances[name].size
-        estimate, std, moe, lower, upper = (table[c].to_numpy() for c in OF_ALL)
+        estimate, std, moe, lower, upper, said = (table[c].to_numpy() for c in OF_ALL)
+        assert set(said) == {confidence}
         assert std**2 == pytest.approx(plan.variances[name].ravel(), rel=1e-14)
         assert (plan.variances[name] <= plan.targets[name]).all()
         z = {0.9: 1.6448536269514722, 0.95: 1.959963984540054}[confidence]

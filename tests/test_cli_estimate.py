@@ -165,7 +165,7 @@ def test_a_spec_may_ask_for_simultaneous_margins(tmp_path):
     assert ran.code == 0
     assert "moe 9 at 90% simultaneous" in ran.out
     table = (tmp_path / "release" / "income.csv").read_text().splitlines()
-    assert all(float(line.split(",")[-3]) <= 9.0 for line in table[1:])
+    assert all(float(line.split(",")[-4]) <= 9.0 for line in table[1:])
     said = json.loads((tmp_path / "release" / "release.json").read_text())
     assert [group["simultaneous"] for group in said["groups"]] == [False, True, False]
     spec.write_text(text.replace("confidence = 0.9\n", "simultaneous = 3\n"))

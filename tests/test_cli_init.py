@@ -77,7 +77,7 @@ def test_with_a_codebook_it_runs(tmp_path):
     ran = fitplug("run", "release.toml", cwd=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     rows = (tmp_path / "release" / "by_sex.csv").read_text().splitlines()
-    assert rows[0] == '"sex","estimate","std","moe","lower","upper"'
+    assert rows[0] == '"sex","estimate","std","moe","lower","upper","confidence"'
     assert len(rows) == 3
 
 

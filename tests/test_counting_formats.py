@@ -323,9 +323,9 @@ def test_dates_and_times_fall_on_the_day_that_has_begun(arrow_type: Any) -> None
         column = moments.cast(pa.date32()).cast(arrow_type)
     assert kind(arrow_type) == "dates"
     assert mismatch(DAYS, arrow_type) is None
-    codes = np.zeros(len(column), dtype=np.int64)
+    codes = np.empty(len(column), dtype=np.int64)
     lookup = Coder(DAYS, 1, OUTSIDE).lookup(column)
-    locate([lookup], codes)
+    locate([lookup], 0, codes)
     assert lookup.doubtful
     assert codes.tolist() == [0, 1, 3, -1]
 
@@ -353,8 +353,8 @@ def test_integers_of_every_width_have_the_cells_of_their_values(
     values += [int(ends.min), -1 if ends.min else 1, 2 if not missing else None]
     column = pa.array([1, *values], getattr(pa, width)()).slice(1)
     lookup = Coder(attribute, 1, OUTSIDE).lookup(column)
-    codes = np.zeros(len(values), dtype=np.int64)
-    locate([lookup], codes)
+    codes = np.empty(len(values), dtype=np.int64)
+    locate([lookup], 0, codes)
     assert codes.tolist() == [attribute.codes([value])[0] for value in values]
     assert lookup.doubtful or (codes >= 0).all()
 

@@ -144,7 +144,6 @@ def test_results_travel_without_most_zeros(used: int, kind: type) -> None:
     back = pickle.loads(sent)
     assert isinstance(back, kernel.Partial)
     for there, here in zip(back.counts, (counts, counts[:1]), strict=True):
-        assert there.dtype == kind
         np.testing.assert_array_equal(there, here)
     if used <= 10:
         assert len(sent) < 1000

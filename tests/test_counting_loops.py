@@ -53,8 +53,8 @@ def test_cells_are_sums_of_the_terms_of_all_columns(
     built: ModuleType, data: Any, rows: int
 ) -> None:
     asked = data.draw(st.lists(columns(rows), max_size=4))
-    before = data.draw(st.lists(st.integers(-9, 9), min_size=rows, max_size=rows))
-    cells, expected, lost = np.array(before, dtype=np.int64), before, False
+    shared = data.draw(st.integers(-9, 9))
+    cells, expected, lost = np.full(rows, 17), [shared] * rows, False
     for values, low, terms, strict, _ in asked:
         steps = [value - low for value in values.tolist()]
         at = [min(max(step, 0), len(terms) - 1) for step in steps]
@@ -62,9 +62,9 @@ def test_cells_are_sums_of_the_terms_of_all_columns(
         expected = [cell + int(terms[k]) for cell, k in zip(expected, at, strict=True)]
     if lost:
         with pytest.raises(IndexError):
-            built.locate(asked, cells)
+            built.locate(asked, shared, cells)
     else:
-        built.locate(asked, cells)
+        built.locate(asked, shared, cells)
         assert cells.tolist() == expected
 
 
@@ -74,10 +74,9 @@ def test_cells_are_sums_of_the_terms_of_all_columns(
 def test_long_columns_are_located_to_their_end(built: ModuleType, rows: int, kind: Any) -> None:
     values = np.random.default_rng(rows).integers(0, 100, (2, rows)).astype(kind)
     terms = np.arange(100)
-    cells = np.full(rows, 5)
-    built.locate(
-        [Lookup(v, 0, terms * s, True, True) for v, s in zip(values, (1, 100), strict=True)], cells
-    )
+    cells = np.empty(rows, dtype=np.int64)
+    asked = [Lookup(v, 0, terms * s, True, True) for v, s in zip(values, (1, 100), strict=True)]
+    built.locate(asked, 5, cells)
     np.testing.assert_array_equal(cells, values[0] + 100 * values[1].astype(np.int64) + 5)
 
 
@@ -131,7 +130,7 @@ def test_arrays_that_do_not_fit_are_refused_by_what_is_compiled() -> None:
         return np.zeros(n, dtype=np.int64)
 
     def located(values: Any, terms: int, cells: int) -> None:
-        compiled_loops.locate([Lookup(values, 0, numbers(terms), False, False)], numbers(cells))
+        compiled_loops.locate([Lookup(values, 0, numbers(terms), False, False)], 0, numbers(cells))
 
     for values, terms, cells in [(3, 1, 2), (2, 1, 3), (2, 0, 2)]:
         with pytest.raises(ValueError, match="there must be a term"):

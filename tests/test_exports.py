@@ -52,10 +52,11 @@ def test_a_row_per_answer(release, library, name, labels):
     for attribute, own in labels.items():
         assert held[attribute] == own
     target = release.plan.workload[name].target
-    z = quantile(target.confidence or 0.95, 6 if target.simultaneous else 1)
+    confidence = target.confidence or 0.95
+    z = quantile(confidence, 6 if target.simultaneous else 1)
     std = np.sqrt(release.variances[name].ravel())
     estimate = release.estimates[name].ravel()
-    expected = (estimate, std, z * std, estimate - z * std, estimate + z * std)
+    expected = (estimate, std, z * std, estimate - z * std, estimate + z * std, confidence)
     for column, own in zip(RESULT_COLUMNS, expected, strict=True):
         np.testing.assert_allclose(held[column], own, rtol=1e-14)
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fitplug.combination import Combinations
 from fitplug.errors import InputError
-from fitplug.exports import RESULT_COLUMNS
+from fitplug.exports import MEASURES
 from fitplug.release import Release
 from fitplug_cli import show
 from fitplug_cli.files import text_of
@@ -75,8 +75,8 @@ def _text(value: str | None) -> str:
 def estimate(
     folder: Path, asked: Mapping[str, str], confidence: float, simultaneous: bool
 ) -> list[dict[str, Any]]:
-    """Per expression its name, the expression, RESULT_COLUMNS, and whether it is approximate.
-    Raises InputError.
+    """Per expression its name, the expression, its value, std, moe and interval, and whether it is
+    approximate. Raises InputError.
     """
     found = Release.read(folder).combine_all(asked)
     return [
@@ -93,7 +93,7 @@ def _rows(found: Combinations, confidence: float, simultaneous: bool) -> dict[st
         moe,
         *found.interval(confidence, simultaneous=simultaneous),
     )
-    columns = dict(zip(("value", *RESULT_COLUMNS[1:]), results, strict=True))
+    columns = dict(zip(("value", *MEASURES[1:]), results, strict=True))
     return {
         name: {column: float(values[k]) for column, values in columns.items()}
         | {"approximate": bool(found.approximate[k])}
@@ -112,11 +112,11 @@ def as_table(rows: Sequence[Mapping[str, Any]], confidence: float, simultaneous:
     """A table for people, to the digits that the std says something of."""
     table = Table(box=None)
     table.add_column("estimate of", overflow="fold")
-    for column in ("value", *RESULT_COLUMNS[1:]):
+    for column in ("value", *MEASURES[1:]):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         decimals = _decimals(row["std"])
-        numbers = [f"{row[column]:.{decimals}f}" for column in ("value", *RESULT_COLUMNS[1:])]
+        numbers = [f"{row[column]:.{decimals}f}" for column in ("value", *MEASURES[1:])]
         table.add_row(row["name"] + (" (approximate)" if row["approximate"] else ""), *numbers)
     show.whole(table)
     each = "all intervals together" if simultaneous else "each interval"

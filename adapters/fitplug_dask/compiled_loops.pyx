@@ -36,8 +36,8 @@ cdef struct Column:
     bint strict
 
 
-def locate(columns, int64_t[::1] cells):
-    cdef Py_ssize_t c, start = 0, rows = cells.shape[0], count = len(columns)
+def locate(columns, int64_t shared, int64_t[::1] cells):
+    cdef Py_ssize_t c, i, start = 0, rows = cells.shape[0], count = len(columns)
     cdef bint clipped = False
     cdef const uint8_t[::1] values
     cdef const int64_t[::1] terms
@@ -60,6 +60,8 @@ def locate(columns, int64_t[::1] cells):
             held[c].terms, held[c].last = &terms[0], terms.shape[0] - 1
         with nogil:
             while start < rows:
+                for i in range(start, min(start + BLOCK, rows)):
+                    cells[i] = shared
                 for c in range(count):
                     clipped |= add_terms(&held[c], start, min(BLOCK, rows - start), &cells[start])
                 start += BLOCK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -177,12 +177,17 @@ def _selection(
     if person is None and contributions is None and key is None:
         return None
     selection = Selection.of(person, contributions, key)
-    if selection.person in used:
+    check_person(person, used)
+    return selection
+
+
+def check_person(person: str | None, used: Container[str]) -> None:
+    """Raise DomainError if the column of persons is among the attributes counted."""
+    if person is not None and person in used:
         raise DomainError(
             f"{person!r} identifies persons, so it cannot be counted too; "
             "leave it out of the queries or name another column of persons"
         )
-    return selection
 
 
 def wanted_tables(wanted: Wanted) -> tuple[Domain, list[Names]]:

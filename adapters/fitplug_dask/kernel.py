@@ -49,16 +49,19 @@ class Partial:
         return "Partial(counts confidential)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travels, between processes, without most zeros."""
+        """Travels, between processes, without most zeros and leading zeros."""
         return _unpacked, tuple(map(_packed, self.counts))
 
 
 def _packed(counts: npt.NDArray[Any]) -> tuple[Any, ...]:
-    """(counts,), or where few are not zero, (where they are, they, how many counts there are)."""
+    """(counts,), or where few are not zero, (where they are, they, how many counts there are): in
+    the narrowest type that holds them.
+    """
     at = np.flatnonzero(counts)
+    narrow = np.min_scalar_type(counts.max(initial=0))
     if len(at) * _DENSE_FROM >= len(counts):
-        return (counts,)
-    return at.astype(np.min_scalar_type(len(counts))), counts[at], len(counts)
+        return (counts.astype(narrow, copy=False),)
+    return at.astype(np.min_scalar_type(len(counts))), counts[at].astype(narrow), len(counts)
 
 
 def _unpacked(*packed: tuple[Any, ...]) -> Partial:

@@ -28,11 +28,12 @@ class Lookup(NamedTuple):
     doubtful: bool
 
 
-def locate(columns: Sequence[Lookup], cells: Array) -> None:
-    """Add to `cells`, int64 (n,), the terms of all columns.
+def locate(columns: Sequence[Lookup], shared: int, cells: Array) -> None:
+    """Write to `cells`, int64 (n,), what all rows share and the terms of all columns.
 
     Raises IndexError for a value of a strict column beyond its terms.
     """
+    cells.fill(shared)
     for values, low, terms, strict, _ in columns:
         at = values.astype(np.int64)
         high = low + len(terms) - 1

@@ -63,6 +63,7 @@ def _parquet(file: File) -> Iterator[Unit]:
         file.place,
         read_dictionary=list(file.dictionaries),
         buffer_size=_LOCAL_BUFFER if file.place.options is None else _STORE_BUFFER,
+        pre_buffer=False,  # it would hold a whole row group, read by threads of Arrow's own
         page_checksum_verification=True,
     ) as parquet:
         flat = flat_columns(parquet.metadata, file.columns)

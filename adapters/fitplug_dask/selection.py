@@ -258,8 +258,7 @@ class _Collector:
         for name in columns:
             if name != person:
                 codes[name] = self._codes[name][: batch.num_rows]
-                codes[name].fill(0)
-                locate([self._coders[name].lookup(batch.column(name))], codes[name])
+                locate([self._coders[name].lookup(batch.column(name))], 0, codes[name])
         if OUTSIDE in keys.values():
             return
         tags, wanted = self._hasher.tags(batch.column(person))

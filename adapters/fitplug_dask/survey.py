@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fitplug_dask.counting import Wanted, check_client, check_extras, prepare, wanted_tables
+from fitplug_dask.counting import (
+    Wanted,
+    check_client,
+    check_extras,
+    check_person,
+    prepare,
+    wanted_tables,
+)
 from fitplug_dask.places import Options
 from fitplug_dask.sources import Source, find
 
@@ -58,6 +65,7 @@ def survey(
     prepared = prepare(domain, names, client)
     prepared.check_memory()
     job, in_all, on_one = prepared.job, prepared.threads, prepared.on_one
+    check_person(person, job.attributes)
     files = take_snapshot(find(source, storage_options), job.attributes, person)
     records = [file.records for file in files]
     return Survey(

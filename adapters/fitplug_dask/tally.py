@@ -119,7 +119,6 @@ class _Atom:
             self._coders[name].lookup(columns[name]) for name in self.names if name in columns
         ]
         self.cells = self._own[:rows]
-        self.cells.fill(self.shared(keys))
         # A negative cell stays so: one `outside` outweighs all that is added.
-        loops.locate(lookups, self.cells)
+        loops.locate(lookups, self.shared(keys), self.cells)
         return any(lookup.doubtful for lookup in lookups)
