@@ -50,7 +50,8 @@ def locate(columns, int64_t shared, int64_t[::1] cells):
         for c in range(count):
             numbers, held[c].low, terms, held[c].strict = columns[c][:4]
             kind = numbers.dtype
-            if kind.kind not in "iu" or kind.str == "<u8" or not kind.isnative:
+            wide = kind.kind == "u" and kind.itemsize == 8
+            if kind.kind not in "iu" or wide or not kind.isnative:
                 raise TypeError("values must be integers of up to 32 bits, or int64")
             if len(numbers) != rows or not terms.shape[0]:
                 raise ValueError("there must be a term, and a value for each cell")
@@ -137,7 +138,7 @@ def increment_pairs(
         raise ValueError("each row must have both digits")
     with nogil:
         for i in range(high.shape[0]):
-            cell = high[i] * size + low[i]
+            cell = <int64_t>(<uint64_t>high[i] * <uint64_t>size + <uint64_t>low[i])
             if <uint64_t>cell < cells and (high[i] | low[i]) >= 0:
                 counter[cell] += 1
             else:

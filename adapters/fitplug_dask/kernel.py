@@ -57,10 +57,10 @@ def _packed(counts: npt.NDArray[Any]) -> tuple[Any, ...]:
     """(counts,), or where few are not zero, (where they are, they, how many counts there are): in
     the narrowest type that holds them.
     """
-    at = np.flatnonzero(counts)
     narrow = np.min_scalar_type(counts.max(initial=0))
-    if len(at) * _DENSE_FROM >= len(counts):
+    if np.count_nonzero(counts) * _DENSE_FROM >= len(counts):
         return (counts.astype(narrow, copy=False),)
+    at = np.flatnonzero(counts)
     return at.astype(np.min_scalar_type(len(counts))), counts[at].astype(narrow), len(counts)
 
 

@@ -100,7 +100,10 @@ def _beyond(data: bytes, at: int, kind: int) -> int:
 
 
 def _integer(data: bytes, at: int) -> tuple[int, int]:
-    number, at = _varint(data, at)
+    number = data[at]
+    at += 1
+    if number > 127:
+        number, at = _varint(data, at - 1)
     return number >> 1 ^ -(number & 1), at
 
 

@@ -39,6 +39,8 @@ class Tally:
         self.counters = [
             np.zeros(math.prod(atom.size for atom in digits), dtype=kind) for digits in self._digits
         ]
+        # Of a single table, the rows outside the domain are those outside the table.
+        self._alone = len(self._atoms) == 1 and all(self._digits)
         self._combined = np.empty(_BLOCK_ROWS, dtype=np.int64)
 
     def batch(self, batch: Any, columns: Sequence[str], keys: Mapping[str, int]) -> None:
@@ -64,8 +66,7 @@ class Tally:
     def _block(self, rows: int, columns: Mapping[str, Any], keys: Mapping[str, int]) -> None:
         located = [atom.locate(rows, columns, keys) for atom in self._atoms]
         doubtful = [atom for atom, may_be in zip(self._atoms, located, strict=True) if may_be]
-        # Of a single table, rows outside the domain are those outside the table.
-        if doubtful and (len(self._atoms) > 1 or () in map(tuple, self._digits)):
+        if doubtful and not self._alone:
             rows = self._drop_outside(rows, doubtful)
         for digits, counter in zip(self._digits, self.counters, strict=True):
             if not digits:
