@@ -28,6 +28,8 @@ class Tables(Mapping[Names, Counts]):
     back under any order of its names. The key () is the table of the total, of shape ().
     contributions: the most records of one person among those counted, if whoever counted them saw
     to it, and person: the column by which persons were told apart; None if nobody did.
+    copy: False may keep the arrays given, for those who will not change them, as large ones take
+    long to copy.
 
     Raises TablesError for negative or fractional counts, a wrong shape, an unknown attribute, a
     table given twice, a total above MAX_RECORDS, or tables that are not marginals of one
@@ -41,6 +43,7 @@ class Tables(Mapping[Names, Counts]):
         *,
         contributions: int | None = None,
         person: str | None = None,
+        copy: bool = True,
     ) -> None:
         if contributions is not None and (type(contributions) is not int or contributions < 1):
             raise TablesError(
@@ -64,7 +67,10 @@ class Tables(Mapping[Names, Counts]):
             if canonical in self._counts:
                 raise TablesError(f"table {canonical} is given twice")
             counts = _checked_counts(names, np.asarray(value), domain.shape_of(names))
-            self._counts[canonical] = _kept(counts.transpose([names.index(n) for n in canonical]))
+            ordered = counts.transpose([names.index(n) for n in canonical])
+            frozen = (np.array if copy else np.asarray)(ordered, order="C")
+            frozen.setflags(write=False)
+            self._counts[canonical] = frozen
         if not self._counts:
             raise TablesError("no table was given; give one array of counts per attribute set")
         _check_one_histogram(self._counts)
@@ -197,17 +203,6 @@ def _checked_counts(
     if float(array.sum(dtype=np.float64)) > MAX_RECORDS:
         raise TablesError(f"table {names} counts more than 2**53 records; integers would overflow")
     return array.astype(np.int64, copy=False)
-
-
-def _kept(counts: Counts) -> Counts:
-    """The counts in C order, never to change: a copy, unless nobody else can write to them."""
-    owner = counts
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    if owner.base is not None or owner.flags.writeable or not counts.flags.c_contiguous:
-        counts = np.array(counts, order="C")
-        counts.setflags(write=False)
-    return counts
 
 
 def _sum_to(held: Names, counts: Counts, names: Names) -> Counts:

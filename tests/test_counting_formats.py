@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +298,37 @@ def test_hive_folders_of_csv(tmp_path: Path) -> None:
 
 
 # Dates
+
+
+LETTERS = fp.Categories(["a", "b", "c"], other="rest")
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 4, 100])
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize(
+    "attribute", [LETTERS, fp.Categories(["a", "b", "c"])], ids=["rest", "strict"]
+)
+def test_an_index_beyond_the_dictionary_is_damage(
+    attribute: Attribute, missing: bool, at: int
+) -> None:
+    """Arrow reads such indices from Parquet without looking at them."""
+    entries = ["c", "b", "a", "b"][: 4 if at else 0]
+    indices = pa.array([at, None if missing else at], pa.uint8())
+    column = pa.DictionaryArray.from_arrays(indices, pa.array(entries, pa.string()), safe=False)
+    codes = np.empty(2, dtype=np.int64)
+    with pytest.raises((IndexError, ValueError)) if at >= len(entries) else nullcontext():
+        lookup = Coder(attribute, 1, OUTSIDE).lookup(column)
+        locate([lookup], 0, codes)
+    if at < len(entries):
+        assert codes[0] == attribute.codes([entries[at]])[0]
+        assert codes[1] == (attribute.null_code if missing else codes[0])
+
+
+def test_a_dictionary_of_nulls_holds_nulls() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, None, 0], pa.int8()), pa.nulls(1))
+    codes = np.empty(3, dtype=np.int64)
+    locate([Coder(LETTERS, 1, OUTSIDE).lookup(column)], 0, codes)
+    assert codes.tolist() == [3, 3, 3]
 
 
 DAYS = fp.Dates("1969-12-30", "1970-01-03")

@@ -135,6 +135,16 @@ def test_sums_are_wide() -> None:
     assert total.counts[0].tolist() == [2**33 - 2, 0]
 
 
+@pytest.mark.parametrize("most", [0, 255, 2**16, 2**32 - 1, 2**32, 2**53])
+@pytest.mark.parametrize("cells", [1, 100])
+def test_counts_that_have_travelled_add_up(most: int, cells: int) -> None:
+    part = kernel.Partial((np.array([most] + [0] * (cells - 1)),))
+    total = kernel.add(pickle.loads(pickle.dumps(part)), pickle.loads(pickle.dumps(part)))
+    assert isinstance(total, kernel.Partial)
+    assert total.counts[0][0] == 2 * most
+    assert total.counts[0].sum() == 2 * most
+
+
 @pytest.mark.parametrize("used", [0, 1, 10, 249, 250, 1000])
 @pytest.mark.parametrize("kind", [np.uint32, np.int64])
 def test_results_travel_without_most_zeros(used: int, kind: type) -> None:

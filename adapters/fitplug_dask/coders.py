@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from fitplug.domain import Attribute, Categories, Codes, Dates, Integers
@@ -46,6 +47,9 @@ class Coder:
     def lookup(self, column: Any) -> Lookup:
         """What an Arrow array (n,) adds to its rows' cells."""
         holds = kind(column.type)
+        if holds == "null":
+            codes = np.full(len(column), self._attribute.null_code)
+            return Lookup(codes, -1, self._of_code, strict=True, doubtful=True)
         if holds == "strings" and not pt.is_dictionary(column.type):
             column = column.dictionary_encode()
         if pt.is_dictionary(column.type):
@@ -54,20 +58,21 @@ class Coder:
             column, holds = days(column), "integers"
         if holds == "integers" and self._span:
             return self._by_integer(column, self._span)
-        if holds == "null":
-            codes = np.full(len(column), self._attribute.null_code)
-        else:
-            codes = codes_of(self._attribute, column)
+        codes = codes_of(self._attribute, column)
         return Lookup(codes, -1, self._of_code, strict=True, doubtful=True)
 
     def _by_entry(self, entries: Any, indices: Any) -> Lookup:
         self._learn(entries)
-        doubtful = self._entry_outside
-        if indices.null_count:
-            doubtful |= self._null < 0
-            # A narrow index may not hold one number more than there are entries.
-            indices = indices.cast(pa.int64()).fill_null(len(entries))
-        return Lookup(_numbers(indices), 0, self._of_entry, True, doubtful)
+        terms, doubtful = self._of_entry, self._entry_outside
+        if not indices.null_count:
+            return Lookup(_numbers(indices), 0, terms[:-1], strict=True, doubtful=doubtful)
+        most = pc.max(indices).as_py()
+        if most is not None and most >= len(entries):
+            raise IndexError("an index points nowhere")
+        # A narrow index may not hold one number more than there are entries.
+        indices = indices.cast(pa.int64()).fill_null(len(entries))
+        doubtful |= self._null < 0
+        return Lookup(_numbers(indices), 0, terms, strict=True, doubtful=doubtful)
 
     def _learn(self, entries: Any) -> None:
         known = self._entries

@@ -132,12 +132,9 @@ def count(
 
         with opened(checkpoint, job, files) as kept:
             counted = counted_with(kept)
-    for counts in counted.counts:
-        counts.setflags(write=False)  # then Tables need no copy of their own
     by_joint = dict(zip(job.joints, counted.counts, strict=True))
-    return Tables(
-        domain, marginals(domain, by_joint, names), contributions=contributions, person=person
-    )
+    tables = marginals(domain, by_joint, names)
+    return Tables(domain, tables, contributions=contributions, person=person, copy=False)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,9 @@ def _packed(counts: npt.NDArray[Any]) -> tuple[Any, ...]:
     """(counts,), or where few are not zero, (where they are, they, how many counts there are): in
     the narrowest type that holds them.
     """
-    narrow = np.min_scalar_type(counts.max(initial=0))
+    most = counts.max(initial=0)
+    # Never uint64, which NumPy does not add to int64.
+    narrow = np.min_scalar_type(most) if most < 2**32 else np.dtype(np.int64)
     if np.count_nonzero(counts) * _DENSE_FROM >= len(counts):
         return (counts.astype(narrow, copy=False),)
     at = np.flatnonzero(counts)

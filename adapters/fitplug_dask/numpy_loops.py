@@ -17,8 +17,9 @@ Array = npt.NDArray[Any]
 class Lookup(NamedTuple):
     """What a column adds to its rows' cells: terms[value - low].
 
-    values: (n,) integers up to 32 bits, or int64; terms: int64. Values beyond the terms take the
-    first or the last one, unless `strict`; doubtful: whether a term may be negative.
+    values: (n,) integers up to 32 bits, or int64; low: from -2^62 to 2^62; terms: int64. Values
+    beyond the terms take the first or the last one, unless `strict`; doubtful: whether a term may
+    be negative.
     """
 
     values: Array

@@ -40,8 +40,8 @@ def chunk_agrees(file: Any, chunk: Any, rows: int, read_ahead: int) -> bool:
 
 
 def _values(page: dict[int, Any]) -> int:
-    header = page.get(_DATA) or page.get(_DATA_V2)
-    return int(header[_VALUES]) if header else 0
+    data = [page[field] for field in (_DATA, _DATA_V2) if field in page]
+    return sum(header[_VALUES] for header in data)
 
 
 def _page(file: Any, start: int, ahead: bytes, within: int) -> tuple[dict[int, Any], int]:
@@ -85,7 +85,7 @@ def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
         elif kind == _STRUCT:
             fields[number], at = _struct(data, at)
         else:
-            at = _beyond(data, at, kind)
+            fields[number], at = None, _beyond(data, at, kind)
     return fields, at + 1
 
 

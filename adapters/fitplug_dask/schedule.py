@@ -112,7 +112,8 @@ def on_threads(
 ) -> Partial | Fault:
     """The result `top` of a graph of tasks, or the first fault. rows: of the tasks that read.
 
-    When it returns or raises, no task runs any more: none would read or write behind the caller.
+    When it returns or raises, no task runs any more, unless on a pool that Dask is configured to
+    use: none would read or write behind the caller.
     """
     faults: list[Fault] = []
 
