@@ -17,6 +17,9 @@ from fitplug.errors import DataError, DomainError
 UNITS = {"day": "D", "month": "M", "year": "Y"}
 """What a cell may be, and NumPy's name of it."""
 
+_ONE: dict[str, Any] = {by: np.ones((), f"m8[{unit}]")[()] for by, unit in UNITS.items()}
+"""NumPy's step from one to the next."""
+
 _NO_DAY = ("generic", "Y", "M", "W")
 """NumPy's units of time that name no day."""
 
@@ -59,7 +62,7 @@ class Dates:
         unit = f"M8[{UNITS[by]}]"
         low, high = (np.datetime64(end, "D") for end in ends)
         begins = low.astype(unit).astype("M8[D]")
-        over = (high.astype(unit) + 1).astype("M8[D]") - 1
+        over = (high.astype(unit) + _ONE[by]).astype("M8[D]") - _ONE["day"]
         if (begins, over) != (low, high):
             raise DomainError(
                 f"the dates {low} to {high} are not whole {by}s; give {begins} to {over}"
@@ -78,7 +81,7 @@ class Dates:
     def _periods(self) -> npt.NDArray[np.datetime64]:
         unit = f"M8[{UNITS[self.by]}]"
         first, last = (np.datetime64(end, "D").astype(unit) for end in (self.first, self.last))
-        return np.arange(first, last + 1)
+        return np.arange(first, last + _ONE[self.by])
 
     @property
     def size(self) -> int:

@@ -63,7 +63,7 @@ class TestDates:
         values = [
             datetime.datetime(1969, 12, 31, 23, 59, 59),
             np.datetime64("1969-12-31T23:59:59.999"),
-            np.datetime64("NaT"),
+            np.datetime64("NaT", "D"),
             None,
             float("nan"),
             "1970-01-01",
