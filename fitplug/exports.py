@@ -39,7 +39,7 @@ RESULT_COLUMNS = (*MEASURES, "confidence")
 together where they are simultaneous, as the metadata say.
 """
 
-UNITS = "estimate, std, moe, lower, upper: records"
+UNITS = f"{', '.join(MEASURES)}: records"
 _EXTRAS = {"pyarrow": "arrow", "pandas": "pandas", "polars": "polars"}
 
 

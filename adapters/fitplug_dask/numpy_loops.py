@@ -49,7 +49,7 @@ def locate(columns: Sequence[Lookup], shared: int, cells: Array) -> None:
 def increment(counter: Array, cells: Array) -> None:
     """Count each of `cells` (n,) in `counter`, uint32 or int64; negative ones are left out.
 
-    Raises IndexError, when the others are counted, for a cell beyond the counter.
+    Raises IndexError for a cell beyond the counter; what is counted then means nothing.
     """
     if len(cells) and cells.min() < 0:
         cells = cells[cells >= 0]
@@ -60,7 +60,7 @@ def increment(counter: Array, cells: Array) -> None:
 def increment_pairs(counter: Array, high: Array, size: int, low: Array) -> None:
     """Count each cell high * size + low of digits (n,).
 
-    Raises IndexError for a digit that is negative, or a cell beyond the counter.
+    Raises IndexError for a digit that is negative or a cell beyond the counter; likewise.
     """
     if len(low) and (high.min() < 0 or low.min() < 0):
         raise IndexError("a cell lies beyond the table")

@@ -51,8 +51,8 @@ def _page(file: Any, start: int, ahead: bytes, within: int) -> tuple[dict[int, A
     size = _HEADER_BYTES
     while True:
         try:
-            page, length = _struct(ahead, within)
-            return page, start + length - within
+            page, end = _struct(ahead, within)
+            return page, start + end - within
         except IndexError:
             size *= 8
             if size > _LARGEST_HEADER:
@@ -100,10 +100,7 @@ def _beyond(data: bytes, at: int, kind: int) -> int:
 
 
 def _integer(data: bytes, at: int) -> tuple[int, int]:
-    number = data[at]
-    at += 1
-    if number > 127:
-        number, at = _varint(data, at - 1)
+    number, at = _varint(data, at)
     return number >> 1 ^ -(number & 1), at
 
 

@@ -64,8 +64,7 @@ class Tally:
             counter[cell] += rows
 
     def _block(self, rows: int, columns: Mapping[str, Any], keys: Mapping[str, int]) -> None:
-        located = [atom.locate(rows, columns, keys) for atom in self._atoms]
-        doubtful = [atom for atom, may_be in zip(self._atoms, located, strict=True) if may_be]
+        doubtful = [atom for atom in self._atoms if atom.locate(rows, columns, keys)]
         if doubtful and not self._alone:
             rows = self._drop_outside(rows, doubtful)
         for digits, counter in zip(self._digits, self.counters, strict=True):
