@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fitplug.columns import names_of, values_of
 from fitplug.domain import OUTSIDE, Domain
 from fitplug.errors import DataError, TablesError, nearest
+from fitplug.seals import NONCE_BYTES, draw_nonce, seal_counts
 
 Names: TypeAlias = tuple[str, ...]
 Counts: TypeAlias = npt.NDArray[np.int64]
@@ -29,7 +30,8 @@ class Tables(Mapping[Names, Counts]):
     contributions: the most records of one person among those counted, if whoever counted them saw
     to it, and person: the column by which persons were told apart; None if nobody did.
     copy: False may keep the arrays given, for those who will not change them, as large ones take
-    long to copy.
+    long to copy. nonce: that of tables that were written and are read back, which keeps their
+    `seal`; new tables draw one.
 
     Raises TablesError for negative or fractional counts, a wrong shape, an unknown attribute, a
     table given twice, a total above MAX_RECORDS, or tables that are not marginals of one
@@ -44,11 +46,14 @@ class Tables(Mapping[Names, Counts]):
         contributions: int | None = None,
         person: str | None = None,
         copy: bool = True,
+        nonce: bytes | None = None,
     ) -> None:
         if contributions is not None and (type(contributions) is not int or contributions < 1):
             raise TablesError(
                 f"contributions = {contributions!r} must be a whole number of records, or None"
             )
+        if nonce is not None and (type(nonce) is not bytes or len(nonce) != NONCE_BYTES):
+            raise TablesError(f"the nonce of a seal is {NONCE_BYTES} bytes; leave it out")
         self.domain = domain
         self.contributions = contributions
         self.person = person
@@ -74,6 +79,36 @@ class Tables(Mapping[Names, Counts]):
         if not self._counts:
             raise TablesError("no table was given; give one array of counts per attribute set")
         _check_one_histogram(self._counts)
+        # Now, and not with the seal, so that copies and pickles of these tables have the same.
+        self._nonce = draw_nonce() if nonce is None else nonce
+
+    @property
+    def nonce(self) -> bytes:
+        """What hides the counts in `seal`. As confidential as they are: whoever has it can hold
+        guesses of the counts against the seal.
+        """
+        return self._nonce
+
+    @cached_property
+    def seal(self) -> str:
+        """64 hexadecimal digits that only this count has: a commitment to the domain, the counts,
+        `contributions` and `person`.
+
+        Tables that were written and read back, copied or pickled keep it; a count made anew has
+        another, even of the same records. It may be published, as SHA-256 over 32 random bytes
+        that stay secret tells nothing of what else went in.
+        """
+        said = {
+            "domain": list(self.domain.spec().items()),
+            "contributions": self.contributions,
+            "person": self.person,
+        }
+        return seal_counts(self._nonce, said, self._counts)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for counts in self._counts.values():  # unpickled arrays may be written to
+            counts.setflags(write=False)
 
     @classmethod
     def from_records(

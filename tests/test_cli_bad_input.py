@@ -20,6 +20,7 @@ import pytest
 
 import fitplug as fp
 from fitplug import planfile
+from fitplug.seals import seal_counts
 from fitplug_cli import countsfile
 
 from .test_cli import COST, NUMBER, SPEC, WORD, Ran, fitplug, make, rows, tree, with_privacy
@@ -542,12 +543,22 @@ def test_no_damaged_byte_ends_in_a_traceback(tmp_path, files, which, read, error
 
 
 def edit(path: Path, change: Callable[[dict, dict], None], *, seal: bool = False) -> None:
-    """Change header and arrays of a plan or counts file; seal: with the digest that fits."""
+    """Change header and arrays of a plan or counts file; seal: with the digest or the seal that
+    fits.
+    """
     with np.load(path) as archive:
         arrays = dict(archive)
     header = json.loads(arrays.pop("header").tobytes())
     change(header, arrays)
-    if seal:
+    if seal and "seal" in header:
+        said = {name: header[name] for name in ("domain", "contributions", "person")}
+        order = [name for name, _ in header["domain"]]
+        counts = {
+            tuple(sorted(names, key=order.index)): arrays[f"table{i}"]
+            for i, names in enumerate(header["tables"])
+        }
+        header["seal"] = seal_counts(bytes.fromhex(header["nonce"]), said, counts)
+    elif seal:
         arrays.pop("digest")
         planfile.write(path, header, arrays)
         return
@@ -654,8 +665,6 @@ COUNTS_EDITS = {
         lambda h, a: a.update({k: v * 0 + 2**60 for k, v in a.items()}),
         ("overflow",),
     ),
-    "too many for this plan": (far_too_many, ("overflow",)),
-    "a table less": (lambda h, a: (h["tables"].pop(), a.pop("table1")), ("INC",)),
     "an array less": (lambda h, a: a.pop("table1"), ("counts",)),
     "an unknown attribute": (
         lambda h, a: h.update(tables=[["SEX", "AEG"], ["INC"]]),
@@ -665,6 +674,19 @@ COUNTS_EDITS = {
     "no tables": (lambda h, a: h.update(tables=[]), ("counts.npz",)),
     "tables a number": (lambda h, a: h.update(tables=5), ("counts.npz",)),
     "domain a string": (lambda h, a: h.update(domain="x"), ("counts.npz",)),
+    "an earlier format": (lambda h, a: h.pop("format"), ("another version", "count again")),
+    "no seal": (lambda h, a: h.pop("seal"), ("counts.npz",)),
+    "no nonce": (lambda h, a: h.pop("nonce"), ("counts.npz",)),
+    "a short nonce": (lambda h, a: h.update(nonce=h["nonce"][2:]), ("nonce",)),
+    "another nonce": (lambda h, a: h.update(nonce="00" * 32), ("edited",)),
+    "a record more": (lambda h, a: [t[..., :1].__iadd__(1) for t in a.values()], ("counts.npz",)),
+    "fewer contributions": (lambda h, a: h.update(contributions=1), ("edited", "count again")),
+    "a person": (lambda h, a: h.update(person="ID"), ("edited",)),
+}  # fmt: skip
+
+SEALED_COUNTS_EDITS = {
+    "too many for this plan": (far_too_many, ("overflow",)),
+    "a table less": (lambda h, a: (h["tables"].pop(), a.pop("table1")), ("INC",)),
     "other cells": (lambda h, a: h["domain"][0].__setitem__(1, ["1", "3"]), ("'SEX'",)),
     "another attribute": (
         lambda h, a: (h["domain"][0].__setitem__(0, "KIN"), h["tables"][0].__setitem__(0, "KIN")),
@@ -679,6 +701,16 @@ def test_wrong_counts(ready, change, says, begun):
     if begun:
         fp.Ledger(ready / "budget.db", rho=100.0).charge(1.0, what="an earlier release")
     edit(ready / "counts.npz", change)
+    refused(ready, *release(ready), says=("counts.npz", *says))
+
+
+@pytest.mark.parametrize(("change", "says"), SEALED_COUNTS_EDITS.values(), ids=SEALED_COUNTS_EDITS)
+def test_wrong_counts_that_are_sealed(ready, change, says):
+    unsealed = (ready / "counts.npz").read_bytes()
+    edit(ready / "counts.npz", change)
+    refused(ready, *release(ready), says=("counts.npz", "edited after they were counted"))
+    (ready / "counts.npz").write_bytes(unsealed)
+    edit(ready / "counts.npz", change, seal=True)
     refused(ready, *release(ready), says=("counts.npz", *says))
 
 
@@ -816,7 +848,7 @@ def test_exact_counts_never_show(ready, capfd, caplog):
         far_too_many(header, arrays)
         arrays["table0"][0, 0] = arrays["table1"][0] = NUMBER
 
-    edit(ready / "counts.npz", change)
+    edit(ready / "counts.npz", change, seal=True)
     with caplog.at_level(logging.DEBUG):
         ran = fitplug(*release(ready))
     assert ran.code == 0

@@ -1,4 +1,8 @@
-"""Files of exact counts, between the steps `count` and `release`. Confidential: mode 0600."""
+"""Files of exact counts, between the steps `count` and `release`. Confidential: mode 0600.
+
+They hold the seal of the counts and its nonce, so that a file that was edited is refused and the
+counts that are read back are known to be those that were written.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,17 @@ from fitplug.errors import TablesError
 from fitplug.tables import Tables
 from fitplug_cli.files import replacing
 
+_FORMAT = 2
+
 
 def write(path: Path, tables: Tables) -> None:
     """Write exact counts, readable by this user only. Raises WriteError."""
     names = [list(key) for key in tables]
     header = json.dumps(
         {
+            "format": _FORMAT,
+            "seal": tables.seal,
+            "nonce": tables.nonce.hex(),
             "domain": list(tables.domain.spec().items()),
             "tables": names,
             "contributions": tables.contributions,
@@ -31,18 +40,28 @@ def write(path: Path, tables: Tables) -> None:
 
 
 def read(path: Path) -> Tables:
-    """Read exact counts back. Raises TablesError."""
+    """Read exact counts back, with the seal they were written with. Raises TablesError."""
     if not path.is_file():
         raise TablesError(f"{path}: there is no such counts file; make it with: fitplug count")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             header = json.loads(archive["header"].tobytes())
             arrays = {tuple(n): archive[f"table{i}"] for i, n in enumerate(header["tables"])}
-            limit = {name: header.get(name) for name in ("contributions", "person")}
-        return Tables(Domain.from_spec(dict(header["domain"])), arrays, **limit)
+        if header.get("format") != _FORMAT:
+            raise TablesError("this counts file is of another version of fitplug; count again")
+        tables = Tables(
+            Domain.from_spec(dict(header["domain"])),
+            arrays,
+            contributions=header["contributions"],
+            person=header["person"],
+            nonce=bytes.fromhex(header["nonce"]),
+        )
+        if tables.seal != header["seal"]:
+            raise TablesError("the counts were edited after they were counted; count again")
     except TablesError as error:
         raise TablesError(f"{path}: {error}") from None
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
         raise TablesError(
             f"{path}: this is no counts file, or it is damaged; count again"
         ) from None
+    return tables
