@@ -9,7 +9,9 @@ FitplugError
 │   ├── PlanError                    a plan file that is damaged or was edited
 │   └── BudgetError                  a privacy parameter out of range
 ├── OverBudget                       refused: the budget left does not allow this charge
+├── AlreadyReleased                  refused: a second draw of a plan that was not asked for
 ├── LedgerError                      the ledger cannot be opened, or says something else
+│   └── KeyTaken                     the key is that of a charge for something else
 └── DesignError                      no plan could be certified for this workload
 
 No message carries anything that rows or exact counts hold.
@@ -19,6 +21,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fitplug.ledgerrows import Entry
 
 
 class FitplugError(Exception):
@@ -65,8 +71,30 @@ class OverBudget(FitplugError):  # noqa: N818 - not an error of the caller: a re
         self.remaining = remaining
 
 
+class AlreadyReleased(FitplugError):  # noqa: N818 - not an error of the caller: a refusal
+    """A plan was released before, and another draw of it was not asked for.
+
+    Attribute: `entry`, the charge of the earlier release (`fitplug.ledgerrows.Entry`).
+    """
+
+    def __init__(self, message: str, *, entry: Entry) -> None:
+        super().__init__(message)
+        self.entry = entry
+
+
 class LedgerError(FitplugError):
     """The ledger cannot be used."""
+
+
+class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
+    """A key is that of a charge for another plan or amount, or of one that cannot be retried.
+
+    Attribute: `entry`, the charge that has the key (`fitplug.ledgerrows.Entry`).
+    """
+
+    def __init__(self, message: str, *, entry: Entry) -> None:
+        super().__init__(message)
+        self.entry = entry
 
 
 class DesignError(FitplugError):

@@ -11,30 +11,62 @@ whole file put back in its place cannot be: what was charged since would be forg
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, get_args
 
 from fitplug import cellcosts
 from fitplug import ledgerrows as rows
-from fitplug.budgets import cell_name
-from fitplug.cellcosts import Array, CellCosts, domain_digest
+from fitplug import ledgerrules as rules
+from fitplug.cellcosts import Array, CellCosts
 from fitplug.domain import Domain
-from fitplug.errors import BudgetError, InputError, OverBudget
+from fitplug.errors import BudgetError, InputError
 from fitplug.ledgerfile import LedgerFile
 from fitplug.ledgerrows import Budget, Entry
+from fitplug.ledgerrules import Begun, Request, Which
+from fitplug.ledgerstages import Stage, State
 from fitplug.privacy import rho_at
 from fitplug.rounding import ceil_float, floor_float
 
 if TYPE_CHECKING:
     from fitplug.plan import Plan
 
-Which: TypeAlias = int | str
-"""An earlier charge: its number, or its key."""
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Charge:
+    """A charge that is allowed, to be entered."""
+
+    rho: Fraction
+    what: str
+    key: str | None
+    plan_digest: str | None
+    output: str | None
+    within: int | None
+    costs: CellCosts | None
+
+    def enter(self, database: sqlite3.Connection, budget: Budget) -> tuple[Entry, Budget]:
+        """The entry, and the budget after it."""
+        entry = Entry(
+            id=budget.entries + 1,
+            time=_now(),
+            rho=self.rho,
+            what=self.what,
+            key=self.key,
+            plan_digest=self.plan_digest,
+            output=self.output,
+            within=self.within,
+            profile=None if self.costs is None else self.costs.digest,
+        )
+        return entry, rows.add(database, budget, entry, self.costs)
 
 
 class Ledger:
@@ -120,7 +152,7 @@ class Ledger:
 
         Verifies the whole ledger.
         """
-        self._allow(_exact(rho), self._read()[0].left)
+        rules.check_fits(self._file, _exact(rho), self._read()[0].left)
 
     def charge(
         self,
@@ -144,22 +176,14 @@ class Ledger:
         """
         amount = _exact(rho)
         _check_texts(what, key, plan_digest, output)
-        if profile is not None and profile.rho() > amount:
-            least = ceil_float(profile.rho())
-            raise BudgetError(
-                f"rho = {ceil_float(amount)!r} is less than the {least!r} that the costs per cell "
-                "come to: charge what the release costs"
-            )
-        digest = None if profile is None else profile.digest
+        if profile is not None:
+            _check_covers(amount, profile)
         with self._file.transaction("IMMEDIATE") as database:
             budget = rows.read_budget(database)
             self._check_key(database, key)
-            self._allow(amount, budget.left)
-            entry = Entry(
-                budget.entries + 1, _now(), amount, what, key, plan_digest, output, None, digest
-            )
-            rows.add(database, budget, entry, profile)
-        return entry
+            rules.check_fits(self._file, amount, budget.left)
+            new = _Charge(amount, what, key, plan_digest, output, None, profile)
+            return new.enter(database, budget)[0]
 
     def charge_measurement(
         self, measurement: Any, d_in: Any, *, what: str, key: str | None = None
@@ -196,27 +220,82 @@ class Ledger:
         with self._file.transaction("IMMEDIATE") as database:
             budget, entries = rows.read_entries(database)
             self._check_key(database, key)
-            charge = self._allow_free(database, entries, within, plan.domain, costs)
-            entry = Entry(
-                id=budget.entries + 1,
-                time=_now(),
-                rho=Fraction(0),
-                what=what,
-                key=key,
-                plan_digest=plan.digest,
-                output=output,
-                within=charge.id,
-                profile=costs.digest,
-            )
-            rows.add(database, budget, entry, costs)
-        return entry
+            charge = rules.check_free(self._file, database, entries, within, plan.domain, costs)
+            new = _Charge(Fraction(0), what, key, plan.digest, output, charge.id, costs)
+            return new.enter(database, budget)[0]
 
     def check_free(self, plan: Plan, *, within: Which, contributions: int = 1) -> None:
         """Enter nothing; raise as `charge_free` would."""
         costs = CellCosts.of(plan, contributions)
         with self._file.transaction() as database:
             _, entries = rows.read_entries(database)
-            self._allow_free(database, entries, within, plan.domain, costs)
+            rules.check_free(self._file, database, entries, within, plan.domain, costs)
+
+    def begin(self, request: Request, counts: str | None = None) -> Begun:
+        """Charge the release of a plan, or find the charge that this is a retry of; draw noise
+        after it returns, and only if its stage is "begun".
+
+        counts: the seal of the exact counts, if the records of a person were limited: to be free
+        within an earlier charge they must be the counts of that charge. Verifies the whole ledger.
+        Raises KeyTaken, AlreadyReleased, and as `charge` and `charge_free`; then nothing changed.
+        """
+        _check_texts(request.what, request.key, request.output)
+        with self._file.transaction("IMMEDIATE") as database:
+            found, within = self._look(database, request)
+            if within is not None:
+                stages = rows.read_stages(database, rows.read_budget(database))
+                rules.check_counts(self._file, stages, within, counts)
+            if found is not None:
+                return found
+            new = _Charge(
+                rho=request.rho if within is None else Fraction(0),
+                what=request.what,
+                key=request.key,
+                plan_digest=request.plan.digest,
+                output=request.output,
+                within=None if within is None else within.id,
+                costs=request.costs,
+            )
+            entry, budget = new.enter(database, rows.read_budget(database))
+            folder = request.output if request.in_folder else None
+            stage = Stage(entry.id, "begun", _now(), output=folder)
+            rows.add_stage(database, budget, stage)
+        _LOG.info("charged rho = %r as number %d of %s", float(entry.rho), entry.id, self.path)
+        return Begun(entry, stage, new=True)
+
+    def look(self, request: Request) -> Begun | None:
+        """What `begin` would find, None if it would charge; charges nothing, and raises what
+        `begin` would raise but for the seal of the counts.
+        """
+        with self._file.transaction() as database:
+            return self._look(database, request)[0]
+
+    def mark_made(
+        self, entry: Entry, answers: str, *, counts: str | None = None, output: str | None = None
+    ) -> Stage:
+        """Enter that the noise of a charge was drawn; returns the stage that stands, which is
+        another's if another process was first: then discard this draw.
+
+        answers: digest of the noisy answers. counts: seal of the exact counts, if limited by
+        person. output: the folder of the release; None for a release in memory. Raises LedgerError.
+        """
+        return self._mark(Stage(entry.id, "made", _now(), answers, counts, output))
+
+    def mark_published(self, made: Stage, output: str) -> Stage:
+        """Enter that a release which was made is in its folder; returns the stage that stands.
+
+        Raises LedgerError.
+        """
+        return self._mark(replace(made, state="published", time=_now(), output=output))
+
+    def stages(self) -> Mapping[int, Stage]:
+        """How far the releases have come: the newest stage by the number of the charge. Charges
+        that are no releases of plans by fitplug have none. Verifies the whole ledger.
+
+        Raises LedgerError.
+        """
+        with self._file.transaction() as database:
+            return rows.read_stages(database, rows.read_entries(database)[0])
 
     def slack(self, within: Which, domain: Domain) -> Array:
         """What each cell has left within a charge: as cell_budgets of a design it makes a plan that
@@ -225,7 +304,7 @@ class Ledger:
         """
         with self._file.transaction() as database:
             _, entries = rows.read_entries(database)
-            charge, made = self._within(database, entries, within, domain)
+            charge, made = rules.charge_with_costs(self._file, database, entries, within, domain)
         return cellcosts.slack(domain, charge.rho, made)
 
     def _budget(self) -> Budget:
@@ -236,67 +315,38 @@ class Ledger:
         with self._file.transaction() as database:
             return rows.read_entries(database)
 
-    def _allow(self, amount: Fraction, left: Fraction) -> None:
-        if amount > left:
-            asked, rest = ceil_float(amount), floor_float(left)
-            message = f"rho = {asked!r} is over budget: the ledger {self.path} has {rest!r} left"
-            raise OverBudget(message, requested=asked, remaining=rest)
+    def _look(
+        self, database: sqlite3.Connection, request: Request
+    ) -> tuple[Begun | None, Entry | None]:
+        """The charge of which this is a retry, None if it is to be charged and fits; and the charge
+        within which it is free.
+        """
+        budget, entries = rows.read_entries(database)
+        stages = rows.read_stages(database, budget)
+        within = None
+        if request.within is not None:
+            within = rules.find_charge(self._file, entries, request.within)
+        entry = rules.find_release(self._file, entries, stages, request, within)
+        if entry is not None:
+            return Begun(entry, stages[entry.id], new=False), within
+        if request.within is None:
+            _check_covers(request.rho, request.costs)
+            rules.check_fits(self._file, request.rho, budget.left)
+        else:
+            domain = request.plan.domain
+            rules.check_free(self._file, database, entries, request.within, domain, request.costs)
+        return None, within
 
-    def _allow_free(
-        self,
-        database: sqlite3.Connection,
-        entries: tuple[Entry, ...],
-        within: Which,
-        domain: Domain,
-        costs: CellCosts,
-    ) -> Entry:
-        charge, made = self._within(database, entries, within, domain)
-        if costs.contributions != made[0].contributions:
-            raise self._file.error(
-                f"has the charge {within!r} for {made[0].contributions} record(s) a person, not "
-                f"{costs.contributions}: give the same contributions"
-            )
-        over = cellcosts.excess(domain, charge.rho, made, costs)
-        if over is not None:
-            names, at = tuple(name for name, _ in over.at), tuple(cell for _, cell in over.at)
-            place = f" at {cell_name(domain, names, at)}" if names else ""
-            raise OverBudget(
-                f"rho = {over.requested!r} is over budget{place}: within the charge {within!r} the "
-                f"ledger {self.path} has {over.remaining!r} left there: this release is not free",
-                requested=over.requested,
-                remaining=over.remaining,
-            )
-        return charge
-
-    def _within(
-        self,
-        database: sqlite3.Connection,
-        entries: tuple[Entry, ...],
-        within: Which,
-        domain: Domain,
-    ) -> tuple[Entry, list[CellCosts]]:
-        """A charge, and the costs per cell of it and of all that is free within it."""
-        by_number = isinstance(within, int)
-        found = [e for e in entries if within == (e.id if by_number else e.key)]
-        if not found:
-            known = "number" if by_number else "key"
-            raise self._file.error(f"has no charge of the {known} {within!r}: see its entries")
-        (charge,) = found
-        if charge.within is not None:
-            raise self._file.error(
-                f"has {within!r} as a free release: name the charge it is within, {charge.within}"
-            )
-        parts = [charge, *(e for e in entries if e.within == charge.id)]
-        made = [rows.read_costs(database, e.profile) for e in parts if e.profile is not None]
-        if len(made) != len(parts):
-            raise self._file.error(
-                f"keeps no costs per cell with the charge {within!r}: name the release of a plan"
-            )
-        if made[0].domain != domain_digest(domain):
-            raise self._file.error(
-                f"has the charge {within!r} for a plan of another domain: name one of this domain"
-            )
-        return charge, made
+    def _mark(self, stage: Stage) -> Stage:
+        order = get_args(State)
+        with self._file.transaction("IMMEDIATE") as database:
+            budget, _ = rows.read_entries(database)
+            stands = rows.read_stages(database, budget).get(stage.entry)
+            if stands is not None and order.index(stands.state) >= order.index(stage.state):
+                return stands
+            rows.add_stage(database, budget, stage)
+        _LOG.info("number %d of %s is %s", stage.entry, self.path, stage.state)
+        return stage
 
     def _check_key(self, database: sqlite3.Connection, key: str | None) -> None:
         used = None if key is None else rows.find_key(database, key)
@@ -367,6 +417,14 @@ def _exact(rho: float | Fraction) -> Fraction:
         if exact > 0 and ceil_float(exact) < math.inf:
             return exact
     raise BudgetError(f"rho must be a finite number above 0, not {given}")
+
+
+def _check_covers(amount: Fraction, costs: CellCosts) -> None:
+    if costs.rho() > amount:
+        raise BudgetError(
+            f"rho = {ceil_float(amount)!r} is less than the {ceil_float(costs.rho())!r} that the "
+            "costs per cell come to: charge what the release costs"
+        )
 
 
 def _check_texts(what: str, *others: str | None) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from fitplug import ledgerrows as rows
 from fitplug.errors import LedgerError
+from fitplug.ledgerstages import DamagedError
 
 _BUSY_SECONDS = 30.0
 
@@ -33,8 +34,12 @@ class LedgerFile:
         self.path = Path(path)
         self._file = self.path.absolute()  # whatever the working folder is later
 
-    def error(self, sentence: str) -> LedgerError:
-        return LedgerError(f"the ledger {self.path} {sentence}")
+    def sentence(self, predicate: str) -> str:
+        """A sentence whose subject is this ledger."""
+        return f"the ledger {self.path} {predicate}"
+
+    def error(self, predicate: str) -> LedgerError:
+        return LedgerError(self.sentence(predicate))
 
     def exists(self) -> bool:
         """Whether there is a file that may be a ledger; False if one may be begun."""
@@ -77,10 +82,14 @@ class LedgerFile:
     def upgrade(self) -> None:
         """Bring a file of an older schema version to this one, in one transaction."""
         with self._connection(self._file) as database:
-            if self._version(database) != 1:
+            if self._version(database) not in (1, 2):
                 return
             database.execute("BEGIN IMMEDIATE")
-            if self._version(database) != 1:  # another process was first
+            version = self._version(database)  # another process may have been first
+            if version == 2:
+                rows.upgrade_version_2(database)
+                database.execute("COMMIT")
+            if version != 1:
                 return
             total, entries = rows.read_version_1(database)
             for table in ("entry", "budget"):
@@ -120,7 +129,7 @@ class LedgerFile:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA foreign_keys = ON")
                 yield connection
-        except rows.DamagedError:
+        except DamagedError:
             raise self.error(_DAMAGED) from None
         except (sqlite3.Error, UnicodeDecodeError) as error:
             known = (sentence for said, sentence in _SENTENCES.items() if said in str(error))

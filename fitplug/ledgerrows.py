@@ -1,30 +1,33 @@
 """The rows of a ledger's file: written in one transaction, and read only as they were written.
 
 Each entry holds the hash of itself and of the one before, a chain whose head stands in the budget's
-row beside what is spent and the number of entries. So an edit, or an entry missing anywhere, the
-newest too, is noticed; anyone who writes the file on purpose can make all of it agree again.
+row beside what is spent and the number of entries. The stages of releases (see
+`fitplug.ledgerstages`) are a second chain, whose head stands in the same row. So an edit, or a row
+missing anywhere, the newest too, is noticed; anyone who writes the file on purpose can make all of
+it agree again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from fitplug import ledgerstages as stage_rows
 from fitplug.cellcosts import CellCosts
+from fitplug.ledgerstages import DamagedError, Stage, chained_hash
 from fitplug.rounding import ceil_float
 
 APPLICATION = int.from_bytes(b"fitp", "big")
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # Every _exact is numerator/denominator in hexadecimal, of any length; the number beside it is the
 # same rounded up, for readers with other tools and as a check on damage.
@@ -34,18 +37,15 @@ SCHEMA = (
     """CREATE TABLE budget (id INTEGER PRIMARY KEY CHECK (id = 1), rho REAL NOT NULL,
         rho_exact TEXT NOT NULL, epsilon REAL, delta REAL, spent REAL NOT NULL,
         spent_exact TEXT NOT NULL, entries INTEGER NOT NULL, head TEXT NOT NULL,
-        mark TEXT NOT NULL)""",
+        mark TEXT NOT NULL, stages INTEGER NOT NULL, stage_head TEXT NOT NULL)""",
     """CREATE TABLE profile (digest TEXT PRIMARY KEY, domain TEXT NOT NULL, names TEXT NOT NULL,
         sizes TEXT NOT NULL, contributions INTEGER NOT NULL, costs BLOB NOT NULL)""",
     """CREATE TABLE entry (id INTEGER PRIMARY KEY, time TEXT NOT NULL, rho REAL NOT NULL,
         rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE, plan_digest TEXT,
         output TEXT, within INTEGER REFERENCES entry (id),
         profile TEXT REFERENCES profile (digest), chain TEXT NOT NULL)""",
+    stage_rows.SCHEMA,
 )
-
-
-class DamagedError(Exception):
-    """The rows are not as they were written."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Entry:
 @dataclass(frozen=True)
 class Budget:
     """The whole budget, exact rho, and as it was given if in epsilon and delta; what is spent, the
-    number of entries, and the hash of the newest.
+    number of entries and the hash of the newest, the number of stages and the hash of the newest.
     """
 
     total: Fraction
@@ -80,10 +80,13 @@ class Budget:
     spent: Fraction
     entries: int
     head: str
+    stages: int
+    stage_head: str
 
     @classmethod
     def unspent(cls, total: Fraction, epsilon: float | None, delta: float | None) -> Budget:
-        return cls(total, epsilon, delta, Fraction(0), 0, _first(total, epsilon, delta))
+        first = _first(total, epsilon, delta)
+        return cls(total, epsilon, delta, Fraction(0), 0, first, 0, first)
 
     @property
     def left(self) -> Fraction:
@@ -116,6 +119,14 @@ def add(
     return after
 
 
+def add_stage(database: sqlite3.Connection, budget: Budget, stage: Stage) -> Budget:
+    """Append a stage of a release; returns the budget after it."""
+    head = stage_rows.add(database, budget.stages + 1, budget.stage_head, stage)
+    after = replace(budget, stages=budget.stages + 1, stage_head=head)
+    _write_budget(database, after)
+    return after
+
+
 def read_budget(database: sqlite3.Connection) -> Budget:
     """The budget's row, checked against the newest entries only: as quick with many. Raises
     DamagedError.
@@ -126,6 +137,7 @@ def read_budget(database: sqlite3.Connection) -> Budget:
         newest = database.execute(query, (budget.entries - 1,)).fetchall()
         chain = None if budget.entries > 2 else _unspent_head(budget)
         _follow(newest, max(1, budget.entries - 1), chain, budget)
+        stage_rows.check_newest(database, _unspent_head(budget), budget.stages, budget.stage_head)
     return budget
 
 
@@ -141,7 +153,15 @@ def read_entries(database: sqlite3.Connection) -> tuple[Budget, tuple[Entry, ...
             raise DamagedError
         for digest in {entry.profile for entry in entries if entry.profile is not None}:
             read_costs(database, digest)
+        read_stages(database, budget)
     return budget, entries
+
+
+def read_stages(database: sqlite3.Connection, budget: Budget) -> dict[int, Stage]:
+    """The newest stage of each release, by the number of its entry. Raises DamagedError."""
+    with _as_written():
+        first = _unspent_head(budget)
+        return stage_rows.read(database, first, budget.stages, budget.stage_head, budget.entries)
 
 
 def read_costs(database: sqlite3.Connection, digest: str) -> CellCosts:
@@ -178,19 +198,41 @@ def read_version_1(database: sqlite3.Connection) -> tuple[Fraction, list[Entry]]
     return total, entries
 
 
+def upgrade_version_2(database: sqlite3.Connection) -> None:
+    """Give a file of schema version 2 the stages of releases, after checking all of it. Its charges
+    have none: whether their noise was drawn is not known. Raises DamagedError.
+    """
+    with _as_written():
+        (row,) = database.execute("SELECT * FROM budget").fetchall()
+        budget = _loaded_budget((*row, 0, _first(_loaded(*row[1:3]), *row[3:5])), _mark_version_2)
+        rows = database.execute("SELECT * FROM entry ORDER BY id").fetchall()
+        _follow(rows, 1, _unspent_head(budget), budget)
+    database.execute("ALTER TABLE budget ADD COLUMN stages INTEGER NOT NULL DEFAULT 0")
+    database.execute("ALTER TABLE budget ADD COLUMN stage_head TEXT NOT NULL DEFAULT ''")
+    database.execute(stage_rows.SCHEMA)
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    _write_budget(database, budget)
+    read_entries(database)
+
+
 def _budget(database: sqlite3.Connection) -> Budget:
     (row,) = database.execute("SELECT * FROM budget").fetchall()
-    _, rho, exact, epsilon, delta, spent, spent_exact, entries, head, mark = row
+    return _loaded_budget(row, _mark)
+
+
+def _loaded_budget(row: tuple[Any, ...], mark_of: Callable[[Budget], str]) -> Budget:
+    _, rho, exact, epsilon, delta, spent, spent_exact, entries, head, mark, *stages = row
     total, used = _loaded(rho, exact), _loaded(spent, spent_exact)
-    budget = Budget(total, epsilon, delta, used, entries, head)
-    if mark != _mark(budget) or not total or used > total:
+    budget = Budget(total, epsilon, delta, used, entries, head, *stages)
+    if mark != mark_of(budget) or not total or used > total:
         raise DamagedError
     return budget
 
 
 def _write_budget(database: sqlite3.Connection, budget: Budget) -> None:
     given, spent = (*_stored(budget.total), budget.epsilon, budget.delta), _stored(budget.spent)
-    row = (1, *given, *spent, budget.entries, budget.head, _mark(budget))
+    stages = budget.stages, budget.stage_head
+    row = (1, *given, *spent, budget.entries, budget.head, _mark(budget), *stages)
     database.execute(f"REPLACE INTO budget VALUES ({', '.join('?' * len(row))})", row)
 
 
@@ -219,11 +261,12 @@ def _unspent_head(budget: Budget) -> str:
 
 
 def _first(total: Fraction, epsilon: float | None, delta: float | None) -> str:
-    return _hash("budget", _text(total), epsilon, delta)
+    return chained_hash("budget", _text(total), epsilon, delta)
 
 
 def _next(chain: str, entry: Entry) -> str:
-    return _hash("entry", chain, entry.id, entry.time, _text(entry.rho), *_rest(entry))
+    told = entry.id, entry.time, _text(entry.rho)
+    return chained_hash("entry", chain, *told, *_rest(entry))
 
 
 def _rest(entry: Entry) -> tuple[str | int | None, ...]:
@@ -232,11 +275,12 @@ def _rest(entry: Entry) -> tuple[str | int | None, ...]:
 
 
 def _mark(budget: Budget) -> str:
-    return _hash("now", _unspent_head(budget), _text(budget.spent), budget.entries, budget.head)
+    return chained_hash("now", _mark_version_2(budget), budget.stages, budget.stage_head)
 
 
-def _hash(*values: str | float | None) -> str:
-    return hashlib.sha256(json.dumps(values, ensure_ascii=True).encode()).hexdigest()
+def _mark_version_2(budget: Budget) -> str:
+    spent = _text(budget.spent)
+    return chained_hash("now", _unspent_head(budget), spent, budget.entries, budget.head)
 
 
 def _text(exact: Fraction) -> str:

@@ -183,14 +183,15 @@ def digest(header: Header, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     return whole.hexdigest()
 
 
-def write(path: str | PathLike[str], header: Header, arrays: Arrays) -> None:
-    """Write the file whole or not at all. Raises OSError."""
+def write(path: str | PathLike[str], header: Header, arrays: Arrays, mode: int = 0o666) -> None:
+    """Write the file whole or not at all. mode: its permissions. Raises OSError."""
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     text = np.frombuffer(_json(header), dtype=np.uint8)
     mark = np.frombuffer(digest(header, arrays).encode(), dtype=np.uint8)
     try:
-        with partial.open("wb") as file:
+        number = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(number, "wb") as file:
             np.savez_compressed(file, allow_pickle=False, header=text, digest=mark, **arrays)
             file.flush()
             os.fsync(file.fileno())

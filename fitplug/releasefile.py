@@ -7,20 +7,18 @@ reading holds the tables against what the two say.
 
 from __future__ import annotations
 
-import os
 import platform
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import scipy
 
-from fitplug import planfile
+from fitplug import folders, planfile
 from fitplug.cellcosts import check_contributions
 from fitplug.errors import InputError, PlanError
 from fitplug.exports import (
@@ -46,6 +44,16 @@ _FORMAT = 1
 _RESERVED = ("release", "plan", "answers", "review")
 
 
+class TableFiles(Protocol):
+    """What else goes into a folder, beside each table and once all are there."""
+
+    def add_table(self, folder: Path, name: str, table: ArrowTable) -> None:
+        """Called with each table and its file name, without ending."""
+
+    def add_rest(self, folder: Path, release: Release) -> None:
+        """Called when the folder holds everything else."""
+
+
 def write(release: Release, directory: str | PathLike[str], confidence: float) -> None:
     """Write a new folder, whole or not at all. Raises InputError if there is one that is not
     empty, ImportError without pyarrow, OSError.
@@ -53,36 +61,50 @@ def write(release: Release, directory: str | PathLike[str], confidence: float) -
     place = Path(directory).absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InputError(f"{place} is there already; name a folder that is new or empty")
-    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
-    try:
-        partial.mkdir(parents=True)
-        release.plan.save(partial / PLAN)
-        for _ in written(release, partial, confidence):
-            pass
-        if place.is_dir():
-            place.rmdir()
-        partial.replace(place)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with folders.partial_folder(place) as partial:
+        digest = write_answers(release, partial / ANSWERS)
+        fill(release, partial, digest, confidence)
+        folders.put_in_place(partial, place)
 
 
-def written(release: Release, folder: Path, confidence: float) -> Iterator[tuple[str, ArrowTable]]:
-    """Write all but the plan's file into a folder that holds it, table by table; gives each
-    table's file name, without ending, and the table.
-
-    confidence: of the intervals of groups whose target names none. Raises OSError.
+def write_answers(release: Release, path: Path, mode: int = 0o666) -> str:
+    """Write the noisy answers to a file, on the disk when this returns; returns the digest of its
+    content. mode: permissions of the file. Raises OSError.
     """
-    header = _describe(release)
-    arrays = {"answers": release.answers}
-    planfile.write(folder / ANSWERS, header, arrays)
-    digest = planfile.digest(header, arrays)
+    planfile.write(path, *_content(release), mode)
+    folders.sync(path.parent)
+    return answers_digest(release)
+
+
+def answers_digest(release: Release) -> str:
+    """The digest that a file of the release's answers has, written here and now."""
+    return planfile.digest(*_content(release))
+
+
+def fill(
+    release: Release,
+    folder: Path,
+    digest: str,
+    confidence: float,
+    files: TableFiles | None = None,
+) -> None:
+    """Write all else into a folder that holds the answers, of this digest.
+
+    confidence: of the intervals of groups whose target names none. files: writes more. Raises
+    OSError, and ImportError without pyarrow.
+    """
+    release.plan.save(folder / PLAN)
+    names = file_names(release.plan.workload)
     for group in release.plan.workload.groups:
         of = spread(group, None, default=confidence)
         said = metadata(release, group, of) | {"fitplug.answers_digest": digest}
-        said |= {f"fitplug.version.{name}": text for name, text in header["versions"].items()}
-        name, table = header["files"][group.name], arrow(columns(release, group, of), said)
+        said |= {f"fitplug.version.{name}": text for name, text in versions().items()}
+        name, table = names[group.name], arrow(columns(release, group, of), said)
         write_parquet(folder / f"{name}.parquet", table)
-        yield name, table
+        if files is not None:
+            files.add_table(folder, name, table)
+    if files is not None:
+        files.add_rest(folder, release)
 
 
 def read(directory: str | PathLike[str]) -> tuple[dict[str, Any], str]:
@@ -99,18 +121,34 @@ def read(directory: str | PathLike[str]) -> tuple[dict[str, Any], str]:
             raise InputError(
                 f"{folder}: {name} is missing; a release is read from its whole folder"
             )
-    plan = Plan.load(folder / PLAN)
-    header, arrays = _opened(folder / ANSWERS)
+    return read_answers(folder / ANSWERS, Plan.load(folder / PLAN))
+
+
+def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
+    """The parts of the release that a file of a plan's answers holds, by the names of `Release`'s
+    fields, and the digest of its content. Raises InputError.
+    """
+    header, arrays = _opened(path)
     if header.get("plan_digest") != plan.digest:
-        raise InputError(f"{folder}: {ANSWERS} is of another plan than {PLAN}; use one folder's")
+        raise InputError(f"{path} is of another plan than {PLAN}; use the files of one folder")
     try:
         parts = _parts(plan, header, arrays)
     except Exception:  # whatever entries that are missing or of another kind make of it
         raise InputError(
-            f"{folder / ANSWERS}: the answers and what is said of them do not agree; get the "
-            "folder again from whoever released it"
+            f"{path}: the answers and what is said of them do not agree; get the folder again "
+            "from whoever released it"
         ) from None
     return parts, planfile.digest(header, arrays)
+
+
+def held_digest(directory: Path) -> str | None:
+    """The digest of the answers in a release folder; None if it is no folder of a release."""
+    if not (directory / ANSWERS).is_file():
+        return None
+    try:
+        return planfile.digest(*_opened(directory / ANSWERS))
+    except (InputError, OSError):
+        return None
 
 
 def check_tables(release: Release, directory: str | PathLike[str], digest: str) -> None:
@@ -165,6 +203,10 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "scipy": scipy.__version__,
     }
+
+
+def _content(release: Release) -> tuple[planfile.Header, planfile.Arrays]:
+    return _describe(release), {"answers": release.answers}
 
 
 def _describe(release: Release) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fitplug.ledger import Ledger, Which
+from fitplug.ledger import Ledger
+from fitplug.ledgerrules import Which
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.rounding import above, below

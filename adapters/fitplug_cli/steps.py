@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from fitplug.design import design as design_plan
 from fitplug.errors import FitplugError, InputError, LedgerError, OverBudget, TablesError
-from fitplug.ledger import Ledger, Which
+from fitplug.ledger import Ledger
+from fitplug.ledgerrules import Which
 from fitplug.plan import Plan
 from fitplug.planfile import describe, digest
 from fitplug.release import Release

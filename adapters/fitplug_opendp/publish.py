@@ -1,20 +1,26 @@
-"""The publisher's call: charge, draw the noise once, release."""
+"""The publisher's call: charge, draw the noise once, release. `fitplug_opendp.publication` does the
+same into a folder.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from fitplug.answers import exact_answers as strategy_answers
 from fitplug.cellcosts import CellCosts, check_contributions
-from fitplug.errors import BudgetError, TablesError
-from fitplug.ledger import Ledger, Which
+from fitplug.errors import BudgetError, KeyTaken, TablesError
+from fitplug.ledger import Ledger
+from fitplug.ledgerrules import Request, Which
 from fitplug.plan import Plan
 from fitplug.release import Release
+from fitplug.releasefile import answers_digest
 from fitplug.rounding import ceil_float
 from fitplug.tables import Tables
 from fitplug_opendp.gaussian import Progress, noise, opendp, sampler, sensitivity
@@ -39,54 +45,114 @@ def release(
     tables: exact counts holding at least `plan.tables`.
     contributions: most records one person may have; k of them cost k^2 rho. Tables that were
     limited to more are refused.
-    ledger: charged rho before any noise is drawn; what, key, output: see `Ledger.charge`. What the
-    plan costs each cell is kept with the charge.
+    ledger: charged rho before any noise is drawn; what, output: see `Ledger.charge`. What the plan
+    costs each cell is kept with the charge.
+    key: a name for the release. After a process was killed before it had the noise, the same call
+    with the same key releases at no further cost; once the noise was drawn, the key is refused.
     within: an earlier charge, by its key or number: nothing is charged, if at no cell the costs add
     up to more than that charge; see `Ledger.charge_free`. Both must have counted the same records:
-    tables whose records of a person were chosen by a hash are refused.
+    tables whose records of a person were chosen by a hash must be those of that charge.
     progress: called with (answers drawn, answers in all) while many are drawn.
 
     OpenDP's "contrib" feature, which its Gaussian constructor asks for, is switched on for the
     length of this call only: the call itself is the consent.
     Raises TablesError, BudgetError, OverBudget, LedgerError; then nothing was charged or drawn.
+    What the ledger and the plan refuse is refused before any look at the counts.
     """
-    check_contributions(contributions)
-    if within is not None and ledger is None:
-        raise BudgetError(f"within = {within!r} is a charge of a ledger: give the ledger too")
+    mechanism = Mechanism.of(plan, contributions)
     check_limit(tables, contributions)
-    if within is not None and tables.contributions is not None:
-        raise BudgetError(
-            f"within = {within!r} needs tables of the same records as that charge, but these were "
-            "limited by person, which keeps others each time; charge this release"
-        )
+    request = mechanism.request(what=what, key=key, within=within, output=output)
+    check_ledger(ledger, request)
     answers = exact_answers(plan, tables)
-    with _contrib():
-        noisy, draw = noise(plan), sampler(plan)
-    rho = noisy.map(sensitivity(plan, contributions))
-    entry = None
+    if ledger is None:
+        return mechanism.draw(answers, progress)
+    begun = ledger.begin(request, seal_of(tables))
+    if begun.stage.state != "begun":
+        raise _made_before(ledger, begun.entry.key)
+    drawn = replace(mechanism.draw(answers, progress), entry=begun.entry)
+    digest = answers_digest(drawn)
+    # Nobody has seen this draw. If another process was first, its draw is the one that is paid for.
+    if ledger.mark_made(begun.entry, digest, counts=seal_of(tables)).answers != digest:
+        raise _made_before(ledger, begun.entry.key)
+    return drawn
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A plan's noise, ready to be drawn. rho: for all records of one person, rounded up as OpenDP's
+    map does; charged: what a ledger is charged, exact.
+    """
+
+    plan: Plan
+    contributions: int
+    rho: float
+    charged: Fraction
+    sample: Callable[[npt.NDArray[np.int64], Progress | None], npt.NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, plan: Plan, contributions: int) -> Mechanism:
+        """Raises BudgetError for contributions out of range, ImportError without OpenDP."""
+        check_contributions(contributions)
+        with _contrib():
+            noisy, sample = noise(plan), sampler(plan)
+        rho = noisy.map(sensitivity(plan, contributions))
+        charged = _charged(Fraction(rho), CellCosts.of(plan, contributions))
+        return cls(plan, contributions, rho, charged, sample)
+
+    def request(
+        self,
+        *,
+        what: str | None,
+        key: str | None = None,
+        within: Which | None = None,
+        again: bool = False,
+        output: str | None = None,
+        in_folder: bool = False,
+    ) -> Request:
+        """What a ledger is asked for this release."""
+        return Request(
+            plan=self.plan,
+            rho=self.charged,
+            what=what or f"release of plan {self.plan.digest[:12]}",
+            contributions=self.contributions,
+            key=key,
+            within=within,
+            again=again,
+            output=output,
+            in_folder=in_folder,
+        )
+
+    def draw(self, answers: npt.NDArray[np.int64], progress: Progress | None) -> Release:
+        """The release of exact answers (n,): draws the noise."""
+        return Release(
+            plan=self.plan,
+            answers=self.sample(answers, progress),
+            rho=self.rho,
+            contributions=self.contributions,
+        )
+
+
+def check_ledger(ledger: Ledger | None, request: Request) -> None:
+    """Raise what the ledger would refuse. Looks at no counts, and charges nothing."""
     if ledger is not None:
-        what = what or f"release of plan {plan.digest[:12]}"
-        if within is None:
-            costs = CellCosts.of(plan, contributions)
-            entry = ledger.charge(
-                _charged(Fraction(rho), costs),
-                what=what,
-                key=key,
-                plan_digest=plan.digest,
-                output=output,
-                profile=costs,
-            )
-        else:
-            entry = ledger.charge_free(
-                plan,
-                within=within,
-                what=what,
-                contributions=contributions,
-                key=key,
-                output=output,
-            )
-    drawn = draw(answers, progress)
-    return Release(plan=plan, answers=drawn, rho=rho, contributions=contributions, entry=entry)
+        ledger.look(request)
+    elif request.within is not None:
+        raise BudgetError(f"within = {request.within!r} is a charge of a ledger: give the ledger")
+
+
+def seal_of(tables: Tables) -> str | None:
+    """The seal of counts that hold the records of a person that a hash chose, else None."""
+    return None if tables.contributions is None else tables.seal
+
+
+def _made_before(ledger: Ledger, key: str | None) -> KeyTaken:
+    entry = next(entry for entry in ledger.entries() if entry.key == key)
+    return KeyTaken(
+        f"the ledger {ledger.path} has the release under the key {key!r} as drawn already, at "
+        f"{entry.time}: nothing more was charged, and its noise is never drawn again; give another "
+        "release another key",
+        entry=entry,
+    )
 
 
 def cost(plan: Plan, contributions: int) -> float:

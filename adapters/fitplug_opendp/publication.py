@@ -1,0 +1,415 @@
+"""Releases into a folder that happen exactly once, whatever is killed in between.
+
+    begun       the ledger is charged, or finds the charge of the run that is retried
+    made        the noise is drawn, and the noisy answers are staged: in one hidden file beside the
+                folder, for its owner alone, on the disk before the ledger enters that they are made
+    published   the folder is written from the staged answers, moved into its place as a whole, and
+                then the ledger enters that it is there
+
+A retry goes on where the last run came to. Until the ledger has entered answers as made nobody has
+seen any, so that noise may be drawn anew: that costs nothing more. From then on these answers are
+the release, and noise is never drawn again. Of two processes at one release, the ledger takes the
+answers of the first and the other publishes the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from fitplug.errors import FitplugError, InputError, KeyTaken
+from fitplug.folders import partial_folder, put_in_place, set_aside
+from fitplug.ledger import Ledger
+from fitplug.ledgerrows import Entry
+from fitplug.ledgerrules import Request, Which
+from fitplug.ledgerstages import Stage
+from fitplug.plan import Plan
+from fitplug.release import Release
+from fitplug.releasefile import (
+    ANSWERS,
+    TableFiles,
+    fill,
+    held_digest,
+    read_answers,
+    write_answers,
+)
+from fitplug.tables import Tables
+from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence
+from fitplug_opendp.gaussian import Progress
+from fitplug_opendp.publish import Mechanism, check_ledger, check_limit, exact_answers, seal_of
+
+_LOG = logging.getLogger(__name__)
+
+State: TypeAlias = Literal["new", "charged", "made", "published"]
+"""Of a release that is asked for: not begun; charged, and no answers were made; made, and not in
+its folder; published.
+"""
+
+_PRIVATE = 0o600
+
+
+def publish(
+    plan: Plan,
+    tables: Tables,
+    directory: str | os.PathLike[str],
+    *,
+    contributions: int = 1,
+    ledger: Ledger | None = None,
+    within: Which | None = None,
+    what: str | None = None,
+    key: str | None = None,
+    again: bool = False,
+    replace: bool = False,
+    confidence: float = DEFAULT_CONFIDENCE,
+    progress: Progress | None = None,
+) -> Release:
+    """`release` into a folder, as `Release.write` writes it, exactly once: a retry of the same call
+    after a crash finishes what was begun, or finds the folder, at no further cost.
+
+    key: names the release; without one it is that of the plan and its cost. again: without a key,
+    make another draw of a plan that the ledger has a release of. replace: the folder holds an
+    earlier release, which is kept beside it under another name. confidence: of the tables'
+    intervals where a group's target names none; the others as in `release`.
+
+    Raises AlreadyReleased and KeyTaken, InputError for a folder that is taken, and as `release`;
+    then nothing was charged or drawn. Raises FitplugError if the folder cannot be written after the
+    charge, which the same call then finishes.
+    """
+    check_confidence(confidence)
+    asked = Publication.prepare(
+        plan,
+        directory,
+        contributions=contributions,
+        ledger=ledger,
+        within=within,
+        what=what,
+        key=key,
+        again=again,
+        replace=replace,
+    )
+    return asked.publish(tables, confidence=confidence, progress=progress).release
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Noisy answers that are on the disk, and not in their folder. digest: of the content."""
+
+    path: Path
+    release: Release
+    digest: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """A release in its folder. earlier: where the release that was there before was moved to."""
+
+    release: Release
+    folder: Path
+    earlier: Path | None = None
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A release that is asked for, and how far it has come. Made by `prepare`."""
+
+    mechanism: Mechanism
+    directory: Path
+    ledger: Ledger | None
+    request: Request
+    replaces: bool
+    state: State
+    entry: Entry | None
+
+    @classmethod
+    def prepare(
+        cls,
+        plan: Plan,
+        directory: str | os.PathLike[str],
+        *,
+        contributions: int = 1,
+        ledger: Ledger | None = None,
+        within: Which | None = None,
+        what: str | None = None,
+        key: str | None = None,
+        again: bool = False,
+        replace: bool = False,
+    ) -> Publication:
+        """Refuse what can be refused without data; charges nothing. For the arguments and what it
+        raises see `publish`.
+        """
+        mechanism = Mechanism.of(plan, contributions)
+        place = Path(directory).absolute()
+        request = mechanism.request(
+            what=what, key=key, within=within, again=again, output=_text(place), in_folder=True
+        )
+        check_ledger(ledger, request)
+        begun = None if ledger is None else ledger.look(request)
+        asked = cls(mechanism, place, ledger, request, replace, "new", None)
+        if begun is not None:
+            state: State = "charged" if begun.stage.state == "begun" else begun.stage.state
+            asked = asked._at(state, begun.entry)
+        staged = asked.state != "published" and asked._find_staged()
+        if asked.state == "made" and not staged:
+            raise asked._lost()
+        if staged:
+            asked = asked._at("made", asked.entry)
+        if asked.state != "published":
+            asked._check_place()
+        return asked
+
+    def publish(
+        self,
+        tables: Tables | None = None,
+        *,
+        confidence: float = DEFAULT_CONFIDENCE,
+        files: TableFiles | None = None,
+        progress: Progress | None = None,
+    ) -> Published:
+        """Go on from where the release has come to, until it is published.
+
+        tables: exact counts; needed in the states "new" and "charged". files: writes more into the
+        folder. Raises as `fitplug_opendp.publish` does.
+        """
+        if self.state == "published":
+            return self._published()
+        if self.state == "made":
+            begun, staged = self, self._adopt()
+        elif tables is None:
+            raise InputError("this release needs exact counts; give tables")
+        else:
+            begun, staged = self._make(tables, progress)
+        if staged is None:  # another process was first, and has published
+            return begun._published()
+        return begun._write(staged, confidence, files)
+
+    def _make(self, tables: Tables, progress: Progress | None) -> tuple[Publication, Staged | None]:
+        """Charge, draw and stage: the release with its entry, and the answers that stand; None if
+        these are published already.
+        """
+        mechanism = self.mechanism
+        check_limit(tables, mechanism.contributions)
+        answers = exact_answers(mechanism.plan, tables)
+        seal = seal_of(tables)
+        self._rehearse()
+        begun = self
+        if self.ledger is not None:
+            charged = self.ledger.begin(self.request, seal)
+            begun = self._at("charged", charged.entry)
+            if charged.stage.state != "begun":  # by another process, since `prepare`
+                return begun, begun._adopt()
+        drawn = dataclasses.replace(mechanism.draw(answers, progress), entry=begun.entry)
+        path = self._beside(begun.entry, f"{secrets.token_hex(4)}.staged.npz")
+        with _writing(self.directory, _RETRY):
+            try:
+                digest = write_answers(drawn, path, _PRIVATE)
+            except OSError:
+                stage = begun._stage()
+                if stage is None or stage.state != "published":
+                    raise
+                return begun, None  # by another process, which removed what this one wrote
+        _LOG.info("the answers %s are staged", digest[:12])
+        return begun, begun._enter(Staged(path, drawn, digest), seal)
+
+    def _rehearse(self) -> None:
+        """Write the plan beside the folder, so that a place that cannot be written, or has no room
+        for that, is found before the charge.
+        """
+        with _writing(self.directory, "nothing was charged; make room or name another place"):
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
+            # Another process may just have removed what it takes for a killed one's.
+            with suppress(FileNotFoundError):
+                self.mechanism.plan.save(self._beside(None, "plan.npz"))
+
+    def _enter(self, staged: Staged, seal: str | None) -> Staged | None:
+        """Enter staged answers as made, or take those that another process entered first."""
+        if self.ledger is None or self.entry is None:
+            return staged
+        output = _text(self.directory)
+        stands = self.ledger.mark_made(self.entry, staged.digest, counts=seal, output=output)
+        if stands.state == "made" and stands.answers == staged.digest:
+            return staged
+        if stands.answers != staged.digest:
+            staged.path.unlink(missing_ok=True)
+        return self._adopt()
+
+    def _adopt(self) -> Staged | None:
+        """The staged answers that stand; None if they are published."""
+        stage = self._stage()
+        staged = self._find_staged()
+        if stage is not None and stage.state == "published":
+            return None
+        if staged is None:
+            again = self._stage()  # another process may just have published, and removed them
+            if again is not None and again.state == "published":
+                return None
+            raise self._lost()
+        return staged if stage is not None and stage.state == "made" else self._enter(staged, None)
+
+    def _write(self, staged: Staged, confidence: float, files: TableFiles | None) -> Published:
+        """Write the folder from staged answers, move it into its place and enter that."""
+        earlier = None
+        with _writing(self.directory, _RETRY):
+            try:
+                with partial_folder(self.directory, self._mark(self.entry)) as partial:
+                    shutil.copyfile(staged.path, partial / ANSWERS)
+                    fill(staged.release, partial, staged.digest, confidence, files)
+                    earlier = self._put(partial, staged.digest)
+            except OSError:
+                if held_digest(self.directory) != staged.digest:
+                    raise
+                # Another process published these answers first, and removed what this one wrote.
+        stage = self._stage()
+        if self.ledger is not None and stage is not None:
+            self.ledger.mark_published(stage, _text(self.directory))
+        _LOG.info("the answers %s are published", staged.digest[:12])
+        self._remove_staged(stage)
+        return Published(staged.release, self.directory, earlier)
+
+    def _put(self, partial: Path, digest: str) -> Path | None:
+        """Move a complete folder into place; returns where an earlier release was moved to."""
+        held = held_digest(self.directory)
+        if held == digest:
+            return None
+        earlier = None
+        if held is not None:
+            self._check_place()
+            made = (self.directory / ANSWERS).stat().st_mtime
+            earlier = set_aside(self.directory, made)
+            if held_digest(earlier) == digest:  # put there by another process in between
+                earlier.replace(self.directory)
+                return None
+        put_in_place(partial, self.directory)
+        return earlier
+
+    def _published(self) -> Published:
+        """The release that is published. Raises FitplugError if its folder is not there."""
+        stage = self._stage()
+        assert stage is not None
+        folder = self._folder(stage)
+        if held_digest(folder) == stage.answers:
+            self._remove_staged(stage)
+            return Published(Release.read(folder), folder)
+        raise FitplugError(
+            f"number {stage.entry} of the ledger was published in {folder} at {stage.time[:19]}, "
+            "which does not hold it any more; get the folder back from a copy, or ask for another "
+            "draw with a new key"
+        )
+
+    def _check_place(self) -> None:
+        """Raise InputError if a folder cannot go to its place."""
+        place = self.directory
+        if place.exists() and not place.is_dir():
+            raise InputError(f"{place} is a file; name another folder for the release")
+        if not place.is_dir() or not any(place.iterdir()):
+            return
+        held = held_digest(place)
+        if held is None:
+            raise InputError(
+                f"{place} holds files that are no fitplug release; name another folder"
+            )
+        staged = self._find_staged()
+        if not self.replaces and (staged is None or staged.digest != held):
+            raise InputError(
+                f"{place} holds a release already; name another folder, or give --replace "
+                "(replace=True) to keep that one beside it under another name"
+            )
+
+    def _find_staged(self) -> Staged | None:
+        """Staged answers of this release: those that the ledger entered, if it did."""
+        if self.ledger is not None and self.entry is None:
+            return None  # nothing was charged, so nothing is staged that was paid for
+        stage = self._stage()
+        folder = self.directory if stage is None else self._folder(stage)
+        for path in sorted(folder.parent.glob(f"{glob.escape(self._prefix(folder))}*.staged.npz")):
+            with suppress(InputError, OSError):
+                parts, digest = read_answers(path, self.mechanism.plan)
+                release = Release(**parts)
+                same = release.contributions == self.mechanism.contributions
+                wanted = None if stage is None else stage.answers
+                if same and release.entry == self.entry and wanted in (None, digest):
+                    return Staged(path, release, digest)
+        return None
+
+    def _remove_staged(self, stage: Stage | None) -> None:
+        """Remove what this release, and killed runs of it, left beside its folder."""
+        folders = {self.directory, self.directory if stage is None else self._folder(stage)}
+        plan_file = f".{self.directory.name}.{self._mark(None)}.plan.npz"
+        for folder in folders:
+            with suppress(OSError):
+                for path in list(folder.parent.iterdir()):
+                    # Files that are written have one more dot, and what comes after their name.
+                    name = f".{path.name.lstrip('.')}"
+                    if not name.startswith((self._prefix(folder), plan_file)):
+                        continue
+                    if path.is_dir():
+                        shutil.rmtree(path, ignore_errors=True)
+                    else:
+                        path.unlink(missing_ok=True)
+
+    def _at(self, state: State, entry: Entry | None) -> Publication:
+        return dataclasses.replace(self, state=state, entry=entry)
+
+    def _stage(self) -> Stage | None:
+        if self.ledger is None or self.entry is None:
+            return None
+        return self.ledger.stages().get(self.entry.id)
+
+    def _folder(self, stage: Stage) -> Path:
+        """Where a stage says that the release is, or is to be."""
+        if stage.output is None or stage.output == _text(self.directory):
+            return self.directory
+        return Path(stage.output)
+
+    def _mark(self, entry: Entry | None) -> str:
+        return f"{0 if entry is None else entry.id}-{self.mechanism.plan.digest[:12]}"
+
+    def _prefix(self, folder: Path) -> str:
+        return f".{folder.name}.{self._mark(self.entry)}."
+
+    def _beside(self, entry: Entry | None, name: str) -> Path:
+        return self.directory.with_name(f".{self.directory.name}.{self._mark(entry)}.{name}")
+
+    def _lost(self) -> FitplugError:
+        stage = self._stage()
+        assert stage is not None
+        assert self.entry is not None
+        if stage.output is None:
+            return KeyTaken(
+                f"number {stage.entry} of the ledger was drawn in the memory of a process at "
+                f"{stage.time[:19]}, and noise is never drawn again; give another key",
+                entry=self.entry,
+            )
+        return FitplugError(
+            f"number {stage.entry} of the ledger was drawn at {stage.time[:19]}, but its staged "
+            f"answers are gone from beside {stage.output}; put them back, or ask for another draw "
+            "with a new key"
+        )
+
+
+_RETRY = "the release is not finished: run the same again, which charges nothing more"
+
+
+@contextmanager
+def _writing(directory: Path, then: str) -> Iterator[None]:
+    """Turns an OSError in the block into a FitplugError that names the folder, and says what then
+    is to be done.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = (error.strerror or "it cannot be written").lower()
+        raise FitplugError(f"{directory}: {why}; {then}") from None
+
+
+def _text(path: Path) -> str:
+    """A path from the root; bytes that are no text in it are replaced."""
+    return os.fsencode(path.absolute()).decode(errors="replace")
