@@ -1,4 +1,5 @@
-"""The command line. Exit codes: 0 done; 1 failed; 2 spec or arguments wrong; 3 refused.
+"""The command line. Exit codes: 0 done; 1 failed; 2 spec or arguments wrong; 3 refused; 4 the key
+is that of another release.
 
 Everything heavy is imported inside the commands, so that `fitplug --help` is quick.
 """
@@ -46,13 +47,27 @@ PlanOption = Annotated[
 ]
 
 KeyOption = Annotated[
-    str | None, typer.Option("--key", help="Name of the charge: a second one is refused.")
+    str | None,
+    typer.Option(
+        "--key",
+        help="Name of the release. The same key again finishes or finds the same release.",
+    ),
 ]
 WithinOption = Annotated[
     str | None,
     typer.Option(
         "--within",
         help="Number or key of an earlier charge: charge nothing, if no cell costs more with both.",
+    ),
+]
+AgainOption = Annotated[
+    bool,
+    typer.Option("--again", help="Pay for another draw of a plan that was released before."),
+]
+ReplaceOption = Annotated[
+    bool,
+    typer.Option(
+        "--replace", help="Keep the release that [output] holds aside, under another name."
     ),
 ]
 CheckpointOption = Annotated[
@@ -65,7 +80,12 @@ CheckpointOption = Annotated[
 
 
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object instead; errors are JSON too.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", help="Log what is done on the standard error.")
+]
 
 
 @app.command()
@@ -88,26 +108,34 @@ def init(
 @app.command()
 def run(
     spec: SpecArgument,
+    plan: PlanOption = None,
     key: KeyOption = None,
     within: WithinOption = None,
+    again: AgainOption = False,
+    replace: ReplaceOption = False,
     checkpoint: CheckpointOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
-    """Design, count, charge the ledger, draw the noise and write the tables."""
+    """Design, count, charge the ledger, draw the noise and write the tables, exactly once.
+
+    A run that was interrupted is finished by the same command, at no further cost.
+    """
     from fitplug_cli import records, show, steps
     from fitplug_cli.spec import load
 
-    show.mode(quiet=quiet, as_json=as_json)
+    show.mode(quiet=quiet, as_json=as_json, verbose=verbose)
     asked = load(spec)
-    charge = steps.charging(asked, key, within)
+    charge = steps.charging(asked, key, within, again, replace)
+    steps.check_counts_kept(asked, charge)
     steps.check_places(asked)
     steps.check_checkpoint(asked, checkpoint)
-    plan = steps.design(asked)
-    show.plan(plan, asked.data.contributions, asked.privacy.delta)
-    steps.check_budget(asked, plan, charge)
-    tables = steps.count(asked, plan, checkpoint)
-    made = steps.release(asked, plan, tables, None, charge)
+    designed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
+    show.plan(designed, asked.data.contributions, asked.privacy.delta)
+    release = steps.prepare(asked, designed, charge)
+    tables = steps.count(asked, designed, checkpoint) if release.needs_counts else None
+    made = steps.release(asked, release, charge, tables)
     if as_json:
         records.printed(made)
 
@@ -115,19 +143,21 @@ def run(
 @app.command()
 def design(
     spec: SpecArgument,
-    plan: Annotated[
-        Path | None, typer.Option("--plan", help="Where to write it. [default: SPEC.plan.npz]")
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Where to write the plan. [default: SPEC.plan.npz]"),
     ] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Design the plan, show it and write it to a file. Reads no data."""
     from fitplug_cli import records, show, steps
     from fitplug_cli.spec import load
 
-    show.mode(quiet=quiet, as_json=as_json)
+    show.mode(quiet=quiet, as_json=as_json, verbose=verbose)
     asked = load(spec)
-    path = plan or spec.with_suffix(".plan.npz")
+    path = output or spec.with_suffix(".plan.npz")
     steps.check_plan_target(path)
     designed = steps.design(asked)
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
@@ -141,8 +171,9 @@ def design(
 @app.command()
 def report(
     plan: Annotated[Path, typer.Argument(help="Plan file, or spec file.", metavar="PLAN")],
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write it as one page, to open in a browser.")
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Write it as one HTML page, to open in a browser."),
     ] = None,
     contributions: Annotated[
         int | None, typer.Option("--contributions", min=1, help="Rows one person may have.")
@@ -161,29 +192,31 @@ def report(
     from fitplug_cli import reports, show
 
     show.mode(quiet=quiet, as_json=as_json)
-    reports.report(plan, html, contributions, delta, max_rho, as_json=as_json)
+    reports.report(plan, output, contributions, delta, max_rho, as_json=as_json)
 
 
 @app.command()
 def count(
     spec: SpecArgument,
     plan: PlanOption = None,
-    counts: Annotated[
-        Path | None, typer.Option("--counts", help="Where to write. [default: SPEC.counts.npz]")
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Where to write the counts. [default: SPEC.counts.npz]"),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show files, rows, tasks and memory.")
     ] = False,
     checkpoint: CheckpointOption = None,
     quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Count the exact tables the plan needs into a file. The file is CONFIDENTIAL."""
     from fitplug_cli import countsfile, show, steps
     from fitplug_cli.spec import load
 
-    show.mode(quiet=quiet, as_json=False)
+    show.mode(quiet=quiet, as_json=False, verbose=verbose)
     asked = load(spec)
-    path = counts or spec.with_suffix(".counts.npz")
+    path = output or spec.with_suffix(".counts.npz")
     if not dry_run:
         steps.check_counts_target(path)
         steps.check_checkpoint(asked, checkpoint)
@@ -203,22 +236,25 @@ def release(
     plan: PlanOption = None,
     key: KeyOption = None,
     within: WithinOption = None,
+    again: AgainOption = False,
+    replace: ReplaceOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
-    """Charge the ledger, draw the noise and write the tables, from exact counts in a file."""
+    """Charge the ledger, draw the noise and write the tables, exactly once, from exact counts."""
     from fitplug_cli import countsfile, records, show, steps
     from fitplug_cli.spec import load
 
-    show.mode(quiet=quiet, as_json=as_json)
+    show.mode(quiet=quiet, as_json=as_json, verbose=verbose)
     asked = load(spec)
-    charge = steps.charging(asked, key, within)
+    charge = steps.charging(asked, key, within, again, replace)
     steps.check_places(asked)
-    tables = countsfile.read(counts)
     designed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
-    steps.check_budget(asked, designed, charge)
-    made = steps.release(asked, designed, tables, counts, charge)
+    publication = steps.prepare(asked, designed, charge)
+    tables = countsfile.read(counts) if publication.needs_counts else None
+    made = steps.release(asked, publication, charge, tables, counts)
     if as_json:
         records.printed(made)
 
@@ -257,32 +293,41 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
-        _fail(1, "interrupted; `fitplug ledger show` says what was charged, if it was")
+        _fail(1, "Interrupted", "interrupted; run the same again to finish what was begun")
     except ImportError as error:
-        _fail(1, str(error))
+        _fail(1, "ImportError", str(error))
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        _fail(1, f"{place}{error.strerror or 'cannot be read or written'}")
+        _fail(1, "OSError", f"{place}{error.strerror or 'cannot be read or written'}")
     except Exception as error:
         _fail(*_explained(error))
 
 
-def _explained(error: Exception) -> tuple[int, str]:
-    """Exit code and sentence for an error that is somebody's to mend; others are raised again."""
+def _explained(error: Exception) -> tuple[int, str, str]:
+    """Exit code, kind and sentence for an error that is somebody's to mend; others are raised
+    again.
+    """
     usage = getattr(error, "format_message", None)  # of the parser that typer brings along
     if usage is not None:
-        return 2, f"{usage().rstrip('.')}; see: fitplug --help"
-    from fitplug.errors import FitplugError, InputError, OverBudget
+        return 2, "UsageError", f"{usage().rstrip('.')}; see: fitplug --help"
+    from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
 
-    if isinstance(error, OverBudget):
-        return 3, str(error)
-    if isinstance(error, FitplugError):
-        return (2 if isinstance(error, InputError) else 1), str(error)
+    codes = {OverBudget: 3, AlreadyReleased: 3, KeyTaken: 4, InputError: 2, FitplugError: 1}
+    for kind, code in codes.items():
+        if isinstance(error, kind):
+            return code, type(error).__name__, str(error)
     raise error
 
 
-def _fail(code: int, message: str) -> None:
-    print(f"fitplug: {message}", file=sys.stderr)
+def _fail(code: int, kind: str, message: str) -> None:
+    """End with an exit code and a sentence; as JSON if the arguments ask for that."""
+    if "--json" in sys.argv[1:]:
+        import json
+
+        said = {"error": {"code": code, "kind": kind, "message": message}}
+        print(json.dumps(said, indent=2), file=sys.stderr)
+    else:
+        print(f"fitplug: {message}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,15 +22,15 @@ from rich.progress import (
 from rich.table import Table
 
 from fitplug.ledger import Ledger
-from fitplug.ledgerrules import Which
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.rounding import above, below
+from fitplug.rounding import above, below, ceil_float
 from fitplug.structure import listed
 from fitplug_cli import costs
 
 if TYPE_CHECKING:
     from fitplug_dask import Survey
+    from fitplug_opendp.publication import Published, State
 
 # Names of groups and paths are shown as they are, whatever brackets they hold.
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -39,9 +40,17 @@ _WIDE = 10_000
 """Characters of a line, at most, where there is no terminal to fit."""
 
 
-def mode(*, quiet: bool, as_json: bool) -> None:
-    """Print nothing but errors, or leave the standard output to one JSON object."""
+def mode(*, quiet: bool, as_json: bool, verbose: bool = False) -> None:
+    """Print nothing but errors, or leave the standard output to one JSON object. verbose: the log
+    of what is done goes to the standard error.
+    """
     out.quiet, err.quiet = quiet or as_json, quiet
+    if verbose:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+        for package in ("fitplug", "fitplug_opendp", "fitplug_dask"):
+            logging.getLogger(package).addHandler(handler)
+            logging.getLogger(package).setLevel(logging.INFO)
 
 
 def plan(plan: Plan, contributions: int, delta: float) -> None:
@@ -110,24 +119,35 @@ def whole(table: Table) -> None:
     out.print(table)
 
 
-def released(release: Release, directory: Path, earlier: Path | None) -> None:
+def released(made: Published, directory: Path, state: State) -> None:
     """Where the release is."""
+    if state == "published":
+        out.print(f"this release is done already, nothing was charged or drawn: {made.folder}")
+        return
+    drawn = made.release
     out.print(
-        f"released {release.plan.workload.query_count} answers at rho = {above(release.rho)}: "
+        f"released {drawn.plan.workload.query_count} answers at rho = {above(drawn.rho)}: "
         f"{directory}"
     )
-    if earlier is not None:
-        out.print(f"the earlier release was kept as {earlier}")
+    if made.earlier is not None:
+        out.print(f"the earlier release was kept as {made.earlier}")
 
 
-def charged(ledger: Ledger | None, rho: float, within: Which | None) -> None:
+def charged(ledger: Ledger | None, drawn: Release, state: State) -> None:
     """What the ledger says after a charge, or that there is none."""
     if ledger is None:
-        out.print(f"no [ledger] in the spec: rho = {above(rho)} was spent and is recorded nowhere")
+        out.print(
+            f"no [ledger] in the spec: rho = {above(drawn.rho)} was spent and is recorded nowhere"
+        )
         return
-    said = f"charged rho = {above(rho)} to {ledger.path}"
-    if within is not None:
-        said = f"free within the charge {within!r} of {ledger.path}"
+    entry = drawn.entry
+    assert entry is not None
+    if entry.within is not None:
+        said = f"free within the charge {entry.within} of {ledger.path}"
+    else:
+        said = f"charged rho = {above(ceil_float(entry.rho))} to {ledger.path}"
+    if state != "new":
+        said += f" before, as number {entry.id}, and nothing more now"
     out.print(
         f"{said}: {above(ledger.spent)} of {below(ledger.total)} spent "
         f"by {len(ledger.entries())} release(s), {below(ledger.remaining)} remains"

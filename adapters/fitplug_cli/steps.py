@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import math
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,8 +23,10 @@ from fitplug.rounding import above, floor_float
 from fitplug.structure import listed
 from fitplug.tables import Tables
 from fitplug_cli import costs, countsfile, output, records, show
-from fitplug_cli.files import WriteError, check_target, replacing
+from fitplug_cli.files import check_target, replacing
 from fitplug_cli.spec import Spec, SpecError
+from fitplug_opendp.publication import Publication
+from fitplug_opendp.publish import check_limit, check_tables
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -35,24 +36,43 @@ _CONNECT_SECONDS = 10
 
 @dataclass(frozen=True)
 class Charging:
-    """How the ledger is charged. key: of the charge. within: an earlier charge, to cost nothing."""
+    """How the ledger is charged. key: of the release. within: an earlier charge, to cost nothing.
+    again: another draw of a plan that was released. replace: keep an earlier release aside.
+    """
 
     key: str | None = None
     within: Which | None = None
+    again: bool = False
+    replace: bool = False
 
 
-def charging(spec: Spec, key: str | None, within: str | None) -> Charging:
-    """What --key and --within ask; whole numbers are those of entries. Raises SpecError."""
-    if within is not None and spec.data.person is not None:
-        raise SpecError(
-            f"{spec.path}: --within {within!r} needs the same records as that charge, but [data] "
-            "person keeps others each time; leave out one of them"
-        )
-    for option, given in (("--key", key), ("--within", within)):
+def charging(
+    spec: Spec, key: str | None, within: str | None, again: bool, replace: bool
+) -> Charging:
+    """What the options ask; whole numbers for --within are those of entries. Raises SpecError."""
+    for option, given in (("--key", key), ("--within", within), ("--again", again or None)):
         if given is not None and spec.ledger is None:
-            raise SpecError(f"{spec.path}: {option} {given!r} needs a [ledger]; add one")
+            shown = option if given is True else f"{option} {given!r}"
+            raise SpecError(f"{spec.path}: {shown} needs a [ledger]; add one")
+    if key is not None and again:
+        raise SpecError(
+            f"--again is for releases without a key; another draw of the plan beside {key!r} needs "
+            "only another --key"
+        )
     number = within is not None and within.isdecimal()
-    return Charging(key, int(within) if within is not None and number else within)
+    return Charging(key, int(within) if within is not None and number else within, again, replace)
+
+
+def check_counts_kept(spec: Spec, charge: Charging) -> None:
+    """Raise SpecError for a release within an earlier charge that would count the records anew,
+    where counting keeps other records of a person each time.
+    """
+    if charge.within is not None and spec.data.person is not None:
+        raise SpecError(
+            f"{spec.path}: --within {charge.within!r} needs the same records as that charge, but "
+            "[data] person keeps others each time they are counted; use `fitplug release --counts` "
+            "with the counts file that the charge was released from"
+        )
 
 
 def check_places(spec: Spec) -> None:
@@ -202,20 +222,88 @@ def survey(spec: Spec, plan: Plan) -> None:
     show.survey(fitplug_dask.survey(spec.source, plan, storage_options=options, person=person))
 
 
-def release(
-    spec: Spec, plan: Plan, tables: Tables, origin: Path | None, charge: Charging
-) -> dict[str, Any]:
-    """Charge, draw, write. Everything that can be refused is refused before the charge.
+def prepare(spec: Spec, plan: Plan, charge: Charging) -> Publication:
+    """How far the release has come, after refusing what can be refused before rows are read.
 
-    origin: the file that the tables come from, for errors; None if they were counted just now.
-    Returns what release.json says, where the release is, and what the ledger has left.
+    Charges nothing, and begins no ledger. Raises OverBudget, AlreadyReleased, LedgerError,
+    InputError.
     """
-    import fitplug_opendp
-    from fitplug_opendp.publish import check_limit, check_tables
+    begun = spec.ledger is None or spec.resolve(spec.ledger.path).exists()
+    if not begun:
+        _check_first_charge(spec, plan, charge)
+    return _publication(spec, plan, charge, _ledger(spec) if begun else None)
 
+
+def _publication(spec: Spec, plan: Plan, charge: Charging, ledger: Ledger | None) -> Publication:
+    return Publication.prepare(
+        plan,
+        spec.output_dir,
+        contributions=spec.data.contributions,
+        ledger=ledger,
+        within=charge.within,
+        what=f"{spec.path.name}: {listed(spec.workload.names)}",
+        key=charge.key,
+        again=charge.again,
+        replace=charge.replace,
+    )
+
+
+def _ledger(spec: Spec) -> Ledger | None:
+    """The ledger of a spec, begun if it does not exist; None if the spec names none."""
+    if spec.ledger is None:
+        return None
+    return Ledger(spec.resolve(spec.ledger.path), **spec.ledger.amount)
+
+
+def release(
+    spec: Spec,
+    asked: Publication,
+    charge: Charging,
+    tables: Tables | None,
+    origin: Path | None = None,
+) -> dict[str, Any]:
+    """Charge, draw and publish, or go on from where a release has come to. Everything that can be
+    refused is refused before the charge.
+
+    tables: exact counts, if the release needs them; origin: the file that they come from, for
+    errors; None if they were counted just now. Returns what release.json says, where the release
+    is, and what the ledger has left.
+    """
+    plan = asked.mechanism.plan
+    if tables is not None:
+        _check_counts(spec, plan, tables, origin)
+        if asked.ledger is None and spec.ledger is not None:
+            asked = _publication(spec, plan, charge, _ledger(spec))
+    ledger = asked.ledger
+    enforced = tables.contributions is not None if tables is not None else spec.data.person
+    limited: Limited = "enforced" if enforced else "declared"
+    files = output.ReleaseFiles(
+        spec.output.confidence,
+        spec.privacy.delta,
+        lambda drawn: _reviewed(spec, drawn, ledger, limited),
+    )
+    with show.bar("draw") as bar:
+        made = asked.publish(
+            tables,
+            confidence=spec.output.confidence,
+            files=files,
+            progress=lambda done, whole: bar.show(done / whole, f"{done:,} of {whole:,}"),
+        )
+    show.charged(ledger, made.release, asked.state)
+    show.released(made, spec.output_dir, asked.state)
+    return output.record(made.folder) | {
+        "found": asked.state,
+        "ledger": records.of_ledger(ledger),
+    }
+
+
+def _check_counts(spec: Spec, plan: Plan, tables: Tables, origin: Path | None) -> None:
+    """Raise TablesError, naming where they come from, unless these are the counts that the spec
+    asks for.
+    """
     try:
-        check_tables(plan, tables)
         check_limit(tables, spec.data.contributions)
+        check_tables(plan, tables)
     except TablesError as error:
         raise TablesError(f"{origin or f'{spec.path}: the data'}: {error}") from None
     if spec.data.person != tables.person:
@@ -227,33 +315,6 @@ def release(
             f"{origin}: the rows counted were limited {made}, and {spec.path} limits them {asked}; "
             "count again with this spec"
         )
-    with output.folder(spec.output_dir, plan) as folder:
-        ledger = None
-        if spec.ledger is not None:
-            ledger = Ledger(spec.resolve(spec.ledger.path), **spec.ledger.amount)
-        with show.bar("draw") as bar:
-            drawn = fitplug_opendp.release(
-                plan,
-                tables,
-                contributions=spec.data.contributions,
-                ledger=ledger,
-                within=charge.within,
-                what=f"{spec.path.name}: {listed(spec.workload.names)}",
-                key=charge.key,
-                output=_text(spec.output_dir),
-                progress=lambda done, whole: bar.show(done / whole, f"{done:,} of {whole:,}"),
-            )
-        limited: Limited = "declared" if tables.contributions is None else "enforced"
-        said = _reviewed(spec, drawn, ledger, limited, folder.versions)
-        try:
-            earlier = folder.finish(drawn, spec.output.confidence, spec.privacy.delta, said)
-        except WriteError as error:
-            raise FitplugError(
-                f"what was charged is spent, but the release is lost: {error}"
-            ) from None
-    show.charged(ledger, drawn.rho, charge.within)
-    show.released(drawn, spec.output_dir, earlier)
-    return output.record(spec.output_dir) | {"ledger": records.of_ledger(ledger)}
 
 
 def _reviewed(
@@ -261,14 +322,13 @@ def _reviewed(
     drawn: Release,
     ledger: Ledger | None,
     limited: Limited,
-    versions: Mapping[str, str],
 ) -> dict[str, Any]:
     """The review of a release that was paid for: a ledger that cannot be read now is left out."""
     keywords: dict[str, Any] = {
         "about": spec.about.about,
         "delta": spec.privacy.delta,
         "limited": limited,
-        "versions": versions,
+        "versions": output.all_versions(),
     }
     try:
         return review(drawn, ledger=ledger, **keywords)
@@ -281,27 +341,13 @@ def cost(spec: Spec, plan: Plan) -> float:
     return costs.rho(plan, spec.data.contributions)
 
 
-def _text(path: Path) -> str:
-    """A path from the root; bytes that are no text in it are replaced."""
-    return os.fsencode(path.absolute()).decode(errors="replace")
-
-
-def check_budget(spec: Spec, plan: Plan, charge: Charging) -> None:
-    """Refuse early, before rows are read, what the ledger would refuse. Raises OverBudget."""
-    if spec.ledger is None:
-        return
-    needed = cost(spec, plan)
-    path = spec.resolve(spec.ledger.path)
-    if path.exists():
-        ledger = Ledger(path, **spec.ledger.amount)
-        if charge.within is None:
-            ledger.check(needed)
-        else:
-            ledger.check_free(plan, within=charge.within, contributions=spec.data.contributions)
-        return
+def _check_first_charge(spec: Spec, plan: Plan, charge: Charging) -> None:
+    """Refuse what a ledger that is not begun yet would refuse. Raises OverBudget, LedgerError."""
+    assert spec.ledger is not None
+    needed, total = cost(spec, plan), spec.ledger.total
     if charge.within is not None:
+        path = spec.resolve(spec.ledger.path)
         raise LedgerError(f"the ledger {path} does not exist yet: leave --within out")
-    total = spec.ledger.total
     if needed > total:
         raise OverBudget(
             f"{spec.path}: the release costs rho = {above(needed)}, more than the whole budget, "

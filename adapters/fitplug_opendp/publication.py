@@ -166,6 +166,11 @@ class Publication:
             asked._check_place()
         return asked
 
+    @property
+    def needs_counts(self) -> bool:
+        """Whether noise is still to be drawn, which takes exact counts."""
+        return self.state in ("new", "charged")
+
     def publish(
         self,
         tables: Tables | None = None,
