@@ -16,7 +16,7 @@ from markdown_table import heading, line
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug_opendp.publish import exact_answers
+from fitplug_opendp.noisy_release import exact_answers
 
 ROUNDS = 7
 

@@ -11,12 +11,14 @@ from fitplug.dates import Dates
 from fitplug.design import design
 from fitplug.domain import Domain
 from fitplug.errors import (
+    AlreadyReleased,
     BudgetError,
     DataError,
     DesignError,
     DomainError,
     FitplugError,
     InputError,
+    KeyTaken,
     LedgerError,
     OverBudget,
     PlanError,
@@ -39,6 +41,7 @@ __version__ = "0.1.0"
 __all__ = [
     "About",
     "Adjusted",
+    "AlreadyReleased",
     "Bins",
     "BudgetError",
     "Categories",
@@ -53,6 +56,7 @@ __all__ = [
     "Hierarchy",
     "InputError",
     "Integers",
+    "KeyTaken",
     "Ledger",
     "LedgerError",
     "Mechanism",

@@ -15,7 +15,7 @@ import pytest
 
 import fitplug as fp
 from fitplug import symmetry
-from fitplug_opendp.publish import exact_answers
+from fitplug_opendp.noisy_release import exact_answers
 
 from .test_split_apart import WORKLOADS as SPLIT
 from .test_structure import MIXED

@@ -272,11 +272,21 @@ class TestRun:
             assert WORD.encode() not in path.read_bytes()
 
 
-def test_a_second_run_is_charged_again_and_the_first_is_kept(tmp_path):
+def test_a_second_draw_is_asked_for_and_the_first_is_kept(tmp_path):
     spec = make(tmp_path)
     fitplug("run", spec)
     first = tree(tmp_path / "release")
     ran = fitplug("run", spec)
+    assert ran.code == 3
+    assert re.search(r"a second draw of the same plan costs rho = 0\.085\d+ more", ran.err)
+    assert "--again" in ran.err
+    ran = fitplug("run", spec, "--again")
+    assert ran.code == 2
+    assert "holds a release already" in ran.err
+    assert "--replace" in ran.err
+    assert tree(tmp_path / "release") == first
+    assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
+    ran = fitplug("run", spec, "--again", "--replace")
     assert ran.code == 0
     assert re.search(r"0\.170\d+ of 100 spent by 2 release\(s\)", ran.out)
     assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 2
@@ -287,7 +297,7 @@ def test_a_second_run_is_charged_again_and_the_first_is_kept(tmp_path):
     assert second.keys() == first.keys()
     assert second["plan.npz"] == first["plan.npz"]
     assert second["ages.csv"] != first["ages.csv"]
-    assert fitplug("run", spec).code == 0
+    assert fitplug("run", spec, "--key", "another", "--replace").code == 0
     assert len(list(tmp_path.glob("release-*"))) == 2
 
 
@@ -308,22 +318,22 @@ def test_steps_one_by_one(tmp_path):
     assert ran.code == 0
     assert record(tmp_path)["plan_digest"] == fp.Plan.load(plan).digest
     assert fp.Ledger(tmp_path / "budget.db").spent == record(tmp_path)["rho"]
-    assert fitplug("release", spec, "--counts", counts).code == 0
+    assert fitplug("release", spec, "--counts", counts, "--again", "--replace").code == 0
 
 
 def test_design_reads_no_data(tmp_path):
     spec = make(tmp_path)
     for path in (tmp_path / "people").iterdir():
         path.unlink()
-    assert fitplug("design", spec, "--plan", tmp_path / "other.npz").code == 0
+    assert fitplug("design", spec, "--output", tmp_path / "other.npz").code == 0
     assert names(tmp_path) == {"people", "spec.toml", "other.npz"}
 
 
 def test_counts_are_private_even_in_the_place_of_a_public_file(tmp_path):
     spec, counts = make(tmp_path), tmp_path / "c.npz"
-    assert fitplug("count", spec, "--counts", counts).code == 0
+    assert fitplug("count", spec, "--output", counts).code == 0
     counts.chmod(0o644)
-    assert fitplug("count", spec, "--counts", counts).code == 0
+    assert fitplug("count", spec, "--output", counts).code == 0
     assert stat.S_IMODE(counts.stat().st_mode) == 0o600
 
 
@@ -344,7 +354,8 @@ def test_over_budget_is_refused_and_changes_nothing(tmp_path, spent):
 
 def test_a_budget_that_is_just_enough_is_enough(tmp_path):
     spec = make(tmp_path, SPEC.replace("rho = 100.0", f"rho = {2 * COST}"))
-    assert [fitplug("run", spec).code for _ in range(3)] == [0, 0, 3]
+    again = ["--again", "--replace"]
+    assert [fitplug("run", spec, *more).code for more in ([], again, again)] == [0, 0, 3]
 
 
 @pytest.mark.parametrize("share", [0.999, 0.9, 0.82, 0.56, 0.5, 0.26, 0.2, 0.003])
@@ -432,7 +443,7 @@ def test_output_path_may_be_deep_or_an_empty_folder(tmp_path):
     assert (tmp_path / "a" / "b" / "c" / "total.csv").is_file()
     (tmp_path / "release").mkdir()
     spec.write_text(SPEC)
-    assert fitplug("run", spec).code == 0
+    assert fitplug("run", spec, "--again").code == 0
     assert names(tmp_path) == {"people", "spec.toml", "budget.db", "release", "a"}
 
 
@@ -550,18 +561,23 @@ def test_an_unwritable_folder_is_refused_before_the_charge(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_a_failure_after_the_charge_is_told_with_the_charge(tmp_path, monkeypatch, error):
+def test_a_failure_after_the_charge_is_finished_by_the_same_command(tmp_path, monkeypatch, error):
     def fail(*_, **__):
         raise OSError(error, os.strerror(error))
 
     spec = make(tmp_path)
-    assert fitplug("run", spec).code == 0
-    before = tree(tmp_path / "release")
-    monkeypatch.setattr(pa.parquet, "write_table", fail)
-    ran = fitplug("run", spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(pa.parquet, "write_table", fail)
+        ran = fitplug("run", spec)
     assert ran.code == 1
     assert ran.err.count("\n") == 1
-    assert "charged" in ran.out + ran.err
-    assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 2
-    assert tree(tmp_path / "release") == before
+    assert "run the same again, which charges nothing more" in ran.err
+    (staged,) = tmp_path.glob(".release.*.staged.npz")
+    assert stat.S_IMODE(staged.stat().st_mode) == 0o600
+    answers = staged.read_bytes()
+    ran = fitplug("run", spec)
+    assert ran.code == 0
+    assert "before, as number 1, and nothing more now" in ran.out
+    assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
+    assert (tmp_path / "release" / "answers.npz").read_bytes() == answers
     assert names(tmp_path) == {"people", "spec.toml", "budget.db", "release"}

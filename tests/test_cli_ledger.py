@@ -19,7 +19,7 @@ from .test_cli import SPEC, Ran, fitplug, make, names
 DIGEST = "ab" * 32
 COLUMNS = [
     *("id", "time", "rho", "rho_exact", "what", "key", "plan_digest", "output"),
-    *("within", "profile"),
+    *("within", "profile", "state", "state_time", "answers", "counts"),
 ]
 
 
@@ -31,7 +31,9 @@ def path(tmp_path: Path) -> Path:
 def refused(ran: Ran, code: int, *says: str) -> None:
     assert ran.code == code, ran
     assert ran.out == ""
-    assert ran.err.startswith("fitplug: ")
+    assert ran.err.startswith(
+        ("fitplug: ", '{"error": {"code": 2, "kind": "InputError", "message"')
+    )
     assert ran.err.count("\n") == 1
     assert all(word in ran.err for word in says), ran.err
 
@@ -165,21 +167,31 @@ class TestCharging:
         assert (entry.key, entry.plan_digest) == ("2024", record["plan_digest"])
         assert entry.output == str(tmp_path / "release")
 
-    def test_a_retry_is_refused_and_draws_nothing(self, tmp_path):
+    def test_a_retry_finds_the_release_and_draws_nothing(self, tmp_path):
         spec = make(tmp_path)
         assert fitplug("run", spec, "--key", "2024").code == 0
         before = (tmp_path / "release" / "release.json").read_bytes()
         ran = fitplug("run", spec, "--key", "2024")
-        assert ran.code == 1
-        assert "'2024' already" in ran.err
+        assert (ran.code, ran.err) == (0, "")
+        assert f"done already, nothing was charged or drawn: {tmp_path / 'release'}" in ran.out
         assert (tmp_path / "release" / "release.json").read_bytes() == before
         assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
+
+    def test_a_key_of_another_plan_has_an_exit_code_of_its_own(self, tmp_path):
+        assert fitplug("run", make(tmp_path), "--key", "2024").code == 0
+        spec = make(tmp_path / "b", SPEC.replace("std = 5.0", "std = 6.0").replace(
+            '"budget.db"', '"../budget.db"'))  # fmt: skip
+        ran = fitplug("run", spec, "--key", "2024")
+        assert ran.code == 4
+        assert "this is another plan: nothing was charged" in ran.err
+        assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
+        assert not (tmp_path / "b" / "release").exists()
 
     def test_a_refusal_says_requested_and_remaining(self, tmp_path):
         spec = make(tmp_path, SPEC.replace("rho = 100.0", "rho = 0.1"))
         assert fitplug("run", spec).code == 0
         ledger = fp.Ledger(tmp_path / "budget.db")
-        ran = fitplug("run", spec)
+        ran = fitplug("run", spec, "--again", "--replace")
         assert ran.code == 3
         assert repr(ledger.remaining) in ran.err
         assert f"rho = {float(ledger.entries()[0].rho)!r}"[:12] in ran.err
@@ -198,12 +210,12 @@ class TestCharging:
         men.write_text(women.replace("[[1, 0]]", "[[0, 1]]").replace("release/", "men/"))
         ran = fitplug("run", men, "--within", "women")
         assert (ran.code, ran.err) == (0, "")
-        assert "free within the charge 'women'" in ran.out
+        assert "free within the charge 1 of" in ran.out
         record = json.loads((tmp_path / "men" / "release.json").read_text())
         assert record["rho_charged"] == 0 < record["rho"]
         one, two = fp.Ledger(tmp_path / "budget.db").entries()
         assert (one.within, two.within, two.rho) == (None, 1, 0)
-        ran = fitplug("run", men, "--within", "1")
+        ran = fitplug("run", men, "--within", "1", "--again")
         assert ran.code == 3
         assert "SEX='2'" in ran.err
         shown = fitplug("ledger", "show", tmp_path / "budget.db").out
@@ -224,7 +236,7 @@ class TestCharging:
         both = "epsilon = 50.0\ndelta = 1e-9"
         spec = make(tmp_path, SPEC.replace("rho = 100.0", both))
         assert fitplug("run", spec).code == 0
-        assert fitplug("run", spec).code == 0
+        assert fitplug("run", spec, "--again", "--replace").code == 0
         assert fp.Ledger(tmp_path / "budget.db").privacy == (50.0, 1e-9)
 
     @pytest.mark.parametrize(

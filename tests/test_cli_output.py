@@ -83,4 +83,19 @@ def test_quiet_errors(tmp_path):
     done = fitplug("run", tmp_path / "none.toml", "--quiet", "--json")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "none.toml: there is no such spec file" in done.stderr
+    error = json.loads(done.stderr)["error"]
+    assert (error["code"], error["kind"]) == (2, "SpecError")
+    assert "none.toml: there is no such spec file" in error["message"]
+
+
+def test_usage_errors_are_json_too(tmp_path):
+    done = fitplug("run", "spec.toml", "--json", "--keey", "x")
+    error = json.loads(done.stderr)["error"]
+    assert (done.returncode, error["code"], error["kind"]) == (2, 2, "UsageError")
+
+
+def test_the_log_says_what_is_done_and_nothing_of_the_rows(spec):
+    done = fitplug("run", spec, "--again", "--replace", "--verbose")
+    assert done.returncode == 0
+    for words in ("fitplug.ledger: charged rho =", "are staged", "is made", "is published"):
+        assert words in done.stderr

@@ -50,13 +50,13 @@ def test_run_charges_for_the_rows_it_keeps(spec: Path) -> None:
 
 def test_counts_files_say_what_was_enforced(spec: Path) -> None:
     counts = spec.parent / "counts.npz"
-    assert fitplug("count", spec, "--counts", counts).code == 0
+    assert fitplug("count", spec, "--output", counts).code == 0
     tables = countsfile.read(counts)
     assert tables.contributions == 2
     assert tables["SEX",].sum() == 2 * 100
     assert fitplug("release", spec, "--counts", counts).code == 0
     spec.write_text(SPEC.replace("contributions = 2", "contributions = 1"), encoding="utf-8")
-    ran = fitplug("release", spec, "--counts", counts)
+    ran = fitplug("release", spec, "--counts", counts, "--replace")
     assert ran.code == 2
     assert "hold up to 2 records of a person, but the release is charged for 1" in ran.err
 
@@ -64,7 +64,7 @@ def test_counts_files_say_what_was_enforced(spec: Path) -> None:
 def test_counts_made_without_persons_are_refused(spec: Path) -> None:
     counts = spec.parent / "counts.npz"
     spec.write_text(SPEC.replace('person = "PERSONID"', ""), encoding="utf-8")
-    assert fitplug("count", spec, "--counts", counts).code == 0
+    assert fitplug("count", spec, "--output", counts).code == 0
     spec.write_text(SPEC, encoding="utf-8")
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2

@@ -71,7 +71,7 @@ def test_counts_are_exact(exact):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Two runs of the README's command on a copy of the example."""
+    """The README's command on a copy of the example, and another draw of its plan."""
     place = tmp_path_factory.mktemp("example") / "acs"
     shutil.copytree(EXAMPLE, place, ignore=shutil.ignore_patterns("release*", "*.db*"))
     shutil.copy(EXAMPLE / "release.toml", place)
@@ -79,8 +79,10 @@ def runs(tmp_path_factory):
     path = [str(EXAMPLE.parent.parent), str(EXAMPLE.parent.parent / "adapters")]
     environment = {"PYTHONPATH": ":".join(path), "PATH": "/usr/bin:/bin", "COLUMNS": "100"}
     done = [
-        subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        for _ in range(2)
+        subprocess.run(
+            [*command, *options], capture_output=True, text=True, check=True, env=environment
+        )
+        for options in ([], ["--again", "--replace"])
     ]
     return place, done
 

@@ -466,7 +466,7 @@ def test_an_empty_file_is_not_taken_for_a_new_budget(path: Path) -> None:
 
 def test_another_schema_version(path: Path) -> None:
     Ledger(path, 1.0)
-    edit(path, "PRAGMA user_version = 3")
+    edit(path, "PRAGMA user_version = 4")
     refused(path, 1.0, "schema version", "use the fitplug that wrote it")
 
 

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug_opendp import gaussian
-from fitplug_opendp.publish import exact_answers
+from fitplug_opendp.noisy_release import exact_answers
 
 from .exact import full_strategy
 from .workloads import marginals, prefix
@@ -262,7 +262,7 @@ class TestRelease:
         assert ledger.spent == released.rho
 
     def test_nothing_is_drawn_when_the_charge_is_refused(self, tmp_path, monkeypatch):
-        import fitplug_opendp.publish as room
+        import fitplug_opendp.noisy_release as room
 
         class Untouchable:
             map = staticmethod(lambda _: 1e9)

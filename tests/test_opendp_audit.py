@@ -16,7 +16,7 @@ from scipy.stats import beta, norm
 
 import fitplug as fp
 from fitplug_opendp import gaussian
-from fitplug_opendp.publish import exact_answers
+from fitplug_opendp.noisy_release import exact_answers
 
 from .exact import full_strategy
 from .opendp_spaces import features  # noqa: F401

@@ -19,7 +19,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
-from fitplug.errors import BudgetError, DataError
+from fitplug.errors import BudgetError, DataError, LedgerError
 from fitplug.release import Release
 from fitplug.rounding import above, below
 from fitplug_cli import countsfile
@@ -41,7 +41,7 @@ def test_rows_chosen_anew_are_never_free_within_an_earlier_charge(tmp_path: Path
     """Else a person kept in cell 1 now and in cell 2 then costs both, and one is charged."""
     ledger = fp.Ledger(tmp_path / "b.db", rho=1.0)
     fpo.release(FIRST, limited(tmp_path), ledger=ledger, key="first")
-    with pytest.raises(BudgetError, match="limited by person, which keeps others each time"):
+    with pytest.raises(LedgerError, match="counting by person keeps other records each time"):
         fpo.release(SECOND, limited(tmp_path), ledger=ledger, within="first")
     assert len(ledger.entries()) == 1
     fpo.release(SECOND, limited(tmp_path), ledger=ledger)
@@ -78,7 +78,7 @@ def test_counts_limited_by_another_column_are_refused(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "p.parquet")
     spec, counts = tmp_path / "spec.toml", tmp_path / "c.npz"
     spec.write_text(SPEC.format(person="visit"))
-    assert fitplug("count", spec, "--counts", counts).code == 0
+    assert fitplug("count", spec, "--output", counts).code == 0
     assert countsfile.read(counts).person == "visit"
     for other, said in (
         (SPEC.format(person="patient"), "by the column 'patient'"),

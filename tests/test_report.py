@@ -274,20 +274,20 @@ class TestCommand:
             assert needed in done.stdout
 
     def test_as_a_page(self, plan, tmp_path):
-        done = fitplug("report", plan, "--html", tmp_path / "p.html", "--delta", "1e-6", cwd=".")
+        done = fitplug("report", plan, "--output", tmp_path / "p.html", "--delta", "1e-6", cwd=".")
         assert (done.returncode, done.stderr) == (0, "")
         written = (tmp_path / "p.html").read_text(encoding="utf-8")
         assert written == page(facts(fp.Plan.load(plan), delta=1e-6))
-        again = fitplug("report", plan, "--html", tmp_path / "p.html", cwd=".")
+        again = fitplug("report", plan, "--output", tmp_path / "p.html", cwd=".")
         assert again.returncode == 0
 
     def test_a_page_replaces_only_pages(self, plan, tmp_path):
         (tmp_path / "notes.txt").write_text("mine")
-        done = fitplug("report", plan, "--html", tmp_path / "notes.txt", cwd=".")
+        done = fitplug("report", plan, "--output", tmp_path / "notes.txt", cwd=".")
         assert done.returncode == 2
         assert "notes.txt holds something else" in done.stderr
         assert (tmp_path / "notes.txt").read_text() == "mine"
-        done = fitplug("report", plan, "--html", tmp_path / "no" / "p.html", cwd=".")
+        done = fitplug("report", plan, "--output", tmp_path / "no" / "p.html", cwd=".")
         assert done.returncode == 2
 
     def test_a_largest_rho(self, plan):

@@ -10,7 +10,7 @@ from fitplug.rounding import ceil_float
 
 def rho(plan: Plan, contributions: int) -> float:
     """As it is charged, rounded up."""
-    from fitplug_opendp.publish import cost
+    from fitplug_opendp.noisy_release import cost
 
     return cost(plan, contributions)
 

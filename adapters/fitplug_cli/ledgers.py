@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from fitplug.ledger import Ledger
     from fitplug.ledgerrows import Budget, Entry
+    from fitplug.ledgerstages import Stage
 
 app = typer.Typer(
     help="The ledger: the privacy budget of a group of people, and every charge to it.",
@@ -31,7 +32,12 @@ COLUMNS = (
     "output",
     "within",
     "profile",
+    "state",
+    "state_time",
+    "answers",
+    "counts",
 )
+"""Of an entry, and of how far its release has come; answers and counts are digests."""
 
 
 @app.command()
@@ -61,7 +67,9 @@ def show_(
     path: PathArgument,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Show the budget, what is left, and every charge; verifies the file."""
+    """Show the budget, what is left, and every charge: whether it was only charged, its noise was
+    made, or its folder was published. Verifies the file.
+    """
     if as_json:
         _print_json(_existing(path))
         return
@@ -69,7 +77,8 @@ def show_(
 
     from fitplug_cli import show
 
-    budget, entries = (ledger := _existing(path)).statement()
+    ledger = _existing(path)
+    (budget, entries), stages = ledger.statement(), ledger.stages()
     rows = Table.grid(padding=(0, 2))
     for name, amount in _amounts(budget).items():
         delta = None if name == "remaining" else budget.delta
@@ -79,7 +88,7 @@ def show_(
         show.out.print(f"nothing was charged yet: {ledger.path}")
         return
     table = Table(box=None)
-    for name in ("no.", "time (UTC)", "rho", "what", "key", "plan", "output"):
+    for name in ("no.", "time (UTC)", "rho", "state", "what", "key", "plan", "output"):
         long = name in ("what", "key", "output")
         table.add_column(name, no_wrap=not long, overflow="fold")
     for entry in entries:
@@ -87,6 +96,7 @@ def show_(
             str(entry.id),
             entry.time[:19].replace("T", " "),
             _cost(entry),
+            _state(stages.get(entry.id)),
             *(_line(text) for text in (entry.what, entry.key)),
             _line(entry.plan_digest)[:12],
             _line(entry.output),
@@ -114,7 +124,8 @@ def export(
         return
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(map(_record, ledger.entries()))
+    stages = ledger.stages()
+    writer.writerows(_record(entry, stages.get(entry.id)) for entry in ledger.entries())
 
 
 def _existing(path: Path) -> Ledger:
@@ -130,7 +141,7 @@ def _print_json(ledger: Ledger) -> None:
     import json
     import sys
 
-    budget, entries = ledger.statement()
+    (budget, entries), stages = ledger.statement(), ledger.stages()
     said = {
         "path": str(ledger.path),
         **_amounts(budget),
@@ -138,7 +149,7 @@ def _print_json(ledger: Ledger) -> None:
         "spent_exact": _exact(budget.spent),
         "epsilon": budget.epsilon,
         "delta": budget.delta,
-        "entries": [_record(entry) for entry in entries],
+        "entries": [_record(entry, stages.get(entry.id)) for entry in entries],
     }
     json.dump(said, sys.stdout, indent=2)
     sys.stdout.write("\n")
@@ -170,13 +181,21 @@ def _amount(rho: float, delta: float | None, *, left: bool) -> str:
     return f"{text}, epsilon = {above(epsilon)} at delta = {delta:g}"
 
 
-def _record(entry: Entry) -> dict[str, Any]:
+def _record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
     from dataclasses import asdict
 
     from fitplug.rounding import ceil_float
 
-    exact = {"rho": ceil_float(entry.rho), "rho_exact": _exact(entry.rho)}
-    return {name: (asdict(entry) | exact)[name] for name in COLUMNS}
+    said = asdict(entry) | {"rho": ceil_float(entry.rho), "rho_exact": _exact(entry.rho)}
+    said |= {"state": _state(stage), "state_time": None, "answers": None, "counts": None}
+    if stage is not None:
+        said |= {"state_time": stage.time, "answers": stage.answers, "counts": stage.counts}
+    return {name: said[name] for name in COLUMNS}
+
+
+def _state(stage: Stage | None) -> str:
+    """How far the release of a charge has come, in a word."""
+    return "charged" if stage is None or stage.state == "begun" else stage.state
 
 
 def _exact(rho: Fraction) -> str:

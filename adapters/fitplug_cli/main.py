@@ -325,7 +325,7 @@ def _fail(code: int, kind: str, message: str) -> None:
         import json
 
         said = {"error": {"code": code, "kind": kind, "message": message}}
-        print(json.dumps(said, indent=2), file=sys.stderr)
+        print(json.dumps(said), file=sys.stderr)
     else:
         print(f"fitplug: {message}", file=sys.stderr)
     sys.exit(code)

@@ -25,8 +25,8 @@ from fitplug.tables import Tables
 from fitplug_cli import costs, countsfile, output, records, show
 from fitplug_cli.files import check_target, replacing
 from fitplug_cli.spec import Spec, SpecError
+from fitplug_opendp.noisy_release import check_limit, check_tables
 from fitplug_opendp.publication import Publication
-from fitplug_opendp.publish import check_limit, check_tables
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -7,8 +7,8 @@ from fitplug_opendp.accounting import dp_event
 from fitplug_opendp.context import as_query, preflight, register
 from fitplug_opendp.frames import make_tables, then_tables
 from fitplug_opendp.measurement import make_fitness_for_use, then_fitness_for_use
+from fitplug_opendp.noisy_release import release
 from fitplug_opendp.publication import publish
-from fitplug_opendp.publish import release
 from fitplug_opendp.spaces import tables_domain
 
 __all__ = [

@@ -45,7 +45,13 @@ from fitplug.releasefile import (
 from fitplug.tables import Tables
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.gaussian import Progress
-from fitplug_opendp.publish import Mechanism, check_ledger, check_limit, exact_answers, seal_of
+from fitplug_opendp.noisy_release import (
+    Mechanism,
+    check_ledger,
+    check_limit,
+    exact_answers,
+    seal_of,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -182,7 +188,7 @@ class Publication:
         """Go on from where the release has come to, until it is published.
 
         tables: exact counts; needed in the states "new" and "charged". files: writes more into the
-        folder. Raises as `fitplug_opendp.publish` does.
+        folder. Raises as `publish` does.
         """
         if self.state == "published":
             return self._published()
@@ -207,7 +213,11 @@ class Publication:
         self._rehearse()
         begun = self
         if self.ledger is not None:
-            charged = self.ledger.begin(self.request, seal)
+            try:
+                charged = self.ledger.begin(self.request, seal)
+            except BaseException:
+                self._beside(None, "plan.npz").unlink(missing_ok=True)
+                raise
             begun = self._at("charged", charged.entry)
             if charged.stage.state != "begun":  # by another process, since `prepare`
                 return begun, begun._adopt()
