@@ -28,6 +28,7 @@ from fitplug.errors import (
 from fitplug.factors import ranges
 from fitplug.hierarchy import Hierarchy
 from fitplug.ledger import Ledger
+from fitplug.lost import Lost, estimate_lost
 from fitplug.mechanisms import Mechanism
 from fitplug.plan import Plan
 from fitplug.prefixes import Prefix
@@ -59,6 +60,7 @@ __all__ = [
     "KeyTaken",
     "Ledger",
     "LedgerError",
+    "Lost",
     "Mechanism",
     "OverBudget",
     "Plan",
@@ -72,6 +74,7 @@ __all__ = [
     "WorkloadError",
     "baselines",
     "design",
+    "estimate_lost",
     "marginal",
     "queries",
     "ranges",

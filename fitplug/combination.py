@@ -49,7 +49,9 @@ class Combination(NamedTuple):
         return _moe(self.std, confidence)
 
     def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Lower and upper end: covers the exact answer with this probability."""
+        """Lower and upper end: covers the exact answer, of the records that `Release.population`
+        names, with this probability.
+        """
         moe = self.moe(confidence)
         return self.value - moe, self.value + moe
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fitplug.domain import Domain
 from fitplug.errors import WorkloadError
+from fitplug.population import Limited
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, quantile
 from fitplug.workload import QueryGroup
 
@@ -40,6 +41,9 @@ together where they are simultaneous, as the metadata say.
 """
 
 UNITS = f"{', '.join(MEASURES)}: records"
+POPULATION = "fitplug.population"
+"""The entry of the metadata that says which records a table is about."""
+
 _EXTRAS = {"pyarrow": "arrow", "pandas": "pandas", "polars": "polars"}
 
 
@@ -99,7 +103,11 @@ def metadata(release: Release, group: QueryGroup, of: Spread) -> dict[str, str]:
         "fitplug.rho": repr(release.rho),
         "fitplug.contributions": str(release.contributions),
         "fitplug.units": UNITS,
-    }
+    } | ({} if release.limited is None else _population(release, release.limited))
+
+
+def _population(release: Release, limited: Limited) -> dict[str, str]:
+    return {"fitplug.limited": limited, POPULATION: release.population}
 
 
 def arrow(table: Columns, said: Mapping[str, str]) -> ArrowTable:

@@ -17,6 +17,7 @@ from fitplug.adjusted import Adjusted
 from fitplug.combination import Asked, Combination, Combinations, Ratio
 from fitplug.ledgerrows import Entry
 from fitplug.plan import Plan
+from fitplug.population import Limited, describe_population, name_population
 from fitplug.privacy import Method, epsilon_at
 from fitplug.reconstruction import Estimates
 from fitplug.rounding import UNIT, above, ceil_float
@@ -34,6 +35,9 @@ class Release:
     record, as an OpenDP measurement does not know how many its context counts for a person.
     noise_scale: the noise's standard deviation over the plan's.
     entry: what a ledger keeps of it, if it was charged to one.
+    limited: "enforced" if the count kept at most `contributions` records of each person: estimates
+    and intervals are then about the records kept, and not about all. "declared" if every record
+    was counted and `contributions` is the publisher's word. None if it is not known.
     """
 
     plan: Plan
@@ -42,6 +46,7 @@ class Release:
     contributions: int | None = 1
     noise_scale: float = 1.0
     entry: Entry | None = None
+    limited: Limited | None = None
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -58,6 +63,11 @@ class Release:
     @property
     def plan_digest(self) -> str:
         return self.plan.digest
+
+    @property
+    def population(self) -> str:
+        """Which records the estimates, their stds and their intervals are about, in sentences."""
+        return describe_population(self.contributions, self.limited)
 
     @cached_property
     def estimates(self) -> ByGroup:
@@ -79,8 +89,11 @@ class Release:
         """Lower and upper ends, each of the group's shape: each covers the exact answer with
         this probability, one at a time, or with simultaneous=True all of the group together with
         at least that, whatever their covariance (Sidak's inequality). Quantiles are those of
-        Gaussian noise; the discrete noise's steps are small beside its std. Raises WorkloadError
-        and KeyError.
+        Gaussian noise; the discrete noise's steps are small beside its std.
+
+        The exact answer is that of the records that were counted: where a limit left out records
+        of persons with many, the interval need not cover the answer of all records. `population`
+        says which records were counted. Raises WorkloadError and KeyError.
         """
         check_confidence(confidence)
         group = self.plan.workload[name]
@@ -184,5 +197,6 @@ class Release:
     def __repr__(self) -> str:
         return (
             f"Release(rho={above(self.rho)}, plan={self.plan_digest[:12]}, "
-            f"groups={', '.join(self.plan.workload.names)})"
+            f"groups={', '.join(self.plan.workload.names)}, "
+            f"about {name_population(self.contributions, self.limited)})"
         )

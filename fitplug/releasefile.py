@@ -22,6 +22,7 @@ from fitplug import folders, planfile
 from fitplug.cellcosts import check_contributions
 from fitplug.errors import InputError, PlanError
 from fitplug.exports import (
+    POPULATION,
     ArrowTable,
     Columns,
     Spread,
@@ -34,6 +35,7 @@ from fitplug.exports import (
 )
 from fitplug.ledgerrows import Entry
 from fitplug.plan import Plan
+from fitplug.population import LIMITS
 from fitplug.workload import Workload
 
 if TYPE_CHECKING:
@@ -171,6 +173,8 @@ def check_tables(release: Release, directory: str | PathLike[str], digest: str) 
             raise InputError(
                 f"{path}: the table is damaged; get the folder again from whoever released it"
             ) from None
+        # Sentences are worded anew at times; what they are made from is held against the answers.
+        expected.pop(POPULATION, None)
         same = all(said.get(key) == value for key, value in expected.items())
         if not same or not _agree(held, columns(release, group, of)):
             raise InputError(
@@ -213,7 +217,7 @@ def _describe(release: Release) -> dict[str, Any]:
     entry = release.entry
     # In hexadecimal, as ledgers have it: Python prints no decimals as long as these may be.
     rho = "" if entry is None else f"{entry.rho.numerator:x}/{entry.rho.denominator:x}"
-    return {
+    described = {
         "kind": "answers of fitplug",
         "format": _FORMAT,
         "plan_digest": release.plan_digest,
@@ -224,6 +228,7 @@ def _describe(release: Release) -> dict[str, Any]:
         "files": dict(file_names(release.plan.workload)),
         "versions": versions(),
     }
+    return described | ({} if release.limited is None else {"limited": release.limited})
 
 
 def _opened(path: Path) -> tuple[planfile.Header, planfile.Arrays]:
@@ -252,6 +257,9 @@ def _parts(plan: Plan, header: planfile.Header, arrays: planfile.Arrays) -> dict
         raise PlanError("answers of another plan")
     if contributions is not None:
         check_contributions(contributions)
+    limited = header.get("limited")  # not in files of earlier versions
+    if limited not in LIMITS:
+        raise PlanError("a limit of another kind")
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
     exact = plan.strategy.rho_exact(plan.noise_std * noise_scale) * (contributions or 1) ** 2
     # The rho of a release is rounded up, by little.
@@ -270,6 +278,7 @@ def _parts(plan: Plan, header: planfile.Header, arrays: planfile.Arrays) -> dict
         "contributions": contributions,
         "noise_scale": noise_scale,
         "entry": entry,
+        "limited": limited,
     }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from fitplug.cellcosts import check_contributions
 from fitplug.domain import Attribute, Domain
@@ -21,10 +21,9 @@ from fitplug.ledger import Ledger
 from fitplug.ledgerrows import Budget, Entry
 from fitplug.mechanisms import Mechanism
 from fitplug.plan import Plan
+from fitplug.population import Limited, describe_population
 from fitplug.release import Release
 from fitplug.rounding import above, below, ceil_float, floor_float
-
-Limited: TypeAlias = Literal["declared", "enforced"]
 
 MISSING = "To be said by the publisher."
 """What stands where only the publisher knows."""
@@ -65,7 +64,7 @@ def review(
     ledger: Ledger | None = None,
     delta: float = 1e-9,
     contributions: int | None = None,
-    limited: Limited = "declared",
+    limited: Limited | None = None,
     published: date | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
@@ -75,11 +74,14 @@ def review(
     contributions: most records of one contributor, where the release does not know it: one that an
     OpenDP measurement made. rho is then told for all of them.
     limited: whether the records of one contributor are at most `release.contributions` because the
-    publisher says so, or were cut down to it. versions: of the libraries that ran, by name.
+    publisher says so, "declared", or were cut down to it, "enforced"; what the release says if not
+    given. It may be "enforced" for a release that says "declared", where records were left out
+    before they were counted. versions: of the libraries that ran, by name.
     Returns dicts, lists, texts and numbers only, ready for YAML or JSON. Raises BudgetError for
     delta or contributions, and LedgerError.
     """
     about, release = about or About(), _of_all_records(release, contributions)
+    release = _of_known_limit(release, limited)
     plan, held = release.plan, None if ledger is None else ledger.statement()
     name = about.name or "Counts: " + _listed(plan.workload.names)
     several = held is not None and len(held[1]) > 1
@@ -96,7 +98,7 @@ def review(
                 "from the domain, the queries and their targets, before any row is read, and the "
                 "number of records is not released.",
             },
-            "privacy_loss": _privacy_loss(release, about.unit, delta, limited),
+            "privacy_loss": _privacy_loss(release, about.unit, delta),
             "deployment_model": {
                 "model_name": "Central",
                 "actors": about.actors or MISSING,
@@ -107,11 +109,12 @@ def review(
                 "post_processing": "Estimates are fixed linear combinations of the noisy answers. "
                 "They are unbiased for the records that were counted: not clipped at zero, not "
                 "rounded and not made to agree with other figures. Their standard deviations are "
-                "those of the plan.",
+                "those of the plan, of the noise alone.\n\n"
+                + describe_population(release.contributions, release.limited, about.unit),
                 "composition": _composition(release, held),
             },
             "implementation": {
-                "preprocessing_and_hyperparameter_tuning": _preprocessing(release, about, limited),
+                "preprocessing_and_hyperparameter_tuning": _preprocessing(release, about),
                 "mechanisms": _mechanisms(release, versions or {}),
                 "justification": _justification(release),
             },
@@ -141,6 +144,15 @@ def _of_all_records(release: Release, contributions: int | None) -> Release:
     check_contributions(contributions)
     rho = ceil_float(_of_one_record(release) * contributions**2)
     return replace(release, contributions=contributions, rho=rho)
+
+
+def _of_known_limit(release: Release, limited: Limited | None) -> Release:
+    if release.limited == "enforced" and limited == "declared":
+        raise BudgetError(
+            f"limited = 'declared', but the count of this release kept at most "
+            f"{release.contributions} records of each contributor: leave it out"
+        )
+    return replace(release, limited=limited or release.limited or "declared")
 
 
 def _of_one_record(release: Release) -> Fraction:
@@ -178,14 +190,14 @@ def _values(attribute: Attribute) -> str:
     return f"{attribute.size:,} cells ({kind})"
 
 
-def _privacy_loss(release: Release, unit: str, delta: float, limited: Limited) -> dict[str, Any]:
+def _privacy_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     k = release.contributions
     one = ceil_float(_of_one_record(release))
     proven, curve = release.epsilon(delta, "zcdp"), release.epsilon(delta)
     records = "at most one record" if k == 1 else f"at most {k} records"
     how = (
         "what is more is left out before it is counted"
-        if limited == "enforced"
+        if release.limited == "enforced"
         else "so the publisher says of the data"
     )
     per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {above(one)}"
@@ -249,12 +261,12 @@ def _own(entry: Entry) -> str:
     return f"\n\nThis release is number {entry.id}."
 
 
-def _preprocessing(release: Release, about: About, limited: Limited) -> str:
+def _preprocessing(release: Release, about: About) -> str:
     k, unit = release.contributions, about.unit
     kept = (
         f"Of each {unit}, at most {k} record(s) are kept, chosen by a keyed hash of the {unit}'s "
-        "own records. "
-        if limited == "enforced"
+        "own records; the others are in no count. "
+        if release.limited == "enforced"
         else ""
     )
     return (

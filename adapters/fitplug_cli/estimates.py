@@ -73,12 +73,12 @@ def _text(value: str | None) -> str:
 
 
 def estimate(
-    folder: Path, asked: Mapping[str, str], confidence: float, simultaneous: bool
+    release: Release, asked: Mapping[str, str], confidence: float, simultaneous: bool
 ) -> list[dict[str, Any]]:
     """Per expression its name, the expression, its value, std, moe and interval, and whether it is
     approximate. Raises InputError.
     """
-    found = Release.read(folder).combine_all(asked)
+    found = release.combine_all(asked)
     return [
         {"name": name, "expression": asked[name], **row}
         for name, row in _rows(found, confidence, simultaneous).items()
@@ -101,15 +101,26 @@ def _rows(found: Combinations, confidence: float, simultaneous: bool) -> dict[st
     }
 
 
-def as_json(rows: Sequence[Mapping[str, Any]], confidence: float, simultaneous: bool) -> None:
-    """Everything, with all digits, on the standard output."""
-    said = {"confidence": confidence, "simultaneous": simultaneous, "estimates": rows}
+def as_json(
+    rows: Sequence[Mapping[str, Any]], population: str, confidence: float, simultaneous: bool
+) -> None:
+    """Everything, with all digits, on the standard output. population: of the release."""
+    said = {
+        "confidence": confidence,
+        "simultaneous": simultaneous,
+        "population": population,
+        "estimates": rows,
+    }
     json.dump(said, sys.stdout, indent=2, ensure_ascii=False)
     sys.stdout.write("\n")
 
 
-def as_table(rows: Sequence[Mapping[str, Any]], confidence: float, simultaneous: bool) -> None:
-    """A table for people, to the digits that the std says something of."""
+def as_table(
+    rows: Sequence[Mapping[str, Any]], population: str, confidence: float, simultaneous: bool
+) -> None:
+    """A table for people, to the digits that the std says something of. population: of the
+    release.
+    """
     table = Table(box=None)
     table.add_column("estimate of", overflow="fold")
     for column in ("value", *MEASURES[1:]):
@@ -123,6 +134,7 @@ def as_table(rows: Sequence[Mapping[str, Any]], confidence: float, simultaneous:
     show.out.print(f"{each} at {100 * confidence:g}% confidence; the std is that of the noise")
     if any(row["approximate"] for row in rows):
         show.out.print("approximate: ratios, whose std is that of the delta method")
+    show.out.print(population)
 
 
 def _decimals(std: float) -> int:

@@ -281,11 +281,44 @@ def estimate(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all digits.")] = False,
 ) -> None:
     """Sums, differences and ratios of a release's answers, with their std. Reads no data."""
+    from fitplug.release import Release
     from fitplug_cli import estimates
 
     asked = estimates.named(expressions or [], table)
-    rows = estimates.estimate(folder, asked, confidence, simultaneous)
-    (estimates.as_json if as_json else estimates.as_table)(rows, confidence, simultaneous)
+    release = Release.read(folder)
+    rows = estimates.estimate(release, asked, confidence, simultaneous)
+    show = estimates.as_json if as_json else estimates.as_table
+    show(rows, release.population, confidence, simultaneous)
+
+
+@app.command()
+def lost(
+    kept: Annotated[
+        Path, typer.Argument(help="Folder of the release limited by person.", metavar="KEPT")
+    ],
+    whole: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of a coarse release with more records of each person.", metavar="WHOLE"
+        ),
+    ],
+    expression: Annotated[
+        str, typer.Argument(help="What to count in both.", metavar="EXPRESSION")
+    ] = "total",
+    of: Annotated[
+        str | None, typer.Option("--of", help="The same in WHOLE, if it has other groups.")
+    ] = None,
+    confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
+    as_json: JsonOption = False,
+) -> None:
+    """How many records a limit on the records of a person left out. Reads no data."""
+    from fitplug_cli import losses, records
+
+    found = losses.estimate(kept, whole, expression, of)
+    if as_json:
+        records.printed(losses.as_record(found, confidence))
+    else:
+        losses.as_table(found, confidence)
 
 
 def main() -> None:

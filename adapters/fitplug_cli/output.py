@@ -82,6 +82,8 @@ def describe(release: Release, confidence: float, delta: float) -> dict[str, Any
         "rho_charged": None if release.entry is None else ceil_float(release.entry.rho),
         "ledger_entry": None if release.entry is None else release.entry.id,
         "contributions": k,
+        "limited": release.limited,
+        "population": release.population,
         "neighbours": "add or remove one record; rho is for all records of one person",
         "delta": delta,
         "epsilon_gaussian_curve": release.epsilon(delta),

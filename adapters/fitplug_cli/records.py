@@ -65,6 +65,8 @@ def of_report(facts: Facts, relaxation: Relaxation | None) -> dict[str, Any]:
             }
             for delta in DELTAS
         ],
+        "limits": [dataclasses.asdict(limit) for limit in facts.limits],
+        "limited": facts.limited,
         "profile": {
             "cells": len(cost),
             "least_share_of_rho": float(cost[-1]),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fitplug.errors import InputError, OverBudget
 from fitplug.plan import Plan
+from fitplug.population import Limited
 from fitplug.prices import Relaxation, relax
 from fitplug.privacy import check_delta, check_rho
 from fitplug.rounding import above, ceil_float, floor_float
@@ -35,15 +36,23 @@ def report(
     if html is not None:
         check_target(html, _check_is_page)
     plan, asked = _plan(path)
+    limited: Limited | None = None
     if asked is not None:
         contributions = contributions or asked.data.contributions
         delta = delta or asked.privacy.delta
         max_rho = max_rho or asked.privacy.max_rho
+        limited = "declared" if asked.data.person is None else "enforced"
     contributions, delta = contributions or 1, 1e-9 if delta is None else delta
     check_delta(delta)
     found = None if max_rho is None else _relaxation(plan, max_rho, contributions)
     with show.bar("compare") as bar:
-        told = facts(plan, contributions=contributions, delta=delta, progress=bar.show)
+        told = facts(
+            plan,
+            contributions=contributions,
+            delta=delta,
+            limited=limited,
+            progress=bar.show,
+        )
     if as_json:
         records.printed(records.of_report(told, found))
     if html is None:

@@ -129,6 +129,7 @@ def released(made: Published, directory: Path, state: State) -> None:
         f"released {drawn.plan.workload.query_count} answers at rho = {above(drawn.rho)}: "
         f"{directory}"
     )
+    out.print(drawn.population)
     if made.earlier is not None:
         out.print(f"the earlier release was kept as {made.earlier}")
 

@@ -18,7 +18,7 @@ from fitplug.ledgerrules import Which
 from fitplug.plan import Plan
 from fitplug.planfile import describe, digest
 from fitplug.release import Release
-from fitplug.review import Limited, review
+from fitplug.review import review
 from fitplug.rounding import above, floor_float
 from fitplug.structure import listed
 from fitplug.tables import Tables
@@ -275,12 +275,10 @@ def release(
         if asked.ledger is None and spec.ledger is not None:
             asked = _publication(spec, plan, charge, _ledger(spec))
     ledger = asked.ledger
-    enforced = tables.contributions is not None if tables is not None else spec.data.person
-    limited: Limited = "enforced" if enforced else "declared"
     files = output.ReleaseFiles(
         spec.output.confidence,
         spec.privacy.delta,
-        lambda drawn: _reviewed(spec, drawn, ledger, limited),
+        lambda drawn: _reviewed(spec, drawn, ledger),
     )
     with show.bar("draw") as bar:
         made = asked.publish(
@@ -321,13 +319,11 @@ def _reviewed(
     spec: Spec,
     drawn: Release,
     ledger: Ledger | None,
-    limited: Limited,
 ) -> dict[str, Any]:
     """The review of a release that was paid for: a ledger that cannot be read now is left out."""
     keywords: dict[str, Any] = {
         "about": spec.about.about,
         "delta": spec.privacy.delta,
-        "limited": limited,
         "versions": output.all_versions(),
     }
     try:

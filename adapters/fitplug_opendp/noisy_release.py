@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -17,8 +17,10 @@ from fitplug.answers import exact_answers as strategy_answers
 from fitplug.cellcosts import CellCosts, check_contributions
 from fitplug.errors import BudgetError, KeyTaken, TablesError
 from fitplug.ledger import Ledger
+from fitplug.ledgerrows import Entry
 from fitplug.ledgerrules import Request, Which
 from fitplug.plan import Plan
+from fitplug.population import Limited
 from fitplug.release import Release
 from fitplug.releasefile import answers_digest
 from fitplug.rounding import ceil_float
@@ -65,11 +67,11 @@ def release(
     check_ledger(ledger, request)
     answers = exact_answers(plan, tables)
     if ledger is None:
-        return mechanism.draw(answers, progress)
+        return mechanism.draw(answers, progress, limit_of(tables))
     begun = ledger.begin(request, seal_of(tables))
     if begun.stage.state != "begun":
         raise _made_before(ledger, begun.entry.key)
-    drawn = replace(mechanism.draw(answers, progress), entry=begun.entry)
+    drawn = mechanism.draw(answers, progress, limit_of(tables), begun.entry)
     digest = answers_digest(drawn)
     # Nobody has seen this draw. If another process was first, its draw is the one that is paid for.
     if ledger.mark_made(begun.entry, digest, counts=seal_of(tables)).answers != digest:
@@ -122,13 +124,21 @@ class Mechanism:
             in_folder=in_folder,
         )
 
-    def draw(self, answers: npt.NDArray[np.int64], progress: Progress | None) -> Release:
+    def draw(
+        self,
+        answers: npt.NDArray[np.int64],
+        progress: Progress | None,
+        limited: Limited,
+        entry: Entry | None = None,
+    ) -> Release:
         """The release of exact answers (n,): draws the noise."""
         return Release(
             plan=self.plan,
             answers=self.sample(answers, progress),
             rho=self.rho,
             contributions=self.contributions,
+            entry=entry,
+            limited=limited,
         )
 
 
@@ -143,6 +153,11 @@ def check_ledger(ledger: Ledger | None, request: Request) -> None:
 def seal_of(tables: Tables) -> str | None:
     """The seal of counts that hold the records of a person that a hash chose, else None."""
     return None if tables.contributions is None else tables.seal
+
+
+def limit_of(tables: Tables) -> Limited:
+    """Whether the count kept only so many records of each person."""
+    return "declared" if tables.contributions is None else "enforced"
 
 
 def _made_before(ledger: Ledger, key: str | None) -> KeyTaken:

@@ -50,6 +50,7 @@ from fitplug_opendp.noisy_release import (
     check_ledger,
     check_limit,
     exact_answers,
+    limit_of,
     seal_of,
 )
 
@@ -221,7 +222,7 @@ class Publication:
             begun = self._at("charged", charged.entry)
             if charged.stage.state != "begun":  # by another process, since `prepare`
                 return begun, begun._adopt()
-        drawn = dataclasses.replace(mechanism.draw(answers, progress), entry=begun.entry)
+        drawn = mechanism.draw(answers, progress, limit_of(tables), begun.entry)
         path = self._beside(begun.entry, f"{secrets.token_hex(4)}.staged.npz")
         with _writing(self.directory, _RETRY):
             try:

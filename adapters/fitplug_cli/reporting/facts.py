@@ -14,9 +14,11 @@ import numpy.typing as npt
 from fitplug import baselines
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.plan import GroupRow, Plan
+from fitplug.population import Limited
 from fitplug.prices import prices
 from fitplug.privacy import epsilon_at
 from fitplug_cli import costs
+from fitplug_cli.reporting.limits import Limit, compare_limits
 
 Progress = Callable[[float, str], object]
 
@@ -94,13 +96,16 @@ class Usual:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A plan's facts for all records of one person, `contributions` at most; epsilon at delta."""
+    """A plan's facts for all records of one person, `contributions` at most; epsilon at delta.
+    limited: whether the spec keeps only so many, or declares it; None for a plan alone.
+    """
 
     plan: Plan
     contributions: int
     delta: float
     groups: tuple[Group, ...]
     usual: tuple[Usual, ...]
+    limited: Limited | None = None
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -115,6 +120,11 @@ class Facts:
     def epsilon(self, delta: float, proven: bool = True) -> float:
         """Proven from rho for the discrete noise, or on the curve of continuous Gaussian noise."""
         return epsilon_at(self.privacy_cost, delta, "zcdp" if proven else "gaussian")
+
+    @cached_property
+    def limits(self) -> tuple[Limit, ...]:
+        """What other numbers of records a person cost, with the same noise."""
+        return compare_limits(self.plan, self.contributions, self.delta)
 
     @cached_property
     def profile(self) -> npt.NDArray[np.float64]:
@@ -140,7 +150,12 @@ class Facts:
 
 
 def facts(
-    plan: Plan, *, contributions: int = 1, delta: float = 1e-9, progress: Progress | None = None
+    plan: Plan,
+    *,
+    contributions: int = 1,
+    delta: float = 1e-9,
+    limited: Limited | None = None,
+    progress: Progress | None = None,
 ) -> Facts:
     """All facts of a plan. progress: called with the share that is done, and what is being done."""
     tell = progress or (lambda share, what: None)
@@ -148,7 +163,7 @@ def facts(
     for i, (short, name, mechanism, keywords) in enumerate(_USUAL):
         tell(i / len(_USUAL), name)
         usual.append(_usual(plan, short, name, mechanism, keywords))
-    return Facts(plan, contributions, delta, _groups(plan), tuple(usual))
+    return Facts(plan, contributions, delta, _groups(plan), tuple(usual), limited)
 
 
 def _groups(plan: Plan) -> tuple[Group, ...]:

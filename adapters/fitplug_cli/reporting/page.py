@@ -7,6 +7,7 @@ from typing import Any
 from fitplug.rounding import above, below
 from fitplug_cli.reporting import plots
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
+from fitplug_cli.reporting.limits import explain_limits
 from fitplug_cli.reporting.numbers import factor, percent
 
 
@@ -40,6 +41,7 @@ def html(facts: Facts) -> str:
         deltas=DELTAS,
         relaxed=f"{RELAXED - 1:.0%}",
         most_bars=plots.MOST_BARS,
+        explained_limits=explain_limits(facts),
         plots=_plots(facts),
     )
 

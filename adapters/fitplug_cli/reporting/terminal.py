@@ -7,6 +7,7 @@ from rich.table import Table
 from fitplug.prices import LARGEST_FACTOR, Relaxation
 from fitplug.rounding import above
 from fitplug_cli import show
+from fitplug_cli.reporting import limits
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
 from fitplug_cli.reporting.numbers import factor
 
@@ -17,6 +18,7 @@ def report(facts: Facts) -> None:
     """Print everything the page shows but the plots."""
     show.plan(facts.plan, facts.contributions, facts.delta)
     _prices(facts)
+    limits.show_limits(facts)
     _curve(facts)
     _left(facts)
     _usual(facts)
