@@ -229,6 +229,16 @@ def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
     assert "fitplug.limited" not in earlier.to_pandas("total").attrs
 
 
+def test_a_release_into_a_folder_keeps_it(counted: fp.Tables, tmp_path: Path) -> None:
+    ledger = fp.Ledger(tmp_path / "budget.db", rho=10.0)
+    keywords = {"contributions": KEPT, "ledger": ledger, "key": "visits"}
+    for _ in range(2):  # made, and found
+        release = fpo.publish(PLAN, counted, tmp_path / "out", **keywords)  # type: ignore[arg-type]
+        assert release.limited == "enforced"
+    assert len(ledger.entries()) == 1
+    assert fp.Release.read(tmp_path / "out").limited == "enforced"
+
+
 def test_an_edited_limit_is_noticed(tmp_path: Path) -> None:
     made = fpo.release(people.plan(), people.tables(people.histogram()), contributions=2)
     made.write(tmp_path / "out")

@@ -54,8 +54,8 @@ def explain_limits(facts: Facts) -> tuple[str, ...]:
     if facts.limited != "declared":
         told.append(
             "A private estimate of the records left out is bought by a second release: the total "
-            "with a large limit K and a coarse std costs rho = K^2 / (2 std^2). The command fitplug "
-            "lost compares the two."
+            "with a large limit K and a coarse std costs rho = K^2 / (2 std^2). The command "
+            "fitplug lost compares the two."
         )
     return tuple(told)
 
