@@ -109,6 +109,13 @@ def export(
     path: PathArgument,
     as_csv: Annotated[bool, typer.Option("--csv", help="Entries as CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Budget and entries as JSON.")] = False,
+    spreadsheet_safe: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet-safe",
+            help="With --csv: an apostrophe before texts that begin as formulas do.",
+        ),
+    ] = False,
 ) -> None:
     """Write every charge, exact amounts too, to the standard output."""
     import csv
@@ -118,6 +125,8 @@ def export(
 
     if as_csv == as_json:
         raise InputError("what to write is not clear: give one of --csv and --json")
+    if spreadsheet_safe and as_json:
+        raise InputError("--spreadsheet-safe is of CSV: leave it out, or give --csv")
     ledger = _existing(path)
     if as_json:
         _print_json(ledger)
@@ -125,7 +134,12 @@ def export(
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
     stages = ledger.stages()
-    writer.writerows(_record(entry, stages.get(entry.id)) for entry in ledger.entries())
+    rows = (_record(entry, stages.get(entry.id)) for entry in ledger.entries())
+    if spreadsheet_safe:
+        from fitplug_cli.csvfile import neutral_record
+
+        rows = (neutral_record(row) for row in rows)
+    writer.writerows(rows)
 
 
 def _existing(path: Path) -> Ledger:

@@ -13,15 +13,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
-
 from fitplug.errors import InputError
 from fitplug.exports import spread
 from fitplug.release import Release
 from fitplug.releasefile import file_names, versions
 from fitplug.rounding import ceil_float
-from fitplug_cli import reviews
+from fitplug_cli import csvfile, reviews
 
 RECORD = "release.json"
 _LIBRARIES = ("opendp", "dask", "pyarrow")
@@ -53,16 +50,18 @@ class ReleaseFiles:
     """What the command line adds to a release folder; see `fitplug.releasefile.TableFiles`.
 
     confidence: of the intervals of groups that did not name one. delta: for epsilon. review: makes
-    the review of the release.
+    the review of the release. spreadsheet_safe: whether no text of a CSV file begins as a formula
+    does.
     """
 
     confidence: float
     delta: float
     review: Callable[[Release], Mapping[str, Any]]
+    spreadsheet_safe: bool = False
 
-    def add_table(self, folder: Path, name: str, table: pa.Table) -> None:
+    def add_table(self, folder: Path, name: str, table: Any) -> None:
         """Write the table as CSV."""
-        pa.csv.write_csv(table, folder / f"{name}.csv")
+        csvfile.write(folder / f"{name}.csv", table, spreadsheet_safe=self.spreadsheet_safe)
 
     def add_rest(self, folder: Path, release: Release) -> None:
         """Write the JSON of what ran, and the review."""

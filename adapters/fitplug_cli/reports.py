@@ -12,7 +12,7 @@ from fitplug.population import Limited
 from fitplug.prices import Relaxation, relax
 from fitplug.privacy import check_delta, check_rho
 from fitplug.rounding import above, ceil_float, floor_float
-from fitplug_cli import records, show, spec, steps
+from fitplug_cli import csvfile, records, show, spec, steps
 from fitplug_cli.files import check_target, replacing
 from fitplug_cli.reporting import terminal
 from fitplug_cli.reporting.facts import facts
@@ -53,18 +53,21 @@ def report(
             limited=limited,
             progress=bar.show,
         )
+    safe = asked is not None and asked.output.spreadsheet_safe
+    warning = None if safe else csvfile.warning(plan.workload)
     if as_json:
-        records.printed(records.of_report(told, found))
+        records.printed(records.of_report(told, found) | {"warnings": [warning] if warning else []})
     if html is None:
         terminal.report(told)
     else:
         from fitplug_cli.reporting import page
 
-        text = page.html(told)
+        text = page.html(told, warning)
         with replacing(html) as partial:
             partial.write_text(text, encoding="utf-8")
             partial.chmod(0o644)
         show.out.print(f"report written: {html}")
+    show.formulas(plan.workload, safe=safe)
     if found is not None:
         assert max_rho is not None
         terminal.relaxation(found, max_rho)

@@ -26,7 +26,8 @@ from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.rounding import above, below, ceil_float
 from fitplug.structure import listed
-from fitplug_cli import costs
+from fitplug.workload import Workload
+from fitplug_cli import costs, csvfile
 
 if TYPE_CHECKING:
     from fitplug_dask import Survey
@@ -117,6 +118,13 @@ def whole(table: Table) -> None:
         wide = out.options.update(max_width=_WIDE)
         table.width = out.measure(table, options=wide).maximum
     out.print(table)
+
+
+def formulas(workload: Workload, *, safe: bool) -> None:
+    """Warn of labels that spreadsheets take for formulas, unless they are written safe."""
+    warning = None if safe else csvfile.warning(workload)
+    if warning is not None:
+        err.print(f"warning: {warning}")
 
 
 def released(made: Published, directory: Path, state: State) -> None:

@@ -98,10 +98,13 @@ class Budget(_Section):
 
 
 class Output(_Section):
-    """[output]: the folder, and the confidence of intervals for groups without one of their own."""
+    """[output]: the folder, and the confidence of intervals for groups without one of their own.
+    spreadsheet_safe: whether CSV tables have an apostrophe before what begins as a formula does.
+    """
 
     path: str = Field(default="release/", min_length=1)
     confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1)
+    spreadsheet_safe: bool = False
 
 
 class Published(_Section):

@@ -279,6 +279,7 @@ def release(
         spec.output.confidence,
         spec.privacy.delta,
         lambda drawn: _reviewed(spec, drawn, ledger),
+        spec.output.spreadsheet_safe,
     )
     with show.bar("draw") as bar:
         made = asked.publish(
@@ -289,6 +290,7 @@ def release(
         )
     show.charged(ledger, made.release, asked.state)
     show.released(made, spec.output_dir, asked.state)
+    show.formulas(spec.workload, safe=spec.output.spreadsheet_safe)
     return output.record(made.folder) | {
         "found": asked.state,
         "ledger": records.of_ledger(ledger),

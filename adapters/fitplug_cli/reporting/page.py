@@ -11,8 +11,10 @@ from fitplug_cli.reporting.limits import explain_limits
 from fitplug_cli.reporting.numbers import factor, percent
 
 
-def html(facts: Facts) -> str:
-    """The page. Raises ImportError saying which extra to install."""
+def html(facts: Facts, warning: str | None = None) -> str:
+    """The page, with a sentence that warns, if there is one. Raises ImportError saying which extra
+    to install.
+    """
     try:
         import jinja2
         import matplotlib  # noqa: F401
@@ -37,6 +39,7 @@ def html(facts: Facts) -> str:
     environment.filters |= filters
     return environment.get_template("page.html.j2").render(
         facts=facts,
+        warning=warning,
         plan=facts.plan,
         deltas=DELTAS,
         relaxed=f"{RELAXED - 1:.0%}",
