@@ -32,28 +32,31 @@ def gamma(n: int) -> float:
 
 
 def ceil_float(exact: Fraction) -> float:
-    """The smallest float that is >= `exact`."""
+    """The smallest float that is >= `exact`; zero has no sign."""
     value = float(exact)
-    return value if Fraction(value) >= exact else math.nextafter(value, math.inf)
+    return value + 0.0 if Fraction(value) >= exact else math.nextafter(value, math.inf)
 
 
 def floor_float(exact: Fraction) -> float:
-    """The largest float that is <= `exact`."""
-    return -ceil_float(-exact)
+    """The largest float that is <= `exact`; zero has no sign."""
+    return 0.0 - ceil_float(-exact)
 
 
 def above(value: float, digits: int = 6) -> str:
     """To so many digits for people, rounded up: no cost is shown less than it is, but for the last
     digits of a float, by which a third or a tenth is never met.
     """
-    least = value * (1 - _LAST_DIGITS)
-    return f"{float(Context(digits, ROUND_CEILING).create_decimal(least)):.{digits}g}"
+    return _to_digits(value * (1 - _LAST_DIGITS), digits, ROUND_CEILING)
 
 
 def below(value: float, digits: int = 6) -> str:
     """To so many digits for people, rounded down: for bounds, and for what is left."""
-    most = value * (1 + _LAST_DIGITS)
-    return f"{float(Context(digits, ROUND_FLOOR).create_decimal(most)):.{digits}g}"
+    return _to_digits(value * (1 + _LAST_DIGITS), digits, ROUND_FLOOR)
+
+
+def _to_digits(value: float, digits: int, rounding: str) -> str:
+    rounded = float(Context(digits, rounding).create_decimal(value))
+    return f"{rounded + 0.0:.{digits}g}"  # zero has no sign
 
 
 def ceil_sqrt(exact: Fraction) -> float:

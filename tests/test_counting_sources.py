@@ -107,6 +107,23 @@ def test_a_file_met_twice_is_refused(folder: Path) -> None:
     assert "name every file once" in fails(folder)
 
 
+def test_a_hard_link_is_the_file_itself(folder: Path) -> None:
+    """Two names in one folder, in other folders and in lists; nobody counts its rows twice."""
+    again = folder / "deep" / "again.parquet"
+    again.hardlink_to(folder / "a.parquet")
+    for source in (folder, f"{folder}/**", [folder / "a.parquet", again]):
+        message = fails(source)
+        assert str(folder / "a.parquet") in message
+        assert str(again) in message
+        assert "name every file once" in message
+        with pytest.raises(DataError, match="name every file once"):
+            fpd.survey(source, BOTH)
+    assert total([again, folder / "part.parquet"]) == 8
+    again.unlink()
+    again.write_bytes((folder / "a.parquet").read_bytes())  # a copy may hold other people
+    assert total(folder) == 16
+
+
 def test_sources_that_mean_no_file(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert (

@@ -9,6 +9,7 @@ import glob
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
@@ -58,31 +59,48 @@ def find(source: Source, options: Options | None = None) -> list[Found]:
         raise DataError(f"the data must be a path or a list of paths, not {type(source).__name__}")
     if not given:
         raise DataError("the list of data files is empty; name at least one file or folder")
-    met: dict[str, Found] = {}
-    for entry in given:
-        for identity, file in _found(str(entry), options):
-            if identity in met:
-                raise DataError(
-                    f"{file.path} is the same file as {met[identity].path}, named before; "
-                    "name every file once"
-                )
-            met[identity] = file
-    files = list(met.values())
+    files = [file for entry in given for file in _found(str(entry), options)]
+    _check_each_once(files)
     _check_one_format(files)
     return files
 
 
-def _found(given: str, options: Options | None) -> Iterator[tuple[str, Found]]:
-    """Each file with what tells it from all others."""
+def _found(given: str, options: Options | None) -> Iterator[Found]:
     if is_url(given):
         for url in files_at(given, options or {}):
             scheme, _, path = url.partition("://")
             keys = (k._replace(folder=shown(f"{scheme}://{k.folder}")) for k in _keys(path))
-            yield url, Found(shown(url), tuple(keys), Place(url, options or {}), format_of(url))
+            yield Found(shown(url), tuple(keys), Place(url, options or {}), format_of(url))
         return
     for path in _files(local_path(given)):
         place = Place(str(Path(path).absolute()))
-        yield os.path.realpath(path), Found(path, _keys(path), place, format_of(path))
+        yield Found(path, _keys(path), place, format_of(path))
+
+
+def _check_each_once(files: Sequence[Found]) -> None:
+    """Raise DataError if a file is met twice, also by links: its rows would count twice."""
+    met: dict[object, Found] = {}
+    for file in files:
+        for identity in _identities(file.place):
+            if identity in met:
+                raise DataError(
+                    f"{file.path} is the same file as {met[identity].path}, named before or under "
+                    "another name (a link), so its rows would count twice; name every file once"
+                )
+            met[identity] = file
+
+
+def _identities(place: Place) -> Iterator[object]:
+    """What tells a file from all others: where it lies, and what it is whatever its names are."""
+    if place.options is not None:
+        yield place.path
+        return
+    yield os.path.realpath(place.path)
+    with suppress(OSError):  # what cannot be looked at cannot be read, which is told later
+        now = os.stat(place.path)  # noqa: PTH116 (a plain path)
+        if now.st_ino:
+            # With size and times, as some mounts number several files alike.
+            yield now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
 
 
 def _check_one_format(files: Sequence[Found]) -> None:
