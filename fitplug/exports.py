@@ -5,6 +5,7 @@ The one module of the core that imports these libraries, each only when it is as
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from fitplug.domain import Domain
 from fitplug.errors import WorkloadError
+from fitplug.footers import read_footer
 from fitplug.population import Limited
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, quantile
 from fitplug.workload import QueryGroup
@@ -144,8 +146,12 @@ def read_parquet(path: Path) -> tuple[Columns, dict[str, str]]:
     import pyarrow.parquet
 
     # The file's own bytes are read first: Parquet would map a damaged one, or read half of it.
-    table = pyarrow.parquet.read_table(pyarrow.BufferReader(path.read_bytes()))
-    said = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    held = path.read_bytes()
+    footer = read_footer(io.BytesIO(held))
+    metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer.for_arrow))
+    with pyarrow.parquet.ParquetFile(pyarrow.BufferReader(held), metadata=metadata) as file:
+        table = file.read(use_threads=False)
+    said = {key.decode(): value.decode() for key, value in footer.said.items()}
     return {name: table[name].to_numpy() for name in table.column_names}, said
 
 

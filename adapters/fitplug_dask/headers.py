@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as pd
 import pyarrow.parquet as pq
 
+from fitplug.footers import EncryptedError, Footer, read_footer
 from fitplug_dask.formats import Format
 from fitplug_dask.places import Place
 
@@ -20,6 +21,7 @@ _NAMES_BYTES = 2**18  # the line of names of a CSV file ends within these
 _ROW_BYTES = 32  # a guess; shares and progress go by it where no footer tells the rows
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ARROW = b"ARROW1"
+_ENCRYPTED = "is encrypted; store it decrypted"
 _INT96 = "us"  # of old timestamps: nanoseconds would wrap beyond the year 2262
 
 
@@ -36,7 +38,7 @@ class Header:
     rows: tuple[int, ...]
     exact: bool
     records: int | None
-    footer: Any = None
+    footer: Footer | None = None
 
 
 def read_header(place: Place, kind: Format, size: int) -> Header | str:
@@ -55,10 +57,17 @@ def read_header(place: Place, kind: Format, size: int) -> Header | str:
         return _unreadable(place, kind)
 
 
-def parquet_file(place: Place, **options: Any) -> Any:
-    """An open ParquetFile, to be closed."""
+def parquet_footer(place: Place) -> Footer:
+    """The footer of a Parquet file. Raises what `read_footer` does."""
+    with place.open(in_order=False) as file:
+        return read_footer(file)
+
+
+def parquet_file(place: Place, footer: Footer, **options: Any) -> Any:
+    """An open ParquetFile, to be closed; Arrow looks at no footer but this one."""
     source = place.path if place.options is None else place.open(in_order=False)
-    return pq.ParquetFile(source, coerce_int96_timestamp_unit=_INT96, **options)
+    metadata = pq.read_metadata(pa.BufferReader(footer.for_arrow))
+    return pq.ParquetFile(source, metadata=metadata, coerce_int96_timestamp_unit=_INT96, **options)
 
 
 class _DamagedError(Exception):
@@ -66,20 +75,14 @@ class _DamagedError(Exception):
 
 
 def _parquet(place: Place, size: int) -> Header:
-    with parquet_file(place) as parquet:
-        footer, schema = parquet.metadata, parquet.schema_arrow
-    rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
-    if sum(rows) != footer.num_rows or min(rows, default=0) < 0:
-        raise _DamagedError("has a damaged footer; write it again")
-    return Header(schema, rows, True, sum(rows), footer)
-
-
-def flat_columns(footer: Any, names: Sequence[str]) -> list[int]:
-    """The positions of these columns of Parquet, of those that hold one value a row."""
-    schema = footer.schema
-    columns = {schema.column(at).path: at for at in range(footer.num_columns)}
-    held = [columns[name] for name in names if name in columns]
-    return [at for at in held if not schema.column(at).max_repetition_level]
+    try:
+        footer = parquet_footer(place)
+    except EncryptedError:
+        raise _DamagedError(_ENCRYPTED) from None
+    with pq.ParquetFile(
+        pa.BufferReader(footer.for_arrow), coerce_int96_timestamp_unit=_INT96
+    ) as parquet:
+        return Header(parquet.schema_arrow, footer.rows, True, sum(footer.rows), footer)
 
 
 def _arrow(place: Place, size: int) -> Header:
@@ -196,7 +199,7 @@ def _unreadable(place: Place, kind: Format) -> str:
     if not size:
         return "is empty (0 bytes); write it again or remove it"
     if kind is Format.PARQUET and b"PARE" in (head, tail):
-        return "is encrypted; store it decrypted"
+        return _ENCRYPTED
     if kind is Format.ARROW and head == b"FEA1":
         return "is Feather version 1; write it again as version 2"
     if kind is Format.ARROW and head == _END_OF_STREAM[:4]:

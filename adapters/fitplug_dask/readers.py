@@ -16,14 +16,15 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.types as pt
 
+from fitplug.footers import Chunk
 from fitplug_dask.formats import TEXTS, Format
 from fitplug_dask.headers import (
     arrow_source,
     csv_bytes,
     csv_names,
-    flat_columns,
     is_stream,
     parquet_file,
+    parquet_footer,
 )
 from fitplug_dask.pages import chunk_agrees
 from fitplug_dask.snapshot import File
@@ -59,30 +60,35 @@ def damage(file: File, unit: int, what: str = "cannot be read") -> str:
 
 @contextmanager
 def _parquet(file: File) -> Iterator[Unit]:
+    footer = parquet_footer(file.place)
+    flat = [
+        at
+        for at, column in enumerate(footer.columns)
+        if column.flat and column.path in file.columns
+    ]
     with parquet_file(
         file.place,
+        footer,
         read_dictionary=list(file.dictionaries),
         buffer_size=_LOCAL_BUFFER if file.place.options is None else _STORE_BUFFER,
         pre_buffer=False,  # it would hold a whole row group, read by threads of Arrow's own
         page_checksum_verification=True,
     ) as parquet:
-        flat = flat_columns(parquet.metadata, file.columns)
 
         def batches(unit: int, rows: int) -> Batches:
             # Threads of its own would only compete with the scheduler's.
             yield from parquet.iter_batches(rows, [unit], list(file.columns), use_threads=False)
-            # Only now: of a damaged footer, metadata that the reader has not seen may abort Python.
             if flat:
-                _check_pages(file, parquet.metadata.row_group(unit), flat)
+                _check_pages(file, [footer.chunks[unit][at] for at in flat], footer.rows[unit])
 
         yield batches
 
 
-def _check_pages(file: File, group: Any, columns: Sequence[int]) -> None:
-    smallest = min(map(group.column, columns), key=lambda chunk: chunk.total_compressed_size)
+def _check_pages(file: File, chunks: Sequence[Chunk], rows: int) -> None:
+    smallest = min(chunks, key=lambda chunk: chunk.bytes)
     ahead = _LOCAL_AHEAD if file.place.options is None else _STORE_BUFFER
     with file.place.open(in_order=False) as pages:
-        if not chunk_agrees(pages, smallest, group.num_rows, ahead):
+        if not chunk_agrees(pages, smallest, rows, ahead):
             raise ValueError("the pages hold other rows than the footer says")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fitplug.domain import Attribute
 from fitplug.errors import DataError, nearest
+from fitplug.footers import Footer
 from fitplug_dask.codes import kind, mismatch
 from fitplug_dask.formats import TEXTS, Format
 from fitplug_dask.headers import Header, read_header
@@ -197,23 +198,17 @@ def _column_type(found: Found, name: str, attribute: Attribute, schema: Any) -> 
     return arrow_type
 
 
-def _is_dictionary(metadata: Any, name: str) -> bool:
+def _is_dictionary(footer: Footer | None, name: str) -> bool:
     """Whether a column of strings is stored with a dictionary all through.
 
     Writers give up on a dictionary of about 1 MB and go on with plain values. To read those as a
     dictionary would repeat, with every batch, all distinct values so far.
     """
-    if metadata is None:
+    if footer is None:
         return False
-    try:
-        at = [metadata.schema.column(i).path for i in range(metadata.num_columns)].index(name)
-        return all(
-            chunk.has_dictionary_page
-            and chunk.total_uncompressed_size <= _DICTIONARY_BYTES + _INDEX_BYTES * chunk.num_values
-            for chunk in (
-                metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)
-            )
-        )
-    except Exception:
-        # Only the speed depends on it; what is wrong with the footer shows when rows are read.
-        return False
+    at = [column.path for column in footer.columns].index(name)
+    return all(
+        group[at].dictionary
+        and group[at].plain_bytes <= _DICTIONARY_BYTES + _INDEX_BYTES * group[at].values
+        for group in footer.chunks
+    )
