@@ -28,6 +28,15 @@ from fitplug.rounding import above, below, ceil_float, floor_float
 MISSING = "To be said by the publisher."
 """What stands where only the publisher knows."""
 
+_MARKED = ("data_domain", "composition", "mechanisms", "justification")
+"""Fields with lists and tables of ours, in which names are escaped already."""
+
+# Behind a backslash what every kind of Markdown takes there, else by number: a kind that does not
+# take the backslash would run what comes behind it.
+_ESCAPES = {c: f"\\{c}" for c in "\\`*_[]{}#"} | {c: f"&#{ord(c)};" for c in "<>&|~"}
+_STARTS = re.compile(r"^([0-9]+(?=[.)])|(?=[-+]))")
+"""Behind this, or before it, a line begins as a list or a rule."""
+
 _MOST_ROWS = 100
 """Of a table in the review; what is beyond is summed up in a line."""
 
@@ -363,22 +372,28 @@ def _justification(release: Release) -> str:
 
 
 def markdown(record: Mapping[str, Any]) -> str:
-    """A review as a page of Markdown: a heading per section, and a paragraph or more per field."""
+    """A review as a page of Markdown: a heading per section, and a paragraph or more per field.
+
+    What the publisher wrote is shown as it was written: it makes no element of its own.
+    """
     deployment = record["deployment"]
-    lines = [f"# {deployment['basic']['name']}", ""]
+    lines = [f"# {_cell(deployment['basic']['name'])}", ""]
     for section, fields in deployment.items():
         lines += [f"## {_words(section)}", ""]
         for field, value in fields.items():
-            lines += [f"### {_words(field)}", "", _shown(value), ""]
+            lines += [f"### {_words(field)}", "", _shown(field, value), ""]
     return "\n".join(lines)
 
 
-def _shown(value: Any) -> str:
+def _shown(field: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return "\n".join(f"* {key} = {number!r}" for key, number in value.items())
     if isinstance(value, list):
-        return "\n".join(f"* {entry}" for entry in value)
-    return str(value)
+        return "\n".join(f"* {_cell(entry)}" for entry in value)
+    text = str(value)
+    if field in _MARKED:
+        return text
+    return "\n\n".join(filter(None, map(_cell, re.split(r"\n\s*\n", text))))
 
 
 def _words(field: str) -> str:
@@ -391,10 +406,13 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text for one cell of a table, whatever it holds."""
-    return re.sub(r"([\\|`*_<>\[\]])", r"\\\1", " ".join(text.split()))
+    """A text for one line, or one cell of a table, that Markdown shows as it is."""
+    line = " ".join(
+        "".join(c if c.isprintable() or c.isspace() else "\ufffd" for c in text).split()
+    )
+    return _STARTS.sub(r"\1\\", "".join(_ESCAPES.get(c, c) for c in line))
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(_cell(name) for name in names[:5])
+    shown = ", ".join(names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5:,} more"
