@@ -25,10 +25,10 @@ import numpy.typing as npt
 from fitplug.domain import Bins, Dates, Integers
 from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
 from fitplug.factors import Factor
+from fitplug.linearalgebra import linear_algebra
 from fitplug.solvers.total_error import TotalErrorOptimum, minimise
 from fitplug.structure import check_coefficients
 from fitplug.symmetry import MAX_ENTRIES
-from fitplug.threads import one_blas_thread
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -89,7 +89,7 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
         rows = f.matrix()
         return np.asarray(((rows @ covariances[f.attribute]) * rows).sum(axis=1))
 
-    with one_blas_thread():
+    with linear_algebra():
         return _kronecker(workload, cost_squared, variances)
 
 
@@ -155,7 +155,7 @@ def _tree_covariance(workload: Workload, name: str) -> Array:
     for level in range(h):
         block = np.arange(n) // b**level
         gram += block[:, None] == block
-    with one_blas_thread():
+    with linear_algebra():
         return np.asarray(h * np.linalg.inv(gram), dtype=np.float64)
 
 
@@ -202,16 +202,16 @@ def _optimum(workload: Workload, weights: str) -> TotalErrorOptimum:
     if weights not in _POWERS:
         raise WorkloadError(f"weights = {weights!r} is unknown; {nearest(str(weights), _POWERS)}")
     W = _dense_matrix(workload)
-    try:
-        with one_blas_thread():
+    with linear_algebra():
+        try:
             found = minimise(
                 W,
                 workload.targets() ** _POWERS[weights],
                 tolerance=_TOLERANCE,
                 max_iterations=_MAX_ITERATIONS,
             )
-    except np.linalg.LinAlgError:
-        found = None
+        except np.linalg.LinAlgError:
+            found = None
     if found is None or not found.gap <= _TOLERANCE:
         raise DesignError(
             f"the least total error could not be certified to {_TOLERANCE:g}; bring targets and "

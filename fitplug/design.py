@@ -15,6 +15,7 @@ from fitplug.budgets import cell_budgets as parsed_budgets
 from fitplug.certificate import WHOLE, Frame, certified_bound, dual_sizes, packed
 from fitplug.errors import BudgetError, DesignError, InputError, nearest
 from fitplug.integers import CLAIM_MARGIN, integer_strategy
+from fitplug.linearalgebra import linear_algebra
 from fitplug.objective import Objective, check_weight
 from fitplug.optimum import SOLVERS, Ended, Options, Solver, optimum
 from fitplug.plan import Plan
@@ -26,7 +27,6 @@ from fitplug.split_rounding import SPLIT_MARGIN, split_strategy
 from fitplug.strategy import LARGEST_NOISE, LEAST_NOISE, Strategy, within
 from fitplug.structure import Structure
 from fitplug.symmetry import structure as analysed
-from fitplug.threads import one_blas_thread
 from fitplug.tiers import Tiers, one_tier
 from fitplug.workload import Workload
 
@@ -89,25 +89,39 @@ def design(
         raise InputError(f"progress = {progress!r} must be a function of iterations and gap")
     if solver not in SOLVERS:
         raise InputError(f"solver = {solver!r} is unknown; {nearest(solver, SOLVERS)}")
+    passing: list[BaseException] = []  # what progress raises
     # Rounding to integers takes its share of the tolerance, and so may what it is measured with.
     options = Options(
         solver=solver,
         tolerance=(1 - 2 * _ROUNDING_SHARE) * float(tolerance),
         max_iterations=int(max_iterations),
         refine=bool(refine),
-        progress=progress,
+        progress=None if progress is None else _noting(progress, passing),
     )
     weight = check_weight(total_error_weight)
     given = None if cell_budgets is None else parsed_budgets(workload.domain, cell_budgets)
     # The paper's own solver knows no blocks; the residual family no other objective.
     varying = workload.attributes if solver == "sm2" else given.varying if given else ()
     family = False if given or weight or solver == "sm2" else None
-    with one_blas_thread():
+    with linear_algebra(passing):
         structure = analysed(workload, varying, family)
         budgets = None if given is None else given.over(structure)
         if budgets is not None and budget is not None:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(budget)))
         return _designed(structure, Objective(budgets, weight), budget, tolerance, options)
+
+
+def _noting(progress: Progress, raised: list[BaseException]) -> Progress:
+    """The same function; what it raises is kept too."""
+
+    def told(iterations: int, gap: float) -> object:
+        try:
+            return progress(iterations, gap)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    return told
 
 
 def _designed(
@@ -169,7 +183,8 @@ def _exact(structure: Structure, objective: Objective, options: Options, loss: f
         upper=found.upper,
         loss=loss,
     )
-    return _Draft(strategy, (found.p, found.q, WHOLE), found.tiers, found.iterations, found.ended)
+    tiers = found.tiers.covering(strategy.column_squares > 0)
+    return _Draft(strategy, (found.p, found.q, WHOLE), tiers, found.iterations, found.ended)
 
 
 def _split_apart(

@@ -20,6 +20,7 @@ from fitplug.certificate import Frame, certified_bound
 from fitplug.covariance import dense_covariance
 from fitplug.domain import Domain
 from fitplug.errors import PlanError
+from fitplug.linearalgebra import linear_algebra
 from fitplug.mechanisms import Mechanism, mechanisms
 from fitplug.objective import Objective
 from fitplug.optimum import Ended
@@ -27,7 +28,6 @@ from fitplug.privacy import Method, delta_at, epsilon_at
 from fitplug.rounding import UNIT, above, below, ceil_float, floor_float
 from fitplug.strategy import Strategy
 from fitplug.structure import Structure, listed
-from fitplug.threads import one_blas_thread
 from fitplug.tiers import Tier, Tiers, certified
 from fitplug.verification import check_form, check_privacy, verify
 from fitplug.workload import Workload, largest_sets
@@ -212,7 +212,7 @@ class Plan:
         )
         profile = self.objective.relative(self.strategy.profile(self.noise_std))
         excess = self.objective.excess(self.strategy.total_variance(self.noise_std))
-        with one_blas_thread():
+        with linear_algebra():
             return tuple(certified(self.bound_at, profile, excess, duals))
 
     def bound_at(self, p: Array, q: Array) -> float:
@@ -278,7 +278,7 @@ class Plan:
         Uses nothing of the solver: the integer matrix, the workload and the dual weights alone.
         Raises PlanError, saying which claim does not hold.
         """
-        with one_blas_thread():
+        with linear_algebra():
             verify(self)
 
     def summary(self, delta: float = 1e-9) -> str:

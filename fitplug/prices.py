@@ -20,6 +20,7 @@ from scipy.optimize import linprog
 
 from fitplug.design import design
 from fitplug.errors import DesignError
+from fitplug.linearalgebra import linear_algebra
 from fitplug.plan import Plan
 from fitplug.privacy import check_rho
 from fitplug.workload import Workload
@@ -164,7 +165,8 @@ class _Search:
         bounds[groups, 1] = most
         for _ in range(_MOST_DESIGNS):
             planes = {"A_ub": -np.array(self._slopes), "b_ub": -np.array(self._levels)}
-            x = linprog(np.ones(len(bounds)), **planes, bounds=bounds).x
+            with linear_algebra():
+                x = linprog(np.ones(len(bounds)), **planes, bounds=bounds).x
             if x is None:
                 return None
             if self.design(x).rho <= self._rho:

@@ -34,6 +34,14 @@ class Tiers:
     def arrays(self) -> tuple[npt.NDArray[np.int64], Array, Array]:
         return self.of_cell, self.p, self.q
 
+    def covering(self, costly: npt.NDArray[np.bool_]) -> Tiers:
+        """The same, with the cells that cost something, shape (d,), in the last tier if they are in
+        none: their cost in the real optimum was too small for a float, in integers it is not.
+        """
+        lost = costly & (self.of_cell < 0)
+        last = max(int(self.of_cell.max()), 0)
+        return Tiers(np.where(lost, last, self.of_cell), self.p, self.q)
+
 
 @dataclass(frozen=True)
 class Tier:

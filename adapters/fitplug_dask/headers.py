@@ -14,6 +14,7 @@ import pyarrow.dataset as pd
 import pyarrow.parquet as pq
 
 from fitplug.footers import EncryptedError, Footer, read_footer
+from fitplug_dask.codes import kind as kind_of
 from fitplug_dask.formats import Format
 from fitplug_dask.places import Place
 
@@ -47,8 +48,8 @@ def read_header(place: Place, kind: Format, size: int) -> Header | str:
         return _unreadable(place, kind)
     try:
         header = _READ[kind](place, size)
-        # Damaged names raise when they are read: here and not later.
-        _ = header.schema.names, str(header.schema)
+        # Damaged names, of columns and of time zones, raise when they are read: here and not later.
+        _ = header.schema.names, str(header.schema), [kind_of(held) for held in header.schema.types]
         return header
     except _DamagedError as error:
         return str(error)
