@@ -15,6 +15,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
+from fitplug import thrift
 from fitplug.errors import DataError, InputError
 from fitplug.footers import read_footer
 from fitplug.release import Release
@@ -115,6 +116,51 @@ def test_footers_that_ask_for_memory_or_depth_are_refused_at_once(tmp_path: Path
         path.write_bytes(content[:-8] + footer + tail)
         with pytest.raises(DataError, match="has a damaged footer"):
             fpd.count(path, WANTED)
+
+
+def test_a_page_that_claims_two_gigabytes_takes_no_memory(tmp_path: Path) -> None:
+    """Arrow fills with zeros what a page claims and does not hold."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(people(), path, compression="none")
+    content = path.read_bytes()
+    with path.open("rb") as file:
+        ((_, chunk),) = read_footer(file).chunks
+    page, end = thrift.read_struct(content, chunk.start, {5: {}, 7: {}})
+    size = thrift.integer(page[3])
+    head = content[chunk.start : end].replace(b"\x15" + size, b"\x15" + thrift.integer(2**31 - 13))
+    path.write_bytes(content[: chunk.start] + head + content[end:])
+    with pytest.raises(DataError, match="row group 0 cannot be read"):
+        fpd.count(path, WANTED)
+    assert pa.default_memory_pool().max_memory() < 2**30
+
+
+def test_thrift_reads_what_it_writes_and_passes_over_all_else() -> None:
+    inner = thrift.struct([(1, thrift.I64, thrift.integer(-(2**62)))])
+    passed_over = [
+        (2, thrift.TRUE, b""),
+        (3, thrift.BYTE, b"\x7f"),
+        (4, thrift.DOUBLE, bytes(8)),
+        (5, thrift.MAP, b"\x01\x5c\x02" + inner),
+        (6, thrift.MAP, b"\x00"),
+        (7, thrift.SET, thrift.values(thrift.BINARY, [thrift.binary(b"x" * 200)] * 20)),
+        (8, thrift.LIST, thrift.values(thrift.TRUE, [b"\x01", b"\x02"])),
+    ]
+    data = thrift.struct(
+        [
+            (1, thrift.STRUCT, inner),
+            *passed_over,
+            (9, thrift.LIST, thrift.values(thrift.STRUCT, [inner] * 15)),
+            (10, thrift.STRUCT, inner),
+            (25, thrift.I32, thrift.integer(2**31 - 1)),
+        ]
+    )
+    fields, end = thrift.read_struct(data + b"beyond", 0, {1: {}, 9: {}, 10: None})
+    assert end == len(data)
+    expected = {1: -(2**62)}
+    assert fields == {1: expected, 2: True, 9: [expected] * 15, 10: inner, 25: 2**31 - 1}
+    for cut in range(len(data)):
+        with pytest.raises(IndexError):
+            thrift.read_struct(data[:cut], 0, {1: {}, 9: {}, 10: None})
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,18 @@ from typing import Any
 from fitplug.footers import Chunk
 from fitplug.thrift import Fields, Wanted, read_struct
 
-_COMPRESSED_SIZE, _DATA, _DATA_V2, _VALUES = 3, 5, 8, 1
-_WANTED: Wanted = {_DATA: {}, _DATA_V2: {}}
+_SIZE, _COMPRESSED_SIZE, _DATA, _DICTIONARY, _DATA_V2, _VALUES = 2, 3, 5, 7, 8, 1
+_WANTED: Wanted = {_DATA: {}, _DICTIONARY: {}, _DATA_V2: {}}
+_USUAL_PAGE = 2**26  # bytes that a page may have whatever the footer says of all pages
+_SLACK = 100  # bytes of dictionaries' headers, which old writers left out of the footer
 _HEADER_BYTES = 2**10
 _LARGEST_HEADER = 2**24  # headers may hold the least and the largest value of a page
 
 
 def chunk_agrees(file: Any, chunk: Chunk, rows: int, read_ahead: int) -> bool:
     """Whether the pages of a column chunk hold `rows` values, the number that the footer says, and
-    no page is left beyond these. Raises anything on bytes that are no pages.
+    no page is left beyond these, nor says that it takes more bytes than all of them: Arrow would
+    fill these with zeros. Raises anything on bytes that are no pages.
 
     file: open for reading bytes at any place; chunk: of a column that holds one value a row;
     read_ahead: bytes to read at a time.
@@ -31,16 +34,21 @@ def chunk_agrees(file: Any, chunk: Chunk, rows: int, read_ahead: int) -> bool:
         if not at <= start <= at + len(ahead) - _HEADER_BYTES:
             ahead, at = _read(file, start, max(read_ahead, _HEADER_BYTES)), start
         page, data = _page(file, start, ahead, start - at)
-        if page[_COMPRESSED_SIZE] < 0 or _values(page) < 0:
-            raise ValueError("no page header")
         values += _values(page)
         start = data + page[_COMPRESSED_SIZE]
+        most = max(chunk.plain_bytes, _USUAL_PAGE)
+        if start > end + _SLACK or not 0 <= page[_SIZE] <= most or page[_COMPRESSED_SIZE] < 0:
+            raise ValueError("no page of this column chunk")
     return bool(values == rows)
 
 
 def _values(page: Fields) -> int:
-    data = [page[field] for field in (_DATA, _DATA_V2) if field in page]
-    return sum(header[_VALUES] for header in data)
+    data = [page[field][_VALUES] for field in (_DATA, _DATA_V2) if field in page]
+    entries = page[_DICTIONARY][_VALUES] if _DICTIONARY in page else 0
+    # An entry of a dictionary takes a byte at least.
+    if min(data, default=0) < 0 or not 0 <= entries <= page[_SIZE]:
+        raise ValueError("no page header")
+    return sum(data)
 
 
 def _page(file: Any, start: int, ahead: bytes, within: int) -> tuple[Fields, int]:

@@ -36,7 +36,7 @@ Unit: TypeAlias = Callable[[int, int], Batches]
 """From a unit's number and the most rows of a batch to its batches."""
 
 _LOCAL_BUFFER = 2**20
-_LOCAL_AHEAD = 2**16
+_LOCAL_AHEAD = 2**10  # a page's header
 _STORE_BUFFER = 2**22  # a request to a store takes as long as reading a few MB
 _CSV_BLOCK = 2**22
 
@@ -76,19 +76,24 @@ def _parquet(file: File) -> Iterator[Unit]:
     ) as parquet:
 
         def batches(unit: int, rows: int) -> Batches:
-            # Threads of its own would only compete with the scheduler's.
-            yield from parquet.iter_batches(rows, [unit], list(file.columns), use_threads=False)
             if flat:
                 _check_pages(file, [footer.chunks[unit][at] for at in flat], footer.rows[unit])
+            # Threads of its own would only compete with the scheduler's.
+            yield from parquet.iter_batches(rows, [unit], list(file.columns), use_threads=False)
 
         yield batches
 
 
 def _check_pages(file: File, chunks: Sequence[Chunk], rows: int) -> None:
-    smallest = min(chunks, key=lambda chunk: chunk.bytes)
-    ahead = _LOCAL_AHEAD if file.place.options is None else _STORE_BUFFER
+    """Before Arrow sees them. Of a file in a store, where headers cost as much as all that lies
+    between them, those of one column.
+    """
+    far = file.place.options is not None
+    if far:
+        chunks = [min(chunks, key=lambda chunk: chunk.bytes)]
+    ahead = _STORE_BUFFER if far else _LOCAL_AHEAD
     with file.place.open(in_order=False) as pages:
-        if not chunk_agrees(pages, smallest, rows, ahead):
+        if not all(chunk_agrees(pages, chunk, rows, ahead) for chunk in chunks):
             raise ValueError("the pages hold other rows than the footer says")
 
 
