@@ -80,11 +80,20 @@ def skip(data: bytes, at: int, kind: int, deep: int = 0) -> int:
         while data[at] > 127:
             at += 1
         return at + 1
-    if kind == STRUCT:
-        return _skip_struct(data, at, deep)
     if kind == BINARY:
         length, at = _varint(data, at)
         return at + length
+    if deep > _DEEPEST:
+        raise ValueError("too deep")
+    if kind == STRUCT:
+        while head := data[at]:
+            at += 1
+            kind = head & 15
+            if head < 16:
+                _, at = _varint(data, at)
+            if kind > FALSE:
+                at = skip(data, at, kind, deep + 1)
+        return at + 1
     if kind in (LIST, SET):
         kind, size, at = _list_head(data, at)
         return _skip_values(data, at, size, (kind,), deep)
@@ -100,22 +109,7 @@ def skip(data: bytes, at: int, kind: int, deep: int = 0) -> int:
     raise ValueError("no kind of value")
 
 
-def _skip_struct(data: bytes, at: int, deep: int) -> int:
-    if deep > _DEEPEST:
-        raise ValueError("too deep")
-    while head := data[at]:
-        at += 1
-        kind = head & 15
-        if head < 16:
-            _, at = _varint(data, at)
-        if kind > FALSE:
-            at = skip(data, at, kind, deep + 1)
-    return at + 1
-
-
 def _skip_values(data: bytes, at: int, size: int, kinds: tuple[int, ...], deep: int) -> int:
-    if deep > _DEEPEST:
-        raise ValueError("too deep")
     # Each takes a byte at least, so that a false size ends at the end of the data.
     for _ in range(size):
         for kind in kinds:
@@ -141,6 +135,9 @@ def read_integer(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
+    number = data[at]
+    if number < 128:  # most are short
+        return number, at + 1
     number = 0
     for shift in range(0, 64, 7):
         byte = data[at]
