@@ -86,14 +86,7 @@ def skip(data: bytes, at: int, kind: int, deep: int = 0) -> int:
     if deep > _DEEPEST:
         raise ValueError("too deep")
     if kind == STRUCT:
-        while head := data[at]:
-            at += 1
-            kind = head & 15
-            if head < 16:
-                _, at = _varint(data, at)
-            if kind > FALSE:
-                at = skip(data, at, kind, deep + 1)
-        return at + 1
+        return _skip_struct(data, at, deep)
     if kind in (LIST, SET):
         kind, size, at = _list_head(data, at)
         return _skip_values(data, at, size, (kind,), deep)
@@ -107,6 +100,21 @@ def skip(data: bytes, at: int, kind: int, deep: int = 0) -> int:
     if kind == BYTE:
         return at + 1
     raise ValueError("no kind of value")
+
+
+def _skip_struct(data: bytes, at: int, deep: int) -> int:
+    while head := data[at]:
+        at += 1
+        kind = head & 15
+        if head < 16:
+            _, at = _varint(data, at)
+        if BYTE < kind < DOUBLE:  # most are
+            while data[at] > 127:
+                at += 1
+            at += 1
+        elif kind > FALSE:
+            at = skip(data, at, kind, deep + 1)
+    return at + 1
 
 
 def _skip_values(data: bytes, at: int, size: int, kinds: tuple[int, ...], deep: int) -> int:
