@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fitplug.columns import names_of, values_of
 from fitplug.domain import OUTSIDE, Domain
 from fitplug.errors import DataError, TablesError, nearest
+from fitplug.rows import WEIGHT, Where, check_rows, filters_of, rows_inside, say_rows
 from fitplug.seals import NONCE_BYTES, draw_nonce, seal_counts
 
 Names: TypeAlias = tuple[str, ...]
@@ -29,6 +30,7 @@ class Tables(Mapping[Names, Counts]):
     back under any order of its names. The key () is the table of the total, of shape ().
     contributions: the most records of one person among those counted, if whoever counted them saw
     to it, and person: the column by which persons were told apart; None if nobody did.
+    rows: how rows were understood, in words, if they were weighted or filtered; public.
     copy: False may keep the arrays given, for those who will not change them, as large ones take
     long to copy. nonce: that of tables that were written and are read back, which keeps their
     `seal`; new tables draw one.
@@ -45,6 +47,7 @@ class Tables(Mapping[Names, Counts]):
         *,
         contributions: int | None = None,
         person: str | None = None,
+        rows: str | None = None,
         copy: bool = True,
         nonce: bytes | None = None,
     ) -> None:
@@ -57,6 +60,7 @@ class Tables(Mapping[Names, Counts]):
         self.domain = domain
         self.contributions = contributions
         self.person = person
+        self.rows = rows
         self._counts: dict[Names, Counts] = {}
         for key, value in tables.items():
             names = (key,) if isinstance(key, str) else tuple(key)
@@ -92,7 +96,7 @@ class Tables(Mapping[Names, Counts]):
     @cached_property
     def seal(self) -> str:
         """64 hexadecimal digits that only this count has: a commitment to the domain, the counts,
-        `contributions` and `person`.
+        `contributions`, `person` and `rows`.
 
         Tables that were written and read back, copied or pickled keep it; a count made anew has
         another, even of the same records. It may be published, as SHA-256 over 32 random bytes
@@ -102,6 +106,7 @@ class Tables(Mapping[Names, Counts]):
             "domain": list(self.domain.spec().items()),
             "contributions": self.contributions,
             "person": self.person,
+            "rows": self.rows,
         }
         return seal_counts(self._nonce, said, self._counts)
 
@@ -116,23 +121,43 @@ class Tables(Mapping[Names, Counts]):
         domain: Domain,
         columns: Any,
         tables: Sequence[Sequence[str]],
+        *,
+        weights: str | npt.ArrayLike | None = None,
+        where: Where | None = None,
     ) -> Tables:
         """Count records held in memory.
 
         columns: {attribute: values, shape (n,)}, or a data frame of Polars or pandas, or a table
         of Arrow, with nulls, categories and nullable integers as they are there; tables: the
         attribute sets to count, for instance `plan.tables`. A record outside the domain on any
-        attribute that any of these tables uses is left out of all of them. Raises DataError and
-        TablesError.
+        attribute that any of these tables uses is left out of all of them.
+        weights: the number of records that each row stands for, integers (n,) or the name of their
+        column, if rows are aggregates and not one record each; see `fitplug.rows.Weight`. Not a
+        survey's sampling weights: there one person is one row, which would count many times.
+        where: {column: value, or values}: only rows that hold one of the values in each of these
+        columns are counted; null is none. The columns may be attributes or not.
+        Raises DataError, TablesError, and DomainError for weights or filters that are none.
         """
         wanted = [domain.ordered(tuple(t)) for t in tables]
         used = domain.ordered(tuple({name for t in wanted for name in t}))
         given = names_of(columns)
-        for name in used:
+        filters = filters_of(where)
+        weight = weights if isinstance(weights, str) else None
+        check_rows(weight, filters, used)
+        needed = (*used, *filters, *([] if weight is None else [weight]))
+        for name in needed:
             if name not in given:
                 raise DataError(f"no column {name!r} was given; {nearest(name, given)}")
-        lengths = {name: len(columns[name]) for name in used or given}
-        if len(set(lengths.values())) > 1:
+        lengths = {len(columns[name]) for name in needed or given}
+        counts = None
+        if weights is not None:
+            try:
+                counts = WEIGHT.codes(values_of(weights if weight is None else columns[weight]))
+            except DataError as error:
+                named = "" if weight is None else f"column {weight!r}: "
+                raise DataError(f"{named}{error}") from None
+            lengths.add(len(counts))
+        if len(lengths) > 1:
             raise DataError("the columns have different lengths; give one value per record")
         codes: dict[str, npt.NDArray[np.int64]] = {}
         for name in used:
@@ -140,7 +165,14 @@ class Tables(Mapping[Names, Counts]):
                 codes[name] = domain[name].codes(values_of(columns[name]))
             except DataError as error:
                 raise DataError(f"column {name!r}: {error}") from None
-        return cls.from_codes(domain, codes, wanted, next(iter(lengths.values()), 0))
+        records = next(iter(lengths), 0)
+        if filters:
+            inside = rows_inside(columns, filters, records)
+            codes = {name: cells[inside] for name, cells in codes.items()}
+            counts = None if counts is None else counts[inside]
+            records = int(inside.sum())
+        said = say_rows("weights" if counts is not None and weight is None else weight, filters)
+        return cls.from_codes(domain, codes, wanted, records, weights=counts, rows=said)
 
     @classmethod
     def from_codes(
@@ -149,14 +181,22 @@ class Tables(Mapping[Names, Counts]):
         codes: Mapping[str, Counts],
         tables: Sequence[Sequence[str]],
         records: int,
+        *,
+        weights: Counts | None = None,
+        rows: str | None = None,
     ) -> Tables:
         """Count records whose cells are known: {attribute: cells (records,), -1 outside}, those of
-        all attributes that `tables` use. Otherwise as `from_records`.
+        all attributes that `tables` use; or rows that stand for `weights` (records,) records.
+        rows: as for `Tables`. Otherwise as `from_records`.
         """
         wanted = [domain.ordered(tuple(t)) for t in tables]
         inside = np.ones(records, dtype=bool)
         for name in {name for t in wanted for name in t}:
             inside &= codes[name] != OUTSIDE
+        held = None if weights is None else weights[inside]
+        # Before they are added up as integers, and in floating point, which cannot wrap.
+        if held is not None and held.sum(dtype=np.float64) > MAX_RECORDS:
+            raise TablesError("the rows stand for more than 2**53 records; integers would overflow")
         counted: dict[Names, Counts] = {}
         for names in wanted:
             cell = np.zeros(int(inside.sum()), dtype=np.int64)
@@ -164,8 +204,8 @@ class Tables(Mapping[Names, Counts]):
                 cell = cell * domain[name].size + codes[name][inside]
             shape = domain.shape_of(names)
             size = int(np.prod(shape, dtype=np.int64))
-            counted[names] = np.bincount(cell, minlength=size).astype(np.int64).reshape(shape)
-        return cls(domain, counted)
+            counted[names] = _count_cells(cell, size, held).reshape(shape)
+        return cls(domain, counted, rows=rows)
 
     def __getitem__(self, key: Sequence[str]) -> Counts:
         names = (key,) if isinstance(key, str) else tuple(key)
@@ -238,6 +278,15 @@ def _checked_counts(
     if float(array.sum(dtype=np.float64)) > MAX_RECORDS:
         raise TablesError(f"table {names} counts more than 2**53 records; integers would overflow")
     return array.astype(np.int64, copy=False)
+
+
+def _count_cells(cells: Counts, size: int, weights: Counts | None) -> Counts:
+    """How many records (size,) are in each cell. cells (n,); weights (n,): records of each row."""
+    if weights is None:
+        return np.bincount(cells, minlength=size).astype(np.int64)
+    counts = np.zeros(size, dtype=np.int64)
+    np.add.at(counts, cells, weights)
+    return counts
 
 
 def _sum_to(held: Names, counts: Counts, names: Names) -> Counts:

@@ -2,7 +2,7 @@
 
 What is kept is exact and confidential: the folder is its owner's alone, says so, and is removed
 when the count has finished. Counts are met again only under the digest of all that they depend on:
-the files as they stand, the domain's content, the joint tables and this code.
+the files as they stand, the domain's content, the joint tables, weights, filters and this code.
 """
 
 from __future__ import annotations
@@ -201,6 +201,8 @@ def _digest(job: Job, files: Sequence[File]) -> str:
         "code": _code(),
         "attributes": [[name, attribute.spec()] for name, attribute in job.attributes.items()],
         "joints": job.joints,
+        "weight": job.weight,
+        "filters": [[name, wanted.spec()] for name, wanted in job.filters.items()],
         "files": stands,
     }
     text = json.dumps(content, sort_keys=True, default=str)

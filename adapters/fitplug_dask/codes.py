@@ -62,11 +62,11 @@ def days(column: Any) -> Any:
     return pa.array(values // ticks, mask=missing)
 
 
-def mismatch(attribute: Attribute, arrow_type: Any) -> str | None:
+def mismatch(attribute: Attribute, arrow_type: Any, says: str = "the domain expects") -> str | None:
     """Why a column of this type cannot be coded by `attribute`, or None if it can."""
     if kind(arrow_type) in _ACCEPTED[attribute.value_type]:
         return None
-    return f"holds {arrow_type}, but the domain expects {expected(attribute)}"
+    return f"holds {arrow_type}, but {says} {expected(attribute)}"
 
 
 def codes_of(attribute: Attribute, column: Any) -> Codes:

@@ -145,3 +145,45 @@ def increment_pairs(
                 beyond = True
     if beyond:
         raise IndexError("a cell lies beyond the table")
+
+
+def add_weights(int64_t[::1] counter, const int64_t[::1] cells, const int64_t[::1] weights):
+    cdef Py_ssize_t i
+    cdef uint64_t size = counter.shape[0]
+    cdef bint beyond = False
+    if cells.shape[0] != weights.shape[0]:
+        raise ValueError("each row must have a weight")
+    with nogil:
+        for i in range(cells.shape[0]):
+            if <uint64_t>cells[i] < size:
+                counter[cells[i]] += weights[i]
+            elif cells[i] >= 0:
+                beyond = True
+    if beyond:
+        raise IndexError("a cell lies beyond the table")
+
+
+def add_weights_of_pairs(
+    int64_t[::1] counter,
+    const int64_t[::1] high,
+    int64_t size,
+    const int64_t[::1] low,
+    const int64_t[::1] weights,
+):
+    cdef Py_ssize_t i
+    cdef int64_t cell
+    cdef uint64_t cells = counter.shape[0]
+    cdef bint beyond = False
+    if high.shape[0] != low.shape[0]:
+        raise ValueError("each row must have both digits")
+    if high.shape[0] != weights.shape[0]:
+        raise ValueError("each row must have a weight")
+    with nogil:
+        for i in range(high.shape[0]):
+            cell = <int64_t>(<uint64_t>high[i] * <uint64_t>size + <uint64_t>low[i])
+            if <uint64_t>cell < cells and (high[i] | low[i]) >= 0:
+                counter[cell] += weights[i]
+            else:
+                beyond = True
+    if beyond:
+        raise IndexError("a cell lies beyond the table")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, InputError, TablesError
+from fitplug.rows import Filters, Where, check_rows, filters_of, say_rows
 from fitplug.tables import Names, Tables
 from fitplug_dask.layout import joint_tables, marginals
 from fitplug_dask.places import Options
@@ -48,6 +49,8 @@ def count(
     key: bytes | None = None,
     checkpoint: str | PathLike[str] | None = None,
     storage_options: Options | None = None,
+    weight: str | None = None,
+    where: Where | None = None,
 ) -> Tables:
     """Exact counts, from Parquet, Arrow or CSV files, of the tables a plan needs.
 
@@ -78,20 +81,32 @@ def count(
     key: of that hash, at least 16 secret bytes; drawn anew if left out. The same key keeps the
     same rows, whatever the files, their order and the workers.
 
+    weight: a column of integers that says how many records each row stands for, if rows are
+    aggregates. Null is none, a number below 0 is 0, and one above 2^40 is 2^40, as what rows hold
+    is refused by no error. One person more adds 1 to one row, so that rho is what it is of rows;
+    that is not so of a survey's sampling weights. Not with person, whose rows are single.
+    where: {column: value, or values}: only rows that hold one of the values in each of these
+    columns are counted, and only they compete for a person's k. Values are strings, integers,
+    booleans or dates, of one type a column, which say how its values are read, as attributes do;
+    null is none of them. The columns may be attributes, folder keys (files in folders of other
+    keys are not read) or neither.
+
     checkpoint: a folder that keeps finished counts, so that the same call goes on where one that
-    was killed had come to, as long as the files, the domain and the tables are the same. What it
-    holds is exact and confidential; it is removed when the count has finished. Not with person.
+    was killed had come to, as long as the files, the domain, the tables, weight and where are the
+    same. What it holds is exact and confidential; it is removed when the count has finished. Not
+    with person.
 
     Returns Tables of int64 arrays, one per attribute set, axes in the domain's order. Whatever the
-    number of rows, a process holds about 250 MB, and for each cell 4 bytes a thread and 24 more, or
-    72 more if there are at most 2^20 cells.
+    number of rows, a process holds about 250 MB, and for each cell 4 bytes a thread (8 of weights)
+    and 24 more, or 72 more if there are at most 2^20 cells.
 
     Workers may be lost: what they held is counted again, and no row counts twice. Where that is
     frequent, raise Dask's `distributed.scheduler.allowed-failures`.
 
     Raises DataError for files that are missing, damaged, of another schema than the domain, or
     that change meanwhile; TablesError for tables that cannot be counted or need too much memory;
-    DomainError for an attribute that the domain does not have; BudgetError for contributions that
+    DomainError for an attribute that the domain does not have, and for weights and filters that
+    are none; BudgetError for contributions that
     are no number of rows; FitplugError if the workers of `client` fail. No message tells anything
     that rows hold.
     """
@@ -105,8 +120,9 @@ def count(
     from fitplug_dask.shares import cut
     from fitplug_dask.snapshot import take_snapshot
 
-    prepared = prepare(domain, names, client)
+    prepared = prepare(domain, names, client, weight, filters_of(where))
     job, in_all = prepared.job, prepared.threads
+    check_rows(weight, job.filters, job.attributes, person)
     selection = _selection(person, contributions, key, tuple(job.attributes))
     if selection is not None and checkpoint is not None:
         raise InputError(
@@ -114,7 +130,8 @@ def count(
             "written to a file; leave out the checkpoint or the person"
         )
     prepared.check_memory()
-    files = take_snapshot(find(source, storage_options), job.attributes, person)
+    found = find(source, storage_options)
+    files = take_snapshot(found, job.attributes, person, weight=weight, filters=job.filters)
 
     def counted_with(kept: Checkpoint | None) -> Partial:
         if kept is not None:
@@ -134,7 +151,8 @@ def count(
             counted = counted_with(kept)
     by_joint = dict(zip(job.joints, counted.counts, strict=True))
     tables = marginals(domain, by_joint, names)
-    return Tables(domain, tables, contributions=contributions, person=person, copy=False)
+    said = say_rows(weight, job.filters)
+    return Tables(domain, tables, contributions=contributions, person=person, rows=said, copy=False)
 
 
 @dataclass(frozen=True)
@@ -152,16 +170,20 @@ class Prepared:
         """Raise TablesError if counting may need more memory than is allowed."""
         from fitplug_dask.shares import check_memory
 
-        check_memory(self.job.total_cells, self.in_tables, self.on_one)
+        weighted = self.job.weight is not None
+        check_memory(self.job.total_cells, self.in_tables, self.on_one, weighted=weighted)
 
 
-def prepare(domain: Domain, names: Sequence[Names], client: Any) -> Prepared:
+def prepare(
+    domain: Domain, names: Sequence[Names], client: Any, weight: str | None, filters: Filters
+) -> Prepared:
     """The work of counting these tables with this client. Raises DomainError."""
     from fitplug_dask.kernel import Job
     from fitplug_dask.schedule import workers
 
     used = domain.ordered(tuple({name for table in names for name in table}))
-    job = Job({name: domain[name] for name in used}, joint_tables(domain, names))
+    attributes = {name: domain[name] for name in used}
+    job = Job(attributes, joint_tables(domain, names), weight, filters)
     in_tables = sum(math.prod(domain.shape_of(table)) for table in names)
     return Prepared(job, *workers(client), in_tables)
 

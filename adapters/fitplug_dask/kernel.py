@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain import OUTSIDE, Attribute
+from fitplug.rows import Filters
 from fitplug_dask.readers import damage, opened
 from fitplug_dask.shares import Piece, Share
 from fitplug_dask.snapshot import File
-from fitplug_dask.tally import Tally
+from fitplug_dask.tally import LARGEST_SUM, Tally
 
 _BATCH_ROWS = 2**16
 _DENSE_FROM = 4  # with more than a quarter of the cells in use, positions cost what they save
@@ -26,10 +27,14 @@ _DENSE_FROM = 4  # with more than a quarter of the cells in use, positions cost 
 
 @dataclass(frozen=True)
 class Job:
-    """attributes: those counted, by name; joints: the attribute sets counted jointly."""
+    """attributes: those counted, by name; joints: the attribute sets counted jointly; weight: the
+    column that says how many records a row stands for; filters: which rows are counted.
+    """
 
     attributes: dict[str, Attribute]
     joints: tuple[tuple[str, ...], ...]
+    weight: str | None = None
+    filters: Filters = field(default_factory=dict)
 
     def cells(self, joint: Sequence[str]) -> int:
         return math.prod(self.attributes[name].size for name in joint)
@@ -90,14 +95,18 @@ NO_MEMORY = Fault(
     "counting ran out of memory; use fewer workers, or fewer or coarser attributes", of_data=False
 )
 
+TOO_MANY = Fault("the rows stand for more than 2**53 records; integers would overflow")
+
 
 def count_share(job: Job, share: Share) -> Partial | Fault:
     """The joint tables of one share of the rows."""
     try:
-        tally = Tally(job.attributes, job.joints, share.most_rows)
+        tally = Tally(job.attributes, job.joints, share.most_rows, job.weight, job.filters)
     except MemoryError:
         return NO_MEMORY
-    return read_share(tally, share) or Partial(tuple(tally.counters))
+    if fault := read_share(tally, share):
+        return fault
+    return Partial(tuple(tally.counters)) if tally.records <= LARGEST_SUM else TOO_MANY
 
 
 class Sink(Protocol):
@@ -134,6 +143,9 @@ def add(*parts: Partial | Fault) -> Partial | Fault:
                     total += counts
     except MemoryError:
         return NO_MEMORY
+    # Each table counts the same records.
+    if sums and sums[0].sum() > LARGEST_SUM:
+        return TOO_MANY
     return Partial(sums or ())
 
 

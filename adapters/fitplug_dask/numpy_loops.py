@@ -65,3 +65,32 @@ def increment_pairs(counter: Array, high: Array, size: int, low: Array) -> None:
     if len(low) and (high.min() < 0 or low.min() < 0):
         raise IndexError("a cell lies beyond the table")
     np.add.at(counter, high * size + low, counter.dtype.type(1))
+
+
+def add_weights(counter: Array, cells: Array, weights: Array) -> None:
+    """Add the weights, int64 (n,), of the rows in each of `cells` (n,) to `counter`, int64;
+    negative cells are left out.
+
+    Raises IndexError for a cell beyond the counter; what is counted then means nothing. The
+    caller sees to it that no sum exceeds what int64 holds.
+    """
+    if len(cells) != len(weights):
+        raise ValueError("each row must have a weight")
+    if len(cells) and cells.min() < 0:
+        inside = cells >= 0
+        cells, weights = cells[inside], weights[inside]
+    np.add.at(counter, cells, weights)
+
+
+def add_weights_of_pairs(
+    counter: Array, high: Array, size: int, low: Array, weights: Array
+) -> None:
+    """Add the weights (n,) of the rows in each cell high * size + low of digits (n,).
+
+    Raises IndexError for a digit that is negative or a cell beyond the counter; likewise.
+    """
+    if len(high) != len(weights):
+        raise ValueError("each row must have a weight")
+    if len(low) and (high.min() < 0 or low.min() < 0):
+        raise IndexError("a cell lies beyond the table")
+    np.add.at(counter, high * size + low, weights)

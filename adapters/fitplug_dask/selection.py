@@ -6,7 +6,8 @@ rows alone, not on other persons' rows, their order, or how files and tasks are 
 gets a priority that is a pseudo-random function of its person and its cells, and the k lowest are
 kept; rows of equal priority are equal in all that is counted, so it does not matter which of them.
 Each of a person's cells is as likely as another to come first, however many rows it has. Rows
-outside the domain are in no table and do not compete; nor do rows without a person.
+outside the domain are in no table and do not compete; nor do rows without a person, and rows that
+a filter leaves out: which these are depends on each row alone.
 
 A person stands here as a hash of 128 bits under a secret key. Two persons with the same hash would
 share k rows, and the removal of one would let in rows of the other: up to 2 k rows change. The
@@ -246,6 +247,8 @@ class _Collector:
         self._hasher = Hasher(selection.tag_key)
         self._coders: dict[str, Coder] = {}
         self._codes: dict[str, Any] = {}
+        self._filters: dict[str, Coder] = {}
+        self._passing = np.empty(0, dtype=np.int64)
         self._room = 0
         self._parts: list[Rows] = []
         self._held = self._compacted = 0
@@ -256,16 +259,20 @@ class _Collector:
         person = self._selection.person
         codes: dict[str, Any] = {}
         for name in columns:
-            if name != person:
+            if name in self._coders:
                 codes[name] = self._codes[name][: batch.num_rows]
                 locate([self._coders[name].lookup(batch.column(name))], 0, codes[name])
         if OUTSIDE in keys.values():
             return
+        passing = self._passing[: batch.num_rows]
+        filters = [(name, coder) for name, coder in self._filters.items() if name in columns]
+        locate([coder.lookup(batch.column(name)) for name, coder in filters], 0, passing)
         tags, wanted = self._hasher.tags(batch.column(person))
         bucket = self._part.bucket(tags)
         wanted = wanted & (bucket >= 0) & (bucket < self._part.buckets)
         for column in codes.values():
             wanted &= column != OUTSIDE
+        wanted &= passing >= 0
         at = np.flatnonzero(wanted)
         read = {name: column[at] for name, column in codes.items()}
         self._parts.append(Rows(tags[at], self._packing.pack({**read, **keys}, len(at))))
@@ -292,6 +299,9 @@ class _Collector:
             attributes = self._job.attributes.items()
             self._coders = {name: Coder(a, 1, OUTSIDE) for name, a in attributes}
             self._codes = {name: np.empty(rows, dtype=np.int64) for name in self._job.attributes}
+            wanted = self._job.filters.items()
+            self._filters = {name: Coder(a, 0, OUTSIDE) for name, a in wanted}
+            self._passing = np.empty(rows, dtype=np.int64)
 
 
 def rounds_needed(job: Job, rows: int, memory: int) -> int:

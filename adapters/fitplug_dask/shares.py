@@ -52,6 +52,7 @@ def cut(files: Sequence[File], cells: int, workers: int) -> list[Share]:
 
     cells: in all joint tables; workers: threads that will count at the same time.
     """
+    files = [file for file in files if not file.left_out]
     total = sum(map(sum, (file.rows for file in files)))
     finest = max(_PER_WORKER * workers, total // _MOST_ROWS)
     wanted = min(finest, total // (_ROWS_PER_CELL * cells))
@@ -77,12 +78,14 @@ def fan_in(cells: int) -> int:
     return 8 if cells <= 2**20 else 2
 
 
-def check_memory(joint_cells: int, table_cells: int, threads: int) -> None:
+def check_memory(
+    joint_cells: int, table_cells: int, threads: int, *, weighted: bool = False
+) -> None:
     """Raises TablesError if counting may hold more than MEMORY_LIMIT bytes in one process.
 
     joint_cells, table_cells: in all joint and all wanted tables; threads: of the process.
     """
-    need = memory(joint_cells, table_cells, threads)
+    need = memory(joint_cells, table_cells, threads, weighted=weighted)
     if need > MEMORY_LIMIT:
         raise TablesError(
             f"the tables to count hold {joint_cells:,} cells, and counting them would take about "
@@ -91,10 +94,11 @@ def check_memory(joint_cells: int, table_cells: int, threads: int) -> None:
         )
 
 
-def memory(joint_cells: int, table_cells: int, threads: int) -> int:
+def memory(joint_cells: int, table_cells: int, threads: int, *, weighted: bool = False) -> int:
     """Bytes held at most, beside the batches: by each thread its counters, 4 bytes a cell (a share
-    of 2^32 rows or more would have more cells than are allowed); by a sum what it adds up, and
-    itself, 8 bytes a cell, twice while sums are added; and then the tables, with their copies.
+    of 2^32 rows or more would have more cells than are allowed), or 8 if rows are weighted; by a
+    sum what it adds up, and itself, 8 bytes a cell, twice while sums are added; and then the
+    tables, with their copies.
     """
-    counting = joint_cells * (4 * threads + 8 * fan_in(joint_cells) + 8)
+    counting = joint_cells * ((8 if weighted else 4) * threads + 8 * fan_in(joint_cells) + 8)
     return max(counting, 8 * joint_cells + 3 * 8 * table_cells)

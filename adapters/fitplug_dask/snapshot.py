@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
-from fitplug.domain import Attribute
+from fitplug.domain import OUTSIDE, Attribute
 from fitplug.errors import DataError, nearest
 from fitplug.footers import Footer
+from fitplug.rows import WEIGHT, Filters
 from fitplug_dask.codes import kind, mismatch
 from fitplug_dask.formats import TEXTS, Format
 from fitplug_dask.headers import Header, read_header
@@ -30,10 +32,11 @@ class File:
 
     shown: its path as given, for messages; place: where it is opened; size, stamp: bytes, and
     what the file system or store tells of the content; rows: rows of each unit (row group, record
-    batch or whole file), by the footer if `exact`, else guesses above 0; columns: the attributes
-    its columns hold; dictionaries: those among them to read as dictionaries; keys: (attribute,
-    code) of those its folders hold; records: rows in all, None if only reading would tell; person:
-    what the column that identifies persons holds, if there is one; it is then among the columns.
+    batch or whole file), by the footer if `exact`, else guesses above 0; columns: those to read, of
+    attributes, filters, weights and persons; dictionaries: those among them to read as
+    dictionaries; keys: (attribute, code) of those its folders hold; records: rows in all, None if
+    only reading would tell; person: what the column that identifies persons holds, if there is one.
+    left_out: whether its folders say that the filters let none of its rows through.
     """
 
     shown: str
@@ -48,6 +51,7 @@ class File:
     dictionaries: tuple[str, ...]
     keys: tuple[tuple[str, int], ...]
     person: str | None = None
+    left_out: bool = False
 
     def unchanged(self) -> bool:
         """Whether the file is still that of the snapshot. Raises what stores raise."""
@@ -55,22 +59,36 @@ class File:
 
 
 def take_snapshot(
-    found: Sequence[Found], attributes: Mapping[str, Attribute], person: str | None = None
+    found: Sequence[Found],
+    attributes: Mapping[str, Attribute],
+    person: str | None = None,
+    *,
+    weight: str | None = None,
+    filters: Filters = MappingProxyType({}),
 ) -> tuple[File, ...]:
     """Footers and schemas of all files; no row is read.
 
     attributes: those that will be counted, each a column or a folder key of every file. person: a
-    column of every file, of strings in all or of integers in all. Raises DataError naming the
-    first file that is missing, damaged, or of another schema.
+    column of every file, of strings in all or of integers in all; weight: one of integers;
+    filters: each a column or a folder key, too. Raises DataError naming the first file that is
+    missing, damaged, or of another schema.
     """
     far = any(file.place.options is not None for file in found)
     with ThreadPoolExecutor(_STORE_READERS if far else _READERS) as readers:
-        files = tuple(readers.map(lambda file: _file(file, attributes, person), found))
+        files = tuple(
+            readers.map(lambda file: _file(file, attributes, person, weight, filters), found)
+        )
     _check_persons(files, person)
     return files
 
 
-def _file(found: Found, attributes: Mapping[str, Attribute], person: str | None) -> File:
+def _file(
+    found: Found,
+    attributes: Mapping[str, Attribute],
+    person: str | None,
+    weight: str | None,
+    filters: Filters,
+) -> File:
     (size, stamp), header = header_of(found)
     schema = header.schema
     columns: dict[str, Any] = {}
@@ -81,9 +99,19 @@ def _file(found: Found, attributes: Mapping[str, Attribute], person: str | None)
             codes.append((name, _key_code(key, attribute)))
             continue
         columns[name] = _column_type(found, name, attribute, schema)
+    left_out = False
+    for name, wanted in filters.items():
+        key = _key(found, name, schema.names)
+        if key:
+            left_out |= _key_code(key, wanted, _FILTERS) == OUTSIDE
+            continue
+        columns[name] = _column_type(found, name, wanted, schema, _FILTERS)
+    if weight is not None:
+        _check_no_key(found, weight, "weights must be told")
+        columns[weight] = _column_type(found, weight, cast(Attribute, WEIGHT), schema, _WEIGHTS)
     persons = None
     if person is not None:
-        _check_no_key(found, person)
+        _check_no_key(found, person, "persons must be told apart")
         columns[person] = _named_type(found, person, schema)
         persons = _person_kind(found, person, columns[person])
     return File(
@@ -103,14 +131,15 @@ def _file(found: Found, attributes: Mapping[str, Attribute], person: str | None)
         ),
         keys=tuple(codes),
         person=persons,
+        left_out=left_out,
     )
 
 
-def _check_no_key(found: Found, person: str) -> None:
+def _check_no_key(found: Found, name: str, told: str) -> None:
     for key in found.keys:
-        if key.name == person:
+        if key.name == name:
             raise DataError(
-                f"folder {key.folder}: persons must be told apart by a column {person!r} of the "
+                f"folder {key.folder}: {told} by a column {name!r} of the "
                 "files, not by their folders; store it as a column"
             )
 
@@ -150,12 +179,24 @@ def _key(found: Found, name: str, columns: Sequence[str]) -> Key | None:
     return keys[0] if keys else None
 
 
-def _key_code(key: Key, attribute: Attribute) -> int:
+class _Says(NamedTuple):
+    """What says which values a column holds, for errors: as a subject, and what one may change."""
+
+    expects: str
+    change: str
+
+
+_DOMAIN = _Says("the domain expects", "the domain")
+_FILTERS = _Says("where gives", "where")
+_WEIGHTS = _Says("weights are", "weight")
+
+
+def _key_code(key: Key, attribute: Attribute, says: _Says = _DOMAIN) -> int:
     code = code_of_text(attribute, key.value)
     if code is None:
         raise DataError(
-            f"folder {key.folder}: the domain expects {expected(attribute)} for {key.name!r}, "
-            "which the folder's name does not spell; rename the folder or change the domain"
+            f"folder {key.folder}: {says.expects} {expected(attribute)} for {key.name!r}, "
+            f"which the folder's name does not spell; rename the folder or change {says.change}"
         )
     return code
 
@@ -179,7 +220,8 @@ def _named_type(found: Found, name: str, schema: Any) -> Any:
         # If the names were left out, the first line is a person's: it must not be quoted.
         raise DataError(
             f"{found.path} has no column {name!r} on its first line, which must name all columns "
-            "with commas between them; check the spelling there, in the domain and of person"
+            "with commas between them; check the spelling there, in the domain and of person, "
+            "weight and where"
         )
     if name not in names:
         known = {*names, *(key.name for key in found.keys)}
@@ -187,13 +229,15 @@ def _named_type(found: Found, name: str, schema: Any) -> Any:
     return schema.field(name).type
 
 
-def _column_type(found: Found, name: str, attribute: Attribute, schema: Any) -> Any:
+def _column_type(
+    found: Found, name: str, attribute: Attribute, schema: Any, says: _Says = _DOMAIN
+) -> Any:
     arrow_type = _named_type(found, name, schema)
     if found.format in TEXTS:
         return arrow_type
-    if why := mismatch(attribute, arrow_type):
+    if why := mismatch(attribute, arrow_type, says.expects):
         raise DataError(
-            f"{found.path}: column {name!r} {why}; convert the column or change the domain"
+            f"{found.path}: column {name!r} {why}; convert the column or change {says.change}"
         )
     return arrow_type
 
