@@ -233,9 +233,9 @@ def charge_with_costs(
 def check_counts(
     file: LedgerFile, stages: Mapping[int, Stage], charge: Entry, seal: str | None
 ) -> None:
-    """Raise LedgerError unless exact counts that were limited by person carry the seal of those
-    that the charge was made from. seal: None for counts that were not limited, which hold all
-    records whenever they are counted.
+    """Raise LedgerError unless exact counts that were limited by person, weighted or filtered carry
+    the seal of those that the charge was made from. seal: None for counts that were not, which hold
+    all records whenever they are counted.
     """
     if seal is None:
         return
@@ -243,6 +243,7 @@ def check_counts(
     if stage is None or stage.counts != seal:
         raise file.error(
             f"does not know these counts as those of the charge {charge.key or charge.id!r}: "
-            "counting by person keeps other records each time, so use the counts file that the "
-            "charge was released from, or charge this release"
+            "counting by person keeps other records each time, and weighted or filtered rows may "
+            "be others, so use the counts file that the charge was released from, or charge this "
+            "release"
         )

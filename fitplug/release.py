@@ -38,6 +38,7 @@ class Release:
     limited: "enforced" if the count kept at most `contributions` records of each person: estimates
     and intervals are then about the records kept, and not about all. "declared" if every record
     was counted and `contributions` is the publisher's word. None if it is not known.
+    rows: how the rows counted were understood, if they were weighted or filtered; see `Tables`.
     """
 
     plan: Plan
@@ -47,6 +48,7 @@ class Release:
     noise_scale: float = 1.0
     entry: Entry | None = None
     limited: Limited | None = None
+    rows: str | None = None
 
     @cached_property
     def privacy_cost(self) -> float:

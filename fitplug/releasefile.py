@@ -228,7 +228,8 @@ def _describe(release: Release) -> dict[str, Any]:
         "files": dict(file_names(release.plan.workload)),
         "versions": versions(),
     }
-    return described | ({} if release.limited is None else {"limited": release.limited})
+    known = {"limited": release.limited, "rows": release.rows}
+    return described | {name: said for name, said in known.items() if said is not None}
 
 
 def _opened(path: Path) -> tuple[planfile.Header, planfile.Arrays]:
@@ -279,6 +280,7 @@ def _parts(plan: Plan, header: planfile.Header, arrays: planfile.Arrays) -> dict
         "noise_scale": noise_scale,
         "entry": entry,
         "limited": limited,
+        "rows": header.get("rows"),
     }
 
 

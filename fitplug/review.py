@@ -279,10 +279,17 @@ def _preprocessing(release: Release, about: About) -> str:
         else ""
     )
     return (
-        f"{about.preprocessing or MISSING}\n\n{kept}Records outside the domain are left out. The "
-        "noise was fitted to the targets alone, before any row was read: nothing is tuned on the "
-        "data."
+        f"{about.preprocessing or MISSING}\n\n{_rows(release)}{kept}Records outside the domain "
+        "are left out. The noise was fitted to the targets alone, before any row was read: nothing "
+        "is tuned on the data."
     )
+
+
+def _rows(release: Release) -> str:
+    """How rows were understood, if they were weighted or filtered."""
+    if release.rows is None:
+        return ""
+    return f"How rows were read: {_cell(release.rows)}. "
 
 
 def _mechanisms(release: Release, versions: Mapping[str, str]) -> str:

@@ -106,8 +106,7 @@ class Tables(Mapping[Names, Counts]):
             "domain": list(self.domain.spec().items()),
             "contributions": self.contributions,
             "person": self.person,
-            "rows": self.rows,
-        }
+        } | ({} if self.rows is None else {"rows": self.rows})
         return seal_counts(self._nonce, said, self._counts)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -104,6 +104,53 @@ def test_pairs_of_digits_are_counted(
 
 
 @every_implementation
+@given(rows=st.lists(st.tuples(st.integers(-3, 9), st.integers(0, 2**40)), max_size=60))
+def test_weights_are_added_to_their_cells(built: ModuleType, rows: list[tuple[int, int]]) -> None:
+    counter = np.full(10, 2**58)
+    cells, weights = np.array(rows, dtype=np.int64).reshape(-1, 2).T.copy()
+    weights.setflags(write=False)
+    built.add_weights(counter, cells, weights)
+    expected = [2**58 + sum(w for at, w in rows if at == cell) for cell in range(10)]
+    assert counter.tolist() == expected
+
+
+@every_implementation
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2**40)), max_size=60
+    )
+)
+def test_weights_are_added_to_cells_of_two_digits(
+    built: ModuleType, rows: list[tuple[int, int, int]]
+) -> None:
+    counter = np.zeros(20, dtype=np.int64)
+    high, low, weights = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
+    built.add_weights_of_pairs(counter, high, 5, low, weights)
+    expected = [sum(w for a, b, w in rows if (a, b) == divmod(cell, 5)) for cell in range(20)]
+    assert counter.tolist() == expected
+
+
+@every_implementation
+def test_weights_without_a_row_or_a_cell_are_refused(built: ModuleType) -> None:
+    counter, one, two = np.zeros(12, dtype=np.int64), np.ones(1, np.int64), np.ones(2, np.int64)
+    with pytest.raises(ValueError, match="a weight"):
+        built.add_weights(counter, two, one)
+    with pytest.raises(ValueError, match="a weight"):
+        built.add_weights_of_pairs(counter, two, 5, two, one)
+    assert not counter.any()
+    for cell in (10, 2**31, 2**62, 2**63 - 1):
+        with pytest.raises(IndexError):
+            built.add_weights(counter[1:11], np.array([3, cell]), two)
+        with pytest.raises(IndexError):
+            built.add_weights_of_pairs(counter[1:11], np.array([0, 1]), 10, np.array([3, 0]), two)
+    for digits in ((-1, 3), (1, -3), (-1, -1), (0, -1)):
+        high, low = (np.array([digit]) for digit in digits)
+        with pytest.raises(IndexError):
+            built.add_weights_of_pairs(counter, high, 5, low, one)
+    assert set(np.flatnonzero(counter).tolist()) <= {4}
+
+
+@every_implementation
 @pytest.mark.parametrize("cell", [10, 2**31, 2**62, 2**63 - 1])
 def test_no_cell_beyond_the_counter_is_touched(built: ModuleType, cell: int) -> None:
     counter = np.zeros(12, dtype=np.uint32)

@@ -281,3 +281,16 @@ def test_dates_are_kept_day_by_day() -> None:
         False,
     ]
     assert wanted != filters_of({"day": [DAYS[1], DAYS[2], DAYS[3]]})["day"]
+
+
+def test_a_seal_is_of_how_rows_were_understood() -> None:
+    columns = {"sex": ["1", "2"], "pop": [1, 1]}
+    plain = fp.Tables.from_records(DOMAIN, columns, [("sex",)])
+    weighted = fp.Tables.from_records(DOMAIN, columns, [("sex",)], weights="pop")
+    assert plain["sex"].tolist() == weighted["sex"].tolist()
+    again = [
+        fp.Tables(DOMAIN, dict(tables), rows=rows, nonce=plain.nonce).seal
+        for tables, rows in ((plain, None), (weighted, weighted.rows), (weighted, None))
+    ]
+    assert again[0] == again[2] == plain.seal
+    assert again[1] != plain.seal

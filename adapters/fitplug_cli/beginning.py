@@ -27,6 +27,8 @@ path = {path}
 contributions = 1               # rows that one person may have; k rows cost k^2 times the rho
 # person = "..."                # if one may have more: the column that identifies persons, to
 #                               # count at most that many rows of each
+# weight = "..."                # if rows are aggregates: the column of how many records each is
+# where = {{ COLUMN = ["..."] }}  # count only the rows that hold one of these values
 
 [domain]                        # what exists, from a codebook and never from the rows
 """

@@ -31,6 +31,7 @@ def write(path: Path, tables: Tables) -> None:
             "tables": names,
             "contributions": tables.contributions,
             "person": tables.person,
+            "rows": tables.rows,
         }
     )
     arrays = {f"table{i}": tables[key] for i, key in enumerate(tables)}
@@ -54,6 +55,7 @@ def read(path: Path) -> Tables:
             arrays,
             contributions=header["contributions"],
             person=header["person"],
+            rows=header.get("rows"),
             nonce=bytes.fromhex(header["nonce"]),
         )
         if tables.seal != header["seal"]:

@@ -83,6 +83,7 @@ def describe(release: Release, confidence: float, delta: float) -> dict[str, Any
         "contributions": k,
         "limited": release.limited,
         "population": release.population,
+        "rows": release.rows or "each row is one record",
         "neighbours": "add or remove one record; rho is for all records of one person",
         "delta": delta,
         "epsilon_gaussian_curve": release.epsilon(delta),

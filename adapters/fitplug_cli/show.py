@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -25,17 +26,22 @@ from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.rounding import above, below, ceil_float
+from fitplug.rows import filters_of, say_rows
 from fitplug.structure import listed
 from fitplug.workload import Workload
 from fitplug_cli import costs, csvfile
 
 if TYPE_CHECKING:
+    from fitplug_cli.spec import Data
     from fitplug_dask import Survey
     from fitplug_opendp.publication import Published, State
 
 # Names of groups and paths are shown as they are, whatever brackets they hold.
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+_MOST_VALUES = 3
+"""Of a filter, named in a line; the others are only numbered."""
 
 _WIDE = 10_000
 """Characters of a line, at most, where there is no terminal to fit."""
@@ -97,18 +103,35 @@ def _strict(plan: Plan) -> list[str]:
     return [name for name in plan.domain.names if name in used and plan.domain[name].null_code < 0]
 
 
+def rows(data: Data) -> None:
+    """How rows are understood, if each is not one record or not all are counted."""
+    said = say_rows(data.weight, filters_of(data.where), _MOST_VALUES)
+    if said is not None:
+        out.print(f"rows counted: {said}")
+
+
 def survey(survey: Survey) -> None:
     """What a count would read and take."""
     rows = "not known before they are read"
     if survey.rows is not None:
         rows = f"{survey.rows:,}, by the files' footers: exact, so CONFIDENTIAL"
     table = Table.grid(padding=(0, 2))
-    table.add_row("files", f"{survey.files:,} {survey.format}")
+    files = f"{survey.files:,} {survey.format}"
+    if survey.left_out:
+        files += f"; {survey.left_out:,} more lie in folders that where leaves out"
+    table.add_row("files", files)
     table.add_row("rows", rows)
     table.add_row("tasks", f"{survey.tasks:,} on {survey.threads:,} threads")
     table.add_row("cells", f"{survey.cells:,} counted jointly")
     table.add_row("memory", f"about {survey.memory / 2**30:.1f} GiB")
     out.print(table)
+    out.print(f"how rows are understood: {survey.rows_are}")
+    if survey.counts:
+        names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in survey.counts)
+        out.print(
+            f"if rows are aggregates, name the column of counts in [data]: {names}; never a "
+            "survey's sampling weight, as there one person is one row"
+        )
     out.print("nothing was counted, written or charged")
 
 

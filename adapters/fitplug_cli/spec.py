@@ -20,6 +20,7 @@ from fitplug.factors import ranges
 from fitplug.objective import LARGEST_WEIGHT
 from fitplug.privacy import rho_at
 from fitplug.review import About
+from fitplug.rows import check_rows, filters_of, say_rows
 from fitplug.targets import LEAST_CONFIDENCE
 from fitplug.workload import Queries, Workload, queries
 from fitplug_cli import codebooks, targetfiles
@@ -49,7 +50,8 @@ class Data(_Section):
     """[data]: the rows, at a path or a URL. contributions: rows one person may have. person: a
     column that identifies persons, to keep no more rows of each; without it, the number is taken on
     trust. storage_options: keywords of the file system that a URL names, such as credentials.
-    cluster: address of a Dask scheduler whose workers count.
+    cluster: address of a Dask scheduler whose workers count. weight: a column that says how many
+    records each row stands for. where: the values that rows must hold to be counted, by column.
     """
 
     path: str = Field(min_length=1)
@@ -57,6 +59,13 @@ class Data(_Section):
     contributions: int = Field(default=1, ge=1, le=MOST_CONTRIBUTIONS)
     person: str | None = Field(default=None, min_length=1)
     storage_options: dict[str, Any] = Field(default={}, repr=False)
+    weight: str | None = Field(default=None, min_length=1)
+    where: Any = None
+
+    @property
+    def rows(self) -> str | None:
+        """How rows are understood, if they are weighted or filtered; as `Tables.rows` has it."""
+        return say_rows(self.weight, filters_of(self.where))
 
     @property
     def local(self) -> str | None:
@@ -224,6 +233,11 @@ def load(path: Path) -> Spec:
             f"{path}: [data] person = {person!r} identifies persons, so no query may name it; "
             "leave it out of the queries or name another column of persons"
         )
+    try:
+        filters = filters_of(document.data.where)
+        check_rows(document.data.weight, filters, workload.attributes, person)
+    except FitplugError as error:
+        raise SpecError(f"{path}: [data] {error}") from None
     return Spec(
         path=path,
         workload=workload,

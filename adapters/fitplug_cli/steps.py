@@ -65,12 +65,17 @@ def charging(
 
 def check_counts_kept(spec: Spec, charge: Charging) -> None:
     """Raise SpecError for a release within an earlier charge that would count the records anew,
-    where counting keeps other records of a person each time.
+    where counting keeps other records of a person each time, or other rows may be counted.
     """
-    if charge.within is not None and spec.data.person is not None:
+    if charge.within is None:
+        return
+    why = "person keeps others each time they are counted" if spec.data.person is not None else None
+    if spec.data.rows is not None:
+        why = "weight or where may count others"
+    if why is not None:
         raise SpecError(
             f"{spec.path}: --within {charge.within!r} needs the same records as that charge, but "
-            "[data] person keeps others each time they are counted; use `fitplug release --counts` "
+            f"[data] {why}; use `fitplug release --counts` "
             "with the counts file that the charge was released from"
         )
 
@@ -179,6 +184,7 @@ def count(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tables:
     """
     import fitplug_dask
 
+    show.rows(spec.data)
     with _client(spec) as client, show.bar("count") as bar:
         return fitplug_dask.count(
             spec.source,
@@ -189,6 +195,8 @@ def count(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tables:
             person=spec.data.person,
             contributions=None if spec.data.person is None else spec.data.contributions,
             checkpoint=checkpoint,
+            weight=spec.data.weight,
+            where=spec.data.where,
         )
 
 
@@ -218,8 +226,17 @@ def survey(spec: Spec, plan: Plan) -> None:
     """Show what counting would read and take. Reads no row and writes nothing. Raises DataError."""
     import fitplug_dask
 
-    options, person = spec.data.storage_options, spec.data.person
-    show.survey(fitplug_dask.survey(spec.source, plan, storage_options=options, person=person))
+    data = spec.data
+    show.survey(
+        fitplug_dask.survey(
+            spec.source,
+            plan,
+            storage_options=data.storage_options,
+            person=data.person,
+            weight=data.weight,
+            where=data.where,
+        )
+    )
 
 
 def prepare(spec: Spec, plan: Plan, charge: Charging) -> Publication:
@@ -314,6 +331,12 @@ def _check_counts(spec: Spec, plan: Plan, tables: Tables, origin: Path | None) -
         raise TablesError(
             f"{origin}: the rows counted were limited {made}, and {spec.path} limits them {asked}; "
             "count again with this spec"
+        )
+    if spec.data.rows != tables.rows:
+        asked, made = (rows or "each row is one record" for rows in (spec.data.rows, tables.rows))
+        raise TablesError(
+            f"{origin}: these were counted so: {made}; but {spec.path} says: {asked}; count again "
+            "with this spec"
         )
 
 

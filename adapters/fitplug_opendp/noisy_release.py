@@ -53,7 +53,8 @@ def release(
     with the same key releases at no further cost; once the noise was drawn, the key is refused.
     within: an earlier charge, by its key or number: nothing is charged, if at no cell the costs add
     up to more than that charge; see `Ledger.charge_free`. Both must have counted the same records:
-    tables whose records of a person were chosen by a hash must be those of that charge.
+    tables whose records of a person were chosen by a hash, or whose rows were weighted or filtered,
+    must be those of that charge.
     progress: called with (answers drawn, answers in all) while many are drawn.
 
     OpenDP's "contrib" feature, which its Gaussian constructor asks for, is switched on for the
@@ -67,11 +68,11 @@ def release(
     check_ledger(ledger, request)
     answers = exact_answers(plan, tables)
     if ledger is None:
-        return mechanism.draw(answers, progress, limit_of(tables))
+        return mechanism.draw(tables, answers, progress)
     begun = ledger.begin(request, seal_of(tables))
     if begun.stage.state != "begun":
         raise _made_before(ledger, begun.entry.key)
-    drawn = mechanism.draw(answers, progress, limit_of(tables), begun.entry)
+    drawn = mechanism.draw(tables, answers, progress, begun.entry)
     digest = answers_digest(drawn)
     # Nobody has seen this draw. If another process was first, its draw is the one that is paid for.
     if ledger.mark_made(begun.entry, digest, counts=seal_of(tables)).answers != digest:
@@ -126,19 +127,20 @@ class Mechanism:
 
     def draw(
         self,
+        tables: Tables,
         answers: npt.NDArray[np.int64],
         progress: Progress | None,
-        limited: Limited,
         entry: Entry | None = None,
     ) -> Release:
-        """The release of exact answers (n,): draws the noise."""
+        """The release of the exact answers (n,) of tables: draws the noise."""
         return Release(
             plan=self.plan,
             answers=self.sample(answers, progress),
             rho=self.rho,
             contributions=self.contributions,
             entry=entry,
-            limited=limited,
+            limited=limit_of(tables),
+            rows=tables.rows,
         )
 
 
@@ -151,8 +153,11 @@ def check_ledger(ledger: Ledger | None, request: Request) -> None:
 
 
 def seal_of(tables: Tables) -> str | None:
-    """The seal of counts that hold the records of a person that a hash chose, else None."""
-    return None if tables.contributions is None else tables.seal
+    """The seal of counts that may be of other records than another count: of a person those that a
+    hash chose, or those of weighted or filtered rows, where a person may be in another cell. None
+    for counts of all rows.
+    """
+    return None if tables.contributions is None and tables.rows is None else tables.seal
 
 
 def limit_of(tables: Tables) -> Limited:

@@ -50,7 +50,6 @@ from fitplug_opendp.noisy_release import (
     check_ledger,
     check_limit,
     exact_answers,
-    limit_of,
     seal_of,
 )
 
@@ -222,7 +221,7 @@ class Publication:
             begun = self._at("charged", charged.entry)
             if charged.stage.state != "begun":  # by another process, since `prepare`
                 return begun, begun._adopt()
-        drawn = mechanism.draw(answers, progress, limit_of(tables), begun.entry)
+        drawn = mechanism.draw(tables, answers, progress, begun.entry)
         path = self._beside(begun.entry, f"{secrets.token_hex(4)}.staged.npz")
         with _writing(self.directory, _RETRY):
             try:
