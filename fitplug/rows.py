@@ -46,7 +46,7 @@ class Weight:
 
     value_type: ClassVar[type] = int
     null_code: ClassVar[int] = 0
-    size: ClassVar[int] = 1
+    size: ClassVar[int] = 1  # of the codes that a null may have
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Numbers of records (n,) of `values` (n,). Raises DataError on anything but integers and

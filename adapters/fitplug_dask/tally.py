@@ -66,8 +66,7 @@ class Tally:
         # Of a single table, the rows outside the domain are those outside the table.
         self._alone = weight is None and len(self._atoms) == 1 and all(self._digits)
         self._combined = np.empty(_BLOCK_ROWS, dtype=np.int64)
-        self._weight = weight
-        self._weigher = None if weight is None else Weigher(_BLOCK_ROWS)
+        self._weigher = None if weight is None else Weigher(weight, _BLOCK_ROWS)
         self.records = 0
 
     def batch(self, batch: Any, columns: Sequence[str], keys: Mapping[str, int]) -> None:
@@ -91,12 +90,10 @@ class Tally:
             counter[cell] += rows
 
     def _block(self, rows: int, columns: Mapping[str, Any], keys: Mapping[str, int]) -> None:
+        if self.records > LARGEST_SUM:
+            return
         doubtful = [atom for atom in self._atoms if atom.locate(rows, columns, keys)]
-        weights = None
-        if self._weigher is not None and self._weight is not None:
-            if self.records > LARGEST_SUM:
-                return
-            weights = self._weigher.weigh(columns[self._weight])
+        weights = None if self._weigher is None else self._weigher.weigh(columns)
         if doubtful and not self._alone:
             kept = self._drop_outside(doubtful)
             rows = rows if kept is None else len(kept)

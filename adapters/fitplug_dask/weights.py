@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -13,22 +14,28 @@ from fitplug_dask.coders import Coder
 from fitplug_dask.codes import codes_of, kind
 from fitplug_dask.loops import locate
 
+_WEIGHT = cast(Attribute, WEIGHT)  # read as an attribute is, though it has no cells
+
 
 class Weigher:
-    """Turns batches of one column into numbers of records; a dictionary is looked up once.
+    """Turns batches of the column of weights into numbers of records.
 
-    rows: most of a batch.
+    column: its name; rows: most of a batch.
     """
 
-    def __init__(self, rows: int) -> None:
-        # A cell that is as many as there are records: then the coder's terms are the weights.
-        self._coder = Coder(cast(Attribute, WEIGHT), stride=1, outside=0)
+    def __init__(self, column: str, rows: int) -> None:
+        self._column = column
+        # With a stride of 1, the term of a dictionary's entry is its code: here, its weight.
+        self._coder = Coder(_WEIGHT, stride=1, outside=0)
         self._own = np.empty(rows, dtype=np.int64)
 
-    def weigh(self, column: Any) -> npt.NDArray[np.int64]:
-        """Records (n,) of each row of an Arrow array (n,), valid until the next call."""
+    def weigh(self, columns: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+        """Records (n,) that each row stands for, valid until the next call; columns: Arrow arrays
+        (n,) by name.
+        """
+        column = columns[self._column]
         if kind(column.type) == "integers" and not hasattr(column, "dictionary"):
-            return codes_of(cast(Attribute, WEIGHT), column)
+            return codes_of(_WEIGHT, column)
         weights = self._own[: len(column)]
         locate([self._coder.lookup(column)], 0, weights)
         return weights
