@@ -210,8 +210,10 @@ def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) 
     assert (ran.code, "weight or where may count others; use" in ran.err) == (2, True)
     assert not (tmp_path / "release").exists()
     domain = fp.Domain({"SEX": ["1", "2"]})
-    plan = fp.design(fp.Workload(domain, [fp.marginal("SEX", std=3.0)]))
-    less = fp.design(fp.Workload(domain, [fp.total(std=300.0)]))
+    plan, less = (
+        fp.design(fp.Workload(domain, [fp.queries({"SEX": row}, std=3.0)]))
+        for row in ([[1, 0]], [[0, 1]])
+    )
     ledger = fp.Ledger(tmp_path / "ledger.db", rho=1.0)
     columns = {"SEX": ["1", "2"], "YEAR": [2020, 2021]}
     first, again, other = (
@@ -223,6 +225,8 @@ def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) 
         with pytest.raises(LedgerError, match="weighted or filtered rows may be"):
             fpo.release(less, tables, ledger=ledger, within="first")
     assert len(ledger.entries()) == 1
+    fpo.release(less, first, ledger=ledger, within="first")
+    assert len(ledger.entries()) == 2
 
 
 def test_a_new_spec_mentions_both(tmp_path: Path) -> None:
