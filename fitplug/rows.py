@@ -52,7 +52,10 @@ class Weight:
         """Numbers of records (n,) of `values` (n,). Raises DataError on anything but integers and
         nulls: no float becomes a count silently.
         """
-        array = np.asarray(values)
+        try:
+            array = np.asarray(values)
+        except (TypeError, ValueError):  # of lists of different lengths
+            array = np.empty(())
         if array.ndim != 1:
             raise DataError("weights must be one list of numbers, one per row")
         if array.dtype == np.uint64:
@@ -65,7 +68,7 @@ class Weight:
             raise DataError(_no_weights("floats" if array.dtype.kind == "f" else "other values"))
         weights = np.zeros(len(array), dtype=np.int64)
         for row, value in enumerate(array.tolist()):
-            if value is None or value != value:
+            if value is None or (isinstance(value, float) and value != value):
                 continue
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
                 raise DataError(_no_weights("other values"))
@@ -200,14 +203,13 @@ def rows_inside(columns: Any, filters: Filters, rows: int) -> npt.NDArray[np.boo
     inside = np.ones(rows, dtype=bool)
     for name, attribute in filters.items():
         try:
-            inside &= attribute.codes(values_of(columns[name])) != OUTSIDE
-        except DataError:
-            fits = False
-        else:
-            fits = True
-        if not fits:
+            codes = attribute.codes(values_of(columns[name]))
+        except (TypeError, ValueError, ArithmeticError):  # whose words may be of the values
+            codes = None
+        if codes is None or codes.shape != (rows,):
             raise DataError(
                 f"column {name!r} holds other values than {NAMES[attribute.value_type]}, which "
                 "where gives; convert the column or change where"
             )
+        inside &= codes != OUTSIDE
     return inside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import logging
 import pickle
 from collections.abc import Iterator
@@ -98,8 +99,14 @@ def write(folder: Path, columns: dict[str, Any], kind: str = "parquet", group: i
             pq.write_table(part, path, row_group_size=group)
         elif kind == "arrow":
             feather.write_feather(part, path, "uncompressed", chunksize=group)
+        elif kind == "arrows":
+            with pa.ipc.new_stream(path, part.schema) as stream:
+                stream.write_table(part, max_chunksize=group)
         else:
-            csv.write_csv(part, path)
+            lines = pa.BufferOutputStream()
+            csv.write_csv(part, lines)
+            text = lines.getvalue().to_pybytes()
+            Path(path).write_bytes(gzip.compress(text, 1) if kind == "csv.gz" else text)
     return folder
 
 
@@ -139,7 +146,7 @@ def loops_used(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("loops_used")
-@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv"])
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows", "csv", "csv.gz"])
 @pytest.mark.parametrize("weight", [None, "pop"])
 @pytest.mark.parametrize(("where", "condition"), WHERE)
 def test_equals_duckdb_in_every_format(
