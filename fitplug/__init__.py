@@ -27,6 +27,7 @@ from fitplug.errors import (
 )
 from fitplug.factors import ranges
 from fitplug.hierarchy import Hierarchy
+from fitplug.labelled import rows
 from fitplug.ledger import Ledger
 from fitplug.lost import Lost, estimate_lost
 from fitplug.mechanisms import Mechanism
@@ -79,5 +80,6 @@ __all__ = [
     "queries",
     "ranges",
     "review",
+    "rows",
     "total",
 ]

@@ -11,10 +11,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
-from fitplug.domain import Attribute, Bins, Integers
+from fitplug.domain import Attribute, Bins, Categories, Integers
 from fitplug.errors import WorkloadError, nearest
 from fitplug.hierarchy import Hierarchy
+from fitplug.labelled import Rows, check_entries, check_labels, matrix_of
 
 Matrix: TypeAlias = npt.NDArray[np.float64]
 
@@ -48,7 +50,7 @@ class Factor:
 
     kind: one of NAMED, "ranges", "matrix" or the name of a level of a Hierarchy.
     cells: for the kinds made of intervals, the first and last cell of each row, shape (rows, 2).
-    array: for the kind "matrix", the rows given.
+    array: for the kind "matrix", the rows given. names: what these are called, if they have labels.
     """
 
     attribute: str
@@ -56,6 +58,7 @@ class Factor:
     size: int
     cells: npt.NDArray[np.int64] | None = None
     array: Matrix | None = None
+    names: tuple[str, ...] | None = None
 
     @property
     def rows(self) -> int:
@@ -116,17 +119,21 @@ class Factor:
         return np.moveaxis(steps[:-1].cumsum(axis=0), 0, axis)
 
     def labels(self, attribute: Attribute) -> list[Any]:
-        """What to call each row in a table: the value itself for single integers, else text."""
+        """What to call each row in a table: the value itself for single integers and booleans, else
+        text. Where one cell takes all other values, its label is text, and so all are.
+        """
         if self.kind == "matrix":
-            return list(range(self.rows))
+            return list(range(self.rows) if self.names is None else self.names)
         if self.kind == "total":
             return ["all"]
         if self.kind == "identity":
             if isinstance(attribute, Integers):
                 return list(range(attribute.low, attribute.high + 1))
+            if isinstance(attribute, Categories) and attribute.other is None:
+                return list(attribute.values)
             return list(attribute.labels)
         if isinstance(attribute, Hierarchy) and self.kind in attribute.levels:
-            return list(attribute.labels_at(self.kind))
+            return list(attribute.named_at(self.kind))
         if isinstance(attribute, Bins):
             edges = attribute.edges
             return [f"[{edges[a]}, {edges[b + 1]})" for a, b in self.intervals()]
@@ -150,7 +157,17 @@ def factor(name: str, attribute: Attribute, asked: Any) -> Factor:
     if isinstance(asked, Ranges):
         cells = [_interval(name, attribute, pair) for pair in asked.bounds]
         return interval_factor(name, attribute, np.array(cells, dtype=np.int64))
+    if isinstance(asked, Rows):
+        array, names = matrix_of(name, attribute, asked)
+        return Factor(name, "matrix", attribute.size, array=array, names=names)
     return Factor(name, "matrix", attribute.size, array=query_matrix(name, asked, attribute.size))
+
+
+def labelled_factor(name: str, attribute: Attribute, array: Any, labels: Any) -> Factor:
+    """A matrix whose rows have labels, as a plan file holds it. Raises WorkloadError."""
+    matrix = query_matrix(name, array, attribute.size)
+    names = check_labels(name, labels, len(matrix))
+    return Factor(name, "matrix", attribute.size, array=matrix, names=names)
 
 
 def _named(name: str, attribute: Attribute, asked: str) -> Factor:
@@ -178,9 +195,15 @@ def interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor:
 
 
 def query_matrix(name: str, given: Any, cells: int | None = None) -> Matrix:
-    """A finite matrix (rows >= 1, cells) as float64. Raises WorkloadError naming what is off."""
+    """A finite matrix (rows >= 1, cells) as float64, dense also if it is given as a sparse one of
+    SciPy. Raises WorkloadError naming what is off.
+    """
     if isinstance(given, (Mapping, set)):
         raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")
+    if sparse.issparse(given):
+        if given.ndim == 2:
+            check_entries(name, *given.shape)
+        given = given.toarray()
     try:
         array = np.asarray(given)
     except ValueError:  # a ragged list

@@ -72,9 +72,15 @@ class Hierarchy(Categories):
 
     def labels_at(self, level: str) -> tuple[str, ...]:
         """What each node of a level is called: its label, or if another has that too, its path."""
+        return tuple(map(str, self.named_at(level)))
+
+    def named_at(self, level: str) -> tuple[Category, ...]:
+        """`labels_at`, with integers as integers if no node of the level needs its path."""
         depth = self._depth(level)
         nodes = [self.leaves[first][:depth] for first, _ in self.intervals(level)]
         named = Counter(node[-1] for node in nodes)
+        if len(named) == len(nodes):
+            return tuple(node[-1] for node in nodes)
         return tuple(
             str(node[-1]) if named[node[-1]] == 1 else "/".join(map(str, node)) for node in nodes
         )

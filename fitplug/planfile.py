@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.basis import Basis
-from fitplug.domain import Domain
+from fitplug.domain import Attribute, Domain
 from fitplug.errors import PlanError
-from fitplug.factors import interval_factor
+from fitplug.factors import interval_factor, labelled_factor
 from fitplug.layout import layout
 from fitplug.splits import Whole
 from fitplug.strategy import Family, Strategy, contrasts
@@ -30,9 +30,9 @@ Header: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Array: TypeAlias = npt.NDArray[np.float64]
 
-FORMATS = (3, 4)
-"""What is read. 4 has simultaneous targets; plans without them stay files of format 3, with the
-digest that ledgers and releases know them by.
+FORMATS = (3, 4, 5)
+"""What is read. 4 has simultaneous targets and 5 labels of a matrix's rows; plans without them stay
+files of format 3, with the digest that ledgers and releases know them by.
 """
 
 
@@ -51,20 +51,31 @@ def describe(workload: Workload) -> tuple[Header, Arrays]:
                 arrays[f"group{g}.factor{f}"] = factor.intervals()
             elif factor.kind == "matrix":
                 arrays[f"group{g}.factor{f}"] = factor.matrix()
-        described = {
+        described: Header = {
             "name": group.name,
             "factors": factors,
             "target": group.target.kind,
             "shape": group.target.value.shape,
             "confidence": group.target.confidence,
         }
-        groups.append(described | ({"simultaneous": True} if group.target.simultaneous else {}))
+        if group.target.simultaneous:
+            described["simultaneous"] = True
+        if labels := {str(f): x.names for f, x in enumerate(group.factors) if x.names is not None}:
+            described["labels"] = labels
+        groups.append(described)
     header = {
-        "format": FORMATS[any(group.target.simultaneous for group in workload.groups)],
+        "format": _format(groups),
         "domain": list(workload.domain.spec().items()),
         "groups": groups,
     }
     return header, arrays
+
+
+def _format(groups: Sequence[Header]) -> int:
+    """The oldest format that has what the groups need."""
+    if any("labels" in described for described in groups):
+        return 5
+    return 4 if any("simultaneous" in described for described in groups) else 3
 
 
 def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
@@ -116,10 +127,8 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
             if attribute in factors:
                 raise PlanError(f"a query names the attribute {attribute!r} twice")
             part = arrays.get(f"group{g}.factor{f}")
-            if kind == "ranges":
-                factors[attribute] = interval_factor(attribute, domain[attribute], part)
-            else:
-                factors[attribute] = part if kind == "matrix" else kind
+            labels = described.get("labels", {}).get(str(f))
+            factors[attribute] = _factor(attribute, domain[attribute], kind, part, labels)
         value = arrays["targets"][ends[g] : ends[g + 1]].reshape(shapes[g])
         asked: dict[str, Any] = {described["target"]: value}
         if described["confidence"] is not None:
@@ -139,6 +148,17 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
             raise PlanError(f"the targets of {group.name!r} are not what it says it asked")
         kept.append(replace(group, variances=np.broadcast_to(stored, group.shape)))
     return Workload.of_groups(domain, kept)
+
+
+def _factor(name: str, attribute: Attribute, kind: str, part: Any, labels: Any) -> Any:
+    """What a query asks of an attribute, by its kind, its array and its rows' labels, if any."""
+    if labels is not None:
+        if kind != "matrix":
+            raise PlanError(f"a query of {name!r} has labels and is no matrix")
+        return labelled_factor(name, attribute, part, labels)
+    if kind == "ranges":
+        return interval_factor(name, attribute, part)
+    return part if kind == "matrix" else kind
 
 
 def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strategy:

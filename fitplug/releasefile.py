@@ -293,7 +293,8 @@ def _agree(held: Columns, expected: Columns) -> bool:
         if own.shape != column.shape:
             return False
         if column.dtype.kind != "f":
-            if own.tolist() != column.tolist():
+            # Releases of earlier versions have integers and booleans of categories as text.
+            if own.tolist() not in (column.tolist(), [str(label) for label in column.tolist()]):
                 return False
         elif (
             own.dtype != column.dtype

@@ -44,9 +44,10 @@ def queries(
     simultaneous: bool = False,
     name: str | None = None,
 ) -> Queries:
-    """A group: per attribute "identity", "prefix", "all_ranges", "total", `ranges(...)`, a 2-d
-    array (rows x cells) or, for a Hierarchy, the name of a level. Attributes not named are summed
-    out; the group's shape has one axis per attribute named, in the order named.
+    """A group: per attribute "identity", "prefix", "all_ranges", "total", `ranges(...)`,
+    `rows(...)`, a 2-d array or sparse matrix of SciPy (rows x cells) or, for a Hierarchy, the name
+    of a level. Attributes not named are summed out; the group's shape has one axis per attribute
+    named, in the order named.
 
     Exactly one of variance, std, moe (margin of error at `confidence`, 0.95 if not given): a
     scalar or an array that broadcasts to the group's shape. simultaneous: the margins of error of
@@ -178,8 +179,9 @@ class Workload:
     def from_matrix(
         cls, W: Any, *, variance: Any = None, std: Any = None, moe: Any = None, **kwargs: Any
     ) -> Workload:
-        """The paper's setting: any dense W (m, d) with one target per row, over a domain of d
-        cells named "cell". The one group is named "queries". Raises WorkloadError.
+        """The paper's setting: any W (m, d), dense or a sparse one of SciPy, with one target per
+        row, over a domain of d cells named "cell". The one group is named "queries". Raises
+        WorkloadError.
         """
         matrix = query_matrix("W", W)
         domain = Domain({"cell": Integers(0, matrix.shape[1] - 1)})
@@ -320,7 +322,7 @@ def _derived_name(
     parts = []
     for f, (_, asked) in zip(factors, group.factors, strict=True):
         # As asked: the finest level of a hierarchy is its identity, but has a name of its own.
-        kind = asked if isinstance(asked, str) else f.kind
+        kind = asked if isinstance(asked, str) else f.kind if f.names is None else "rows"
         parts.append(f.attribute + ("" if kind == "identity" else f" {kind.replace('_', ' ')}"))
     base = " x ".join(parts) or "total"
     name, number = base, 2

@@ -405,4 +405,4 @@ def test_a_release_names_the_nodes(tmp_path):
     assert np.abs(table["estimate"].to_numpy() - [18, 9, 9]).max() < 2.0 * 6
     table = pq.read_table(tmp_path / "release" / "regions_by_state.parquet")
     named = list(zip(table["AREA"].to_pylist(), table["GEOID"].to_pylist(), strict=True))
-    assert named == [("1", "01"), ("1", "02"), ("2", "01"), ("2", "02")]
+    assert named == [(1, "01"), (1, "02"), (2, "01"), (2, "02")]
