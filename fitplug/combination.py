@@ -7,7 +7,9 @@ and are marked as approximate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
@@ -15,22 +17,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.errors import WorkloadError, nearest
-from fitplug.expressions import Linear, Quotient, parse
-from fitplug.reconstruction import combined_covariance, combined_norm
+from fitplug import linear
+from fitplug.errors import WorkloadError
+from fitplug.expressions import Expressions, Quotient, Terms, dense
+from fitplug.linear import Asked
+from fitplug.reconstruction import combined_covariance
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, quantile
-from fitplug.workload import Workload
 
 if TYPE_CHECKING:
     from fitplug.release import Release
 
 Array: TypeAlias = npt.NDArray[np.float64]
-Asked: TypeAlias = str | Mapping[str, npt.ArrayLike]
 
 LEAST_STDS = 3.0
 """How many of its stds the denominator of a ratio must be away from zero: nearer, the expansion of
 the delta method says nothing.
 """
+
+_AT_ONCE = 4096
+"""Combinations that are estimated together."""
 
 
 class Combination(NamedTuple):
@@ -58,7 +63,10 @@ class Combination(NamedTuple):
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two combinations; std by the delta method, so intervals are approximate."""
+    """A ratio of two combinations; std by the delta method, so intervals are approximate.
+
+    Value and std are nan if the denominator is too near to zero for them to mean anything.
+    """
 
     value: float
     std: float
@@ -112,15 +120,55 @@ class Combinations:
 
 def combine(release: Release, asked: Asked) -> Combination | Ratio:
     """One combination: see `Release.combine`."""
-    found = _read(release.plan.workload, asked)
-    if not isinstance(found, Quotient):
-        return _combination(release, found)
-    above, below = (_combination(release, part) for part in (found.numerator, found.denominator))
-    _check_denominator(below)
-    value = above.value / below.value
-    # The first-order error of a / b is (error of a - value * error of b) / b.
-    std = _std(release, _minus(found.numerator, value, found.denominator)) / abs(below.value)
-    return Ratio(value, std, above, below)
+    (found,) = combine_each(release, [asked])
+    if isinstance(found, Ratio):
+        _check_denominator(found.denominator)
+    return found
+
+
+def combine_each(release: Release, asked: Iterable[Asked]) -> Iterator[Combination | Ratio]:
+    """See `Release.combine_each`."""
+    expressions = Expressions(release.plan.workload)
+    return estimate_each(release, (linear.read(expressions, one) for one in asked))
+
+
+def estimate_each(
+    release: Release, asked: Iterable[Terms | Quotient[Terms]]
+) -> Iterator[Combination | Ratio]:
+    """What terms come to, in their order; see `Release.combine_each`."""
+    waiting = iter(asked)
+    while chunk := list(itertools.islice(waiting, _AT_ONCE)):
+        sums = iter(_combinations(release, _flat(chunk)))
+        pairs = [(next(sums), next(sums) if isinstance(one, Quotient) else None) for one in chunk]
+        ratios: list[int] = []
+        errors: list[Terms] = []
+        for k, (one, (above, below)) in enumerate(zip(chunk, pairs, strict=True)):
+            if isinstance(one, Quotient) and below is not None and not _is_near_zero(below):
+                # The first-order error of a / b is (error of a - value * error of b) / b.
+                ratio = above.value / below.value
+                errors.append(linear.minus(one.numerator, ratio, one.denominator))
+                ratios.append(k)
+        stds = dict(zip(ratios, linear.stds(release, errors).tolist(), strict=True))
+        for k, (above, below) in enumerate(pairs):
+            if below is None:
+                yield above
+            elif k in stds:
+                value, std = above.value / below.value, stds[k] / abs(below.value)
+                yield Ratio(value, std, above, below)
+            else:
+                yield Ratio(math.nan, math.nan, above, below)
+
+
+def _flat(asked: Iterable[Terms | Quotient[Terms]]) -> list[Terms]:
+    found: list[Terms] = []
+    for one in asked:
+        found += [one.numerator, one.denominator] if isinstance(one, Quotient) else [one]
+    return found
+
+
+def _combinations(release: Release, several: Sequence[Terms]) -> list[Combination]:
+    values, stds = linear.values(release, several), linear.stds(release, several)
+    return list(map(Combination, values.tolist(), stds.tolist()))
 
 
 def combine_all(release: Release, asked: Mapping[str, Asked] | Sequence[str]) -> Combinations:
@@ -128,17 +176,17 @@ def combine_all(release: Release, asked: Mapping[str, Asked] | Sequence[str]) ->
     if isinstance(asked, str) or not isinstance(asked, (Mapping, Sequence)) or not asked:
         raise WorkloadError("combine_all needs a mapping of names to combinations, or a list")
     named: Mapping[str, Any] = asked if isinstance(asked, Mapping) else _listed(asked)
-    found = [_named(release.plan.workload, name, one) for name, one in named.items()]
-    linear: list[Linear] = []
-    for one in found:
-        linear += [one.numerator, one.denominator] if isinstance(one, Quotient) else [one]
-    noise = release.plan.noise_std * release.noise_scale
-    covariance = noise**2 * combined_covariance(release.plan.strategy, linear)
-    sums, spread = [_value(release, part) for part in linear], np.sqrt(np.diag(covariance))
-    gradient, values, at = np.zeros((len(found), len(linear))), [], 0
+    expressions = Expressions(release.plan.workload)
+    found = [_named(expressions, name, one) for name, one in named.items()]
+    several = _flat(found)
+    noise, workload = release.plan.noise_std * release.noise_scale, release.plan.workload
+    weights = [dense(workload, terms) for terms in several]
+    covariance = noise**2 * combined_covariance(release.plan.strategy, weights)
+    sums, spread = linear.values(release, several), np.sqrt(np.diag(covariance))
+    gradient, values, at = np.zeros((len(found), len(several))), [], 0
     for k, (name, one) in enumerate(zip(named, found, strict=True)):
         if isinstance(one, Quotient):
-            above, below = sums[at], Combination(sums[at + 1], float(spread[at + 1]))
+            above, below = sums[at], Combination(float(sums[at + 1]), float(spread[at + 1]))
             try:
                 _check_denominator(below)
             except WorkloadError as error:
@@ -170,68 +218,20 @@ def _listed(expressions: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _named(workload: Workload, name: str, asked: Asked) -> Linear | Quotient:
+def _named(expressions: Expressions, name: str, asked: Asked) -> Terms | Quotient[Terms]:
     try:
-        return _read(workload, asked)
+        return linear.read(expressions, asked)
     except WorkloadError as error:
         told = isinstance(asked, str) and name == asked  # the error names the expression already
         raise WorkloadError(str(error) if told else f"{name!r}: {error}") from None
 
 
-def _read(workload: Workload, asked: Asked) -> Linear | Quotient:
-    if isinstance(asked, str):
-        found = parse(workload, asked)
-        parts = (found.numerator, found.denominator) if isinstance(found, Quotient) else (found,)
-        for part in parts:
-            _checked(workload, part)
-        return found
-    if not isinstance(asked, Mapping):
-        raise WorkloadError(
-            f"{asked!r} is no combination; give an expression or coefficients by group"
-        )
-    return _checked(workload, asked)
-
-
-def _checked(workload: Workload, coefficients: Mapping[str, npt.ArrayLike]) -> Linear:
-    """Coefficients of the groups' shapes. Raises WorkloadError."""
-    given: dict[str, Array] = {}
-    for name, asked in coefficients.items():
-        if name not in workload.positions:
-            raise WorkloadError(f"no query group {name!r}; {nearest(name, workload.names)}")
-        shape = workload[name].shape
-        array = np.asarray(asked, dtype=np.float64)
-        try:
-            given[name] = np.broadcast_to(array, shape)
-        except ValueError:
-            raise WorkloadError(
-                f"coefficients of {name!r} have shape {array.shape}, the group's is {shape}"
-            ) from None
-        if not np.isfinite(array).all():
-            raise WorkloadError(f"coefficients of {name!r} must be finite")
-    return given
-
-
-def _combination(release: Release, coefficients: Linear) -> Combination:
-    return Combination(_value(release, coefficients), _std(release, coefficients))
-
-
-def _value(release: Release, coefficients: Linear) -> float:
-    return sum(float((c * release.estimates[name]).sum()) for name, c in coefficients.items())
-
-
-def _std(release: Release, coefficients: Linear) -> float:
-    noise = release.plan.noise_std * release.noise_scale
-    return noise * combined_norm(release.plan.strategy, coefficients)
-
-
-def _minus(left: Linear, factor: float, right: Linear) -> Linear:
-    """left - factor * right."""
-    names = dict.fromkeys([*left, *right])
-    return {name: left.get(name, 0.0) - factor * right.get(name, np.zeros(())) for name in names}
+def _is_near_zero(below: Combination) -> bool:
+    return below.value == 0 or abs(below.value) < LEAST_STDS * below.std
 
 
 def _check_denominator(below: Combination) -> None:
-    if below.value == 0 or abs(below.value) < LEAST_STDS * below.std:
+    if _is_near_zero(below):
         raise WorkloadError(
             f"the denominator is estimated as {below.value:.4g} with std {below.std:.4g}, less "
             f"than {LEAST_STDS:g} stds from zero: its ratio has no meaningful std; ask for "

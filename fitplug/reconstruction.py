@@ -27,6 +27,8 @@ from fitplug.workload import QueryGroup
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
+_InBlocks: TypeAlias = tuple[dict[int, Array], dict[int, Array]]
+"""Of each block that a sum uses, its rows in the block's basis, and bounds on their errors."""
 
 _KEPT = 2**27
 """Bytes of estimates and of blocks that are kept for the next reading, of each."""
@@ -115,27 +117,37 @@ class _Latest(OrderedDict[int, Array]):
         return made
 
 
-def combined_norm(strategy: Strategy, coefficients: Mapping[str, Array]) -> float:
-    """An upper bound on the std, at noise variance 1, of the sum over groups of coefficients (of
-    the group's shape) times estimates.
+def combined_norms(strategy: Strategy, several: Sequence[Mapping[str, Array]]) -> Array:
+    """Upper bounds (k,) on the stds, at noise variance 1, of k sums over groups of coefficients (of
+    the group's shape) times estimates. The blocks that the sums share are inverted once.
     """
-    rows, errors = _weights(strategy, coefficients)
-    square = 0.0
-    for block, combined in rows.items():
+    return _norms(strategy, [_weights(strategy, coefficients) for coefficients in several])
+
+
+def _norms(strategy: Strategy, several: Sequence[_InBlocks]) -> Array:
+    parts: dict[int, list[int]] = {}
+    for k, (rows, _) in enumerate(several):
+        for block in rows:
+            parts.setdefault(block, []).append(k)
+    squares = np.zeros(len(several))
+    for block, those in parts.items():
         family, i = strategy.places[block]
         M = family.M[i].astype(np.float64)
-        norms = inverse_norms_above(combined, M, L_error=errors[block])
-        square += float((norms * norms).sum())
-    return math.sqrt(square) * (1 + 1e-12)
+        together = np.concatenate([several[k][0][block] for k in those])
+        errors = np.concatenate([several[k][1][block] for k in those])
+        norms = inverse_norms_above(together, M, L_error=errors)
+        squares[those] += (norms * norms).reshape(len(those), -1).sum(axis=1)
+    return np.asarray(np.sqrt(squares) * (1 + 1e-12))
 
 
 def combined_covariance(strategy: Strategy, combinations: Sequence[Mapping[str, Array]]) -> Array:
     """The covariance (k, k), at noise variance 1, of k such sums; positive semidefinite, with
     upper bounds on the variances on the diagonal.
     """
+    several = [_weights(strategy, coefficients) for coefficients in combinations]
     parts: dict[int, list[tuple[int, Array]]] = {}
-    for j, coefficients in enumerate(combinations):
-        for block, rows in _weights(strategy, coefficients)[0].items():
+    for j, (in_blocks, _) in enumerate(several):
+        for block, rows in in_blocks.items():
             parts.setdefault(block, []).append((j, rows))
     covariance = np.zeros((len(combinations), len(combinations)))
     for block, held in parts.items():
@@ -146,14 +158,12 @@ def combined_covariance(strategy: Strategy, combinations: Sequence[Mapping[str, 
         weights = [solve_triangular(M, rows.T, trans="T").ravel() for _, rows in held]
         at = [j for j, _ in held]
         covariance[np.ix_(at, at)] += np.stack(weights) @ np.stack(weights).T
-    above = [combined_norm(strategy, coefficients) ** 2 for coefficients in combinations]
+    above = _norms(strategy, several) ** 2
     covariance[np.diag_indices_from(covariance)] = np.maximum(np.diag(covariance), above)
     return covariance
 
 
-def _weights(
-    strategy: Strategy, coefficients: Mapping[str, Array]
-) -> tuple[dict[int, Array], dict[int, Array]]:
+def _weights(strategy: Strategy, coefficients: Mapping[str, Array]) -> _InBlocks:
     """Of each block that a sum uses, its rows in the block's basis, and bounds on their errors."""
     structure = strategy.structure
     number = structure.workload.positions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from fitplug import adjusted, combination, exports, releasefile
 from fitplug.adjusted import Adjusted
-from fitplug.combination import Asked, Combination, Combinations, Ratio
+from fitplug.combination import Combination, Combinations, Ratio
 from fitplug.ledgerrows import Entry
+from fitplug.linear import Asked
 from fitplug.plan import Plan
 from fitplug.population import Limited, describe_population, name_population
 from fitplug.privacy import Method, epsilon_at
@@ -123,6 +124,15 @@ class Release:
         expressions: their values (k,) and joint covariance (k, k). Raises as `combine`.
         """
         return combination.combine_all(self, asked)
+
+    def combine_each(self, asked: Iterable[Asked]) -> Iterator[Combination | Ratio]:
+        """`combine` for any number of combinations, one after another, without their joint
+        covariance: in memory for some thousands at a time, however many there are.
+
+        A ratio with a denominator too near to zero has the value and the std nan. Raises
+        WorkloadError when it comes to a combination that cannot be read.
+        """
+        return combination.combine_each(self, asked)
 
     def to_arrow(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None

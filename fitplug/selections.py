@@ -7,35 +7,40 @@ reconstruction. Rows that cannot make up the set are refused. Values are in the 
 domain, those of categories too; a node of a hierarchy is all that lies in it.
 
 Two exceptions, as rows may not describe people: an attribute that is not mentioned and has one
-row, such as a single range, keeps that row; and rows of a matrix are selected by their number, and
-added.
+row, such as a single range, keeps that row; and rows of a matrix are selected by their labels, or
+by their numbers if they have none, and added. Labelled rows that share people are not added.
+
+Sets of cells are runs, sorted and apart, so that a selection takes time and memory for the values
+it names and for the rows that count them, not for all cells.
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain import Attribute, Bins, Domain, Integers
+from fitplug.domain import Bins
 from fitplug.errors import WorkloadError, nearest
 from fitplug.factors import Factor
 from fitplug.hierarchy import Hierarchy
-from fitplug.workload import QueryGroup
+from fitplug.members import Members
+from fitplug.runs import Runs, complement, intersection, union
+from fitplug.workload import QueryGroup, Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+Places: TypeAlias = npt.NDArray[np.int64]
 
 Edges: TypeAlias = dict[int, list[tuple[int, int, int]]]
 
 ORDERS = ("<", "<=", ">", ">=")
 COMPARISONS = ("=", "!=", *ORDERS)
+_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -47,83 +52,178 @@ class Condition:
     values: tuple[str, ...]
 
     def __str__(self) -> str:
-        values = [value if value.isprintable() else repr(value) for value in self.values]
-        if len(values) == 1:
+        values = [v if v.isprintable() else repr(v) for v in self.values[:_SHOWN]]
+        if len(self.values) == 1:
             return f"{self.attribute} {self.comparison} {values[0]}"
+        more = len(self.values) - _SHOWN
+        values += [f"and {more} more"] if more > 0 else []
         return f"{self.attribute} in [{', '.join(values)}]"
 
 
-def coefficients(domain: Domain, group: QueryGroup, conditions: Sequence[Condition]) -> Array:
-    """What each of the group's answers counts in the number of people selected, of the group's
-    shape. Conditions on one attribute hold together. Raises WorkloadError.
+@dataclass(frozen=True)
+class Clause:
+    """What is asked of one attribute: any of several options, each of conditions that hold
+    together.
     """
-    for condition in conditions:
+
+    attribute: str
+    options: tuple[tuple[Condition, ...], ...]
+
+    def __str__(self) -> str:
+        options = [", ".join(map(str, option)) for option in self.options[:_SHOWN]]
+        more = len(self.options) - _SHOWN
+        return " or ".join([*options, *([f"{more} more"] if more > 0 else [])])
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """What some of a group's answers weigh in a sum: their places (n,) in C order of the group's
+    shape, ascending, and the weights (n,) of these; the others weigh nothing.
+    """
+
+    places: Places
+    weights: Array
+
+    def dense(self, shape: tuple[int, ...]) -> Array:
+        """The weights of all of the group's answers, of its shape."""
+        found = np.zeros(shape)
+        found.ravel()[self.places] = self.weights
+        return found
+
+
+def summed(parts: Sequence[Weights]) -> Weights:
+    """The sum of several weights of one group."""
+    places = np.concatenate([part.places for part in parts])
+    weights = np.concatenate([part.weights for part in parts])
+    apart, at = np.unique(places, return_inverse=True)
+    if len(apart) == len(places):
+        order = np.argsort(places, kind="stable")
+        return Weights(places[order], weights[order])
+    added = np.zeros(len(apart))
+    np.add.at(added, at.ravel(), weights)
+    return Weights(apart, added)
+
+
+class Selector:
+    """What selections of a workload's groups count. Keeps what values mean to its groups."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self._members: dict[str, Members] = {}
+        self._values: dict[tuple[str, str], _Values] = {}
+
+    def members(self, attribute: str) -> Members:
+        """What values of an attribute name. Raises DomainError for one that is not there."""
+        if attribute not in self._members:
+            self._members[attribute] = Members(self.workload.domain[attribute])
+        return self._members[attribute]
+
+    def weights(
+        self, name: str, clauses: Sequence[Clause], within: Mapping[str, Runs] | None = None
+    ) -> Weights:
+        """What each of a group's answers counts in the number of people selected. Clauses hold
+        together.
+
+        within: cells of attributes that people must be in besides; groups that do not tell an
+        attribute apart leave it out. Raises WorkloadError.
+        """
+        group = self.workload[name]
         asked = [f.attribute for f in group.factors]
-        if condition.attribute not in asked:
-            raise WorkloadError(
-                f"{group.name!r} does not tell {condition.attribute!r} apart; "
-                f"{nearest(condition.attribute, asked)}"
-            )
-    parts = []
-    for factor in group.factors:
-        own = [c for c in conditions if c.attribute == factor.attribute]
-        try:
-            parts.append(_row_weights(domain[factor.attribute], factor, own))
-        except WorkloadError as error:
-            raise WorkloadError(f"{group.name!r}: {error}") from None
-    return np.asarray(reduce(np.multiply.outer, parts, np.ones(())))
+        for clause in clauses:
+            if clause.attribute not in asked:
+                raise WorkloadError(
+                    f"{name!r} does not tell {clause.attribute!r} apart; "
+                    f"{nearest(clause.attribute, asked)}"
+                )
+        regions = {a: cells for a, cells in (within or {}).items() if a in group.attributes}
+        parts = []
+        for factor in group.factors:
+            own = [clause for clause in clauses if clause.attribute == factor.attribute]
+            values = self._values_of(group, factor)
+            try:
+                parts.append(_row_weights(values, own, regions.get(factor.attribute)))
+            except WorkloadError as error:
+                raise WorkloadError(f"{name!r}: {error}") from None
+        return _product(parts, group.shape)
+
+    def _values_of(self, group: QueryGroup, factor: Factor) -> _Values:
+        key = group.name, factor.attribute
+        if key not in self._values:
+            self._values[key] = _Values(self.members(factor.attribute), factor)
+        return self._values[key]
 
 
-def _row_weights(attribute: Attribute, factor: Factor, conditions: list[Condition]) -> Array:
-    if not conditions and factor.rows == 1:
-        return np.ones(1)
+def _product(parts: Sequence[Weights], shape: tuple[int, ...]) -> Weights:
+    """The weights of a group's answers from those of each factor's rows."""
+    places, weights = np.zeros(1, dtype=np.int64), np.ones(1)
+    for part, rows in zip(parts, shape, strict=True):
+        places = np.add.outer(places * rows, part.places).ravel()
+        weights = np.multiply.outer(weights, part.weights).ravel()
+    return Weights(places, weights)
+
+
+def _row_weights(values: _Values, clauses: list[Clause], region: Runs | None) -> Weights:
+    factor = values.factor
+    if not clauses and region is None and factor.rows == 1:
+        return Weights(np.zeros(1, dtype=np.int64), np.ones(1))
     if factor.kind == "matrix":
-        return _numbered(factor, conditions)
-    values, chosen = _Values(attribute, factor), np.ones(factor.size, dtype=bool)
-    for condition in conditions:
-        chosen &= values.cells(condition)
-    said = ", ".join(map(str, conditions)) or f"all of {factor.attribute}"
-    if not chosen.any():
-        raise WorkloadError(f"{said} selects nobody")
-    steps = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
-    weights = _counting(factor, steps.reshape(-1, 2).tolist())
+        if region is not None:
+            raise WorkloadError(
+                f"its rows of {factor.attribute} are those of a matrix, which no region takes part "
+                "of; ask a group that lists the values"
+            )
+        return _rows_of_matrix(values, clauses)
+    chosen: Runs = [(0, factor.size)]
+    for clause in clauses:
+        chosen = intersection(chosen, values.cells(clause))
+    if region is not None:
+        chosen = intersection(chosen, region)
+    if not chosen:
+        raise WorkloadError(f"{_said(factor, clauses, region)} selects nobody")
+    weights = _counting(values, chosen)
     if weights is None:
-        labels = list(values.rows)[:4]
+        labels = list(values.rows)[:_SHOWN]
         more = ", ..." if factor.rows > len(labels) else ""
         raise WorkloadError(
-            f"its rows of {factor.attribute} cannot count {said}; select what they add up to: "
-            f"{', '.join(labels)}{more}"
+            f"its rows of {factor.attribute} cannot count {_said(factor, clauses, region)}; select "
+            f"what they add up to: {', '.join(labels)}{more}"
         )
     return weights
 
 
-def _counting(factor: Factor, runs: list[list[int]]) -> Array | None:
-    """What the rows (rows,) weigh in the count of runs of cells, each first and beyond the last;
-    None if they cannot count one of them.
-    """
-    weights = np.zeros(factor.rows)
-    edges = None if factor.kind in ("identity", "prefix", "all_ranges") else _edges(factor)
+def _said(factor: Factor, clauses: list[Clause], region: Runs | None) -> str:
+    said = ", ".join(map(str, clauses)) or f"all of {factor.attribute}"
+    return said if region is None else f"{said} in the region"
+
+
+def _counting(values: _Values, runs: Runs) -> Weights | None:
+    """What the rows weigh in the count of runs of cells; None if they cannot count one of them."""
+    factor = values.factor
+    if factor.kind == "identity":
+        places = np.concatenate([np.arange(*run) for run in runs])
+        return Weights(places, np.ones(len(places)))
+    rows: list[int] = []
+    signs: list[int] = []
     for first, end in runs:
-        if edges is not None:
-            path = _path(edges, first, end)
+        if factor.kind == "prefix":
+            rows += [end - 1] if not first else [end - 1, first - 1]
+            signs += [1] if not first else [1, -1]
+        elif factor.kind == "all_ranges":
+            rows.append(first * factor.size - first * (first - 1) // 2 + end - 1 - first)
+            signs.append(1)
+        else:
+            path = _path(values.edges, first, end)
             if path is None:
                 return None
-            for row, sign in path:
-                weights[row] += sign
-        elif factor.kind == "identity":
-            weights[first:end] += 1
-        elif factor.kind == "prefix":
-            weights[end - 1] += 1
-            weights[first - 1] -= bool(first)
-        else:
-            weights[first * factor.size - first * (first - 1) // 2 + end - 1 - first] += 1
-    return weights
+            rows += [row for row, _ in path]
+            signs += [sign for _, sign in path]
+    return summed([Weights(np.array(rows, dtype=np.int64), np.array(signs, dtype=np.float64))])
 
 
-def _edges(factor: Factor) -> Edges:
+def _edges(intervals: npt.NDArray[np.int64]) -> Edges:
     """A row of the cells a..b as an edge between a and b + 1; taken backwards it is subtracted."""
     edges: Edges = {}
-    for row, (a, b) in enumerate(factor.intervals().tolist()):
+    for row, (a, b) in enumerate(intervals.tolist()):
         edges.setdefault(a, []).append((b + 1, row, 1))
         edges.setdefault(b + 1, []).append((a, row, -1))
     return edges
@@ -148,135 +248,129 @@ def _path(edges: Edges, first: int, end: int) -> list[tuple[int, int]] | None:
     return path
 
 
-def _numbered(factor: Factor, conditions: list[Condition]) -> Array:
-    """Rows of a matrix, by their numbers."""
-    name, numbers = factor.attribute, [str(row) for row in range(factor.rows)]
-    if not conditions:
+def _rows_of_matrix(values: _Values, clauses: list[Clause]) -> Weights:
+    """Rows of a matrix, by their labels or numbers."""
+    factor, name = values.factor, values.factor.attribute
+    labels = list(values.rows)
+    by = "number" if factor.names is None else "label"
+    if not clauses:
         raise WorkloadError(
-            f"its {factor.rows} rows of {name} are those of a matrix; select some by number, "
-            f"{name} = 0"
+            f"its {factor.rows} rows of {name} are those of a matrix; select some by {by}, "
+            f"{name} = {labels[0]}"
         )
-    chosen = np.ones(factor.rows, dtype=bool)
-    for condition in conditions:
-        if condition.comparison != "=":
-            raise WorkloadError(f"{condition}: rows of a matrix are selected by {name} = number")
-        for value in condition.values:
-            if value not in numbers:
-                raise WorkloadError(
-                    f"{condition}: there is no row {value}; they are 0 to {factor.rows - 1}"
-                )
-        chosen &= np.isin(numbers, condition.values)
-    if not chosen.any():
-        raise WorkloadError(f"{', '.join(map(str, conditions))} selects no row")
-    return chosen.astype(np.float64)
+    chosen = set(range(factor.rows))
+    for clause in clauses:
+        found: set[int] = set()
+        for option in clause.options:
+            kept = set(range(factor.rows))
+            for condition in option:
+                kept &= _rows_named(values, condition, by)
+            found |= kept
+        chosen &= found
+    if not chosen:
+        raise WorkloadError(f"{', '.join(map(str, clauses))} selects no row")
+    rows = np.array(sorted(chosen), dtype=np.int64)
+    if factor.names is not None and (np.count_nonzero(factor.matrix()[rows], axis=0) > 1).any():
+        raise WorkloadError(
+            f"{', '.join(map(str, clauses))}: these rows share people, who would count more than "
+            "once; add the rows you mean by +"
+        )
+    return Weights(rows, np.ones(len(rows)))
+
+
+def _rows_named(values: _Values, condition: Condition, by: str) -> set[int]:
+    factor = values.factor
+    if condition.comparison != "=":
+        raise WorkloadError(
+            f"{condition}: rows of a matrix are selected by {factor.attribute} = {by}"
+        )
+    for value in condition.values:
+        if value in values.rows:
+            continue
+        if by == "label":
+            raise WorkloadError(
+                f"there is no row {value!r} of {factor.attribute}; {nearest(value, values.rows)}"
+            )
+        raise WorkloadError(
+            f"{condition}: there is no row {value}; they are 0 to {factor.rows - 1}"
+        )
+    return {values.rows[value] for value in condition.values}
 
 
 class _Values:
     """What the values of an attribute, as written, mean to the rows of a factor."""
 
-    def __init__(self, attribute: Attribute, factor: Factor) -> None:
-        self._attribute, self._factor = attribute, factor
+    def __init__(self, members: Members, factor: Factor) -> None:
+        self.factor = factor
+        self._members, self._attribute = members, members.attribute
 
     @cached_property
     def rows(self) -> dict[str, int]:
         """The rows by their labels."""
-        labels = map(str, self._factor.labels(self._attribute))
+        labels = map(str, self.factor.labels(self._attribute))
         return {label: row for row, label in enumerate(labels)}
 
     @cached_property
-    def _own(self) -> dict[str, int]:
-        """The cells of categories and bins by their labels."""
-        return {label: cell for cell, label in enumerate(self._attribute.labels)}
-
-    @cached_property
-    def _nodes(self) -> dict[str, tuple[int, int]]:
-        """First and last cell of the nodes of a hierarchy; of two codes alike, the coarser's."""
-        found: dict[str, tuple[int, int]] = {}
-        if isinstance(self._attribute, Hierarchy):
-            for level in self._attribute.levels:
-                ends = self._attribute.intervals(level).tolist()
-                for label, (first, last) in zip(
-                    self._attribute.labels_at(level), ends, strict=True
-                ):
-                    found.setdefault(label, (first, last))
-        return found
+    def edges(self) -> Edges:
+        """The rows as edges between cells."""
+        return _edges(self._intervals)
 
     @cached_property
     def _intervals(self) -> npt.NDArray[np.int64]:
-        return self._factor.intervals()
+        return self.factor.intervals()
 
-    def cells(self, condition: Condition) -> Mask:
-        """The cells (size,) that a condition holds for."""
+    def cells(self, clause: Clause) -> Runs:
+        """The cells that a clause holds for."""
+        found: Runs = []
+        for option in clause.options:
+            kept: Runs = [(0, self.factor.size)]
+            for condition in option:
+                kept = intersection(kept, self._holds(condition))
+            found += kept
+        return union(found)
+
+    def _holds(self, condition: Condition) -> Runs:
         if condition.comparison in ORDERS:
             return self._ordered(condition)
-        chosen = np.zeros(self._factor.size, dtype=bool)
-        for value in condition.values:
-            first, last = self._interval(value)
-            chosen[first : last + 1] = True
-        return chosen if condition.comparison == "=" else ~chosen
+        chosen = union(self._interval(value) for value in condition.values)
+        return chosen if condition.comparison == "=" else complement(chosen, self.factor.size)
 
-    def _ordered(self, condition: Condition) -> Mask:
-        attribute, name = self._attribute, self._factor.attribute
+    def _ordered(self, condition: Condition) -> Runs:
+        attribute, name = self._attribute, self.factor.attribute
         (value,), comparison = condition.values, condition.comparison
         if isinstance(attribute, Hierarchy):
             raise WorkloadError(
                 f"{condition}: the nodes of {name} have no order; use = or in [...]"
             )
-        at = self._position(value)
+        at = self._members.position(value)
         if at is None:
-            raise WorkloadError(f"{condition}: {self._unknown(value, ordered=True)}")
+            raise WorkloadError(f"{condition}: {self._members.unknown(value, name, edges=True)}")
         if isinstance(attribute, Bins) and comparison in ("<=", ">"):
             use = {"<=": "<", ">": ">="}[comparison]
             raise WorkloadError(
                 f"{condition}: bins are half open, [from, to); use {name} {use} {value}"
             )
-        cell = np.arange(self._factor.size)
-        holds = {"<": cell < at, "<=": cell <= at, ">": cell > at, ">=": cell >= at}
-        return np.asarray(holds[comparison])
+        size = self.factor.size
+        holds = {"<": (0, at), "<=": (0, at + 1), ">": (at + 1, size), ">=": (at, size)}
+        return union([holds[comparison]])
 
     def _interval(self, value: str) -> tuple[int, int]:
-        """First and last cell of a row by its label, a value of the attribute, or a node."""
-        found: list[tuple[int, int]] = []
+        """The run of cells of a row by its label, a value of the attribute, or a node."""
+        found: set[tuple[int, int]] = set()
         if value in self.rows:
             first, last = self._intervals[self.rows[value]].tolist()
-            found.append((first, last))
-        if isinstance(self._attribute, Hierarchy):
-            # Codes may repeat from level to level: the level of the rows comes first.
-            if not found and value in self._nodes:
-                found.append(self._nodes[value])
-        else:
-            bins = isinstance(self._attribute, Bins)
-            at = self._own.get(value) if bins else self._position(value)
-            found += [] if at is None else [(at, at)]
+            found.add((first, last))
+        # Codes may repeat from level to level: the level of the rows comes first, then the coarser.
+        if not isinstance(self._attribute, Hierarchy):
+            found |= self._members.find(value)
+        elif not found:
+            found.update(self._members.nodes.get(value, [])[:1])
         if not found:
-            raise WorkloadError(self._unknown(value))
-        if len(set(found)) > 1:
+            raise WorkloadError(self._members.unknown(value, self.factor.attribute))
+        if len(found) > 1:
             raise WorkloadError(
-                f"{self._factor.attribute} = {value!r} is both a value and a row of several; "
+                f"{self.factor.attribute} = {value!r} is both a value and a row of several; "
                 "rename the value"
             )
-        return found[0]
-
-    def _position(self, value: str) -> int | None:
-        """The cell of a value as written; of bins, the one that starts at this edge."""
-        attribute = self._attribute
-        if isinstance(attribute, Integers):
-            return attribute.position(int(value)) if re.fullmatch(r"-?\d{1,20}", value) else None
-        if isinstance(attribute, Bins):
-            try:
-                return attribute.position(float(value))
-            except ValueError:
-                return None
-        return self._own.get(value)
-
-    def _unknown(self, value: str, *, ordered: bool = False) -> str:
-        attribute, name = self._attribute, self._factor.attribute
-        if isinstance(attribute, Integers):
-            return f"{value!r} is no value of {name}; they are {attribute.low} to {attribute.high}"
-        labels = list(self._nodes if isinstance(attribute, Hierarchy) else self._own)
-        if isinstance(attribute, Bins) and ordered:
-            labels = [f"{edge:g}" for edge in attribute.edges]
-        hint = nearest(value, labels)
-        if hint.startswith("known") and len(labels) > 8:
-            hint = f"known: {', '.join(map(repr, labels[:8]))} and {len(labels) - 8} more"
-        return f"{value!r} is no value of {name}; {hint}"
+        first, last = found.pop()
+        return first, last + 1

@@ -166,7 +166,6 @@ WRONG = [
     ("__import__('os')", "no query group '__import__'"),
     ("total.real", "no query group 'total.real'"),
     ("(" * 60 + "total" + ")" * 60, "nested more than 50"),
-    ("total +" * 2000 + "total", "more than 10000 characters"),
     ("pyramid[", "expected an attribute or a value, found the end"),
     ("pyramid[]", "expected an attribute or a value"),
     ("pyramid[sex]", "'pyramid' has no attribute|expected one of"),
