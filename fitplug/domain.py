@@ -102,7 +102,9 @@ class Domain:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Domain:
-        """The domain that a spec file's [domain] table describes. Raises DomainError."""
+        """The domain that a spec file's [domain] table describes; entries may be attributes that
+        are made already. Raises DomainError.
+        """
         attributes: dict[str, Attribute] = {}
         for name, value in spec.items():
             try:
@@ -125,6 +127,8 @@ _SPEC_KEYS = {
 
 
 def _attribute_from_spec(value: Any) -> Attribute:
+    if isinstance(value, _KINDS):
+        return value
     if isinstance(value, list):
         return Categories(value)
     if not isinstance(value, Mapping):

@@ -85,6 +85,37 @@ class Hierarchy(Categories):
             str(node[-1]) if named[node[-1]] == 1 else "/".join(map(str, node)) for node in nodes
         )
 
+    def with_level(self, level: str, region_of: Mapping[Any, Category]) -> Hierarchy:
+        """The tree with one level more, whose nodes are regions. It goes where each region is made
+        up of whole nodes of the finer levels and lies within one node of each coarser level; there
+        must be such a place. Cells move so that a region's leaves follow each other.
+
+        region_of: {leaf's code: label of its region}, with every leaf. Raises DomainError.
+        """
+        missing = [leaf for leaf in self.values if leaf not in region_of]
+        if missing:
+            raise DomainError(
+                f"{len(missing)} of {self.size} leaves have no {level}, such as {missing[0]!r}"
+            )
+        labels = [region_of[leaf] for leaf in self.values]
+        for place in range(len(self.levels)):
+            finer = {
+                (path[: place + 1], label) for path, label in zip(self.leaves, labels, strict=True)
+            }
+            coarser = {
+                (path[:place], label) for path, label in zip(self.leaves, labels, strict=True)
+            }
+            whole = len(finer) == len({path for path, _ in finer})
+            if whole and len(coarser) == len({label for _, label in coarser}):
+                levels = [*self.levels[:place], level, *self.levels[place:]]
+                paths = zip(self.leaves, labels, strict=True)
+                leaves = [(*path[:place], label, *path[place:]) for path, label in paths]
+                return Hierarchy(levels, leaves)
+        raise DomainError(
+            f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: each "
+            "must be made up of whole nodes, or lie within one node, of every level"
+        )
+
     def _depth(self, level: str) -> int:
         if level not in self.levels:
             raise DomainError(f"there is no level {level!r}; {nearest(level, self.levels)}")

@@ -1,12 +1,13 @@
-"""Codebooks: published lists of values, in CSV or JSON, as the domain of a spec.
+"""Codebooks: published lists of values, in CSV, JSON or Parquet, as the domain of a spec.
 
     attribute,value,min,max    {"SEX": ["1", "2"],
     SEX,1,,                     "RAC1P": {"1": "White alone", "2": "Black alone"},
     SEX,2,,                     "AGEP": {"min": 0, "max": 95}}
     AGEP,,0,95
 
-A CSV may have further columns, such as labels. JSON may hold all of it under "schema", and an
-attribute's values under "values": lists, or mappings from codes to labels.
+A CSV may have further columns, such as labels; Parquet has the columns attribute and value. JSON
+may hold all of it under "schema", and an attribute's values under "values": lists, or mappings from
+codes to labels. Trees and files with a line for each code are in `fitplug_cli.trees`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import csv
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fitplug.errors import DomainError, nearest
+from fitplug_cli import trees
+from fitplug_cli.codefiles import PARQUET, CodeFile
 from fitplug_cli.files import text_of
 
 KEY = "codebook"
@@ -31,34 +35,47 @@ def filled_in(domain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """
     filled = {}
     for name, value in domain.items():
-        if not isinstance(value, Mapping) or KEY not in value:
-            filled[name] = value
-            continue
-        for key in value:
-            if key not in (KEY, "other"):
-                hint = nearest(key, [KEY, "other"])
-                raise DomainError(f"attribute {name!r}: unknown key {key!r}; {hint}")
-        if not isinstance(value[KEY], str):
-            raise DomainError(f"attribute {name!r}: codebook must be the path of a file")
-        path = folder / value[KEY]
-        found = read(path)
-        if name not in found:
-            hint = nearest(name, list(found))
-            raise DomainError(f"attribute {name!r}: {path} says nothing of it; {hint}")
-        filled[name] = found[name]
-        if "other" in value:
-            if not isinstance(found[name], list):
-                raise DomainError(f"attribute {name!r}: other goes with a list of values only")
-            filled[name] = {"categories": found[name], "other": value["other"]}
+        try:
+            if trees.is_here(value):
+                plain = partial(_plain, name, folder=folder)
+                filled[name] = trees.attribute(name, value, folder, plain)
+            else:
+                filled[name] = _plain(name, value, folder)
+        except DomainError as error:
+            raise DomainError(f"attribute {name!r}: {error}") from None
     return filled
+
+
+def _plain(name: str, value: Any, folder: Path) -> Any:
+    """An entry with what a codebook of many attributes says of this one, if it names one."""
+    if not isinstance(value, Mapping) or KEY not in value:
+        return value
+    for key in value:
+        if key not in (KEY, "other"):
+            hint = nearest(key, [KEY, trees.COLUMN, "levels", "other"])
+            raise DomainError(f"unknown key {key!r}; {hint}")
+    if not isinstance(value[KEY], str):
+        raise DomainError("codebook must be the path of a file")
+    path = folder / value[KEY]
+    found = read(path)
+    if name not in found:
+        raise DomainError(f"{path} says nothing of it; {nearest(name, list(found))}")
+    if "other" not in value:
+        return found[name]
+    if not isinstance(found[name], list):
+        raise DomainError("other goes with a list of values only")
+    return {"categories": found[name], "other": value["other"]}
 
 
 def read(path: Path) -> dict[str, Any]:
     """{attribute: as a [domain] table has it}, for every attribute of a codebook. Raises
     DomainError naming the file.
     """
-    text = text_of(path, "codebook", "a codebook", DomainError)
-    found = _of_json(path, text) if path.suffix.lower() == ".json" else _of_csv(path, text)
+    if path.suffix.lower() in PARQUET:
+        found = _of_parquet(path)
+    else:
+        text = text_of(path, "codebook", "a codebook", DomainError)
+        found = _of_json(path, text) if path.suffix.lower() == ".json" else _of_csv(path, text)
     if not found:
         raise DomainError(f"{path}: the codebook is empty")
     for name, values in found.items():
@@ -95,6 +112,14 @@ def _of_csv(path: Path, text: str) -> dict[str, Any]:
                 found[name] = {"integers": [_whole(where, end) for end in (low, high)]}
     except csv.Error as error:
         raise DomainError(f"{path}: line {rows.line_num}: {error}") from None
+    return found
+
+
+def _of_parquet(path: Path) -> dict[str, Any]:
+    file = CodeFile(path, "codebook", DomainError)
+    found: dict[str, Any] = {}
+    for name, value in zip(file.column("attribute"), file.column("value"), strict=True):
+        found.setdefault(str(name), []).append(value)
     return found
 
 

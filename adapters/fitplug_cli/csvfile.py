@@ -2,6 +2,9 @@
 
 A cell that begins with one of = + - @, a tab or a line end may be run as a formula by the program
 that opens the file (OWASP, "CSV injection"). An apostrophe before it makes it a text.
+
+Numbers have the decimals that the std says something of, the same in all columns of a table; the
+Parquet tables have all digits.
 """
 
 from __future__ import annotations
@@ -11,10 +14,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from fitplug.exports import MEASURES
 from fitplug.workload import Workload
+
+DIGITS = 4
+"""Of the smallest std of a table; all its numbers have as many decimals."""
+
+_MOST_DECIMALS = 15
 
 _MOST_NAMED = 3
 
@@ -27,13 +38,37 @@ _NUMBERS = re.compile(rf"{_NUMBER}(?:\.\.{_NUMBER})?")
 
 
 def write(path: Path, table: Any, *, spreadsheet_safe: bool = False) -> None:
-    """Write an Arrow table as CSV; spreadsheet_safe: with no text that begins as a formula does.
-    Raises OSError.
+    """Write an Arrow table as CSV, estimates and their spread to the decimals that matter;
+    spreadsheet_safe: with no text that begins as a formula does. Raises OSError.
     """
+    table = _rounded(table)
     if spreadsheet_safe:
         columns = [_neutral_column(column) for column in table.columns]
         table = pa.table(columns, names=[neutralise(name) for name in table.column_names])
     pa.csv.write_csv(table, path)
+
+
+def decimals(stds: npt.NDArray[np.float64]) -> int:
+    """How many decimals the smallest std above zero says something of: DIGITS digits of it."""
+    least = stds[stds > 0].min(initial=np.inf)
+    if not np.isfinite(least):
+        return _MOST_DECIMALS
+    # Of the std as rounded to these digits: 9.9999 has the decimals of 10.
+    exponent = int(f"{least:.{DIGITS - 1}e}".partition("e")[2])
+    return min(max(DIGITS - 1 - exponent, 0), _MOST_DECIMALS)
+
+
+def _rounded(table: Any) -> Any:
+    """A table of Arrow with MEASURES rounded, if it has a std."""
+    if "std" not in table.column_names:
+        return table
+    places = decimals(table["std"].to_numpy())
+    for name in set(MEASURES) & set(table.column_names):
+        # + 0.0 turns -0.0 into 0.0. What is nan has no value.
+        values = np.round(table[name].to_numpy(), places) + 0.0
+        column = pa.array(values, mask=np.isnan(values))
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
 
 
 def neutralise(text: str) -> str:

@@ -1,145 +1,185 @@
-"""`fitplug estimate`: what expressions come to on a release, without the data."""
+"""`fitplug estimate`: what expressions come to on a release, without the data.
+
+Any number of them, each by itself or in each region of a crosswalk; their joint covariance is not
+formed.
+"""
 
 from __future__ import annotations
 
-import csv
-import json
-import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from rich.table import Table
+import numpy as np
+import numpy.typing as npt
 
-from fitplug.combination import Combinations
-from fitplug.errors import InputError
-from fitplug.exports import MEASURES
+from fitplug import linear
+from fitplug.combination import estimate_each
+from fitplug.errors import InputError, WorkloadError
+from fitplug.exports import RESULT_COLUMNS
+from fitplug.expressions import Expressions, Quotient, Terms
 from fitplug.release import Release
-from fitplug_cli import show
-from fitplug_cli.files import text_of
+from fitplug.runs import Runs
+from fitplug.targets import check_confidence, quantile
+from fitplug_cli import crosswalks, show
+from fitplug_cli.crosswalks import Crosswalk
+from fitplug_cli.expressionfiles import Asked
 
-_DIGITS = 3
-"""Of the std; the others have as many decimals."""
+Array: TypeAlias = npt.NDArray[np.float64]
+
+_PATIENCE = 2.0
+"""Seconds before progress is told, and between tellings."""
 
 
-def named(expressions: Sequence[str], table: Path | None) -> dict[str, str]:
-    """Expressions by name: those given, which are their own names, and those of a file.
-
-    The file is a CSV with columns name and expression if its name ends in .csv, else a text with
-    a line "name: expression" or "expression" each; empty lines and lines after # are skipped.
-    Raises InputError.
+class Regions(NamedTuple):
+    """The file of regions to estimate each expression in, and if they were given, the attribute
+    whose codes it has, and its columns of codes and of regions.
     """
-    found = {text: text for text in expressions}
-    for where, name, text in [] if table is None else _lines(table):
-        if not text:
-            raise InputError(f"{where}: {name!r} has no expression; write one")
-        if name in found and found[name] != text:
-            raise InputError(f"{where}: {name!r} names two expressions; give each its own name")
-        found[name] = text
-    if not found:
-        raise InputError(
-            'nothing to estimate: give an expression such as "total", or a table of them by --from'
-        )
-    return found
+
+    file: Path
+    attribute: str | None = None
+    leaf: str | None = None
+    region: str | None = None
 
 
-def _lines(path: Path) -> list[tuple[str, str, str]]:
-    """Where, name and expression of each line."""
-    text = text_of(path, "file of expressions", "a text", InputError)
-    if path.suffix.lower() == ".csv":
-        rows = csv.DictReader(text.splitlines())
-        if set(rows.fieldnames or ()) != {"name", "expression"}:
-            raise InputError(f"{path}: the first line of the table must be: name,expression")
-        return [
-            (f"{path}: line {rows.line_num}", _text(row["name"]), _text(row["expression"]))
-            for row in rows
-        ]
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        said = line.strip()
-        if not said or said.startswith("#"):
-            continue
-        name, colon, rest = said.partition(":")
-        # A colon within the quotes of a group's name begins no expression.
-        whole = not colon or "'" in name or '"' in name
-        found.append(
-            (f"{path}: line {number}", said if whole else name.strip(), said if whole else rest)
-        )
-    return [(where, name, text.strip()) for where, name, text in found]
+def regions_of(
+    file: Path | None, attribute: str | None, leaf: str | None, region: str | None
+) -> Regions | None:
+    """The regions asked for, if any. Raises InputError for columns of no file."""
+    if file is not None:
+        return Regions(file, attribute, leaf, region)
+    if attribute or leaf or region:
+        raise InputError("--attribute, --leaf and --region say what --by has; give --by FILE too")
+    return None
 
 
-def _text(value: str | None) -> str:
-    return (value or "").strip()
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """What k expressions come to.
+
+    regions (k,): the region of each, if any, and `by`, what these are called. approximate (k,):
+    which are ratios. values and stds (k,): nan for ratios whose denominator is too near to zero.
+    """
+
+    asked: Sequence[Asked]
+    by: str | None
+    regions: Sequence[str]
+    values: Array
+    stds: Array
+    approximate: npt.NDArray[np.bool_]
+    confidence: float
+    simultaneous: bool
+
+    @cached_property
+    def moes(self) -> Array:
+        """Margins of error (k,), each alone or all together."""
+        return quantile(self.confidence, len(self.asked) if self.simultaneous else 1) * self.stds
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Columns (k,) of a table: what was asked, then the results."""
+        labels: dict[str, Any] = {} if self.by is None else {self.by: list(self.regions)}
+        labels |= {
+            "name": [one.name for one in self.asked],
+            "expression": [one.text for one in self.asked],
+        }
+        return labels | {
+            "estimate": self.values,
+            "std": self.stds,
+            "moe": self.moes,
+            "lower": self.values - self.moes,
+            "upper": self.values + self.moes,
+            "confidence": np.full(len(self.asked), self.confidence),
+            "approximate": self.approximate,
+        }
 
 
 def estimate(
-    release: Release, asked: Mapping[str, str], confidence: float, simultaneous: bool
-) -> list[dict[str, Any]]:
-    """Per expression its name, the expression, its value, std, moe and interval, and whether it is
-    approximate. Raises InputError.
-    """
-    found = release.combine_all(asked)
-    return [
-        {"name": name, "expression": asked[name], **row}
-        for name, row in _rows(found, confidence, simultaneous).items()
-    ]
-
-
-def _rows(found: Combinations, confidence: float, simultaneous: bool) -> dict[str, dict[str, Any]]:
-    moe = found.moe(confidence, simultaneous=simultaneous)
-    results = (
-        found.values,
-        found.stds,
-        moe,
-        *found.interval(confidence, simultaneous=simultaneous),
+    folder: Path,
+    asked: Sequence[Asked],
+    confidence: float,
+    simultaneous: bool,
+    regions: Regions | None = None,
+) -> Estimates:
+    """Estimate every expression, or in every region every expression. Raises InputError."""
+    check_confidence(confidence)
+    release = Release.read(folder)
+    expressions = Expressions(release.plan.workload)
+    crosswalk = None if regions is None else crosswalks.of_any(expressions.selector, *regions)
+    places = [*_in_regions(asked, crosswalk)]
+    terms = _read(expressions, places, crosswalk)
+    values, stds = np.zeros(len(places)), np.zeros(len(places))
+    approximate = np.zeros(len(places), dtype=bool)
+    for k, found in enumerate(_told(estimate_each(release, terms), len(places))):
+        values[k], stds[k], approximate[k] = found.value, found.std, found.approximate
+    return Estimates(
+        asked=[one for _, one in places],
+        by=None if crosswalk is None else _column(crosswalk),
+        regions=[region for region, _ in places],
+        values=values,
+        stds=stds,
+        approximate=approximate,
+        confidence=confidence,
+        simultaneous=simultaneous,
     )
-    columns = dict(zip(("value", *MEASURES[1:]), results, strict=True))
-    return {
-        name: {column: float(values[k]) for column, values in columns.items()}
-        | {"approximate": bool(found.approximate[k])}
-        for k, name in enumerate(found.names)
-    }
 
 
-def as_json(
-    rows: Sequence[Mapping[str, Any]], population: str, confidence: float, simultaneous: bool
-) -> None:
-    """Everything, with all digits, on the standard output. population: of the release."""
-    said = {
-        "confidence": confidence,
-        "simultaneous": simultaneous,
-        "population": population,
-        "estimates": rows,
-    }
-    json.dump(said, sys.stdout, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
+def _column(crosswalk: Crosswalk) -> str:
+    """What to call the column of regions: as in the file, unless a result is called so."""
+    taken = ("name", "expression", "approximate", "value", *RESULT_COLUMNS)
+    return "region" if crosswalk.column in taken else crosswalk.column
 
 
-def as_table(
-    rows: Sequence[Mapping[str, Any]], population: str, confidence: float, simultaneous: bool
-) -> None:
-    """A table for people, to the digits that the std says something of. population: of the
-    release.
-    """
-    table = Table(box=None)
-    table.add_column("estimate of", overflow="fold")
-    for column in ("value", *MEASURES[1:]):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in rows:
-        decimals = _decimals(row["std"])
-        numbers = [f"{row[column]:.{decimals}f}" for column in ("value", *MEASURES[1:])]
-        table.add_row(row["name"] + (" (approximate)" if row["approximate"] else ""), *numbers)
-    show.whole(table)
-    each = "all intervals together" if simultaneous else "each interval"
-    show.out.print(f"{each} at {100 * confidence:g}% confidence; the std is that of the noise")
-    if any(row["approximate"] for row in rows):
-        show.out.print("approximate: ratios, whose std is that of the delta method")
-    show.out.print(population)
+def _in_regions(asked: Sequence[Asked], crosswalk: Crosswalk | None) -> Iterator[tuple[str, Asked]]:
+    for region in [""] if crosswalk is None else crosswalk.regions:
+        for one in asked:
+            yield region, one
 
 
-def _decimals(std: float) -> int:
-    if std <= 0:
-        return _DIGITS
-    # Of the std as rounded to these digits: 9.999 has the decimals of 10.
-    exponent = int(f"{std:.{_DIGITS - 1}e}".partition("e")[2])
-    return min(max(_DIGITS - 1 - exponent, 0), 12)
+def _read(
+    expressions: Expressions, places: Iterable[tuple[str, Asked]], crosswalk: Crosswalk | None
+) -> Iterator[Terms | Quotient[Terms]]:
+    understood: set[Path] = set()
+    for region, one in places:
+        within: dict[str, Runs] | None = None
+        where = ""
+        if crosswalk is not None:
+            within = {crosswalk.attribute: crosswalk.regions[region]}
+            where = f" in the region of {crosswalk.first[region]}"
+        try:
+            found = linear.read(expressions, one.text, within)
+            if crosswalk is not None:
+                _check_apart(expressions, found, crosswalk.attribute)
+        except WorkloadError as error:
+            # A file that is none of expressions may hold data: it is not quoted.
+            known = one.file is None or one.table or one.file in understood
+            raise WorkloadError(one.told(str(error), known=known) + where) from None
+        if one.file is not None:
+            understood.add(one.file)
+        yield found
+
+
+def _check_apart(expressions: Expressions, found: Terms | Quotient[Terms], attribute: str) -> None:
+    parts = (found.numerator, found.denominator) if isinstance(found, Quotient) else (found,)
+    workload = expressions.selector.workload
+    groups = [workload[name] for part in parts for name in part]
+    if not any(attribute in group.attributes for group in groups):
+        telling = [group.name for group in workload.groups if attribute in group.attributes]
+        raise WorkloadError(
+            f"none of its groups tells {attribute!r} apart; use one that does: "
+            f"{', '.join(map(repr, telling)) or 'there is none in this release'}"
+        )
+
+
+def _told(found: Iterable[Any], total: int) -> Iterator[Any]:
+    """The same, telling people how far it is if it takes long."""
+    begun = last = time.monotonic()
+    for k, one in enumerate(found):
+        now = time.monotonic()
+        if now - last > _PATIENCE:
+            show.err.print(f"{k:,} of {total:,} estimated after {now - begun:.0f} s")
+            last = now
+        yield one

@@ -278,17 +278,40 @@ def estimate(
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Of all intervals together.")
     ] = False,
+    by: Annotated[
+        Path | None,
+        typer.Option("--by", help="A CSV or Parquet of codes and their regions: in each region."),
+    ] = None,
+    attribute: Annotated[
+        str | None, typer.Option("--attribute", help="Whose codes --by has, if no column says it.")
+    ] = None,
+    leaf: Annotated[str | None, typer.Option("--leaf", help="Column of the codes in --by.")] = None,
+    region: Annotated[
+        str | None, typer.Option("--region", help="Column of the regions in --by.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write a CSV or Parquet instead of a table.")
+    ] = None,
+    spreadsheet_safe: Annotated[
+        bool, typer.Option("--spreadsheet-safe", help="Of --output: no text begins as a formula.")
+    ] = False,
+    quiet: QuietOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all digits.")] = False,
 ) -> None:
     """Sums, differences and ratios of a release's answers, with their std. Reads no data."""
-    from fitplug.release import Release
-    from fitplug_cli import estimates
+    from fitplug_cli import estimatefiles, estimates, expressionfiles, show
 
-    asked = estimates.named(expressions or [], table)
-    release = Release.read(folder)
-    rows = estimates.estimate(release, asked, confidence, simultaneous)
-    show = estimates.as_json if as_json else estimates.as_table
-    show(rows, release.population, confidence, simultaneous)
+    show.mode(quiet=quiet, as_json=as_json)
+    estimatefiles.check_target(output, spreadsheet_safe=spreadsheet_safe)
+    asked = expressionfiles.asked(expressions or [], table)
+    regions = estimates.regions_of(by, attribute, leaf, region)
+    found = estimates.estimate(folder, asked, confidence, simultaneous, regions)
+    if output is not None:
+        estimatefiles.write(output, found, spreadsheet_safe=spreadsheet_safe)
+    if as_json:
+        estimatefiles.as_json(found)
+    elif output is None:
+        estimatefiles.as_table(found)
 
 
 @app.command()

@@ -17,13 +17,14 @@ from fitplug.domain import Domain
 from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
 from fitplug.exports import RESULT_COLUMNS
 from fitplug.factors import ranges
+from fitplug.labelled import rows
 from fitplug.objective import LARGEST_WEIGHT
 from fitplug.privacy import rho_at
 from fitplug.review import About
 from fitplug.rows import check_rows, filters_of, say_rows
 from fitplug.targets import LEAST_CONFIDENCE
 from fitplug.workload import Queries, Workload, queries
-from fitplug_cli import codebooks, targetfiles
+from fitplug_cli import codebooks, crosswalks, targetfiles
 from fitplug_cli.files import text_of
 
 if sys.version_info >= (3, 11):
@@ -294,7 +295,7 @@ def _group(
                 f"{nearest(key, known)}"
             )
         try:
-            factors[key] = _factor(value)
+            factors[key] = _factor(key, value, domain, folder)
         except WorkloadError as error:
             raise WorkloadError(f"{where}: {key}: {error}") from None
     given = {key: entry[key] for key in TARGET_KEYS if key in entry}
@@ -309,17 +310,24 @@ def _group(
     return queries(factors, name=name, **given)
 
 
-def _factor(value: Any) -> Any:
+def _factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
     if isinstance(value, Mapping):
+        kinds = ("ranges", "rows", crosswalks.KEY)
         for key in value:
-            if key != "ranges":
-                raise WorkloadError(f"unknown key {key!r}; {nearest(key, ['ranges'])}")
-        if not value:
-            raise WorkloadError("{} asks nothing; write { ranges = [[low, high], ...] }")
-        return ranges(value["ranges"])
+            if key not in kinds:
+                raise WorkloadError(f"unknown key {key!r}; {nearest(key, kinds)}")
+        if len(value) != 1:
+            found = " and ".join(value) or "{}"
+            raise WorkloadError(f"{found} is no query; write one of {', '.join(kinds)}")
+        if "ranges" in value:
+            return ranges(value["ranges"])
+        if "rows" in value:
+            return rows(value["rows"])
+        return crosswalks.rows_of(name, domain[name], value[crosswalks.KEY], folder)
     if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
         raise WorkloadError(
-            'a list here is a matrix of numbers; to ask for every value write "identity"'
+            'a list here is a matrix of numbers; to ask for every value write "identity", and for '
+            "sets of values { rows = { LABEL = [VALUE, ...] } }"
         )
     return value  # a kind by name, or the rows of a matrix
 
