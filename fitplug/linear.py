@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[np.float64]
 Asked: TypeAlias = str | Mapping[str, npt.ArrayLike]
 
-_TOGETHER = 2**22
+_TOGETHER = 2**20
 """Coefficients that combinations whose stds are found in one batch may have, of all answers."""
 
 

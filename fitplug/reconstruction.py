@@ -182,7 +182,8 @@ def _weights(strategy: Strategy, coefficients: Mapping[str, Array]) -> _InBlocks
                 if a in members:
                     part = strategy.splits[a].adjoint(part, axis)
                 else:
-                    part = np.moveaxis(part, axis, -1) @ strategy.splits[a].mean()
+                    # tensordot puts the axis in order first: matmul strides through it, slowly.
+                    part = np.tensordot(part, strategy.splits[a].mean(), (axis, 0))
             L, L_error = _representation(strategy, block, g)
             flat = part.reshape(-1, part.shape[-1])
             rows[block] = rows.get(block, 0.0) + flat @ L

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.expressions import parse
+from fitplug.expressions import Expressions, parse
 
 from . import people
 
@@ -270,3 +271,112 @@ def test_arithmetic_is_that_of_numbers(shape):
 
     text, value = both(shape)
     assert RELEASE.combine(text).value == pytest.approx(value, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("pyramid[sex=1|2]", count()),
+        ("pyramid[sex = 1 or 2]", count()),
+        ("pyramid[sex = 1 or sex = 2, age <= 2]", count(age=[0, 1, 2])),
+        # Whoever several conditions hold for counts once.
+        ("pyramid[age = 1 or 1 or 3]", count(age=[1, 3])),
+        ("pyramid[age = 1 or age <= 2]", count(age=[0, 1, 2])),
+        ("pyramid[age < 2 or 4 <= age <= 5, sex=2]", count(age=[0, 1, 4, 5], sex=[1])),
+        ("pyramid[age in [0, 1] | age in (1, 2)]", count(age=[0, 1, 2])),
+        ("pyramid[age = 0|1 or 3]", count(age=[0, 1, 3])),
+        ("pyramid[age != 2 or age = 3]", count(age=[0, 1, 3, 4, 5])),
+        ("cities[place = ulm | south]", count(place=[0, 2])),
+        ("cities[place = north or ulm]", count(place=[0, 1])),
+    ],
+)
+def test_or_joins_values_and_conditions_of_one_attribute(expression, expected):
+    assert RELEASE.combine(expression).value == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ("pyramid[sex=1 or age=2]", "'or' at column 15 joins conditions on 'sex' and 'age'"),
+        ("pyramid[age != 2 or 3]", "values are joined by 'or' after age = only"),
+        ("pyramid[age <= 2|3]", "values are joined by 'or' after age = only"),
+        ("pyramid[age = 1 or]", "expected an attribute or a value, found '\\]'"),
+        ("pyramid[age = 1 ||2]", "expected an attribute or a value, found '|'"),
+        ("pyramid[sex=1 and age=2]", "joined by a comma"),
+        ("pyramid or total", "expected an operator or the end, found 'or'"),
+        # The quotes that are missing, around all that was meant.
+        ("pyramid[age=18+]", "found '\\+' at column 15; .* goes in quotes: '18\\+'"),
+        ("pyramid[age=18+, sex=1]", "goes in quotes: '18\\+'"),
+        ("pyramid[age in [3, 18+]]", "goes in quotes: '18\\+'"),
+        ("pyramid[sex=C-1]", "goes in quotes: 'C-1'"),
+        ("cities[place=New Ulm, income<10]", "goes in quotes: 'New Ulm'"),
+        ("cities[place=O'Ulm Nord']", "goes in quotes: \"O'Ulm Nord'\""),
+        ("pyramid[age=18%]", "'%' at column 15 .* go in quotes"),
+    ],
+)
+def test_what_is_wrong_with_or_and_quotes(expression, says):
+    with pytest.raises(fp.WorkloadError, match=says) as caught:
+        RELEASE.combine(expression)
+    assert "\n" not in str(caught.value)
+
+
+def test_or_is_a_value_where_a_value_stands():
+    workload = fp.Workload(
+        fp.Domain({"state": ["or", "wa", "in", "18+"]}), [fp.marginal("state", std=1.0, name="g")]
+    )
+    for text, expected in {
+        "g[state = or]": [1, 0, 0, 0],
+        "g[state = or or wa]": [1, 1, 0, 0],
+        "g[state in [or, in]]": [1, 0, 1, 0],
+        "g[state = '18+' | or]": [1, 0, 0, 1],
+    }.items():
+        assert parse(workload, text)["g"].tolist() == expected
+
+
+@given(
+    options=st.lists(
+        st.tuples(
+            st.sampled_from(["=", "in", "<=", "both"]), st.sets(st.integers(0, 5), min_size=2)
+        ),
+        min_size=1, max_size=4,
+    )
+)  # fmt: skip
+def test_any_union_is_that_of_sets(options):
+    texts, chosen = [], set()
+    for form, ages in options:
+        low, high, listed = min(ages), max(ages), sorted(ages)
+        if form == "=":
+            texts.append("age = " + " or ".join(map(str, listed)))
+            chosen |= ages
+        elif form == "in":
+            texts.append(f"age in {listed}")
+            chosen |= ages
+        elif form == "<=":
+            texts.append(f"age <= {high}")
+            chosen |= set(range(high + 1))
+        else:
+            texts.append(f"{low} <= age <= {high}")
+            chosen |= set(range(low, high + 1))
+    text = f"spans[{' or '.join(texts)}]"
+    assert RELEASE.combine(text).value == pytest.approx(count(age=sorted(chosen)), abs=1e-5)
+
+
+def test_expressions_of_any_length_name_their_people():
+    """Sums and lists of 100,000 values, in memory for these alone."""
+    codes = [f"{i:06d}" for i in range(100_000)]
+    workload = fp.Workload(
+        fp.Domain({"code": codes, "sex": ["1", "2"]}),
+        [fp.marginal("code", "sex", std=1.0, name="g"), fp.total(std=1.0)],
+    )
+    read = Expressions(workload)
+    sizes = []
+    for n in (10_000, 100_000):
+        tracemalloc.start()
+        listed = read.read(f"g[code in [{', '.join(codes[:n:2])}], sex = 2]")["g"]
+        added = read.read(" + ".join(f"g[code={code}, sex=2]" for code in codes[:n:2]))["g"]
+        sizes.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        for found in (listed, added):
+            np.testing.assert_array_equal(found.places, np.arange(1, 2 * n, 4))
+            np.testing.assert_array_equal(found.weights, 1.0)
+    assert sizes[1] < 20 * sizes[0]

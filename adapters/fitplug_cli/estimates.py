@@ -80,12 +80,13 @@ class Estimates:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Columns (k,) of a table: what was asked, then the results."""
+        """Columns (k,) of a table: what was asked, then the results. In regions, the name alone, as
+        an expression may be long.
+        """
         labels: dict[str, Any] = {} if self.by is None else {self.by: list(self.regions)}
-        labels |= {
-            "name": [one.name for one in self.asked],
-            "expression": [one.text for one in self.asked],
-        }
+        labels["name"] = [one.name for one in self.asked]
+        if self.by is None:
+            labels["expression"] = [one.text for one in self.asked]
         return labels | {
             "estimate": self.values,
             "std": self.stds,
