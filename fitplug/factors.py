@@ -198,12 +198,12 @@ def query_matrix(name: str, given: Any, cells: int | None = None) -> Matrix:
     """A finite matrix (rows >= 1, cells) as float64, dense also if it is given as a sparse one of
     SciPy. Raises WorkloadError naming what is off.
     """
-    if isinstance(given, (Mapping, set)):
-        raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")
     if sparse.issparse(given):
         if given.ndim == 2:
             check_entries(name, *given.shape)
         given = given.toarray()
+    if isinstance(given, (Mapping, set)):
+        raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")
     try:
         array = np.asarray(given)
     except ValueError:  # a ragged list

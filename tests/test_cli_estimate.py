@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fitplug as fp
 from fitplug.answers import exact_answers
+from fitplug.exports import RESULT_COLUMNS
+from fitplug_cli import estimates
 
 from . import people
 from .test_cli import fitplug, make, names, tree
@@ -176,3 +180,111 @@ def test_a_spec_may_ask_for_simultaneous_margins(tmp_path):
     ran = fitplug("design", spec)
     assert ran.code == 2
     assert "simultaneous = 3" in ran.err
+
+
+class TestFiles:
+    """Of any length, in and out."""
+
+    def test_a_csv_of_estimates(self, out, tmp_path):
+        path = tmp_path / "e.csv"
+        ran = fitplug("estimate", out, *ASKED, "--output", path, "--confidence", "0.9")
+        assert (ran.code, ran.out) == (0, "")
+        assert ran.err == f"3 estimates written: {path}\n"
+        found = pd.read_csv(path)
+        assert list(found) == ["name", "expression", *RESULT_COLUMNS, "approximate"]
+        joint = people.release().combine_all(ASKED)
+        assert found["name"].tolist() == found["expression"].tolist() == ASKED
+        np.testing.assert_allclose(found["std"], joint.stds, rtol=1e-2)
+        np.testing.assert_allclose(found["estimate"], joint.values, atol=1e-5)
+        np.testing.assert_allclose(found["upper"] - found["estimate"], found["moe"], atol=2e-5)
+        assert found["approximate"].tolist() == [False, False, True]
+        exact = tmp_path / "e.parquet"
+        assert fitplug("estimate", out, *ASKED, "--output", exact).code == 0
+        np.testing.assert_allclose(pd.read_parquet(exact)["std"], joint.stds, rtol=1e-7)
+
+    def test_json_and_a_file_together(self, out, tmp_path):
+        ran = fitplug("estimate", out, "total", "--json", "--output", tmp_path / "e.csv")
+        assert json.loads(ran.out)["estimates"][0]["name"] == "total"
+        assert (tmp_path / "e.csv").read_text().count("\n") == 2
+
+    def test_what_spreadsheets_run(self, out, tmp_path):
+        (tmp_path / "asked.csv").write_text("name,expression\n=cmd(),-total\n")
+        asked = ["estimate", out, "--from", tmp_path / "asked.csv", "--output", tmp_path / "e.csv"]
+        assert fitplug(*asked).code == 0
+        assert (tmp_path / "e.csv").read_text().splitlines()[1].startswith('"=cmd()","-total",')
+        assert fitplug(*asked, "--spreadsheet-safe").code == 0
+        assert (tmp_path / "e.csv").read_text().splitlines()[1].startswith('"\'=cmd()","\'-total",')
+        assert fitplug("estimate", out, "total", "--spreadsheet-safe").code == 2
+
+    @pytest.mark.parametrize(
+        ("name", "says"),
+        [
+            ("e.txt", "as CSV or Parquet; end it in .csv"),
+            ("none/e.csv", "there is no such folder"),
+            (".csv/", "end it in .csv|cannot be written"),
+        ],
+    )
+    def test_where_nothing_can_be_written(self, out, tmp_path, name, says):
+        (tmp_path / ".csv").mkdir()
+        ran = fitplug("estimate", out, "total", "--output", tmp_path / name)
+        assert ran.code == 2
+        assert re.search(says, ran.err)
+
+    def test_a_ratio_that_means_nothing_has_no_numbers(self, out, tmp_path):
+        asked = ["pyramid / (total - pyramid)", "total"]
+        ran = fitplug("estimate", out, *asked, "--output", tmp_path / "e.csv", "--json")
+        assert ran.code == 0
+        rows = json.loads(ran.out)["estimates"]
+        assert [rows[0][key] for key in ("value", "std", "moe", "lower", "upper")] == [None] * 5
+        found = pd.read_csv(tmp_path / "e.csv")
+        assert found["estimate"].isna().tolist() == [True, False]
+        ran = fitplug("estimate", out, *asked)
+        assert re.search(r"\(approximate\) +- +- +- +- +-", ran.out)
+        assert "less than 3 stds from zero" in ran.out
+
+    def test_an_expression_of_many_values(self, out, tmp_path):
+        """Longer than what Python's csv takes for a field, and than any command line."""
+        listed = "|".join(["0"] * 200_000)
+        added = " + ".join(["pyramid[age=0]"] * 20_000)
+        for name, text in {
+            "long.csv": f'name,expression\nlisted,"spans[age={listed}]"\nadded,{added}\n',
+            "long.txt": f"listed: spans[age={listed}]\nadded: {added}\n",
+        }.items():
+            (tmp_path / name).write_text(text)
+            ran = fitplug("estimate", out, "spans[age=0]", "--from", tmp_path / name, "--json")
+            one, listed_row, added_row = json.loads(ran.out)["estimates"]
+            assert listed_row["value"] == pytest.approx(one["value"])
+            assert added_row["value"] == pytest.approx(20_000 * one["value"])
+            assert added_row["std"] == pytest.approx(20_000 * one["std"], rel=1e-6)
+
+    @pytest.mark.slow
+    def test_100_000_lines(self, out, tmp_path, monkeypatch):
+        """In turn: the joint covariance alone would take 80 GB. How far it is, is told."""
+        monkeypatch.setattr(estimates, "_PATIENCE", 0.0)
+        with (tmp_path / "asked.csv").open("w") as file:
+            file.write("name,expression\n")
+            for k in range(100_000):
+                file.write(f'n{k},"pyramid[sex={k % 2 + 1}, age<={k % 6}]"\n')
+        tracemalloc.start()
+        ran = fitplug("estimate", out, "--from", tmp_path / "asked.csv", "--output",
+                      tmp_path / "e.csv")  # fmt: skip
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert ran.code == 0
+        assert peak < 500e6
+        assert "of 100,000 estimated after" in ran.err
+        found = pd.read_csv(tmp_path / "e.csv")
+        twelve = people.release().combine_all(found["expression"][:12].tolist())
+        np.testing.assert_allclose(found["estimate"], np.resize(twelve.values, 100_000), atol=1e-3)
+
+    def test_files_that_are_none_of_expressions_are_not_quoted(self, out, tmp_path):
+        (tmp_path / "people.txt").write_text("Ann Smith: ZEBRACANARY 7\n")
+        ran = fitplug("estimate", out, "--from", tmp_path / "people.txt")
+        assert ran.code == 2
+        assert "people.txt: line 1 is no expression over the groups" in ran.err
+        assert "ZEBRA" not in ran.err
+        assert "Ann" not in ran.err
+        # Behind a line that is one, the file is what it should be, and is told what is wrong.
+        (tmp_path / "asked.txt").write_text("a: total\nb: totel\n")
+        ran = fitplug("estimate", out, "--from", tmp_path / "asked.txt")
+        assert re.search("asked.txt: line 2: 'b': .*did you mean 'total'", ran.err)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug import symmetry
+from fitplug import reconstruction, symmetry
 from fitplug.combination import LEAST_STDS
 
 from . import people
@@ -94,6 +95,67 @@ class TestCovariance:
             both = {n: one.get(n, 0.0) + sign * np.asarray(two.get(n, 0.0)) for n in names}
             variance = covariance[0, 0] + covariance[1, 1] + 2 * sign * covariance[0, 1]
             assert release.combine(both).std == pytest.approx(math.sqrt(variance), rel=1e-7)
+
+
+class TestEach:
+    def test_is_what_each_alone_is(self, plan):
+        release = empty(plan, noise_scale=2.0)
+        given = chosen(plan, 4, k=6)
+        group = plan.workload.groups[0]
+        single = np.zeros(group.shape)
+        single.flat[-1] = -2.5
+        given += [{group.name: single}, {group.name: 0.0}]
+        found = list(release.combine_each(iter(given)))
+        joint = release.combine_all({str(k): one for k, one in enumerate(given)})
+        np.testing.assert_allclose([one.value for one in found], joint.values, atol=1e-9)
+        np.testing.assert_allclose([one.std for one in found], joint.stds, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose([release.combine(one) for one in given], found, atol=1e-9)
+
+    def test_ratios_stand_among_sums(self):
+        release = people.release(noise=1.0)
+        asked = ["total", "pyramid[sex=1] / total", "pyramid[age=0]", "spans[age=3] / pyramid"]
+        found = list(release.combine_each(asked))
+        joint = release.combine_all(asked)
+        assert [one.approximate for one in found] == [False, True, False, True]
+        np.testing.assert_allclose([one.value for one in found], joint.values)
+        np.testing.assert_allclose([one.std for one in found], joint.stds, rtol=1e-7)
+
+    def test_a_ratio_that_means_nothing_has_no_value(self):
+        release = people.release(noise=1.0)
+        one, two = release.combine_each(["pyramid / (total - total)", "total"])
+        assert math.isnan(one.value)
+        assert math.isnan(one.std)
+        assert one.numerator == release.combine("pyramid")
+        assert two == release.combine("total")
+
+    def test_many_take_no_joint_memory_and_share_inversions(self, monkeypatch):
+        """20,000 sums: their covariance would take 3 GB, and 20,000 inversions of each block."""
+        release = people.release(noise=1.0)
+        inverted = []
+        original = reconstruction.inverse_norms_above
+        monkeypatch.setattr(
+            reconstruction,
+            "inverse_norms_above",
+            lambda *given, **named: inverted.append(1) or original(*given, **named),
+        )
+        asked = [f"{k} * pyramid[sex={k % 2 + 1}] - spans[age={k % 6}]" for k in range(20_000)]
+        few = list(release.combine_each(asked[:12]))
+        tracemalloc.start()
+        last = None
+        for k, one in enumerate(release.combine_each(asked)):
+            last = one
+            if k < 12:
+                assert tuple(one) == pytest.approx(tuple(few[k]))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert last is not None
+        assert peak < 200e6
+        assert len(inverted) < 200
+
+    def test_what_is_wrong_is_said_when_it_comes(self):
+        found = people.release().combine_each(["total", "totel"])
+        with pytest.raises(fp.WorkloadError, match="did you mean 'total'"):
+            list(found)
 
 
 class TestRatios:

@@ -6,7 +6,9 @@ import csv
 import io
 import re
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -132,3 +134,33 @@ def test_the_ledger_on_request(tmp_path) -> None:
     assert {"=HYPERLINK(1)", "+k", "@there"} <= set(next(csv.reader(exact.splitlines()[1:])))
     assert {"'=HYPERLINK(1)", "'+k", "'@there"} <= set(next(csv.reader(safe.splitlines()[1:])))
     assert fitplug("ledger", "export", ledger.path, "--json", "--spreadsheet-safe").code == 2
+
+
+@pytest.mark.parametrize(
+    ("stds", "expected"),
+    [([12.345678], 2), ([9.9996], 2), ([9.9994], 3), ([0.012345], 5), ([99999.0], 0),
+     ([0.5, 80.0], 4), ([0.0, 80.0], 2), ([0.0], 15), ([float("nan"), 80.0], 2), ([], 15)],
+)  # fmt: skip
+def test_four_digits_of_the_smallest_std(stds, expected):
+    assert csvfile.decimals(np.array(stds)) == expected
+
+
+def test_numbers_have_the_digits_that_matter(tmp_path):
+    """Against the Parquet table's: a rounding, and a file of less than half the size."""
+    rng = np.random.default_rng(1)
+    std = 12 + rng.uniform(size=1000)
+    estimate = np.concatenate([[-0.0001], rng.normal(0, 1e5, 999)])
+    columns = {"A": np.arange(1000), "estimate": estimate, "std": std, "moe": 2 * std,
+               "lower": estimate - 2 * std, "upper": estimate + 2 * std,
+               "confidence": np.full(1000, 0.9973)}  # fmt: skip
+    table = pa.table(columns)
+    csvfile.write(tmp_path / "t.csv", table)
+    found = pacsv.read_csv(tmp_path / "t.csv")
+    for name in ("estimate", "std", "moe", "lower", "upper"):
+        np.testing.assert_allclose(found[name].to_numpy(), columns[name], atol=0.0050001)
+    assert found["confidence"].to_pylist() == [0.9973] * 1000
+    text = (tmp_path / "t.csv").read_text()
+    assert not re.search(r"\.[0-9]{5}", text)
+    assert text.splitlines()[1].startswith("0,0,12.")  # no -0
+    pacsv.write_csv(table, tmp_path / "all.csv")
+    assert len(text) < (tmp_path / "all.csv").stat().st_size / 2
