@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from fitplug.errors import InputError
+from fitplug.footers import read_footer
 from fitplug_cli.files import text_of
 
 Code: TypeAlias = str | int
@@ -105,7 +106,10 @@ def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
 
 def _parquet(path: Path, what: str, error: Refusal) -> tuple[list[str], Callable[[int], list[Any]]]:
     try:
-        file = pa.parquet.ParquetFile(pa.BufferReader(path.read_bytes()))
+        held = path.read_bytes()
+        # Arrow may end the process on a footer that is damaged: it gets one written anew.
+        footer = pa.parquet.read_metadata(pa.BufferReader(read_footer(io.BytesIO(held)).for_arrow))
+        file = pa.parquet.ParquetFile(pa.BufferReader(held), metadata=footer)
         schema = file.schema_arrow
     except FileNotFoundError:
         raise error(f"{path}: there is no such {what}") from None
@@ -121,7 +125,7 @@ def _parquet(path: Path, what: str, error: Refusal) -> tuple[list[str], Callable
                 f"{path}: column {schema.names[i]!r} must hold texts or integers, not {inner}"
             )
         try:
-            table = file.read(columns=[schema.names[i]])
+            table = file.read(columns=[schema.names[i]], use_threads=False)
         except Exception:
             raise error(f"{path}: cannot be read; the file is damaged") from None
         return list(table.column(0).to_pylist())
