@@ -7,7 +7,6 @@ and are marked as approximate.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,10 @@ the delta method says nothing.
 """
 
 _AT_ONCE = 4096
-"""Combinations that are estimated together."""
+"""Combinations that are estimated together, at most."""
+
+_MOST_TOGETHER = 2**22
+"""Coefficients that these have, at most, of all answers."""
 
 
 class Combination(NamedTuple):
@@ -136,8 +138,7 @@ def estimate_each(
     release: Release, asked: Iterable[Terms | Quotient[Terms]]
 ) -> Iterator[Combination | Ratio]:
     """What terms come to, in their order; see `Release.combine_each`."""
-    waiting = iter(asked)
-    while chunk := list(itertools.islice(waiting, _AT_ONCE)):
+    for chunk in _chunks(release, asked):
         sums = iter(_combinations(release, _flat(chunk)))
         pairs = [(next(sums), next(sums) if isinstance(one, Quotient) else None) for one in chunk]
         ratios: list[int] = []
@@ -157,6 +158,21 @@ def estimate_each(
                 yield Ratio(value, std, above, below)
             else:
                 yield Ratio(math.nan, math.nan, above, below)
+
+
+def _chunks(
+    release: Release, asked: Iterable[Terms | Quotient[Terms]]
+) -> Iterator[list[Terms | Quotient[Terms]]]:
+    chunk: list[Terms | Quotient[Terms]] = []
+    size = 0
+    for one in asked:
+        chunk.append(one)
+        size += sum(linear.size(release, terms) for terms in _flat([one]))
+        if len(chunk) >= _AT_ONCE or size >= _MOST_TOGETHER:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def _flat(asked: Iterable[Terms | Quotient[Terms]]) -> list[Terms]:

@@ -98,7 +98,7 @@ def values(release: Release, several: Sequence[Terms]) -> Array:
 def stds(release: Release, several: Sequence[Terms]) -> Array:
     """Standard deviations (k,) of their noise, each by itself; rounded up."""
     found = np.zeros(len(several))
-    single = [terms if sum(len(w.places) for w in terms.values()) == 1 else {} for terms in several]
+    single = [terms if _is_single(terms) else {} for terms in several]
     for name, those in _by_group(single).items():
         variances = release.variances[name].ravel()
         for k in those:
@@ -114,16 +114,27 @@ def stds(release: Release, several: Sequence[Terms]) -> Array:
     return found
 
 
+def _is_single(terms: Terms) -> bool:
+    return sum(len(weights.places) for weights in terms.values()) == 1
+
+
+def size(release: Release, terms: Terms) -> int:
+    """How many coefficients the std of a combination is made of."""
+    if _is_single(terms):
+        return 1
+    return sum(release.plan.workload[name].size for name in terms)
+
+
 def _batches(release: Release, those: Sequence[int], several: Sequence[Terms]) -> list[list[int]]:
     batches: list[list[int]] = []
-    size = _TOGETHER
+    held = _TOGETHER
     for k in those:
-        own = sum(release.plan.workload[name].size for name in several[k])
-        if size + own > _TOGETHER:
+        own = size(release, several[k])
+        if held + own > _TOGETHER:
             batches.append([])
-            size = 0
+            held = 0
         batches[-1].append(k)
-        size += own
+        held += own
     return batches
 
 

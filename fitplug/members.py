@@ -48,7 +48,16 @@ class Members:
                 return attribute.position(float(text))
             except ValueError:
                 return None
-        return self.own.get(text)
+        return self._cell(text)
+
+    def _cell(self, text: str) -> int | None:
+        """The cell with a label; of booleans also as other programs write them, true and false."""
+        at = self.own.get(text)
+        return self.own.get(text.title()) if at is None and self._boolean else at
+
+    @cached_property
+    def _boolean(self) -> bool:
+        return getattr(self.attribute, "value_type", None) is bool
 
     def find(self, value: Any) -> set[tuple[int, int]]:
         """First and last cell of all that a value or its label names: none if it is unknown, and
@@ -59,7 +68,7 @@ class Members:
             text = str(value) if type(value) in (int, str) else ""
             return set(self.nodes.get(text, ()))
         if isinstance(value, str) and not isinstance(attribute, Integers):
-            at = self.own.get(value)
+            at = self._cell(value)
         elif isinstance(value, str):
             at = self.position(value)
         else:

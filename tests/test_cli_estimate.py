@@ -14,6 +14,7 @@ import fitplug as fp
 from fitplug.answers import exact_answers
 from fitplug.exports import RESULT_COLUMNS
 from fitplug_cli import estimates
+from fitplug_cli.estimatefiles import _umask
 
 from . import people
 from .test_cli import fitplug, make, names, tree
@@ -229,6 +230,20 @@ class TestFiles:
         ran = fitplug("estimate", out, "total", "--output", tmp_path / name)
         assert ran.code == 2
         assert re.search(says, ran.err)
+
+    def test_no_file_of_another_kind_is_replaced(self, out, tmp_path):
+        path = tmp_path / "people.csv"
+        path.write_text("name,age\nAnn,3\n")
+        ran = fitplug("estimate", out, "total", "--output", path)
+        assert ran.code == 2
+        assert "holds something else" in ran.err
+        assert path.read_text() == "name,age\nAnn,3\n"
+        path.unlink()
+        for suffix in ("csv", "parquet"):
+            path = path.with_suffix(f".{suffix}")
+            for asked in ("total", "pyramid"):
+                assert fitplug("estimate", out, asked, "--output", path).code == 0
+                assert path.stat().st_mode & 0o777 == (0o666 & ~_umask())
 
     def test_a_ratio_that_means_nothing_has_no_numbers(self, out, tmp_path):
         asked = ["pyramid / (total - pyramid)", "total"]

@@ -123,6 +123,42 @@ class TestTargets:
         expected = np.array([[7, 9, 9, 4], [5, 5, 5, 2]]) ** 2.0
         np.testing.assert_array_equal(workload["pyramid"].variances, expected)
 
+    @pytest.mark.parametrize("text", ["true", "True"])
+    def test_booleans_as_released_tables_have_them(self, tmp_path, text):
+        domain = "SEX = [true, false]\nAGE = { integers = [0, 3] }"
+        workload = spec(tmp_path, domain, targets=f"SEX,std\n,5\n{text},2\n")
+        np.testing.assert_array_equal(workload["pyramid"].variances[:, 0], [4.0, 25.0])
+
+    def test_labels_of_rows_name_their_targets(self, tmp_path):
+        (tmp_path / "t.csv").write_text("SEX,std\nall,5\ngap,2\n")
+        query = 'SEX = { rows = { all = ["1", "2"], gap = { "1" = 1, "2" = -1 } } }'
+        text = SPEC.format(domain=DOMAIN, target='targets = "t.csv"')
+        text = text.replace('SEX = "identity"', query).replace('AGE = "prefix"', 'AGE = "total"')
+        (tmp_path / "spec.toml").write_text(text)
+        found = load(tmp_path / "spec.toml").workload["pyramid"].variances
+        np.testing.assert_array_equal(found[:, 0], [25.0, 4.0])
+        (tmp_path / "t.csv").write_text("SEX,std\nall,5\ngop,2\n")
+        with pytest.raises(SpecError, match="SEX = 'gop' is no row of the group; did you mean"):
+            load(tmp_path / "spec.toml")
+
+    @pytest.mark.parametrize(
+        ("query", "says"),
+        [
+            ("{}", "{} is no query; write one of ranges, rows, crosswalk"),
+            ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is no query"),
+            ("{ rows = 3 }", "must be a mapping from labels to lists of values, not 3"),
+            ("{ rows = { a = [1] } }", "1 is no value of SEX; did you mean '1'"),
+            ("{ row = { a = [1] } }", "unknown key 'row'; did you mean 'rows'"),
+            ('["1", "2"]', "for sets of values { rows = { LABEL = [VALUE, ...] } }"),
+        ],
+    )
+    def test_what_is_wrong_with_rows(self, tmp_path, query, says):
+        text = SPEC.format(domain=DOMAIN, target="std = 2.0")
+        (tmp_path / "spec.toml").write_text(text.replace('SEX = "identity"', f"SEX = {query}"))
+        with pytest.raises(SpecError) as caught:
+            load(tmp_path / "spec.toml")
+        assert says in str(caught.value)
+
     def test_prefixes_by_their_last_value_or_their_label(self, tmp_path):
         one = spec(tmp_path, targets="AGE,variance\n0,1\n1,2\n2,3\n3,4\n")
         two = spec(tmp_path, targets="AGE,variance\n0,1\n0..1,2\n0..2,3\n0..3,4\n")

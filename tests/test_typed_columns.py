@@ -89,3 +89,12 @@ def test_folders_written_before_have_text_there_and_are_read(release, tmp_path):
     pq.write_table(swapped, path)
     with pytest.raises(fp.InputError, match="edited"):
         fp.Release.read(tmp_path / "out")
+
+
+def test_booleans_are_named_as_csv_writes_them(release):
+    for text in ("True", "true"):
+        one = release.combine(f"typed[SEX=1, FLAG={text}]")
+        assert one.std == pytest.approx(2.0, rel=0.2)
+    asked = fp.queries({"FLAG": fp.rows({"yes": ["true"], "no": [False]})}, std=1.0)
+    (factor,) = fp.Workload(DOMAIN, [asked]).groups[0].factors
+    assert factor.matrix().tolist() == [[1, 0], [0, 1]]

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from fitplug.errors import InputError
 from fitplug.exports import MEASURES
-from fitplug_cli import csvfile, show
-from fitplug_cli.codefiles import PARQUET
+from fitplug_cli import csvfile, files, show
+from fitplug_cli.codefiles import PARQUET, CodeFile
 from fitplug_cli.estimates import Estimates
 from fitplug_cli.files import replacing
 
@@ -35,10 +35,15 @@ def check_target(path: Path | None, *, spreadsheet_safe: bool) -> None:
         return
     if path.suffix.lower() not in _SUFFIXES:
         raise InputError(f"{path}: estimates are written as CSV or Parquet; end it in .csv")
-    if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
-        raise InputError(f"{path} cannot be written; name another file")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"{path}: there is no such folder; make it first")
+    files.check_target(path, _check_estimates)
+
+
+def _check_estimates(path: Path) -> None:
+    """Raise InputError for a file that is none of estimates, which none may take the place of."""
+    if not {"name", "estimate", "std"} <= set(
+        CodeFile(path, "file of estimates", InputError).names
+    ):
+        raise InputError(f"{path}: these are no estimates")
 
 
 def write(path: Path, found: Estimates, *, spreadsheet_safe: bool = False) -> None:
@@ -51,7 +56,14 @@ def write(path: Path, found: Estimates, *, spreadsheet_safe: bool = False) -> No
             pa.parquet.write_table(table, partial)
         else:
             csvfile.write(partial, table, spreadsheet_safe=spreadsheet_safe)
+        partial.chmod(0o666 & ~_umask())  # estimates are public, unlike what else is written so
     show.err.print(f"{len(found.asked):,} estimates written: {path}")
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def rows(found: Estimates) -> Iterator[dict[str, Any]]:

@@ -161,7 +161,10 @@ def _number(where: str, column: str, text: str | None) -> float:
 def _places(f: Factor, domain: Domain) -> dict[str, int]:
     """The rows of a factor by their labels; those of prefixes by their last cell's too."""
     attribute = domain[f.attribute]
-    places = {str(label): i for i, label in enumerate(f.labels(attribute))}
+    labels = f.labels(attribute)
+    places = {str(label): i for i, label in enumerate(labels)}
+    # As the released tables write them in CSV.
+    places |= {str(label).lower(): i for i, label in enumerate(labels) if isinstance(label, bool)}
     if f.kind == "prefix":
         ends = Factor(f.attribute, "identity", f.size).labels(attribute)
         places |= {str(label): i for i, label in enumerate(ends)}
