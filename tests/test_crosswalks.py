@@ -192,14 +192,14 @@ def test_rows_written_in_the_spec(place):
 
 BAD = {
     "code,region\n0100110,a\nZEBRACANARY,a\n": "line 3: the code is no value of GEOID",
-    "code,region\n0100110,\n": "line 2: there is no value in the column 'region'",
-    "code,region\n,a\n": "line 2: there is no value in the column 'code'",
+    "code,region\n0100110,\n": "line 2: there is no value in column 2",
+    "code,region\n,a\n": "line 2: there is no value in column 1",
     "0100110,a\n0100111,b\n": "the first line must name the columns, such as GEOID,region",
     "a,b,ZEBRACANARY\n1,2,3\n": "which of the file's 3 columns have the codes of GEOID",
     "a\n1\n": "which of the file's 1 columns",
     "a,a\n1,2\n": "which of the file's 2 columns",
     "": "the crosswalk is empty",
-    "code,region\n": "there is nothing in the column",
+    "code,region\n": "there is nothing in column 1",
 }
 
 

@@ -50,9 +50,10 @@ class CodeFile:
         codes = self._read(there[0])
         for i, code in enumerate(codes):
             if code is None or code == "":
-                raise self._error(f"{self.where(i)}: there is no value in the column {name!r}")
+                # By number: where a first line of names is missing, a name is a value.
+                raise self._error(f"{self.where(i)}: there is no value in column {there[0] + 1}")
         if not codes:
-            raise self._error(f"{self.path}: there is nothing in the column {name!r}")
+            raise self._error(f"{self.path}: there is nothing in column {there[0] + 1}")
         return codes
 
     def where(self, i: int) -> str:
@@ -121,9 +122,7 @@ def _parquet(path: Path, what: str, error: Refusal) -> tuple[list[str], Callable
         inner = kind.value_type if pa.types.is_dictionary(kind) else kind
         texts = pa.types.is_string(inner) or pa.types.is_large_string(inner)
         if not texts and not pa.types.is_integer(inner):
-            raise error(
-                f"{path}: column {schema.names[i]!r} must hold texts or integers, not {inner}"
-            )
+            raise error(f"{path}: column {i + 1} must hold texts or integers, not {inner}")
         try:
             table = file.read(columns=[schema.names[i]], use_threads=False)
         except Exception:

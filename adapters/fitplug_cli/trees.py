@@ -158,8 +158,8 @@ def _check_once(codes: Sequence[Code], where: Where) -> None:
     for i, code in enumerate(codes):
         if code in first:
             raise DomainError(
-                f"{where(i)}: the code is there before; list each once, and in a file that is no "
-                "data"
+                f"{where(i)}: the code is listed twice; a codebook has one line for each code, "
+                "unlike a file of data"
             )
         first[code] = i
 
