@@ -146,6 +146,7 @@ def test_what_is_wrong_with_parquet(tmp_path):
     refused(tmp_path, of(pa.array([1001])), "row 1: the code is no text")
     refused(tmp_path, of(pa.array([TRACTS[0], None])), "row 2: there is no value")
     refused(tmp_path, of(pa.array([TRACTS[0]] * 2)), "row 2: the code is listed twice")
+    refused(tmp_path, of(pa.array([2**62])), "row 1: the code must be below 2\\*\\*62")
     refused(tmp_path, of(pa.array([], pa.string())), "there is nothing in column 1")
 
 
@@ -155,6 +156,9 @@ def test_what_is_wrong_with_a_list(tmp_path):
     (tmp_path / "l.txt").write_text(f"{TRACTS[0]}\n\n{TRACTS[0]}\n")
     refused(tmp_path, {"levels": BY_PREFIX, "leaves": "l.txt"}, "line 3: the code is listed twice")
     refused(tmp_path, {"categories": "l.txt"}, "line 3: the code is listed twice")
+    (tmp_path / "l.txt").write_text(f"{TRACTS[0]}\n{SECRET}\n")
+    entry = {"prefix": 12, "categories": "l.txt"}
+    refused(tmp_path, entry, "line 1: the code is shorter than its prefix of 12")
     refused(tmp_path, {"categories": "none.txt"}, "there is no such list of codes")
     refused(tmp_path, {"levels": ["a", "b"], "leaves": "l.txt"}, "does not say what lies in what")
     refused(tmp_path, {"levels": BY_PREFIX, "leaves": "l.csv"}, "write codebook = FILE")

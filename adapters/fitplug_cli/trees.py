@@ -56,13 +56,13 @@ def _values(name: str, given: Mapping[str, Any], folder: Path, plain: Any) -> At
     if listed:
         path = folder / given[listed[0]]
         texts, lines = codes_of_lines(path, "list of codes", DomainError)
-        _check_once(texts, lambda i: f"{path}: line {lines[i]}")
+        _check_codes(texts, lambda i: f"{path}: line {lines[i]}", given.get("prefix"))
         return _made(name, dict(given) | {listed[0]: texts})
     if COLUMN in given:
         _check_keys(given, (CODEBOOK, COLUMN, "other"))
         file = _codebook(given, folder)
         codes = file.column(_text(given, COLUMN))
-        _check_once(codes, file.where)
+        _check_codes(codes, file.where)
         other = {"other": given["other"]} if "other" in given else {}
         return _made(name, {"categories": codes} | other)
     return _made(name, plain(given))
@@ -99,7 +99,7 @@ def _tree(name: str, given: Mapping[str, Any], folder: Path) -> Hierarchy:
         where = file.where
         leaves = file.column(_leaf_column(name, given, file))
     codes = list(leaves)
-    _check_once(codes, where)
+    _check_codes(codes, where)
     if isinstance(levels, Mapping):
         _check_lengths(levels, codes, where)
     else:
@@ -153,15 +153,21 @@ def _check_lengths(levels: Mapping[str, int], codes: Sequence[Code], where: Wher
             )
 
 
-def _check_once(codes: Sequence[Code], where: Where) -> None:
-    first: dict[Code, int] = {}
+def _check_codes(codes: Sequence[Code], where: Where, shortest: Any = None) -> None:
+    """Raise DomainError for a code that is listed twice, or is none; by its place alone."""
+    least = shortest if type(shortest) is int else 0
+    seen: set[Code] = set()
     for i, code in enumerate(codes):
-        if code in first:
+        if code in seen:
             raise DomainError(
                 f"{where(i)}: the code is listed twice; a codebook has one line for each code, "
                 "unlike a file of data"
             )
-        first[code] = i
+        if isinstance(code, int) and abs(code) >= 2**62:
+            raise DomainError(f"{where(i)}: the code must be below 2**62 in size, to fit 64 bits")
+        if isinstance(code, str) and len(code) < least:
+            raise DomainError(f"{where(i)}: the code is shorter than its prefix of {least}")
+        seen.add(code)
 
 
 def _codebook(given: Mapping[str, Any], folder: Path) -> CodeFile:
