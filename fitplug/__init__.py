@@ -83,3 +83,8 @@ __all__ = [
     "rows",
     "total",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names alone: completion shows no modules that are not for users."""
+    return ["__doc__", "__file__", "__name__", "__path__", "__version__", *__all__]

@@ -16,3 +16,8 @@ from fitplug_dask.counting import count
 from fitplug_dask.survey import Survey, survey
 
 __all__ = ["Survey", "count", "survey"]
+
+
+def __dir__() -> list[str]:
+    """The public names alone: completion shows no modules that are not for users."""
+    return ["__doc__", "__file__", "__name__", "__path__", *__all__]

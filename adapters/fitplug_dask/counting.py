@@ -6,12 +6,14 @@ import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, InputError, TablesError
+from fitplug.plan import Plan
 from fitplug.rows import Filters, Where, check_rows, filters_of, say_rows
 from fitplug.tables import Names, Tables
+from fitplug.workload import Workload
 from fitplug_dask.layout import joint_tables, marginals
 from fitplug_dask.places import Options
 from fitplug_dask.progress import Report, reporter
@@ -25,17 +27,8 @@ if TYPE_CHECKING:
     from fitplug_dask.selection import Selection
 
 
-class HasTables(Protocol):
-    """A Plan or a Workload: a domain, and the attribute sets to count."""
-
-    @property
-    def domain(self) -> Domain: ...
-
-    @property
-    def tables(self) -> Sequence[Sequence[str]]: ...
-
-
-Wanted: TypeAlias = HasTables | tuple[Domain, Sequence[Sequence[str]]]
+Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
+"""What says which attribute sets to count, and over which domain."""
 
 
 def count(

@@ -24,3 +24,8 @@ __all__ = [
     "then_fitness_for_use",
     "then_tables",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names alone: completion shows no modules that are not for users."""
+    return ["__doc__", "__file__", "__name__", "__path__", *__all__]

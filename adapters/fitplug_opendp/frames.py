@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     )
 
 
-def then_tables(plan: Plan) -> Callable[..., Any]:
+def then_tables(plan: Plan) -> Any:
     """Partial constructor of `make_tables`, for `>>` after a transformation or space.
 
     :param plan: from `fitplug.design`.

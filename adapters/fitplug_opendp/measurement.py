@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,7 +71,7 @@ def make_fitness_for_use(
     return strategy >> noisy >> to_release
 
 
-def then_fitness_for_use(plan: Plan, scale: float = 1.0) -> Callable[..., Any]:
+def then_fitness_for_use(plan: Plan, scale: float = 1.0) -> Any:
     """Partial constructor of `make_fitness_for_use`, for `>>` after a transformation or space.
 
     :param plan: from `fitplug.design`.
