@@ -10,9 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.errors import DataError
+
 
 def names_of(columns: Any) -> tuple[Any, ...]:
-    """The names of the columns of a mapping, a data frame or an Arrow table."""
+    """The names of the columns of a mapping, a data frame or an Arrow table. Raises DataError for
+    a LazyFrame.
+    """
+    if hasattr(columns, "collect_schema") and not hasattr(columns, "height"):
+        raise DataError("a LazyFrame holds no records yet; give what its collect() returns")
     named = getattr(columns, "column_names", None)  # of Arrow
     if named is None:
         named = getattr(columns, "columns", columns)

@@ -7,6 +7,7 @@ from typing import Any
 
 from fitplug.errors import OverBudget
 from fitplug.plan import Plan
+from fitplug_opendp import _compat
 from fitplug_opendp.gaussian import opendp
 from fitplug_opendp.measurement import make_fitness_for_use
 
@@ -17,19 +18,22 @@ def register() -> None:
     """Let `context.query(rho=...).fitness_for_use(plan)` work: the release has the plan's shape of
     noise at the scale that spends this loss. With `scale=` given, the noise is that instead.
 
-    It works in contexts of zCDP and of (epsilon, delta), on vectors of counts and on
-    `fitplug.Tables`; for LazyFrames see `as_query`. Registering again does nothing.
+    It works in contexts of zCDP and of (epsilon, delta), on vectors of counts, on `fitplug.Tables`
+    with `domain=fitplug_opendp.tables_domain(plan)`, and on LazyFrames. OpenDP has no contexts on
+    frames of pandas: give `polars.from_pandas(frame).lazy()`, or the tables that
+    `fitplug.Tables.from_records(plan.domain, frame, plan.tables)` counts. Registering again does
+    nothing.
 
     :raises ValueError: if something else is registered under this name.
     """
     dp = opendp()
     from opendp.context import constructors
 
-    if _NAME in constructors:
-        if getattr(constructors[_NAME][0], "__doc__", "").startswith(str(_to_fit.__doc__)):
-            return
+    if _NAME not in constructors:
+        dp.register(_to_fit, _NAME)
+    elif not getattr(constructors[_NAME][0], "__doc__", "").startswith(str(_to_fit.__doc__)):
         raise ValueError(f"another {_NAME!r} is registered in OpenDP's Context API")
-    dp.register(_to_fit, _NAME)
+    _compat.add_to_frames(_NAME, _fit_frame)
 
 
 def _to_fit(input_domain: Any, input_metric: Any, plan: Plan, scale: float | None = None) -> Any:
@@ -41,23 +45,27 @@ def _to_fit(input_domain: Any, input_metric: Any, plan: Plan, scale: float | Non
     return Fitted(lambda scale: make_fitness_for_use(input_domain, input_metric, plan, scale))
 
 
+def _fit_frame(query: Any, plan: Plan, scale: float | None = None) -> Any:
+    """A method of OpenDP's queries on LazyFrames; see `register`."""
+    given = {} if scale is None else {"scale": scale}
+    return as_query(query).fitness_for_use(plan, **given)
+
+
 def as_query(query: Any) -> Any:
-    """An OpenDP Query on whose chain registered constructors can be called, from the LazyFrameQuery
-    that a context on a LazyFrame gives: `as_query(context.query(rho=...)).fitness_for_use(plan)`.
-    Steps that OpenDP finds stable (filter, with_columns, truncate_per_group) may come between.
+    """An OpenDP Query on whose chain any registered constructor can be called, from the
+    LazyFrameQuery that a context on a LazyFrame gives, on which only Polars' methods can; and
+    `fitness_for_use`, once `register` was called. Steps that OpenDP finds stable (filter,
+    with_columns, truncate_per_group) may come between.
 
     :param query: of `Context.query`; any other Query comes back as it is.
     """
     dp = opendp()
-    from opendp.context import Query
     from opendp.extras.polars import LazyFrameQuery
 
     if not isinstance(query, LazyFrameQuery):
         return query
-    # Like OpenDP's own LazyFrameQuery.resolve: plain access goes to the Polars plan.
-    inner: Query = object.__getattribute__(query, "_query")
+    inner, plan = _compat.parts_of(query)
     domain, metric = inner._chain
-    plan = object.__getattribute__(query, "polars_plan")
     frame = "FrameDistance<SymmetricDistance>"
     return inner.new_with(chain=dp.t.make_stable_lazyframe(domain, metric, plan, MO=frame))
 

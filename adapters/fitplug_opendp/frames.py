@@ -15,6 +15,7 @@ from fitplug.errors import DataError, nearest
 from fitplug.plan import Plan
 from fitplug.prefixes import Prefix
 from fitplug.tables import Tables
+from fitplug_opendp.advice import check_space
 from fitplug_opendp.gaussian import opendp
 from fitplug_opendp.spaces import tables_domain
 
@@ -40,6 +41,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     """
     dp = opendp()
     dp.assert_features("contrib", "honest-but-curious")
+    check_space(input_domain, input_metric)
     from opendp.domains import _lazyframe_from_domain
     from opendp.mod import LazyFrameDomain
 

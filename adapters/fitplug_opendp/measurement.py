@@ -8,6 +8,7 @@ import numpy as np
 
 from fitplug.plan import Plan
 from fitplug.release import Release
+from fitplug_opendp.advice import check_space
 from fitplug_opendp.frames import make_tables
 from fitplug_opendp.gaussian import noise, opendp, sensitivity
 from fitplug_opendp.spaces import Answer, TablesDescriptor, answer_counts, answer_tables
@@ -41,6 +42,7 @@ def make_fitness_for_use(
     dp.assert_features("contrib", "honest-but-curious")
     if not isinstance(plan, Plan):
         raise ValueError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
+    check_space(input_domain, input_metric)
     if _is_frame(input_domain):
         counted = make_tables(input_domain, input_metric, plan)
         return counted >> then_fitness_for_use(plan, scale)

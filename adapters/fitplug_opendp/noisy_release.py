@@ -25,6 +25,7 @@ from fitplug.release import Release
 from fitplug.releasefile import answers_digest
 from fitplug.rounding import ceil_float
 from fitplug.tables import Tables
+from fitplug_opendp.advice import counting, type_of
 from fitplug_opendp.gaussian import Progress, noise, opendp, sampler, sensitivity
 
 _CONSENT = threading.Lock()
@@ -62,6 +63,7 @@ def release(
     Raises TablesError, BudgetError, OverBudget, LedgerError; then nothing was charged or drawn.
     What the ledger and the plan refuse is refused before any look at the counts.
     """
+    check_are_tables(tables)
     mechanism = Mechanism.of(plan, contributions)
     check_limit(tables, contributions)
     request = mechanism.request(what=what, key=key, within=within, output=output)
@@ -210,6 +212,15 @@ def check_tables(plan: Plan, tables: Tables) -> None:
         )
     for names in plan.tables:
         tables.marginal(names)
+
+
+def check_are_tables(tables: object) -> None:
+    """Raise TablesError, which says how to count, for frames and whatever else is no Tables."""
+    if not isinstance(tables, Tables):
+        raise TablesError(
+            f"tables must be fitplug.Tables, exact counts, not {type_of(tables)}; "
+            + counting(tables)
+        )
 
 
 def check_limit(tables: Tables, contributions: int) -> None:

@@ -47,6 +47,7 @@ from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.noisy_release import (
     Mechanism,
+    check_are_tables,
     check_ledger,
     check_limit,
     exact_answers,
@@ -91,6 +92,7 @@ def publish(
     charge, which the same call then finishes.
     """
     check_confidence(confidence)
+    check_are_tables(tables)
     asked = Publication.prepare(
         plan,
         directory,

@@ -24,6 +24,7 @@ from fitplug.plan import Plan
 from fitplug.rounding import largest
 from fitplug.tables import Names, Tables
 from fitplug.workload import largest_sets
+from fitplug_opendp.advice import counting
 from fitplug_opendp.gaussian import opendp
 
 Answer: TypeAlias = Callable[[Any], npt.NDArray[np.int64]]
@@ -113,7 +114,7 @@ def answer_tables(descriptor: TablesDescriptor, metric: Any, plan: Plan) -> Answ
         if tables not in descriptor:
             raise TablesError(
                 "the data is not fitplug.Tables of the measurement's input domain; "
-                "count it again with the plan"
+                + counting(tables)
             )
         return exact_answers(plan.strategy, tables.marginal)
 
