@@ -26,6 +26,7 @@ from fitplug.domain import Bins, Dates, Integers
 from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
 from fitplug.factors import Factor
 from fitplug.linearalgebra import linear_algebra
+from fitplug.remedies import fewer_cells
 from fitplug.solvers.total_error import TotalErrorOptimum, minimise
 from fitplug.structure import check_coefficients
 from fitplug.symmetry import MAX_ENTRIES
@@ -227,7 +228,8 @@ def _dense_matrix(workload: Workload) -> Array:
         raise WorkloadError(
             f"the workload has {workload.query_count} queries over {workload.cell_count} cells of "
             f"{', '.join(workload.attributes)}; a dense baseline holds up to {MAX_ENTRIES} "
-            "entries: use fewer attributes together, or coarser bins"
+            "entries: use fewer attributes together, or "
+            + fewer_cells(workload.domain, workload.attributes)
         )
     W = workload.matrix()
     check_coefficients([W])
@@ -249,5 +251,5 @@ def _check_size(what: str, size: int) -> None:
     if size > MAX_ENTRIES:
         raise WorkloadError(
             f"the workload has {size} {what}; a baseline takes up to {MAX_ENTRIES}: use fewer "
-            "attributes together, or coarser bins"
+            "attributes together, or fewer cells of them"
         )

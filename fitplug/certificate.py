@@ -97,6 +97,14 @@ def certified_bound(
     return _over_mass(total * (1 - gamma(structure.rows + len(Q) + 64)), p, q)
 
 
+def group_shares(structure: Structure, p: Array, q: Array, frame: Frame = WHOLE) -> Array:
+    """The part of each group in the sum of q, shape (groups,); see `fitplug.prices`."""
+    if structure.ordered:
+        return pinched.group_shares(layout(structure), _product(structure, p, q, frame))
+    weights = np.add.reduceat(q, structure.starts[:-1])
+    return np.asarray(weights / weights.sum())
+
+
 def packed(duals: pinched.Duals) -> tuple[Array, Array, Frame]:
     """p, q and the frame that `certified_bound` takes."""
     return (

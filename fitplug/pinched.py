@@ -117,6 +117,26 @@ def bound(layout: Layout, duals: Duals) -> float:
     return here.over_mass(max(0.0, total - _loss(layout, here)))
 
 
+def group_shares(layout: Layout, duals: Duals) -> Array:
+    """The part of each group in sum q, shape (groups,); they add up to 1. For prices: it is not
+    rounded outwards. Raises ValueError for duals that are none of this layout.
+    """
+    _check(layout, duals)
+    logs = np.full(len(duals.w), -np.inf)
+    tops = np.log([y.max() for y in duals.y])
+    for batch in layout.batches:
+        cost = batch.targets / batch.targets.max()
+        for own, varies in zip(batch.factors.T, batch.varying, strict=True):
+            ys = [duals.y[f] / duals.y[f].max() for f in own]
+            along = np.array(ys if varies else [[math.fsum(y)] for y in ys])
+            cost = np.einsum("gi...,gi->g...", cost, along.reshape(cost.shape[:2]))
+        with np.errstate(divide="ignore"):
+            logs[batch.groups] = np.log(duals.w[batch.groups]) + np.log(cost)
+        logs[batch.groups] += math.log(batch.targets.max()) + tops[batch.factors].sum(axis=1)
+    shares = np.exp(logs - logs.max())
+    return np.asarray(shares / math.fsum(shares))
+
+
 def _check(layout: Layout, duals: Duals) -> None:
     cells = [1 if alike else n for alike, n in zip(layout.symmetric, layout.sizes, strict=True)]
     if not isinstance(duals.p, tuple) or len(duals.p) != len(cells):

@@ -25,6 +25,7 @@ from fitplug.mechanisms import Mechanism, mechanisms
 from fitplug.objective import Objective
 from fitplug.optimum import Ended
 from fitplug.privacy import Method, delta_at, epsilon_at
+from fitplug.remedies import fewer_cells
 from fitplug.rounding import UNIT, above, below, ceil_float, floor_float
 from fitplug.strategy import Strategy
 from fitplug.structure import Structure, listed
@@ -40,8 +41,6 @@ _REMEDIES = {
     "reached": "the rest is lost to rounding: bring targets and coefficients closer together",
     "exhausted": "raise max_iterations",
     "stopped": "it was stopped; let it run on",
-    "apart": "ask fewer of these attributes together, or coarser bins, for the optimum of their "
-    "product",
 }
 
 
@@ -128,8 +127,16 @@ class Plan:
             return f"certified: within {above(self.gap, 2)} of the least possible"
         return (
             f"certified only to {above(self.gap, 2)} after {self.iterations} iterations, "
-            f"{self.tolerance:.1e} was asked: {_REMEDIES[self.ended]}, or accept this gap"
+            f"{self.tolerance:.1e} was asked: {self._remedy}, or accept this gap"
         )
+
+    @property
+    def _remedy(self) -> str:
+        if self.ended != "apart":
+            return _REMEDIES[self.ended]
+        names = self.structure.ordered
+        fewer = "" if len(names) == 1 else f"ask fewer of {listed(names)} together, or "
+        return f"for the optimum, {fewer}take {fewer_cells(self.domain, names)}"
 
     @property
     def certificate(self) -> str:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fitplug.errors import WorkloadError
 from fitplug.hierarchy import Hierarchy
+from fitplug.remedies import fewer_cells
 from fitplug.structure import Structure, check_products, listed
 from fitplug.workload import Workload
 
@@ -57,8 +58,8 @@ def structure(
         if group.size > MAX_ANSWERS:
             raise WorkloadError(
                 f"query {group.name!r} has {group.size} answers, of {', '.join(group.attributes)}; "
-                f"up to {MAX_ANSWERS} can be released: use fewer attributes together, or coarser "
-                "bins"
+                f"up to {MAX_ANSWERS} can be released: use fewer attributes together, or "
+                + fewer_cells(workload.domain, group.attributes)
             )
     apart = _told_apart(workload, varying)
     if not family:
@@ -82,7 +83,8 @@ def _check_product(found: Structure) -> None:
         raise WorkloadError(
             f"the attributes {', '.join(found.dense)} are asked for in ways, or with targets, "
             f"that tell their cells apart, which takes {entries} coefficients together; up to "
-            f"{MAX_ENTRIES} can be held: use fewer of them together, or coarser bins"
+            f"{MAX_ENTRIES} can be held: use fewer of them together, or "
+            + fewer_cells(found.workload.domain, found.dense)
         )
 
 
@@ -90,13 +92,15 @@ def _check_family(found: Structure) -> None:
     if found.rows > MAX_ROWS:
         raise WorkloadError(
             f"the workload has {found.rows} queries of {', '.join(found.ordered)}, and up to "
-            f"{MAX_ROWS} can be designed for: use fewer of them together, or coarser bins"
+            f"{MAX_ROWS} can be designed for: use fewer of them together, or "
+            + fewer_cells(found.workload.domain, found.ordered)
         )
     if (work := _singular_values(found)) > MAX_FACTORS:
         raise WorkloadError(
             f"the attributes {', '.join(found.ordered)} have too many cells, or are asked too many "
             f"different queries, that tell their cells apart: {work:.1e} operations an iteration, "
-            f"and up to {MAX_FACTORS:.0e} can be waited for: use fewer of them, or coarser bins"
+            f"and up to {MAX_FACTORS:.0e} can be waited for: use fewer of them, or "
+            + fewer_cells(found.workload.domain, found.ordered)
         )
 
 

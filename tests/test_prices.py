@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug import prices as prices_module
 from fitplug import symmetry
-from fitplug.prices import LARGEST_FACTOR, prices, relax
+from fitplug.certificate import certified_bound
+from fitplug.design import design
+from fitplug.prices import LARGEST_FACTOR, most_saved, prices, relax
 
 from .test_split_apart import geography
 from .test_structure import MIXED
@@ -71,18 +74,101 @@ def test_the_slope_of_random_workloads(seed, at):
         assert low - 2e-5 <= price * math.log(step) <= high + 2e-5
 
 
-def test_what_has_no_prices(monkeypatch):
+def test_what_has_no_prices():
     plan = fp.design(PYRAMID, total_error_weight=0.1)
     with pytest.raises(fp.DesignError, match="no prices"):
         prices(plan)
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """A plan of the residual family."""
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
-    workload = geography()
-    plan = fp.design(workload)
-    with pytest.raises(fp.DesignError, match="no prices"):
-        prices(plan)
-    found = relax(workload, plan.rho / 2)
+    return fp.design(geography())
+
+
+def test_relaxing_a_plan_that_is_not_the_optimum(apart):
+    found = relax(apart.workload, apart.rho / 2, plan=apart)
     assert not found.groups
-    assert 0.9 * plan.rho / 2 <= found.plan.rho <= plan.rho / 2
+    assert found.plan is None
+    assert found.rho == apart.rho
+    alike = relaxed(apart.workload, dict.fromkeys(apart.workload.names, found.proportional**2))
+    assert 0.99 * apart.rho / 2 <= fp.design(alike).rho <= apart.rho / 2
+
+
+def assert_within_prices(plan, least, factor):
+    """No group saves more than is said. least: the certified least rho of a relaxed workload."""
+    found = prices(plan)
+    assert list(found) == list(plan.workload.names)
+    assert math.fsum(found.values()) == pytest.approx(1, abs=1e-12)
+    for group, price in found.items():
+        saved = 1 - least({group: factor}) / plan.rho
+        assert saved <= most_saved(plan, price, factor) + 2e-4
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.21, 4.0, 1e3])
+def test_prices_of_the_residual_family_bound_the_true_optimum(apart, monkeypatch, factor):
+    """The optimum of the relaxed targets, found where the product is solved whole."""
+    monkeypatch.setattr(symmetry, "MOST_CELLS", 4096)
+    assert apart.gap > 1e-3
+    assert_within_prices(
+        apart, lambda by: fp.design(relaxed(apart.workload, by)).lower_bound ** 2 / 2, factor
+    )
+
+
+def test_a_targets_price_is_by_which_the_bound_falls(apart):
+    """The inequality of the docstring, against the certified bound at weights raised alike."""
+    for number, (group, price) in enumerate(prices(apart).items()):
+        raised = apart.q.copy()
+        raised[number] *= 1.21  # w of the group, at targets that are 1.21 times as large
+        wider = fp.design(relaxed(apart.workload, {group: 1.21}))
+        bound = certified_bound(
+            wider.structure, wider.objective, 1.0, apart.p, apart.q, apart.frame
+        )
+        expected = apart.lower_bound / math.sqrt(1 + price * 0.21)
+        assert bound == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_what_is_saved_at_most_of_plans_far_from_the_optimum(name):
+    workload = MIXED[name]()
+    far = fp.design(workload, max_iterations=2)
+    assert_within_prices(far, lambda by: fp.design(relaxed(workload, by)).rho, 1.21)
+
+
+def designs(monkeypatch):
+    """Counts the designs that a search makes."""
+    made = []
+
+    def counted(*arguments, **keywords):
+        made.append(design(*arguments, **keywords))
+        return made[-1]
+
+    monkeypatch.setattr(prices_module, "design", counted)
+    return made
+
+
+@pytest.mark.parametrize("rho", [None, 0.2 * RHO, 5 * RHO])
+def test_a_finished_plan_is_not_designed_again(monkeypatch, rho):
+    plan = fp.design(PYRAMID, rho=rho)
+    asked = plan.rho * plan.scale
+    made = designs(monkeypatch)
+    assert relax(PYRAMID, asked * 1.001, plan=plan) is None
+    assert not made
+    found = relax(PYRAMID, RHO / 2, plan=plan)
+    after = len(made)
+    anew = relax(PYRAMID, RHO / 2)
+    assert not any(one.scale == 1 and one.rho == pytest.approx(RHO) for one in made[:after])
+    assert after <= len(made) - after
+    assert found.rho == pytest.approx(anew.rho, rel=1e-3)
+    assert found.proportional == pytest.approx(anew.proportional, rel=1e-3)
+    assert found.groups == pytest.approx(dict(anew.groups), rel=0.02)
+
+
+def test_a_plan_of_the_residual_family_is_never_designed_again(apart, monkeypatch):
+    made = designs(monkeypatch)
+    assert relax(apart.workload, apart.rho / 3, plan=apart) is not None
+    assert not made
 
 
 @pytest.mark.parametrize("share", [0.97, 0.8, 0.5, 0.05])

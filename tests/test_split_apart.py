@@ -336,7 +336,7 @@ class TestWhichWay:
     def test_the_status_says_why_the_gap_is_what_it_is(self, apart):
         plan = fp.design(ordered([5, 4, 3], 2))
         assert plan.gap > 1e-4
-        assert "fewer of these attributes together" in plan.status
+        assert "ask fewer of a0, a1, a2 together, or take coarser bins of a0, a1" in plan.status
         assert "residual family" in str(plan.structure)
 
     def test_progress_may_stop_it(self, apart):

@@ -94,6 +94,7 @@ def _relaxation(plan: Plan, max_rho: float, contributions: int) -> Relaxation | 
         return relax(
             plan.workload,
             most,
+            plan=plan,
             tolerance=plan.tolerance,
             progress=lambda made, over: bar.show(None, f"design {made}"),
         )
