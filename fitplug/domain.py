@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from fitplug import notebook
 from fitplug.attributes import OUTSIDE, Bins, Categories, Category, Codes, Integers
 from fitplug.dates import Dates
 from fitplug.errors import DomainError, nearest
@@ -57,6 +58,9 @@ class Domain:
                 raise DomainError(f"attribute {name!r}: {error}") from None
             pairs.append((name, attribute))
         object.__setattr__(self, "attributes", tuple(pairs))
+
+    def _repr_html_(self) -> str:
+        return notebook.domain_html(self)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -55,6 +55,10 @@ class Spread(NamedTuple):
     confidence: float
     simultaneous: bool
 
+    def __str__(self) -> str:
+        together = "simultaneous " if self.simultaneous else ""
+        return f"{together}intervals at {100 * self.confidence:g} %"
+
 
 def spread(
     group: QueryGroup,
@@ -66,6 +70,11 @@ def spread(
     chosen = group.target.confidence or default if confidence is None else confidence
     check_confidence(chosen)
     return Spread(chosen, group.target.simultaneous if simultaneous is None else simultaneous)
+
+
+def has_table(group: QueryGroup) -> bool:
+    """Whether none of its attributes has the name of a result."""
+    return not any(factor.attribute in RESULT_COLUMNS for factor in group.factors)
 
 
 def labels(domain: Domain, group: QueryGroup) -> Columns:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug import planfile
+from fitplug import notebook, planfile, plots
 from fitplug.budgets import MAX_AXES
 from fitplug.certificate import Frame, certified_bound
 from fitplug.covariance import dense_covariance
@@ -338,6 +338,16 @@ class Plan:
                 )
             )
         return rows
+
+    def plot(self) -> plots.Figure:
+        """A matplotlib Figure: per group, the std that was asked for (at `scale`) and that of the
+        answers, and its part of the privacy cost (see `fitplug.prices`); of many groups, the
+        costliest. Raises ImportError without matplotlib.
+        """
+        return plots.plot_plan(self)
+
+    def _repr_html_(self) -> str:
+        return notebook.plan_html(self)
 
     def __repr__(self) -> str:
         return (

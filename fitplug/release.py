@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from fitplug import adjusted, combination, exports, releasefile
+from fitplug import adjusted, combination, exports, notebook, plots, releasefile
 from fitplug.adjusted import Adjusted
 from fitplug.combination import Combination, Combinations, Ratio
 from fitplug.ledgerrows import Entry
@@ -205,6 +205,24 @@ class Release:
         the totals still kept; totals are whole numbers.
         """
         return adjusted.integers(self, totals or {})
+
+    def plot(
+        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
+    ) -> plots.Figure:
+        """A matplotlib Figure of a group of up to two attributes: estimates with their intervals,
+        as in `to_arrow`; of two attributes of many values, a map of the estimates.
+
+        Raises ImportError without matplotlib, WorkloadError and KeyError.
+        """
+        return plots.plot_release(self, name, confidence=confidence, simultaneous=simultaneous)
+
+    def _repr_html_(self) -> str:
+        heads = {}
+        for group in self.plan.workload.groups[: notebook.MOST_TABLES]:
+            of = exports.spread(group, None)
+            if group.size <= notebook.MOST_ANSWERS and exports.has_table(group):
+                heads[group.name] = str(of), exports.columns(self, group, of)
+        return notebook.release_html(self, heads)
 
     def __repr__(self) -> str:
         return (

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fitplug import notebook
 from fitplug.domain import Domain, Integers
 from fitplug.errors import WorkloadError, nearest
 from fitplug.factors import Factor, factor, query_matrix
@@ -247,6 +248,9 @@ class Workload:
         for part in parts.values():
             part.setflags(write=False)
         return MappingProxyType(parts)
+
+    def _repr_html_(self) -> str:
+        return notebook.workload_html(self)
 
     def __repr__(self) -> str:
         return f"Workload({self.query_count} queries in groups {', '.join(self.names)})"

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug import prices as prices_module
-from fitplug import symmetry
+from fitplug import relaxation, symmetry
 from fitplug.certificate import certified_bound
 from fitplug.design import design
-from fitplug.prices import LARGEST_FACTOR, most_saved, prices, relax
+from fitplug.prices import most_saved, prices
+from fitplug.relaxation import LARGEST_FACTOR, relax
 
 from .test_split_apart import geography
 from .test_structure import MIXED
@@ -144,7 +144,7 @@ def designs(monkeypatch):
         made.append(design(*arguments, **keywords))
         return made[-1]
 
-    monkeypatch.setattr(prices_module, "design", counted)
+    monkeypatch.setattr(relaxation, "design", counted)
     return made
 
 

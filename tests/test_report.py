@@ -15,8 +15,9 @@ import pytest
 
 import fitplug as fp
 from fitplug import baselines, symmetry
-from fitplug.prices import Relaxation, prices
+from fitplug.prices import prices
 from fitplug.privacy import epsilon_at
+from fitplug.relaxation import Relaxation
 from fitplug.rounding import above
 from fitplug_cli.reporting import terminal
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, facts

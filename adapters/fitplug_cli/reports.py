@@ -9,8 +9,8 @@ from pathlib import Path
 from fitplug.errors import InputError, OverBudget
 from fitplug.plan import Plan
 from fitplug.population import Limited
-from fitplug.prices import Relaxation, relax
 from fitplug.privacy import check_delta, check_rho
+from fitplug.relaxation import Relaxation, relax
 from fitplug.rounding import above, ceil_float, floor_float
 from fitplug_cli import csvfile, records, show, spec, steps
 from fitplug_cli.files import check_target, replacing

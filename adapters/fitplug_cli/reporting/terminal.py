@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from fitplug.prices import LARGEST_FACTOR, Relaxation
+from fitplug.relaxation import LARGEST_FACTOR, Relaxation
 from fitplug.rounding import above
 from fitplug_cli import show
 from fitplug_cli.reporting import limits
