@@ -298,7 +298,7 @@ class Plan:
             f"optimality    {self.status}",
             f"              {self.certificate}",
             f"structure     {self.structure}",
-            f"strategy      {self.strategy.size} integer queries; counts needed: "
+            f"strategy      {self.strategy.size:,} integer queries; counts needed: "
             + listed([" x ".join(t) or "total" for t in self.tables]),
         ]
         if self.scale != 1.0:
@@ -307,7 +307,7 @@ class Plan:
             )
         rows = [("group", "queries", "target", "largest std", "of target")]
         rows += [
-            (row.name, str(row.queries), row.target, above(row.largest_std, 4), f"{row.used:.1%}")
+            (row.name, f"{row.queries:,}", row.target, above(row.largest_std, 4), f"{row.used:.1%}")
             for row in self.group_rows()
         ]
         widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]

@@ -174,10 +174,9 @@ def plot_release(
     labels = [[str(v) for v in f.labels(domain[f.attribute])] for f in group.factors]
     if estimates.ndim == 2 and min(estimates.shape) > len(_LINES):
         return _plot_map(group, estimates, labels)
-    if estimates.ndim == 2 and estimates.shape[0] > estimates.shape[1]:
-        order = (0, 1)
-    else:
-        order = (1, 0) if estimates.ndim == 2 else tuple(range(estimates.ndim))
+    order = tuple(range(estimates.ndim))
+    if estimates.ndim == 2 and estimates.shape[0] <= estimates.shape[1]:
+        order = (1, 0)
     lines = estimates.transpose(order).reshape(len(labels[order[0]]) if order else 1, -1)
     spans = margins.transpose(order).reshape(lines.shape)
     along = labels[order[0]] if order else [name]
@@ -235,6 +234,5 @@ def _label_ticks(
 
 def _set_ticks(axis: Any, labels: Sequence[str]) -> None:
     """Some of many labels, at even steps."""
-    step = -(-len(labels) // _MOST_TICKS)
-    at = np.arange(0, len(labels), step)
+    at = range(0, len(labels), -(-len(labels) // _MOST_TICKS))
     axis.set_ticks(at, [shorten(labels[i], 18) for i in at])

@@ -24,7 +24,7 @@ from fitplug.errors import DesignError
 if TYPE_CHECKING:
     from fitplug.plan import Plan
 
-_NEAR = 2e-4
+NEAR = 2e-4
 """A gap as near to the least as this is none that a figure of three digits shows."""
 
 
@@ -47,6 +47,6 @@ def most_saved(plan: Plan, price: float, factor: float) -> float:
     factor >= 1 can save, at most. For a plan that is not the optimum it counts what a better plan
     for the targets as they are might save too.
     """
-    if plan.gap <= _NEAR:
+    if plan.gap <= NEAR:
         return 1 - factor**-price
     return 1 - (plan.lower_bound / plan.cost) ** 2 / (1 + price * (factor - 1))

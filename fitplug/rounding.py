@@ -42,21 +42,29 @@ def floor_float(exact: Fraction) -> float:
     return 0.0 - ceil_float(-exact)
 
 
+_WRITTEN_OUT = 1e12
+"""Up to which numbers are, for people."""
+
+
 def above(value: float, digits: int = 6) -> str:
     """To so many digits for people, rounded up: no cost is shown less than it is, but for the last
     digits of a float, by which a third or a tenth is never met.
     """
-    return _to_digits(value * (1 - _LAST_DIGITS), digits, ROUND_CEILING)
+    least = value * (1 - _LAST_DIGITS)
+    return _written(float(Context(digits, ROUND_CEILING).create_decimal(least)), digits)
 
 
 def below(value: float, digits: int = 6) -> str:
     """To so many digits for people, rounded down: for bounds, and for what is left."""
-    return _to_digits(value * (1 + _LAST_DIGITS), digits, ROUND_FLOOR)
+    most = value * (1 + _LAST_DIGITS)
+    return _written(float(Context(digits, ROUND_FLOOR).create_decimal(most)), digits)
 
 
-def _to_digits(value: float, digits: int, rounding: str) -> str:
-    rounded = float(Context(digits, rounding).create_decimal(value))
-    return f"{rounded + 0.0:.{digits}g}"  # zero has no sign
+def _written(value: float, digits: int) -> str:
+    """A number of so many digits: 12,350 rather than 1.235e+04."""
+    value += 0.0  # zero has no sign
+    whole = 10.0**digits <= abs(value) < _WRITTEN_OUT
+    return f"{value:,.0f}" if whole else f"{value:,.{digits}g}"
 
 
 def ceil_sqrt(exact: Fraction) -> float:

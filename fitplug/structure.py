@@ -87,14 +87,14 @@ class Structure:
     def __str__(self) -> str:
         if self.ordered:
             apart = f"{len(self.ordered)} attributes split apart ({listed(self.ordered)})"
-            return f"{apart}: the best of the residual family, {len(self.blocks)} blocks"
+            return f"{apart}: the best of the residual family, {len(self.blocks):,} blocks"
         if not self.symmetric:
-            return f"{self.cells} cells told apart, one block"
+            return f"{self.cells:,} cells told apart, one block"
         free = f"{len(self.symmetric)} symmetric attributes ({listed(self.symmetric)})"
         if self.scalar:
-            return f"{free}: {len(self.blocks)} blocks of one number"
-        told = f"{self.cells} cells of {', '.join(self.dense)}"
-        return f"{free}: {len(self.blocks)} blocks over the {told}"
+            return f"{free}: {len(self.blocks):,} blocks of one number"
+        told = f"{self.cells:,} cells of {', '.join(self.dense)}"
+        return f"{free}: {len(self.blocks):,} blocks over the {told}"
 
     @property
     def symmetric(self) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class Target:
         array.
         """
         low, high = float(self.value.min()), float(self.value.max())
-        amount = f"{low:,g}" if low == high else f"{low:,g} to {high:,g}"
+        amount = f"{low:,.10g}" if low == high else f"{low:,.10g} to {high:,.10g}"
         if self.confidence is None:
             return f"{self.kind} {amount}"
         together = " simultaneous" if self.simultaneous else ""

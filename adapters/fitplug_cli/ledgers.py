@@ -83,7 +83,7 @@ def show_(
     for name, amount in _amounts(budget).items():
         delta = None if name == "remaining" else budget.delta
         rows.add_row(name, _amount(amount, delta, left=name != "spent"))
-    show.out.print(rows)
+    show.whole(rows)
     if not entries:
         show.out.print(f"nothing was charged yet: {ledger.path}")
         return

@@ -55,7 +55,11 @@ def of_report(facts: Facts, relaxation: Relaxation | None) -> dict[str, Any]:
     cost = facts.profile
     return record | {
         "groups": [
-            {**dataclasses.asdict(group), "saves_at_most": group.saves} for group in facts.groups
+            {
+                ("saves_at_most" if key == "saves" else key): value
+                for key, value in dataclasses.asdict(group).items()
+            }
+            for group in facts.groups
         ],
         "curve": [
             {

@@ -51,6 +51,7 @@ def report(
             contributions=contributions,
             delta=delta,
             limited=limited,
+            about=None if asked is None else asked.about.about,
             progress=bar.show,
         )
     safe = asked is not None and asked.output.spreadsheet_safe

@@ -69,7 +69,7 @@ def plan(plan: Plan, contributions: int, delta: float) -> None:
     rows.add_row("privacy cost", f"rho = {above(costs.rho(plan, contributions))} (zCDP)")
     if contributions > 1:
         rows.add_row(
-            "", f"{contributions} records a person cost {contributions**2} x {above(plan.rho)}"
+            "", f"{contributions:,} records a person cost {contributions**2:,} x {above(plan.rho)}"
         )
     rows.add_row(
         f"epsilon at delta {delta:g}",
@@ -87,14 +87,14 @@ def plan(plan: Plan, contributions: int, delta: float) -> None:
     rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))
     if strict := _strict(plan):
         rows.add_row("in no table", f"rows with a value outside the domain of {listed(strict)}")
-    out.print(rows)
+    whole(rows)
     groups = Table("group", "queries", "target", "std it gets", "of the target", box=None)
     for row in plan.group_rows():
         spread = above(row.largest_std, 4)
         if above(row.smallest_std, 4) != spread:
             spread = f"{above(row.smallest_std, 4)} to {spread}"
-        groups.add_row(row.name, str(row.queries), row.target, spread, f"{row.used:.1%}")
-    out.print(groups)
+        groups.add_row(row.name, f"{row.queries:,}", row.target, spread, f"{row.used:.1%}")
+    whole(groups)
 
 
 def _strict(plan: Plan) -> list[str]:
@@ -124,7 +124,7 @@ def survey(survey: Survey) -> None:
     table.add_row("tasks", f"{survey.tasks:,} on {survey.threads:,} threads")
     table.add_row("cells", f"{survey.cells:,} counted jointly")
     table.add_row("memory", f"about {survey.memory / 2**30:.1f} GiB")
-    out.print(table)
+    whole(table)
     out.print(f"how rows are understood: {survey.rows_are}")
     if survey.counts:
         names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in survey.counts)
@@ -136,11 +136,14 @@ def survey(survey: Survey) -> None:
 
 
 def whole(table: Table) -> None:
-    """A table on stdout; where there is no terminal to fit, with no line broken."""
-    if not out.is_terminal:
-        wide = out.options.update(max_width=_WIDE)
-        table.width = out.measure(table, options=wide).maximum
-    out.print(table)
+    """A table on stdout; where there is no terminal to fit, with no line broken or padded."""
+    if out.is_terminal or out.quiet:
+        out.print(table)
+        return
+    wide = out.options.update(max_width=_WIDE)
+    fitting = wide.update(width=out.measure(table, options=wide).maximum)
+    for line in out.render_lines(table, fitting):
+        out.print("".join(piece.text for piece in line).rstrip())
 
 
 def formulas(workload: Workload, *, safe: bool) -> None:
@@ -157,7 +160,7 @@ def released(made: Published, directory: Path, state: State) -> None:
         return
     drawn = made.release
     out.print(
-        f"released {drawn.plan.workload.query_count} answers at rho = {above(drawn.rho)}: "
+        f"released {drawn.plan.workload.query_count:,} answers at rho = {above(drawn.rho)}: "
         f"{directory}"
     )
     out.print(drawn.population)

@@ -15,8 +15,10 @@ from fitplug import baselines
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.plan import GroupRow, Plan
 from fitplug.population import Limited
-from fitplug.prices import prices
+from fitplug.prices import NEAR, most_saved, prices
 from fitplug.privacy import epsilon_at
+from fitplug.review import About
+from fitplug.rounding import above
 from fitplug_cli import costs
 from fitplug_cli.reporting.limits import Limit, compare_limits
 
@@ -32,6 +34,9 @@ _BINDING = 1 - 1e-3
 
 _SLACK = 0.01
 """Of the plan's cost squared: a cell with less left has nothing left that is worth asking for."""
+
+_EVEN = 1 - 5e-4
+"""Of the largest cost of a cell: above, the least is shown as 100 %."""
 
 _MOST_CELLS = 512
 """Told apart by a plan, up to which the matrix mechanism is found beside it: some seconds."""
@@ -59,16 +64,13 @@ _USUAL: tuple[tuple[str, str, Callable[..., Any], dict[str, str]], ...] = (
 @dataclass(frozen=True)
 class Group(GroupRow):
     """What a group asks, gets and costs. binding: how many of its queries are held by their
-    targets. price: see `fitplug.prices`; None if there is none.
+    targets. price: see `fitplug.prices`; None if there is none. saves: the share of rho that
+    relaxing every std of the group by RELAXED saves, at most.
     """
 
     binding: int
     price: float | None
-
-    @property
-    def saves(self) -> float | None:
-        """The share of rho that relaxing every std of the group by RELAXED saves, at most."""
-        return None if self.price is None else 1 - RELAXED ** (-2 * self.price)
+    saves: float | None
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Usual:
 class Facts:
     """A plan's facts for all records of one person, `contributions` at most; epsilon at delta.
     limited: whether the spec keeps only so many, or declares it; None for a plan alone.
+    about: what the publisher says of it.
     """
 
     plan: Plan
@@ -105,6 +108,7 @@ class Facts:
     delta: float
     groups: tuple[Group, ...]
     usual: tuple[Usual, ...]
+    about: About
     limited: Limited | None = None
 
     @cached_property
@@ -132,6 +136,34 @@ class Facts:
         profile = self.plan.profile().ravel()
         return np.asarray(np.sort(profile / profile.max())[::-1])
 
+    @property
+    def even(self) -> str | None:
+        """Why a chart of the profile would say nothing; None if it says something."""
+        if self.plan.structure.ordered:
+            return (
+                "A plan of attributes split apart tells no cells apart: a record costs rho "
+                "wherever it lies, as far as this plan can say."
+            )
+        if self.profile[-1] < _EVEN:
+            return None
+        return "Every cell costs the same: a record costs rho wherever it lies."
+
+    @property
+    def worth(self) -> str:
+        """What prices mean in this plan, or why there are none."""
+        if self.groups[0].price is None:
+            return (
+                "A plan with a weight on the total squared error has no prices: its cost is no "
+                "function of the targets alone."
+            )
+        if self.plan.gap <= NEAR:
+            return ""
+        return (
+            f"This plan is within {above(self.plan.gap, 2)} of the least Delta, and the least "
+            "itself is not known: what a relaxation saves at most includes what a better plan "
+            "for the same targets might save."
+        )
+
     @cached_property
     def free(self) -> tuple[Free, ...]:
         """Per attribute that the plan tells apart; each is free alone, not all of them together."""
@@ -155,6 +187,7 @@ def facts(
     contributions: int = 1,
     delta: float = 1e-9,
     limited: Limited | None = None,
+    about: About | None = None,
     progress: Progress | None = None,
 ) -> Facts:
     """All facts of a plan. progress: called with the share that is done, and what is being done."""
@@ -163,7 +196,7 @@ def facts(
     for i, (short, name, mechanism, keywords) in enumerate(_USUAL):
         tell(i / len(_USUAL), name)
         usual.append(_usual(plan, short, name, mechanism, keywords))
-    return Facts(plan, contributions, delta, _groups(plan), tuple(usual), limited)
+    return Facts(plan, contributions, delta, _groups(plan), tuple(usual), about or About(), limited)
 
 
 def _groups(plan: Plan) -> tuple[Group, ...]:
@@ -175,10 +208,12 @@ def _groups(plan: Plan) -> tuple[Group, ...]:
         priced = prices(plan)
     except DesignError:
         priced = {}
-    return tuple(
-        Group(**vars(row), binding=int(count), price=priced.get(row.name))
-        for row, count in zip(plan.group_rows(), binding, strict=True)
-    )
+    found = []
+    for row, count in zip(plan.group_rows(), binding, strict=True):
+        price = priced.get(row.name)
+        saves = None if price is None else most_saved(plan, price, RELAXED**2)
+        found.append(Group(**vars(row), binding=int(count), price=price, saves=saves))
+    return tuple(found)
 
 
 def _usual(

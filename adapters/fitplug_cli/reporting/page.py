@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fitplug.plots import MOST_BARS
 from fitplug.rounding import above, below
 from fitplug_cli.reporting import plots
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
@@ -43,7 +44,7 @@ def html(facts: Facts, warning: str | None = None) -> str:
         plan=facts.plan,
         deltas=DELTAS,
         relaxed=f"{RELAXED - 1:.0%}",
-        most_bars=plots.MOST_BARS,
+        most_bars=MOST_BARS,
         explained_limits=explain_limits(facts),
         plots=_plots(facts),
     )
@@ -52,7 +53,9 @@ def html(facts: Facts, warning: str | None = None) -> str:
 def _plots(facts: Facts) -> dict[str, Any]:
     from markupsafe import Markup  # comes with jinja2
 
-    made = {"curve": plots.curve(facts), "profile": plots.profile(facts)}
+    made = {"curve": plots.curve(facts)}
+    if facts.even is None:
+        made["profile"] = plots.profile(facts)
     if any(group.price is not None for group in facts.groups) and len(facts.groups) > 1:
         made["shares"] = plots.shares(facts)
     if any(usual.factor is not None for usual in facts.usual):

@@ -4,40 +4,22 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from fitplug.plots import BLUE, GREY, INK, MOST_BARS, ORANGE, drawing, separate_thousands, shorten
 from fitplug_cli.reporting.facts import DELTAS, Facts
-from fitplug_cli.reporting.numbers import factor
+from fitplug_cli.reporting.numbers import factor, percent
 
-BLUE, ORANGE, GREY, INK = "#0072B2", "#E69F00", "#B8BDC4", "#22262B"
-"""The first two of Okabe and Ito's palette, told apart by colour-blind people."""
-
-MOST_BARS = 15
-
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # texts as texts: small, searchable, in the page's own font
-    "svg.hashsalt": "fitplug",  # the same file for the same plan
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
-_WIDTH = 7.0
+_WIDTH = 5.0
+"""Inches: texts stay readable where a narrow page makes it smaller."""
 
 
 def curve(facts: Facts) -> str:
     """Epsilon at every delta, proven and on the Gaussian curve."""
     fine = np.logspace(np.log10(DELTAS[0]), np.log10(DELTAS[-1]), 60)
-    with _figure(3.2) as (figure, axes):
+    with drawing(_WIDTH, 3.0) as (figure, axes):
         for proven, colour, style in ((True, BLUE, "-"), (False, ORANGE, "--")):
             epsilon = [facts.epsilon(float(delta), proven) for delta in fine]
             axes.plot(fine, epsilon, style, color=colour, linewidth=2)
@@ -52,6 +34,7 @@ def curve(facts: Facts) -> str:
         axes.invert_xaxis()
         axes.axvline(facts.delta, color=GREY, linewidth=1, linestyle=":")
         axes.set_ylim(bottom=0)
+        separate_thousands(axes.yaxis)
         return _svg(figure)
 
 
@@ -59,13 +42,13 @@ def shares(facts: Facts) -> str:
     """Which part of the cost each group's targets make, the largest first."""
     groups = sorted(facts.groups, key=lambda g: -(g.price or 0.0))[:MOST_BARS]
     values = [100 * (g.price or 0.0) for g in groups]
-    return _bars([g.name for g in groups], values, [f"{v:.1f} %" for v in values], BLUE)
+    return _bars([g.name for g in groups], values, [percent(v / 100) for v in values], BLUE)
 
 
 def profile(facts: Facts) -> str:
     """The cost of the cells, the costliest first, over the largest."""
     cost = facts.profile
-    with _figure(2.6) as (figure, axes):
+    with drawing(_WIDTH, 2.4) as (figure, axes):
         share = np.linspace(0, 100, len(cost) + 1)
         heights = 100 * np.append(cost, cost[-1])
         if len(share) > 800:  # what a screen can show
@@ -98,39 +81,24 @@ def _bars(
     first: str | None = None,
     log: bool = False,
 ) -> str:
-    with _figure(0.45 + 0.32 * len(names)) as (figure, axes):
+    with drawing(_WIDTH, 0.45 + 0.32 * len(names)) as (figure, axes):
         places = np.arange(len(names))[::-1]
         left = min(values) / 2 if log else 0.0
         colours = [first or colour, *[colour] * (len(names) - 1)]
         axes.barh(places, np.array(values) - left, left=left, color=colours, height=0.68)
         for place, value, label in zip(places, values, labels, strict=True):
             axes.annotate(label, (value, place), (4, 0), textcoords="offset points", va="center")
-        axes.set_yticks(places, [_short(name) for name in names])
+        axes.set_yticks(places, [shorten(name, 24) for name in names])
         axes.tick_params(left=False)
         if log:
             axes.set_xscale("log")
-            axes.set_xlim(left, max(values) * 6)
+            axes.set_xlim(left, max(values) ** 1.3 * 2)
         else:
-            axes.set_xlim(0, max(values) * 1.15)
+            axes.set_xlim(0, max(values) * 1.2)
         axes.set_xticks([])
         axes.minorticks_off()
         axes.spines["bottom"].set_visible(False)
         return _svg(figure)
-
-
-def _short(name: str) -> str:
-    plain = name.replace("$", r"\$")  # no formulas in names
-    return plain if len(plain) <= 32 else plain[:31] + "\N{HORIZONTAL ELLIPSIS}"
-
-
-@contextmanager
-def _figure(height: float) -> Iterator[tuple[Any, Any]]:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        yield figure, figure.add_subplot()
 
 
 def _svg(figure: Any) -> str:

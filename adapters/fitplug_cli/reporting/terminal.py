@@ -37,6 +37,7 @@ def relaxation(found: Relaxation, most: float) -> None:
 
 def _prices(facts: Facts) -> None:
     if facts.groups[0].price is None:
+        show.out.print(facts.worth)
         return
     table = _table(
         "group", "price of its targets", f"rho saved at most if std {RELAXED - 1:.0%} larger",
@@ -47,17 +48,22 @@ def _prices(facts: Facts) -> None:
         assert group.saves is not None
         held = f"{group.binding:,} of {group.queries:,}"
         table.add_row(group.name, f"{group.price:.1%}", f"{group.saves:.1%}", held)
-    show.out.print(table)
+    show.whole(table)
+    if facts.worth:
+        show.out.print(facts.worth)
 
 
 def _curve(facts: Facts) -> None:
     table = _table("delta", *(f"{delta:g}" for delta in _SHOWN_DELTAS))
     for name, proven in (("epsilon, proven", True), ("on the Gaussian curve", False)):
         table.add_row(name, *(above(facts.epsilon(delta, proven), 4) for delta in _SHOWN_DELTAS))
-    show.out.print(table)
+    show.whole(table)
 
 
 def _left(facts: Facts) -> None:
+    if facts.even is not None:
+        show.out.print(facts.even)
+        return
     cost = facts.profile
     show.out.print(
         f"of the cells told apart, {len(cost):,}, the least costs {cost[-1]:.1%} of rho and the "
@@ -80,7 +86,7 @@ def _usual(facts: Facts) -> None:
     for usual in facts.usual:
         needs = usual.why or "-" if usual.factor is None else factor(usual.factor)
         table.add_row(usual.short, usual.name, needs)
-    show.out.print(table)
+    show.whole(table)
 
 
 def _table(*columns: str) -> Table:
