@@ -286,7 +286,8 @@ const names = wide.slice(0, 5).map(e => e.tagName + ":" + e.textContent.slice(0,
 parent.postMessage("clipped " + wide.length + " at " + innerWidth + " " + names.join(" | "), "*");
 </script>"""
 FRAME = """<!doctype html><title>not told</title>
-<iframe src="page.html" width="{width}" height="900" style="border: 0"></iframe><script>onmessage = told => document.title = told.data</script>"""
+<iframe src="page.html" width="{width}" height="900" style="border: 0"></iframe>
+<script>onmessage = told => document.title = told.data</script>"""
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs the browser Chromium")
