@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug import baselines, symmetry
+from fitplug import baselines, relaxation, symmetry
 from fitplug.prices import most_saved, prices
 from fitplug.privacy import epsilon_at
 from fitplug.relaxation import Relaxation
 from fitplug.rounding import above
+from fitplug_cli import reports, steps
 from fitplug_cli.reporting import terminal
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, facts
 from fitplug_cli.reporting.page import html as page
@@ -427,6 +428,25 @@ class TestCommand:
         only = re.findall(r"multiply by (\S+)", done.stdout)
         assert only
         assert all(float(factor) > 1 for factor in only)
+
+    @pytest.mark.parametrize("share", [1.0, 0.7])
+    def test_a_finished_plan_is_designed_by_nobody(self, plan, share, monkeypatch):
+        """What it costs less is found from the plan, and what more, from designs of others."""
+        loaded = fp.Plan.load(plan)
+        asked = []
+        design = relaxation.design
+        monkeypatch.setattr(
+            relaxation, "design", lambda w, **k: asked.append(w.targets()) or design(w, **k)
+        )
+        monkeypatch.setattr(steps, "design_plan", None)
+        if share == 1.0:
+            reports.report(plan, None, None, None, loaded.rho)
+            assert not asked
+            return
+        with pytest.raises(fp.OverBudget):
+            reports.report(plan, None, None, None, loaded.rho * share)
+        assert asked
+        assert not any(np.array_equal(loaded.workload.targets(), one) for one in asked)
 
     def test_of_a_spec_with_a_budget_it_does_not_fit(self, tmp_path):
         text = EXAMPLE.read_text().replace("[privacy]", "[privacy]\nmax_rho = 0.03\n#")
