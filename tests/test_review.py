@@ -124,7 +124,8 @@ def test_every_figure_is_the_plans(plan, contributions):
     together = sum(Fraction(row[5]) for row in mechanisms)
     assert plan.rho_exact <= together <= plan.rho_exact * (1 + Fraction(1, 10**4))
     for row in mechanisms:
-        own = (float(row[3]) / float(row[4])) ** 2 / 2
+        sensitivity, sigma = (float(text.replace(",", "")) for text in row[3:5])
+        own = (sensitivity / sigma) ** 2 / 2
         assert float(row[5]) == pytest.approx(own, rel=1e-4)
 
     asked = rows(record["deployment"]["implementation"]["justification"])
