@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.columns import names_of, values_of
+from fitplug.columns import hint, names_of, value_count, values_of
 from fitplug.domain import OUTSIDE, Domain
 from fitplug.errors import DataError, TablesError, nearest
+from fitplug.frozen import freeze
 from fitplug.rows import WEIGHT, Where, check_rows, filters_of, rows_inside, say_rows
 from fitplug.seals import NONCE_BYTES, draw_nonce, seal_counts
 
@@ -111,8 +112,7 @@ class Tables(Mapping[Names, Counts]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        for counts in self._counts.values():  # unpickled arrays may be written to
-            counts.setflags(write=False)
+        freeze(self._counts)  # unpickled arrays may be written to
 
     @classmethod
     def from_records(
@@ -127,7 +127,8 @@ class Tables(Mapping[Names, Counts]):
         """Count records held in memory.
 
         columns: {attribute: values, shape (n,)}, or a data frame of Polars or pandas, or a table
-        of Arrow, with nulls, categories and nullable integers as they are there; tables: the
+        of Arrow, with nulls, categories and nullable integers as they are there, and nothing else:
+        what is not named by attributes may be rows, of which no error tells. tables: the
         attribute sets to count, for instance `plan.tables`. A record outside the domain on any
         attribute that any of these tables uses is left out of all of them.
         weights: the number of records that each row stands for, integers (n,) or the name of their
@@ -146,17 +147,16 @@ class Tables(Mapping[Names, Counts]):
         needed = (*used, *filters, *([] if weight is None else [weight]))
         for name in needed:
             if name not in given:
-                raise DataError(f"no column {name!r} was given; {nearest(name, given)}")
-        lengths = {len(columns[name]) for name in needed or given}
+                raise DataError(f"no column {name!r} was given; {hint(name, given)}")
+        lengths = {name: value_count(name, columns[name]) for name in needed}
+        if not needed and given:
+            lengths = {"": value_count("the first", columns[given[0]])}
+        sizes = set(lengths.values())
         counts = None
         if weights is not None:
-            try:
-                counts = WEIGHT.codes(values_of(weights if weight is None else columns[weight]))
-            except DataError as error:
-                named = "" if weight is None else f"column {weight!r}: "
-                raise DataError(f"{named}{error}") from None
-            lengths.add(len(counts))
-        if len(lengths) > 1:
+            counts = _weights_of(weights if weight is None else columns[weight], weight)
+            sizes.add(len(counts))
+        if len(sizes) > 1:
             raise DataError("the columns have different lengths; give one value per record")
         codes: dict[str, npt.NDArray[np.int64]] = {}
         for name in used:
@@ -164,7 +164,11 @@ class Tables(Mapping[Names, Counts]):
                 codes[name] = domain[name].codes(values_of(columns[name]))
             except DataError as error:
                 raise DataError(f"column {name!r}: {error}") from None
-        records = next(iter(lengths), 0)
+            except (TypeError, ValueError, ArithmeticError):  # whose words may be of the values
+                codes[name] = np.zeros((0, 0), dtype=np.int64)
+            if codes[name].shape != (lengths[name],):
+                raise DataError(f"column {name!r} is no list or array of one value per record")
+        records = next(iter(sizes), 0)
         if filters:
             inside = rows_inside(columns, filters, records)
             codes = {name: cells[inside] for name, cells in codes.items()}
@@ -259,6 +263,20 @@ class Tables(Mapping[Names, Counts]):
             for name in held:
                 tables.setdefault(name, []).append(held)
         return tables
+
+
+def _weights_of(given: Any, name: str | None) -> Counts:
+    """Weights (n,), clamped to their range. Raises DataError, naming the column if there is one."""
+    named = "the weights" if name is None else f"column {name!r}"
+    try:
+        counts = WEIGHT.codes(values_of(given))
+    except DataError as error:
+        raise DataError(f"{named}: {error}") from None
+    except (TypeError, ValueError, ArithmeticError):  # whose words may be of the values
+        counts = np.zeros((0, 0), dtype=np.int64)
+    if counts.ndim != 1:
+        raise DataError(f"{named}: give a list or an array of one whole number per row")
+    return counts
 
 
 def _checked_counts(

@@ -74,12 +74,14 @@ _HINTS = {
 }
 
 
-def begin(data: str, output: Path, codebook: Path | None) -> Path:
-    """Write a spec for this data. Raises InputError, DataError, WriteError."""
+def begin(data: str, output: Path, codebook: Path | None, *, header: bool = False) -> Path:
+    """Write a spec for this data. header: that the first line of a CSV file names its columns,
+    whatever it looks like. Raises InputError, DataError, WriteError.
+    """
     _check_target(output)
     folder = output.absolute().parent
     path = data if "://" in data else os.path.relpath(data, folder)
-    content = text(path, columns(data), output.name, codebook, folder)
+    content = text(path, columns(data, header=header), output.name, codebook, folder)
     with replacing(output) as partial:
         partial.write_text(content, encoding="utf-8")
         partial.chmod(0o644)
@@ -94,7 +96,10 @@ def text(path: str, held: Mapping[str, str], spec: str, codebook: Path | None, f
     """
     known = {} if codebook is None else codebooks.read(codebook)
     if codebook is not None and not known.keys() & held.keys():
-        raise InputError(f"{codebook} has none of the columns; they are {', '.join(held)}")
+        raise InputError(
+            f"{codebook} names none of the {len(held)} columns of the data; check that it is their "
+            "codebook, and that the first line of a CSV file names its columns"
+        )
     lines = [
         _known(name, _fitting(known[name], kind), known[name], codebook, folder)
         if name in known
@@ -125,8 +130,8 @@ def _fitting(value: Any, held: str) -> Any:
 def _known(name: str, value: Any, given: Any, codebook: Path | None, folder: Path) -> str:
     try:
         size = Domain.from_spec({name: value})[name].size
-    except DomainError as error:
-        return f"# {_key(name)} = ...  # in {codebook}, but {error}"
+    except DomainError:
+        return f"# {_key(name)} = ...  # in {codebook}, but its values there make no attribute"
     shown = json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
         shown = f"{{ integers = {value['integers']} }}"

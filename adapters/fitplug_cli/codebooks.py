@@ -8,6 +8,9 @@
 A CSV may have further columns, such as labels; Parquet has the columns attribute and value. JSON
 may hold all of it under "schema", and an attribute's values under "values": lists, or mappings from
 codes to labels. Trees and files with a line for each code are in `fitplug_cli.trees`.
+
+The wrong file may be given, the records themselves for instance: errors name lines and never what
+is on them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fitplug.columns import hint
+from fitplug.domain import Domain
 from fitplug.errors import DomainError, nearest
 from fitplug_cli import trees
 from fitplug_cli.codefiles import PARQUET, CodeFile
@@ -52,14 +57,21 @@ def _plain(name: str, value: Any, folder: Path) -> Any:
         return value
     for key in value:
         if key not in (KEY, "other"):
-            hint = nearest(key, [KEY, trees.COLUMN, "levels", "other"])
-            raise DomainError(f"unknown key {key!r}; {hint}")
+            known = nearest(key, [KEY, trees.COLUMN, "levels", "other"])
+            raise DomainError(f"unknown key {key!r}; {known}")
     if not isinstance(value[KEY], str):
         raise DomainError("codebook must be the path of a file")
     path = folder / value[KEY]
     found = read(path)
     if name not in found:
-        raise DomainError(f"{path} says nothing of it; {nearest(name, list(found))}")
+        raise DomainError(f"{path} says nothing of it; {hint(name, found)}")
+    try:
+        Domain.from_spec({name: found[name]})
+    except DomainError:  # which may quote the file
+        raise DomainError(
+            f"what {path} says of it makes no attribute; give each value once, all of them strings "
+            "or all whole numbers, or its least and its largest"
+        ) from None
     if "other" not in value:
         return found[name]
     if not isinstance(found[name], list):
@@ -78,12 +90,12 @@ def read(path: Path) -> dict[str, Any]:
         found = _of_json(path, text) if path.suffix.lower() == ".json" else _of_csv(path, text)
     if not found:
         raise DomainError(f"{path}: the codebook is empty")
-    for name, values in found.items():
+    for number, values in enumerate(found.values(), 1):
         alone = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
         if re.fullmatch(_RANGE, alone):
             raise DomainError(
-                f"{path}: the one value of {name!r}, {alone!r}, looks like a range; give min "
-                "and max, as columns in CSV or names in JSON, or list the values"
+                f"{path}: the one value of attribute {number} looks like a range; give min and "
+                "max, as columns in CSV or names in JSON, or list the values"
             )
     return found
 
@@ -91,6 +103,7 @@ def read(path: Path) -> dict[str, Any]:
 def _of_csv(path: Path, text: str) -> dict[str, Any]:
     rows = csv.DictReader(text.splitlines(), strict=True)
     found: dict[str, Any] = {}
+    lines: dict[tuple[str, str], int] = {}
     try:
         for needed in ("attribute", "value"):
             if needed not in (rows.fieldnames or []):
@@ -104,14 +117,21 @@ def _of_csv(path: Path, text: str) -> dict[str, Any]:
             low, high = row.get("min"), row.get("max")
             if name is None or (not value and not (low and high)):
                 raise DomainError(f"{where} has no value, and no min and max")
-            if value:
-                found.setdefault(name, []).append(value)
-            elif name in found:
-                raise DomainError(f"{where}: {name!r} has lines already; give its range in one")
+            listed = found.setdefault(name, []) if value else None
+            if value and isinstance(listed, list):
+                first = lines.setdefault((name, value), rows.line_num)
+                if first != rows.line_num:
+                    raise DomainError(f"{where} says what line {first} does; keep one of them")
+                listed.append(value)
+            elif value or name in found:
+                raise DomainError(
+                    f"{where}: its attribute has lines already; give its range in one, or only "
+                    "values"
+                )
             else:
                 found[name] = {"integers": [_whole(where, end) for end in (low, high)]}
-    except csv.Error as error:
-        raise DomainError(f"{path}: line {rows.line_num}: {error}") from None
+    except csv.Error:
+        raise DomainError(f"{path}: line {rows.line_num} is no CSV; check its quotes") from None
     return found
 
 
@@ -125,23 +145,29 @@ def _of_parquet(path: Path) -> dict[str, Any]:
 
 def _whole(where: str, text: str | None) -> int:
     if not re.fullmatch("-?[0-9]+", text or ""):
-        raise DomainError(f"{where}: {text!r} is no whole number")
+        raise DomainError(f"{where}: min and max must be whole numbers")
     return int(text or "")
 
 
 def _of_json(path: Path, text: str) -> dict[str, Any]:
     try:
         said = json.loads(text)
-    except ValueError as error:
-        raise DomainError(f"{path}: is not valid JSON: {error}") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise DomainError(f"{path}: is not valid JSON from {place} on") from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
+        raise DomainError(f"{path}: is no codebook in JSON") from None
     if isinstance(said, dict) and isinstance(said.get("schema"), dict):
         said = said["schema"]
     if not isinstance(said, dict):
         raise DomainError(f"{path}: must be an object with an entry for each attribute")
-    return {name: _attribute(path, name, entry) for name, entry in said.items()}
+    return {
+        name: _attribute(path, number, entry)
+        for number, (name, entry) in enumerate(said.items(), 1)
+    }
 
 
-def _attribute(path: Path, name: str, entry: Any) -> Any:
+def _attribute(path: Path, number: int, entry: Any) -> Any:
     values = entry.get("values", entry) if isinstance(entry, dict) else entry
     if isinstance(values, list):
         return values
@@ -150,6 +176,6 @@ def _attribute(path: Path, name: str, entry: Any) -> Any:
     if isinstance(values, dict) and {"min", "max"} <= set(values):
         return {"integers": [values["min"], values["max"]]}
     raise DomainError(
-        f"{path}: attribute {name!r} must be a list of values, an object from values to labels, or "
+        f"{path}: attribute {number} must be a list of values, an object from values to labels, or "
         "have min and max"
     )

@@ -97,11 +97,17 @@ def init(
     codebook: Annotated[
         Path | None, typer.Option("--codebook", help="CSV or JSON of the attributes' values.")
     ] = None,
+    header: Annotated[
+        bool,
+        typer.Option(
+            "--header", help="The first line names the columns, though it looks like data."
+        ),
+    ] = False,
 ) -> None:
     """Begin a spec from the names and types of the columns. Reads no row."""
     from fitplug_cli import beginning, show
 
-    written = beginning.begin(data, output, codebook)
+    written = beginning.begin(data, output, codebook, header=header)
     show.out.print(f"spec begun, fill in its domain and queries: {written}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -198,8 +199,14 @@ class Spec:
 
 def load(path: Path) -> Spec:
     """Read a spec file. Raises SpecError: one sentence with file, key, value and remedy."""
+    written = _toml(path)
+    if not written.keys() & _Document.model_fields.keys():
+        raise SpecError(
+            f"{path} is no spec: it has none of the sections {', '.join(_Document.model_fields)}; "
+            "fitplug init makes one"
+        )
     try:
-        document = _Document.model_validate(_toml(path))
+        document = _Document.model_validate(written)
     except ValidationError as error:
         raise SpecError(f"{path}: {_sentence(error)}") from None
     try:
@@ -272,7 +279,39 @@ def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{path}: is not valid TOML: {error}") from None
+        raise SpecError(f"{path}: is not valid TOML: {_told(str(error))}") from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
+        raise SpecError(f"{path}: is not valid TOML") from None
+
+
+_TOLD = {
+    "Cannot declare": "a table is there twice",
+    "Cannot mutate": "a table is there twice",
+    "Cannot overwrite a value": "a key is there twice",
+    "Cannot redefine": "a table is there twice",
+    "Duplicate": "a key is there twice",
+    "Expected '='": "a key needs = and a value",
+    "Expected ']'": "a table needs ] after its name",
+    "Expected ']]'": "a table needs ]] after its name",
+    "Expected newline": "the line goes on after its value",
+    "Invalid date": "this is no date or time",
+    "Invalid initial character": "this is no key",
+    "Invalid statement": "this is no key and no table",
+    "Invalid value": "this is no value; strings go in quotes",
+    "Unclosed array": "a list needs ]",
+    "Unclosed inline table": "a table needs }",
+    "Unescaped": "a \\ in a string is written twice",
+    "Unterminated string": "a string needs its second quote",
+}
+
+
+def _told(error: str) -> str:
+    """What a parser of TOML says, in words that cannot quote the file: that may be another than was
+    meant, the records themselves for instance.
+    """
+    place = re.search(r"\(at (line [0-9]+, column [0-9]+|end of document)\)$", error)
+    known = (told for start, told in _TOLD.items() if error.startswith(start))
+    return next(known, "it cannot be read") + (f", at {place[1]}" if place else "")
 
 
 def _group(

@@ -8,6 +8,9 @@ A row sets the target of the queries whose labels it names, those of the release
 cell, or a column that is not there, stands for all. Of several rows that reach a query the one that
 names most counts. One of the columns variance, std and moe is needed, and moe may have a
 confidence. Rows of the spec's other groups are passed over; without a column "group" all are meant.
+
+The wrong file may be given, the records themselves for instance: errors name lines and columns and
+what the spec knows, never what is on a line.
 """
 
 from __future__ import annotations
@@ -96,32 +99,36 @@ def _rows(
 ) -> tuple[str, list[_Row]]:
     text = text_of(path, "file of targets", "a CSV file", WorkloadError)
     reader = csv.DictReader(text.splitlines(), strict=True)
-    columns = list(reader.fieldnames or [])
+    try:
+        columns = list(reader.fieldnames or [])
+    except csv.Error:
+        raise WorkloadError(f"{path}: the first line is no CSV; check its quotes") from None
     kinds = [kind for kind in _KINDS if kind in columns]
     if len(kinds) != 1:
         raise WorkloadError(f"{path}: needs exactly one of the columns {', '.join(_KINDS)}")
     by_group = "group" in columns
-    for column in columns:
+    for number, column in enumerate(columns, 1):
         # With a column "group" the others may belong to other groups.
         known = (*_COLUMNS, *(domain.names if by_group else attributes))
         if column not in known:
             whose = "the domain" if by_group else repr(name)
             raise WorkloadError(
-                f"{path}: {whose} has no attribute {column!r}; {nearest(column, known)}"
+                f"{path}: {whose} has no attribute that is named as column {number} is; "
+                f"{nearest(column, known)}"
             )
     rows = []
     try:
         for cells in reader:
             if by_group and cells["group"] not in groups:
                 raise WorkloadError(
-                    f"{path}: line {reader.line_num}: there is no query group {cells['group']!r}; "
+                    f"{path}: line {reader.line_num}: its group is no query group of the spec; "
                     f"{nearest(str(cells['group']), groups)}"
                 )
             if by_group and cells["group"] != name:
                 continue
             rows.append(_row(path, reader.line_num, cells, kinds[0], attributes))
-    except csv.Error as error:
-        raise WorkloadError(f"{path}: line {reader.line_num}: {error}") from None
+    except csv.Error:
+        raise WorkloadError(f"{path}: line {reader.line_num} is no CSV; check its quotes") from None
     return kinds[0], rows
 
 
@@ -133,7 +140,7 @@ def _row(
         raise WorkloadError(f"{where} has another number of cells than the first line")
     amount = _number(where, kind, cells[kind])
     if not 0 < amount < float("inf"):
-        raise WorkloadError(f"{where}: {kind} = {cells[kind]} must be finite, greater than zero")
+        raise WorkloadError(f"{where}: {kind} must be finite, greater than zero")
     confidence = None
     if kind != "moe" and cells.get("confidence"):
         raise WorkloadError(f"{where}: confidence belongs to moe, not to {kind}; leave it empty")
@@ -142,8 +149,8 @@ def _row(
         confidence = _number(where, "confidence", given) if given else DEFAULT_CONFIDENCE
         try:
             check_confidence(confidence)
-        except WorkloadError as error:
-            raise WorkloadError(f"{where}: {error}") from None
+        except WorkloadError:
+            raise WorkloadError(f"{where}: confidence must lie strictly between 0 and 1") from None
     named = {name: str(cells[name]) for name in attributes if cells.get(name)}
     for column, cell in cells.items():
         if cell and column not in (*_COLUMNS, *attributes):
@@ -155,7 +162,7 @@ def _number(where: str, column: str, text: str | None) -> float:
     try:
         return float(text or "")
     except ValueError:
-        raise WorkloadError(f"{where}: {column} = {text!r} is no number") from None
+        raise WorkloadError(f"{where}: {column} is no number") from None
 
 
 def _places(f: Factor, domain: Domain) -> dict[str, int]:
@@ -177,7 +184,7 @@ def _place(path: Path, row: _Row, f: Factor, known: Mapping[str, int]) -> Any:
         return slice(None)
     if label not in known:
         raise WorkloadError(
-            f"{path}: line {row.line}: {f.attribute} = {label!r} is no row of the group; "
+            f"{path}: line {row.line}: its {f.attribute} is no row of the group; "
             f"{nearest(label, list(known))}"
         )
     return known[label]

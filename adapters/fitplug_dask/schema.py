@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fitplug.columns import are_names
 from fitplug.errors import DataError
 from fitplug_dask.counting import check_extras
 from fitplug_dask.places import Options
@@ -14,8 +15,14 @@ TEXT = "text"
 """Of CSV: typed by the domain alone."""
 
 
-def columns(source: Source, *, storage_options: Options | None = None) -> Mapping[str, str]:
+def columns(
+    source: Source, *, header: bool = False, storage_options: Options | None = None
+) -> Mapping[str, str]:
     """The columns of the first file, and the keys of the folders it lies in, by name.
+
+    header: that the first line of a CSV file names its columns, whatever it looks like. Where it
+    is left False, a line with a number, a date, an empty value or one that is there twice, as
+    records have them, is refused and not quoted.
 
     A type is "strings", "integers", "floats", "booleans", "dates", "folder", "text" (of CSV), or
     that of Arrow for columns that cannot be counted. Reads no row. Raises DataError.
@@ -26,15 +33,22 @@ def columns(source: Source, *, storage_options: Options | None = None) -> Mappin
     from fitplug_dask.snapshot import header_of
 
     first = find(source, storage_options)[0]
-    _, header = header_of(first)
-    if first.format in TEXTS and len(names := header.schema.names) == 1:
+    _, read = header_of(first)
+    schema = read.schema
+    if first.format in TEXTS and len(names := schema.names) == 1:
         for mark, called in ((";", "semicolons"), ("\t", "tabs")):
             if mark in names[0]:
                 raise DataError(
                     f"{first.path} seems to have {called} between its values; write it with commas"
                 )
+    if first.format in TEXTS and not header and not are_names(schema.names):
+        raise DataError(
+            f"the first line of {first.path} holds numbers, dates, empty or repeated values, so it "
+            "seems to be a record and not the names of the columns; write these in front of it, or "
+            "say --header (in Python header=True) if it is the header"
+        )
     found = {
         name: TEXT if first.format in TEXTS else kind(held) or str(held)
-        for name, held in zip(header.schema.names, header.schema.types, strict=True)
+        for name, held in zip(schema.names, schema.types, strict=True)
     }
     return found | {key.name: FOLDER for key in first.keys}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
+from fitplug.columns import are_names, hint
 from fitplug.domain import OUTSIDE, Attribute
 from fitplug.errors import DataError, nearest
 from fitplug.footers import Footer
@@ -225,7 +226,9 @@ def _named_type(found: Found, name: str, schema: Any) -> Any:
         )
     if name not in names:
         known = {*names, *(key.name for key in found.keys)}
-        raise DataError(f"{found.path} has no column {name!r}; {nearest(name, sorted(known))}")
+        # A file that was made of a table without a header is named by a person's values.
+        told = nearest(name, sorted(known)) if are_names(names) else hint(name, known)
+        raise DataError(f"{found.path} has no column {name!r}; {told}")
     return schema.field(name).type
 
 
