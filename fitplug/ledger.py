@@ -32,8 +32,9 @@ from fitplug.ledgerfile import LedgerFile
 from fitplug.ledgerrows import Budget, Entry
 from fitplug.ledgerrules import Begun, Request, Which
 from fitplug.ledgerstages import Stage, State
+from fitplug.measured import measured_rho
 from fitplug.privacy import rho_at
-from fitplug.rounding import ceil_float, floor_float
+from fitplug.rounding import ceil_float, exact_number, floor_float
 
 if TYPE_CHECKING:
     from fitplug.plan import Plan
@@ -194,7 +195,7 @@ class Ledger:
         person. Raises InputError for another measurement, or one that has no cost at d_in; else as
         `charge`.
         """
-        return self.charge(_measured(measurement, d_in), what=what, key=key)
+        return self.charge(measured_rho(measurement, d_in), what=what, key=key)
 
     def charge_free(
         self,
@@ -382,40 +383,14 @@ def _same(held: Budget, given: Budget) -> bool:
     return (held.epsilon, held.delta) == (given.epsilon, given.delta)
 
 
-def _measured(measurement: Any, d_in: Any) -> float:
-    try:
-        measure = str(measurement.output_measure)
-    except AttributeError:
-        raise InputError(
-            f"{type(measurement).__name__} is no OpenDP measurement: give one, such as what "
-            "make_gaussian returns"
-        ) from None
-    if "".join(c for c in measure if c.isalnum()).lower() != "zeroconcentrateddivergence":
-        raise InputError(
-            f"the measurement's output measure is {measure}, and the ledger is kept in "
-            "zero-concentrated divergence: use a measurement of that, with Gaussian noise, or "
-            "convert it with make_pureDP_to_zCDP"
-        )
-    try:
-        rho = measurement.map(d_in)
-    except Exception as error:  # OpenDP's own, which the core does not know
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"the measurement has no cost at d_in = {d_in!r}: {why}") from None
-    if not isinstance(rho, float) or not 0 < rho < math.inf:
-        raise InputError(
-            f"the measurement costs rho = {rho!r} at d_in = {d_in!r}, which is no finite number "
-            "above 0: give the distance that one person's records make"
-        )
-    return rho
-
-
 def _exact(rho: float | Fraction) -> Fraction:
-    given = str(rho) if isinstance(rho, float) else f"this {type(rho).__name__}"
-    with contextlib.suppress(AttributeError, ValueError, OverflowError):
-        exact = Fraction(*map(int, rho.as_integer_ratio()))
-        given = str(float(exact))
-        if exact > 0 and ceil_float(exact) < math.inf:
-            return exact
+    exact = exact_number(rho)
+    given = str(rho) if type(rho) is float else f"this {type(rho).__name__}"
+    with contextlib.suppress(OverflowError):
+        if exact is not None:
+            given = str(float(exact))
+            if exact > 0 and ceil_float(exact) < math.inf:
+                return exact
     raise BudgetError(f"rho must be a finite number above 0, not {given}")
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, log_ndtr, ndtr
 
@@ -39,16 +40,21 @@ def check_epsilon(epsilon: float) -> None:
 
 def check_delta(delta: float) -> None:
     """Raise BudgetError unless 1e-300 <= delta < 1."""
-    if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 < delta < 1:
+    if not _known(delta) or not 0 < delta < 1:
         raise BudgetError(f"delta = {delta!r} must lie strictly between 0 and 1")
     _check_range("delta", delta, 1e-300, 1.0)
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if not _known(value) or not 0 < value < math.inf:
         raise BudgetError(f"{name} = {value!r} must be a finite number greater than zero")
     if not low <= value <= high:
         raise BudgetError(f"{name} = {value!r} must lie between {low:g} and {high:g}")
+
+
+def _known(value: Any) -> bool:
+    # No subclass, which may compare as another number than it is; NumPy's own float is one.
+    return type(value) in (int, float, np.float64)
 
 
 def epsilon_at(privacy_cost: float, delta: float, method: Method = "gaussian") -> float:

@@ -8,7 +8,7 @@ Numerical Algorithms, section 3.1). They hold for BLAS, blocked or with fused mu
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -24,6 +24,30 @@ UNIT = 2.0**-53
 """Relative error of one rounded operation."""
 
 _LAST_DIGITS = 1e-13
+
+
+_NUMPY_NUMBERS = frozenset(np.dtype(code).type for code in "efdbBhHiIlLqQ")
+
+
+def python_number(value: Any) -> int | float | None:
+    """An int or float of exactly these types or of NumPy's, as Python's own; None for all else.
+
+    A subclass may say one thing and compare as another, so it is no number that privacy rests on.
+    """
+    if type(value) in (int, float):
+        return value
+    return value.item() if type(value) in _NUMPY_NUMBERS else None
+
+
+def exact_number(value: Any) -> Fraction | None:
+    """The rational number that a finite int, float, Fraction or Decimal of exactly these types, or
+    a number of NumPy, is; None for all else.
+    """
+    number = value if type(value) in (Fraction, Decimal) else python_number(value)
+    try:
+        return None if number is None else Fraction(number)
+    except (ValueError, OverflowError):  # not finite
+        return None
 
 
 def gamma(n: int) -> float:

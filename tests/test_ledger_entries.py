@@ -147,8 +147,10 @@ def test_other_measurements_are_refused(path: Path) -> None:
     for none in (None, dp.t.make_count(dp.vector_domain(SPACE[0]), dp.symmetric_distance()), 0.5):
         with pytest.raises(InputError, match="is no OpenDP measurement"):
             ledger.charge_measurement(none, 1, what="x")
-    with pytest.raises(InputError, match="has no cost at d_in = 'x': "):
+    with pytest.raises(InputError, match="d_in is of type str"):
         ledger.charge_measurement(gaussian, "x", what="x")
+    with pytest.raises(InputError, match=r"has no cost at d_in = 1\.5: "):
+        ledger.charge_measurement(gaussian, 1.5, what="x")
     with pytest.raises(InputError, match=r"rho = 0\.0 at d_in = 0, which is no finite"):
         ledger.charge_measurement(gaussian, 0, what="x")
     with pytest.raises(InputError, match="rho = inf"):
