@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fitplug import archive
 from fitplug.basis import Basis
 from fitplug.domain import Attribute, Domain
 from fitplug.errors import PlanError
@@ -212,7 +213,7 @@ def write(path: str | PathLike[str], header: Header, arrays: Arrays, mode: int =
     try:
         number = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(number, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, header=text, digest=mark, **arrays)
+            archive.write(file, {"header": text, "digest": mark} | arrays)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(target)
@@ -241,14 +242,12 @@ def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:
 
 def opened(path: str | PathLike[str]) -> tuple[Header, Arrays, bool]:
     """Header and arrays, read-only, of a file that `write` wrote, and whether they are those that
-    it marked. Raises whatever zip, NumPy and JSON do on damage.
+    it marked. Raises whatever zip, NumPy and JSON do on damage, and ValueError for a file that
+    would unpack to more than `fitplug.archive` has room for.
     """
-    with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    header = json.loads(arrays.pop("header").tobytes())
+    with Path(path).open("rb") as file:
+        header, arrays = archive.read(file)
     mark = arrays.pop("digest").tobytes().decode()
-    for array in arrays.values():
-        array.setflags(write=False)
     return header, arrays, digest(header, arrays) == mark
 
 

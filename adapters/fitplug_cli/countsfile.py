@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from fitplug import archive
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
 from fitplug.tables import Tables
@@ -45,18 +47,16 @@ def read(path: Path) -> Tables:
     if not path.is_file():
         raise TablesError(f"{path}: there is no such counts file; make it with: fitplug count")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            header = json.loads(archive["header"].tobytes())
-            arrays = {tuple(n): archive[f"table{i}"] for i, n in enumerate(header["tables"])}
-        if header.get("format") != _FORMAT:
-            raise TablesError("this counts file is of another version of fitplug; count again")
+        with path.open("rb") as file:
+            header, arrays = archive.read(file, _shapes)
         tables = Tables(
-            Domain.from_spec(dict(header["domain"])),
-            arrays,
+            _domain(header),
+            {tuple(names): arrays[f"table{i}"] for i, names in enumerate(header["tables"])},
             contributions=header["contributions"],
             person=header["person"],
             rows=header.get("rows"),
             nonce=bytes.fromhex(header["nonce"]),
+            copy=False,
         )
         if tables.seal != header["seal"]:
             raise TablesError("the counts were edited after they were counted; count again")
@@ -67,3 +67,15 @@ def read(path: Path) -> Tables:
             f"{path}: this is no counts file, or it is damaged; count again"
         ) from None
     return tables
+
+
+def _domain(header: dict[str, Any]) -> Domain:
+    return Domain.from_spec(dict(header["domain"]))
+
+
+def _shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Of each array, by what the header says is counted. Raises TablesError for another format."""
+    if header.get("format") != _FORMAT:
+        raise TablesError("this counts file is of another version of fitplug; count again")
+    domain = _domain(header)
+    return {f"table{i}": domain.shape_of(names) for i, names in enumerate(header["tables"])}
