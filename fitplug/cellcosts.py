@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError
+from fitplug.frozen import freeze
 from fitplug.rounding import ceil_float, floor_float
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class CellCosts:
     names: tuple[str, ...]
     contributions: int
     costs: Array
+
+    def __post_init__(self) -> None:
+        freeze(self.costs)
 
     @classmethod
     def of(cls, plan: Plan, contributions: int = 1) -> CellCosts:

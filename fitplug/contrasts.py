@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.factors import Factor
+from fitplug.frozen import freeze
 from fitplug.rounding import ceil_float
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -138,4 +139,4 @@ def _paley(n: int) -> Integers:
     H = np.eye(n, dtype=np.int64)
     H[0, 1:], H[1:, 0] = 1, -1
     H[1:, 1:] += residues[(np.arange(p)[None, :] - np.arange(p)[:, None]) % p]
-    return np.asarray(H[1:])  # the first row is all ones
+    return freeze(np.asarray(H[1:]))  # the first row is all ones

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fitplug.attributes import OUTSIDE, Codes, wrong_type
 from fitplug.errors import DataError, DomainError
+from fitplug.frozen import frozen_property
 
 UNITS = {"day": "D", "month": "M", "year": "Y"}
 """What a cell may be, and NumPy's name of it."""
@@ -77,7 +78,7 @@ class Dates:
         first, last = (np.datetime64(end, "D").astype(int) for end in (self.first, self.last))
         return int(first), int(last)
 
-    @cached_property
+    @frozen_property
     def _periods(self) -> npt.NDArray[np.datetime64]:
         unit = f"M8[{UNITS[self.by]}]"
         first, last = (np.datetime64(end, "D").astype(unit) for end in (self.first, self.last))

@@ -17,7 +17,7 @@ from fitplug.errors import BudgetError, DesignError, InputError, nearest
 from fitplug.integers import CLAIM_MARGIN, integer_strategy
 from fitplug.linearalgebra import linear_algebra
 from fitplug.objective import Objective, check_weight
-from fitplug.optimum import SOLVERS, Ended, Options, Solver, optimum
+from fitplug.optimum import LEAST_TOLERANCE, SOLVERS, Ended, Options, Solver, optimum
 from fitplug.plan import Plan
 from fitplug.privacy import check_rho, privacy_cost_at
 from fitplug.rounding import UNIT, floor_float
@@ -78,7 +78,7 @@ def design(
     Raises WorkloadError, BudgetError, and DesignError if nothing can be certified.
     """
     budget = _budget(rho, epsilon, delta)
-    if not isinstance(tolerance, Real) or not 1e-9 <= tolerance < 1:
+    if not isinstance(tolerance, Real) or not LEAST_TOLERANCE <= tolerance < 1:
         raise BudgetError(f"tolerance = {tolerance!r} must lie between 1e-9 and 1")
     whole = isinstance(max_iterations, Integral) and not isinstance(max_iterations, bool)
     if not whole or max_iterations < 1:
@@ -142,8 +142,6 @@ def _designed(
     bound = certified_bound(structure, objective, scale, p, q, frame)
     if not bound > 0:
         raise DesignError("no lower bound could be certified; the targets are too far apart")
-    for array in (p, q, *drafted.tiers.arrays()):
-        array.setflags(write=False)
     return Plan(
         workload=structure.workload,
         strategy=strategy,

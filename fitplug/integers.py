@@ -83,16 +83,11 @@ def claimed(strategy: Strategy) -> Strategy:
     little higher, and claims stay above.
     """
     height = sum(family.basis.size for family in strategy.families)
-    found = replace(
+    return replace(
         strategy,
         column_squares=strategy.column_squares * (1 + 3 * gamma(height + 4)),
         unit_variances=strategy.unit_variances * (1 + CLAIM_MARGIN),
     )
-    matrices = [family.M for family in found.families]
-    matrices += [array for split in found.splits for array in split.arrays().values()]
-    for array in (found.column_squares, found.unit_variances, *matrices):
-        array.setflags(write=False)
-    return found
 
 
 def _drafts(

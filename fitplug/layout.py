@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.factors import Factor
+from fitplug.frozen import freeze
 from fitplug.hierarchy import Hierarchy
 from fitplug.structure import Structure
 from fitplug.symmetry import tree_levels
@@ -186,7 +187,7 @@ def layout(structure: Structure) -> Layout:
                     blocks=subsets[mine].reshape(-1, *[2] * m).transpose(0, *range(m, 0, -1)),
                 )
             )
-    return Layout(structure, symmetric, trees, tuple(factors), tuple(batches))
+    return freeze(Layout(structure, symmetric, trees, tuple(factors), tuple(batches)))
 
 
 def _tree(structure: Structure, name: str) -> TreeShape | None:

@@ -31,6 +31,9 @@ Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
 
 SOLVERS: dict[str, Callable[..., Solution]] = {"dual": dual.solve, "sm2": sm2.solve}
 
+LEAST_TOLERANCE = 1e-9
+"""Of the relative gap: less is lost in rounding."""
+
 _REFINING = 1e12
 """Floating-point operations, about a minute's, after which no component is refined further."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike
@@ -20,6 +20,7 @@ from fitplug.certificate import Frame, certified_bound
 from fitplug.covariance import dense_covariance
 from fitplug.domain import Domain
 from fitplug.errors import PlanError
+from fitplug.frozen import freeze
 from fitplug.linearalgebra import linear_algebra
 from fitplug.mechanisms import Mechanism, mechanisms
 from fitplug.objective import Objective
@@ -75,6 +76,9 @@ class Plan:
     tolerance: float
     iterations: int
     ended: Ended
+
+    def __post_init__(self) -> None:
+        freeze([getattr(self, field.name) for field in fields(self)])
 
     @property
     def domain(self) -> Domain:
@@ -249,8 +253,9 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Plan:
-        """Read a plan back. Raises PlanError if the file is no plan, is damaged, was edited, or
-        claims another privacy cost than its integers have; `verify` checks every other claim.
+        """Read a plan back. Raises PlanError if the file is no plan, is damaged or was edited, says
+        anything that is not part of a plan, or claims another privacy cost, or room for another
+        number of records, than its integers have; `verify` checks every other claim.
         """
         header, arrays = planfile.read(path)
         try:
@@ -273,6 +278,8 @@ class Plan:
             )
             check_form(plan)
             check_privacy(plan)
+            if plan.digest != planfile.digest(header, arrays):
+                raise PlanError("it holds more than a plan does, or writes it in another form")
         except PlanError as error:
             raise PlanError(f"{path}: {error}; design the plan again") from None
         except Exception:  # whatever parts that are missing or of another kind make of it

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fitplug import adjusted, combination, exports, notebook, plots, releasefile
 from fitplug.adjusted import Adjusted
 from fitplug.combination import Combination, Combinations, Ratio
+from fitplug.frozen import freeze
 from fitplug.ledgerrows import Entry
 from fitplug.linear import Asked
 from fitplug.plan import Plan
@@ -50,6 +51,9 @@ class Release:
     entry: Entry | None = None
     limited: Limited | None = None
     rows: str | None = None
+
+    def __post_init__(self) -> None:
+        freeze(self.answers)
 
     @cached_property
     def privacy_cost(self) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.factors import Factor
+from fitplug.frozen import frozen_property
 from fitplug.rounding import (
     exact_product,
     gamma,
@@ -137,7 +138,7 @@ class Whole:
     def _along(values: Array, axis: int, matrix: Array) -> Array:
         return np.moveaxis(np.moveaxis(values, axis, -1) @ matrix, -1, axis)
 
-    @cached_property
+    @frozen_property
     def _inverse(self) -> tuple[Array, float]:
         """X (n, n) next to [E, u / unit], the inverse of K, and a bound on |I - K X|_2."""
         K = np.vstack([self.matrix, np.full(self.n, self._unit)])

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fitplug.basis import Basis
 from fitplug.contrasts import contrast
+from fitplug.frozen import freeze
 from fitplug.layout import layout
 from fitplug.rounding import (
     UNIT,
@@ -95,7 +96,7 @@ class Strategy:
         """L (r, n) of the rows of a block's piece in its basis, and bounds (r,) on their errors."""
         if block not in self._representations:
             basis, matrix = self.places[block][0].basis, self.structure.piece(block).matrix
-            self._representations[block] = basis.representation(matrix)
+            self._representations[block] = freeze(basis.representation(matrix))
         return self._representations[block]
 
     def products(self, blocks: npt.NDArray[np.int64], what: str) -> npt.NDArray[np.object_]:

@@ -34,6 +34,7 @@ from scipy.sparse import csr_array
 
 from fitplug.errors import WorkloadError
 from fitplug.factors import Factor
+from fitplug.frozen import freeze, frozen_property
 from fitplug.workload import QueryGroup, Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -111,13 +112,13 @@ class Structure:
         """D, the cells of the dense attributes together."""
         return math.prod(self.workload.domain.shape_of(self.dense))
 
-    @cached_property
+    @frozen_property
     def weights(self) -> Array:
         """w_A, shape (b,)."""
         factor = np.append(1 - 1 / np.array(self.sizes, dtype=np.float64), 1.0)
         return np.asarray(factor[self.blocks].prod(axis=1))
 
-    @cached_property
+    @frozen_property
     def starts(self) -> Indices:
         """Where each group's rows begin, and how many there are in all, shape (groups + 1,).
 
@@ -139,7 +140,7 @@ class Structure:
         """Whether every block is a number."""
         return not self.dense
 
-    @cached_property
+    @frozen_property
     def matrices(self) -> tuple[Array, ...]:
         """N_t of each group, shape (r, D). Raises WorkloadError for coefficients out of range."""
         groups = range(len(self.used))
@@ -147,7 +148,7 @@ class Structure:
         check_coefficients(found)
         return found
 
-    @cached_property
+    @frozen_property
     def ends(self) -> Indices:
         """Where the pairs of each block end."""
         return np.cumsum(np.bincount(self.pairs[1], minlength=len(self.blocks)))
@@ -157,7 +158,7 @@ class Structure:
         mine = slice(self.ends[block - 1] if block else 0, self.ends[block])
         return self.pairs[0, mine], self.shares[mine]
 
-    @cached_property
+    @frozen_property
     def _by_group(self) -> tuple[Indices, Indices]:
         order = np.argsort(self.pairs[0], kind="stable")
         return order, np.searchsorted(self.pairs[0, order], np.arange(len(self.used) + 1))
@@ -190,18 +191,18 @@ class Structure:
         for block in range(len(self.blocks)):
             yield self.piece(block)
 
-    @cached_property
+    @frozen_property
     def incidence(self) -> csr_array:
         """Of scalar blocks: the shares, shape (rows, b)."""
         shape = (self.rows, len(self.blocks))
         return csr_array((self.shares, (self.pairs[0], self.pairs[1])), shape=shape)
 
-    @cached_property
+    @frozen_property
     def targets(self) -> Array:
         """c, shape (rows,): the largest variance allowed for each row."""
         return np.concatenate([targets.ravel() for _, targets in self._parts])
 
-    @cached_property
+    @frozen_property
     def repeats(self) -> Array:
         """How many queries each row stands for, shape (rows,)."""
         alike = set(self.symmetric)
@@ -218,7 +219,7 @@ class Structure:
         ):
             shape = [1 if f.attribute in alike else f.rows for f in group.factors]
             parts[group.name] = np.broadcast_to(values[start:end].reshape(shape), group.shape)
-        return MappingProxyType(parts)
+        return freeze(MappingProxyType(parts))
 
     def members(self, blocks: Sequence[int] | Indices) -> list[tuple[int, ...]]:
         """The subsets A of some blocks, as indices into `split`."""
@@ -243,7 +244,7 @@ class Structure:
         """What a group asks of the cells of some dense attributes that hold all it uses."""
         return self.workload.rows(self._collapsed(group), attributes)
 
-    @cached_property
+    @frozen_property
     def _parts(self) -> list[tuple[tuple[Factor, ...], Array]]:
         """Of each group, what it asks of the attributes that are not symmetric, and the targets at
         one cell of those that are.

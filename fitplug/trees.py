@@ -28,6 +28,7 @@ import numpy.typing as npt
 from fitplug.contrasts import contrast
 from fitplug.errors import DomainError
 from fitplug.factors import Factor
+from fitplug.frozen import frozen_property
 from fitplug.hierarchy import Hierarchy
 from fitplug.rounding import exact_product, gamma, largest
 from fitplug.splits import Whole
@@ -87,7 +88,7 @@ class TreeShape:
         """The number of depths below the top."""
         return len(self.first) - 1
 
-    @cached_property
+    @frozen_property
     def eldest(self) -> tuple[Indices, ...]:
         """Per step the first child of each parent."""
         return tuple(
@@ -95,7 +96,7 @@ class TreeShape:
             for own, below in zip(self.first, self.first[1:], strict=False)
         )
 
-    @cached_property
+    @frozen_property
     def children(self) -> tuple[Indices, ...]:
         """Per step the number of each parent's children."""
         return tuple(
@@ -103,17 +104,17 @@ class TreeShape:
             for eldest, below in zip(self.eldest, self.first[1:], strict=True)
         )
 
-    @cached_property
+    @frozen_property
     def parents(self) -> tuple[Indices, ...]:
         """Per step the parent of each child."""
         return tuple(np.repeat(np.arange(len(k)), k) for k in self.children)
 
-    @cached_property
+    @frozen_property
     def leaves(self) -> tuple[Indices, ...]:
         """Per depth the number of each node's leaves."""
         return tuple(np.diff(first, append=self.n) for first in self.first)
 
-    @cached_property
+    @frozen_property
     def siblings(self) -> tuple[Siblings, ...]:
         """The nodes that branch, by step and number of children."""
         found, start = [], 0
@@ -283,7 +284,7 @@ class IntegerTree:
     def _multiplier(self, group: Siblings) -> int:
         return int(self.multipliers[group.places].max())
 
-    @cached_property
+    @frozen_property
     def _squares(self) -> npt.NDArray[Any]:
         """What each node that branches adds to |A e_i|^2, (V,): int64 if it fits, else Python's."""
         columns = np.ones(self.shape.branching, dtype=np.int64)
@@ -384,7 +385,7 @@ class IntegerTree:
         # At most eight operations a step, on numbers that are not negative.
         return np.asarray(found * (1 + gamma(8 * depth)))
 
-    @cached_property
+    @frozen_property
     def _variances(self) -> list[Array]:
         """What each parent adds to its children's gamma, (1 - 1/k) / (m^2 precision), by step."""
         found = np.zeros(self.shape.branching)

@@ -1,4 +1,9 @@
-"""Verification: a plan's claims, recomputed from what it contains by code that knows no solver."""
+"""Verification: a plan's claims, recomputed from what it contains by code that knows no solver.
+
+Every claim must be what is recomputed: integers exactly; floats, which another machine may round
+otherwise, on the safe side by LOOSEST at most, relatively. What no claim depends on, the tolerance
+asked for, the iterations and how the design ended, is told to people and decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from fitplug.certificate import WHOLE, Frame, dual_sizes
 from fitplug.contrasts import Contrast, contrast
 from fitplug.errors import DesignError, PlanError
 from fitplug.objective import Objective
-from fitplug.optimum import Ended
+from fitplug.optimum import LEAST_TOLERANCE, Ended
 from fitplug.rounding import largest
 from fitplug.splits import Whole
 from fitplug.strategy import (
@@ -32,6 +37,10 @@ from fitplug.trees import IntegerTree
 
 if TYPE_CHECKING:
     from fitplug.plan import Plan
+
+LOOSEST = 1e-8
+"""How much worse than what is recomputed a claim in floats may be, relatively: ten times the widest
+margin that designs leave for other machines."""
 
 
 def check_form(plan: Plan) -> None:
@@ -54,7 +63,7 @@ def check_form(plan: Plan) -> None:
         raise PlanError("the variances are not numbers, one for each query")
     if squares.shape != (d,) or squares.dtype != np.float64 or not (squares >= 0).all():
         raise PlanError("the privacy profile is not a number for each cell")
-    if not 0 < plan.tolerance < 1 or plan.iterations < 0:
+    if not LEAST_TOLERANCE <= plan.tolerance < 1 or plan.iterations < 0:
         raise PlanError("the tolerance or the number of iterations is out of range")
     if plan.ended not in get_args(Ended):
         raise PlanError("it does not say how the design ended")
@@ -72,9 +81,9 @@ def check_privacy(plan: Plan) -> None:
     exact, above, records = cost(plan.structure, strategy.families, strategy.splits)
     if exact != strategy.sensitivity_squared:
         raise PlanError("the privacy cost is not the one the plan claims")
-    if strategy.max_records > records:
+    if strategy.max_records != records:
         raise PlanError("the number of records it holds is not the one the plan claims")
-    if not (above <= strategy.column_squares).all():
+    if not _claimed(strategy.column_squares, above):
         raise PlanError("the privacy profile is not the one the plan claims")
     if not np.array_equal(plan.weights.of_cell < 0, above == 0):
         raise PlanError("the tiers leave out cells that cost something")
@@ -93,12 +102,20 @@ def verify(plan: Plan) -> None:
         certified = plan.bound_at(plan.p, plan.q)
     except (DesignError, ValueError) as error:
         raise PlanError(f"the plan does not prove its claims: {error}") from None
-    if (variances > strategy.unit_variances).any():
+    if not _claimed(strategy.unit_variances, variances):
         raise PlanError("the variances are not those the plan claims")
-    if not within(strategy.variances(plan.noise_std), plan.scale, structure.targets):
+    reached = strategy.variances(plan.noise_std)
+    if not within(reached, plan.scale, structure.targets):
         raise PlanError("some target is not met")
-    if plan.lower_bound > certified:
-        raise PlanError("the lower bound is not certified by the plan's dual weights")
+    if not plan.scale * (1 - LOOSEST) <= float((reached / structure.targets).max()):
+        raise PlanError("the targets are scaled by more, or there is less noise, than need be")
+    if not certified * (1 - LOOSEST) <= plan.lower_bound <= certified:
+        raise PlanError("the lower bound is not the one that the plan's dual weights certify")
+
+
+def _claimed(bounds: npt.NDArray[Any], proven: npt.NDArray[Any]) -> bool:
+    """Whether upper bounds are the proven ones, or above them by LOOSEST at most."""
+    return bool(((proven <= bounds) & (bounds <= proven * (1 + LOOSEST))).all())
 
 
 def _check_family(family: Family, structure: Structure) -> None:

@@ -21,6 +21,7 @@ from fitplug import notebook
 from fitplug.domain import Domain, Integers
 from fitplug.errors import WorkloadError, nearest
 from fitplug.factors import Factor, factor, query_matrix
+from fitplug.frozen import freeze
 from fitplug.targets import Target, target
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -172,7 +173,7 @@ class Workload:
     def _set(self, domain: Domain, groups: tuple[QueryGroup, ...]) -> None:
         used = {name for group in groups for name in group.attributes}
         self.domain = domain
-        self.groups = groups
+        self.groups = freeze(groups)
         self.attributes = tuple(name for name in domain.names if name in used)
         """Attributes that some group uses, in the domain's order. The others are summed out."""
 
