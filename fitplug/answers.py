@@ -41,6 +41,14 @@ def exact_answers(strategy: Strategy, counted: Counted) -> IntVector:
     return answers
 
 
+def may_be_clamped(noisy: IntVector, noise_std: float) -> bool:
+    """Whether noisy answers tell that an exact one may have been clamped, so that estimates are
+    biased: one is within 64 standard deviations of the clamp, or beyond. Of noisy answers alone, so
+    that it may be told to anybody. With half of `max_records` none is, but by a chance of 10^-880.
+    """
+    return bool(noisy.size) and largest(noisy) >= SATURATION - 64 * noise_std
+
+
 def layout(strategy: Strategy) -> Iterator[tuple[Family, int, tuple[int, ...], int]]:
     """The family, the place in it, the shape and the start of each block's answers, in order."""
     start = 0

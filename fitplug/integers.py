@@ -15,7 +15,15 @@ from fitplug.basis import Basis, choose_basis, right_solve
 from fitplug.errors import DesignError
 from fitplug.objective import Objective
 from fitplug.rounding import gamma
-from fitplug.strategy import MAX_ENTRY, Family, Strategy, contrasts, measured, products
+from fitplug.strategy import (
+    FEWEST_RECORDS,
+    MAX_ENTRY,
+    Family,
+    Strategy,
+    contrasts,
+    measured,
+    products,
+)
 from fitplug.structure import Structure
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -24,8 +32,8 @@ IntMatrix: TypeAlias = npt.NDArray[np.int64]
 _BITS = (20, 24, 28, 32, 36, 40, 44)
 """log2 of the largest column norm of A, tried in turn until rounding costs little enough."""
 
-LEAST_RECORDS = 10**9
-"""No more bits than leave room for so many people."""
+LEAST_RECORDS = 2 * FEWEST_RECORDS
+"""No more bits than leave room for so many people; rounding may take half of it."""
 
 _IDLE_PRECISION = 2.0**-10
 _BLIND = 1e-12
@@ -80,8 +88,14 @@ def integer_strategy(
 
 def claimed(strategy: Strategy) -> Strategy:
     """The strategy with what a plan claims of it: another machine may round the proven bounds a
-    little higher, and claims stay above.
+    little higher, and claims stay above. Raises DesignError if it holds too few records.
     """
+    if strategy.max_records < FEWEST_RECORDS:
+        raise DesignError(
+            "the workload's coefficients and the sizes of its tables leave 64-bit integers no room "
+            f"for {FEWEST_RECORDS:,} records; scale the queries to similar size, or ask tables of "
+            "fewer cells"
+        )
     height = sum(family.basis.size for family in strategy.families)
     return replace(
         strategy,

@@ -45,7 +45,11 @@ LEAST_NOISE, LARGEST_NOISE = 1.0, 2.0**55
 stay within 64 bits, 128 standard deviations away."""
 
 SATURATION = 2**62
-"""Strategy answers are clamped here, which no count of people reaches: see `max_records`."""
+"""Strategy answers are clamped here: see `max_records`. The clamp costs no privacy, and so nothing
+that is done depends on whether the exact answers reach it."""
+
+FEWEST_RECORDS = 10**9 // 2
+"""A plan whose integers hold fewer records, wherever they lie, is none."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from fitplug.optimum import LEAST_TOLERANCE, Ended
 from fitplug.rounding import largest
 from fitplug.splits import Whole
 from fitplug.strategy import (
+    FEWEST_RECORDS,
     LARGEST_NOISE,
     LEAST_NOISE,
     MAX_ENTRY,
@@ -83,6 +84,8 @@ def check_privacy(plan: Plan) -> None:
         raise PlanError("the privacy cost is not the one the plan claims")
     if strategy.max_records != records:
         raise PlanError("the number of records it holds is not the one the plan claims")
+    if records < FEWEST_RECORDS:
+        raise PlanError(f"its integers do not hold {FEWEST_RECORDS:,} records")
     if not _claimed(strategy.column_squares, above):
         raise PlanError("the privacy profile is not the one the plan claims")
     if not np.array_equal(plan.weights.of_cell < 0, above == 0):
@@ -169,6 +172,7 @@ def _check_basis(basis: Basis, matrix: npt.NDArray[np.float64]) -> None:
         classes = np.unique(index[index >= 0])
         fits = fits and len(classes) > 0 and np.array_equal(classes, np.arange(len(classes)))
         fits = fits and int(index.min()) >= -1
+        fits = fits and scale.dtype == np.float64 and np.array_equal(scale, np.ones(len(classes)))
     else:
         fits = basis.kind == "rows" and index.ndim == 1 and len(np.unique(index)) == len(index) > 0
         fits = fits and 0 <= int(index.min()) <= int(index.max()) < m

@@ -685,7 +685,6 @@ COUNTS_EDITS = {
 }  # fmt: skip
 
 SEALED_COUNTS_EDITS = {
-    "too many for this plan": (far_too_many, ("overflow",)),
     "a table less": (lambda h, a: (h["tables"].pop(), a.pop("table1")), ("INC",)),
     "other cells": (lambda h, a: h["domain"][0].__setitem__(1, ["1", "3"]), ("'SEX'",)),
     "another attribute": (
@@ -702,6 +701,15 @@ def test_wrong_counts(ready, change, says, begun):
         fp.Ledger(ready / "budget.db", rho=100.0).charge(1.0, what="an earlier release")
     edit(ready / "counts.npz", change)
     refused(ready, *release(ready), says=("counts.npz", *says))
+
+
+def test_the_number_of_records_refuses_nothing(ready):
+    """Whether there are more than the plan holds would be told for nothing, at any number."""
+    edit(ready / "counts.npz", far_too_many, seal=True)
+    with pytest.warns(RuntimeWarning, match="as large as 64-bit integers hold"):
+        ran = fitplug(*release(ready))
+    assert ran.code == 0
+    assert len(fp.Ledger(ready / "budget.db").entries()) == 1
 
 
 @pytest.mark.parametrize(("change", "says"), SEALED_COUNTS_EDITS.values(), ids=SEALED_COUNTS_EDITS)

@@ -5,6 +5,7 @@ same into a folder.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.answers import exact_answers as strategy_answers
+from fitplug.answers import may_be_clamped
 from fitplug.cellcosts import CellCosts, check_contributions
 from fitplug.errors import BudgetError, KeyTaken, TablesError
 from fitplug.ledger import Ledger
@@ -29,6 +31,12 @@ from fitplug_opendp.advice import counting, type_of
 from fitplug_opendp.gaussian import Progress, noise, opendp, sampler, sensitivity
 
 _CONSENT = threading.Lock()
+
+CLAMPED = (
+    "some answers are as large as 64-bit integers hold, so estimates of this release may be far "
+    "too small: count fewer records, or design a plan of fewer or smaller tables"
+)
+"""Said of noisy answers, which is free: see `fitplug.answers.may_be_clamped`."""
 
 
 def release(
@@ -135,9 +143,12 @@ class Mechanism:
         entry: Entry | None = None,
     ) -> Release:
         """The release of the exact answers (n,) of tables: draws the noise."""
+        noisy = self.sample(answers, progress)
+        if may_be_clamped(noisy, self.plan.noise_std):
+            warnings.warn(CLAMPED, RuntimeWarning, stacklevel=3)
         return Release(
             plan=self.plan,
-            answers=self.sample(answers, progress),
+            answers=noisy,
             rho=self.rho,
             contributions=self.contributions,
             entry=entry,
@@ -195,8 +206,9 @@ def exact_answers(plan: Plan, tables: Tables) -> np.ndarray[tuple[int, ...], np.
 
 
 def check_tables(plan: Plan, tables: Tables) -> None:
-    """Raise TablesError if the tables are of another domain, do not hold what the plan needs, or
-    count more records than its integers hold.
+    """Raise TablesError if the tables are of another domain or do not hold what the plan needs.
+    How many records they count has no say: beyond what the plan's integers hold, answers are
+    clamped, which the noisy ones tell of. A refusal would tell the exact number.
     """
     for names in plan.tables:
         for name in names:
@@ -205,11 +217,6 @@ def check_tables(plan: Plan, tables: Tables) -> None:
                     f"the tables do not match the plan: their attribute {name!r} is missing or "
                     "has other cells; count them again with this plan"
                 )
-    if int(tables.marginal(()).sum()) > plan.strategy.max_records:
-        raise TablesError(
-            f"the tables count more than {plan.strategy.max_records} records, the most that this "
-            "plan's 64-bit integers hold; integers would overflow"
-        )
     for names in plan.tables:
         tables.marginal(names)
 
