@@ -51,6 +51,6 @@ def _freeze(value: Any, seen: set[int]) -> None:
     elif isinstance(value, (tuple, list)):
         inside = value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        inside = [getattr(value, field.name) for field in dataclasses.fields(value)]
+        inside = list(vars(value).values())  # fields, and what is cached
     for part in inside:
         _freeze(part, seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike
@@ -78,7 +78,11 @@ class Plan:
     ended: Ended
 
     def __post_init__(self) -> None:
-        freeze([getattr(self, field.name) for field in fields(self)])
+        freeze(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        freeze(self)  # unpickled arrays may be written to
 
     @property
     def domain(self) -> Domain:

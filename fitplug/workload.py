@@ -177,6 +177,10 @@ class Workload:
         self.attributes = tuple(name for name in domain.names if name in used)
         """Attributes that some group uses, in the domain's order. The others are summed out."""
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        freeze(self.groups)  # unpickled arrays may be written to
+
     @classmethod
     def from_matrix(
         cls, W: Any, *, variance: Any = None, std: Any = None, moe: Any = None, **kwargs: Any

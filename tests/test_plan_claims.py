@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -238,7 +239,9 @@ def arrays_in(value: Any, path: str, seen: set[int]) -> Iterator[tuple[str, npt.
 
 def test_no_array_of_a_plan_can_be_written_to(plan: fp.Plan, tmp_path: Path) -> None:
     plan.save(tmp_path / "plan.npz")
-    for each in (plan, fp.Plan.load(tmp_path / "plan.npz")):
+    unused = fp.Plan.load(tmp_path / "plan.npz")
+    sent = pickle.loads(pickle.dumps(unused))
+    for each in (plan, unused, sent, copy.deepcopy(sent)):
         # Whatever is computed and kept on the way is looked at too.
         each.verify()
         says(each), each.summary(), each.slack(), each.tiers, each.targets, each.digest
