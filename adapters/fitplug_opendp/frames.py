@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.attributes import NAMES
+from fitplug.columns import are_names, hint
 from fitplug.domain import Attribute, Categories, Dates
 from fitplug.errors import DataError, nearest
 from fitplug.plan import Plan
@@ -97,7 +98,9 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
     import polars as pl
 
     if name not in schema:
-        raise ValueError(f"the input domain has no column {name!r}; {nearest(name, schema)}")
+        # A frame that was made of a table without a header is named by a person's values.
+        told = nearest(name, schema) if are_names(list(schema)) else hint(name, schema)
+        raise ValueError(f"the input domain has no column {name!r}; {told}")
     dtype, wanted = schema[name], attribute.value_type
     fits = {
         str: dtype in (pl.String, pl.Categorical, pl.Enum),
