@@ -110,7 +110,7 @@ def test_without_the_option_run_and_report_name_the_labels(tmp_path) -> None:
     for command in (
         ["report", spec],
         ["run", spec],
-        ["report", spec, "--html", tmp_path / "r.html"],
+        ["report", spec, "--output", tmp_path / "r.html"],
     ):
         ran = fitplug(*command)
         assert ran.code == 0, ran

@@ -96,12 +96,11 @@ def count(
     Workers may be lost: what they held is counted again, and no row counts twice. Where that is
     frequent, raise Dask's `distributed.scheduler.allowed-failures`.
 
-    Raises DataError for files that are missing, damaged, of another schema than the domain, or
-    that change meanwhile; TablesError for tables that cannot be counted or need too much memory;
-    DomainError for an attribute that the domain does not have, and for weights and filters that
-    are none; BudgetError for contributions that
-    are no number of rows; FitplugError if the workers of `client` fail. No message tells anything
-    that rows hold.
+    Raises DataError for files that are missing, damaged, met twice (also by links), of another
+    schema than the domain, or that change meanwhile; TablesError for tables that cannot be counted
+    or need too much memory; DomainError for an attribute that the domain does not have, and for
+    weights and filters that are none; BudgetError for contributions that are no number of rows;
+    FitplugError if the workers of `client` fail. No message tells anything that rows hold.
     """
     report = reporter(progress)
     check_client(client)
