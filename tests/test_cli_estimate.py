@@ -299,10 +299,10 @@ class TestFiles:
         (tmp_path / "people.txt").write_text("Ann Smith: ZEBRACANARY 7\n")
         ran = fitplug("estimate", out, "--from", tmp_path / "people.txt")
         assert ran.code == 2
-        assert "people.txt: line 1 is no expression over the groups" in ran.err
+        assert "people.txt: line 1 is no expression on this release" in ran.err
         assert "ZEBRA" not in ran.err
         assert "Ann" not in ran.err
-        # Behind a line that is one, the file is what it should be, and is told what is wrong.
-        (tmp_path / "asked.txt").write_text("a: total\nb: totel\n")
-        ran = fitplug("estimate", out, "--from", tmp_path / "asked.txt")
-        assert re.search("asked.txt: line 2: 'b': .*did you mean 'total'", ran.err)
+        (tmp_path / "people.csv").write_text('name,expression\n"ZEBRACANARY,7\n')
+        ran = fitplug("estimate", out, "--from", tmp_path / "people.csv")
+        assert re.search(r"people.csv: line \d is no CSV|line 2 has no expression", ran.err)
+        assert "ZEBRA" not in ran.err

@@ -143,7 +143,6 @@ def _in_regions(asked: Sequence[Asked], crosswalk: Crosswalk | None) -> Iterator
 def _read(
     expressions: Expressions, places: Iterable[tuple[str, Asked]], crosswalk: Crosswalk | None
 ) -> Iterator[Terms | Quotient[Terms]]:
-    understood: set[Path] = set()
     for region, one in places:
         within: dict[str, Runs] | None = None
         where = ""
@@ -155,11 +154,7 @@ def _read(
             if crosswalk is not None:
                 _check_apart(expressions, found, crosswalk.attribute)
         except WorkloadError as error:
-            # A file that is none of expressions may hold data: it is not quoted.
-            known = one.file is None or one.table or one.file in understood
-            raise WorkloadError(one.told(str(error), known=known) + where) from None
-        if one.file is not None:
-            understood.add(one.file)
+            raise WorkloadError(one.told(str(error)) + where) from None
         yield found
 
 

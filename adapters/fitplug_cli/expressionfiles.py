@@ -1,9 +1,14 @@
-"""Files of expressions: a CSV with columns name and expression, or a text with one a line."""
+"""Files of expressions: a CSV with columns name and expression, or a text with one a line.
+
+The wrong file may be given, the records themselves for instance: errors name lines and never what
+is on them.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,30 +19,22 @@ from fitplug_cli.files import text_of
 
 
 class Asked(NamedTuple):
-    """An expression and its name, and the file and line it is from, if it is from one; table:
-    whether that is a CSV whose first line says that it is of expressions.
-    """
+    """An expression and its name, and where it is from, if it is from a file."""
 
     name: str
     text: str
-    file: Path | None = None
-    line: int = 0
-    table: bool = False
+    where: str | None = None
 
-    @property
-    def where(self) -> str:
-        return f"{self.file}: line {self.line}"
-
-    def told(self, error: str, *, known: bool) -> str:
-        """An error of the expression; known: whether what the file holds may be quoted."""
-        if self.file is None:
+    def told(self, error: str) -> str:
+        """What to say of an error of the expression."""
+        if self.where is None:
             return error
-        if not known:
-            return (
-                f"{self.where} is no expression over the groups of this release; give one on the "
-                "command line to be told why"
-            )
-        return f"{self.where}: {self.name!r}: {error}"
+        at = re.search(r".* at (column [0-9]+)", error)
+        return (
+            f"{self.where} is no expression on this release"
+            + (f", from {at[1]} of it on" if at else "")
+            + "; give it as an argument to be told why"
+        )
 
 
 def asked(expressions: Sequence[str], table: Path | None) -> list[Asked]:
@@ -49,11 +46,12 @@ def asked(expressions: Sequence[str], table: Path | None) -> list[Asked]:
     """
     found = {text: Asked(text, text) for text in expressions}
     for one in [] if table is None else _lines(table):
-        shown = repr(one.name) if one.table else "the name before the colon"
         if not one.text:
-            raise InputError(f"{one.where}: {shown} has no expression; write one")
+            raise InputError(f"{one.where} has no expression; write one")
         if found.setdefault(one.name, one).text != one.text:
-            raise InputError(f"{one.where}: {shown} names two expressions; give each its own name")
+            raise InputError(
+                f"{one.where}: its name has another expression; give each its own name"
+            )
     if not found:
         raise InputError(
             'nothing to estimate: give an expression such as "total", or a table of them by --from'
@@ -74,9 +72,9 @@ def _of_csv(path: Path, text: str) -> Iterator[Asked]:
                 raise InputError(f"{path}: the first line of the table must be: name,expression")
             for row in rows:
                 name, expression = ((row[key] or "").strip() for key in ("name", "expression"))
-                yield Asked(name, expression, path, rows.line_num, table=True)
+                yield Asked(name, expression, f"{path}: line {rows.line_num}")
         except csv.Error:
-            raise InputError(f"{path}: line {rows.line_num} is no CSV; write it anew") from None
+            raise InputError(f"{path}: line {rows.line_num} is no CSV; check its quotes") from None
 
 
 @contextmanager
@@ -97,6 +95,6 @@ def _of_text(path: Path, text: str) -> Iterator[Asked]:
         name, colon, rest = said.partition(":")
         # A colon within the quotes of a group's name begins no expression.
         if not colon or "'" in name or '"' in name:
-            yield Asked(said, said, path, number)
+            yield Asked(said, said, f"{path}: line {number}")
         else:
-            yield Asked(name.strip(), rest.strip(), path, number)
+            yield Asked(name.strip(), rest.strip(), f"{path}: line {number}")
