@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import fitplug as fp
 from fitplug_cli import countsfile
 from tests.test_cli import fitplug
 
@@ -90,3 +91,27 @@ def test_an_empty_name(spec: Path) -> None:
     ran = fitplug("run", spec)
     assert ran.code == 2
     assert "[data] person = ''" in ran.err
+
+
+def test_one_counts_file_carries_several_releases(spec: Path) -> None:
+    """Women are free within the charge for men, from the very file that was charged alone."""
+    ledger = '\n[ledger]\npath = "budget.db"\nrho = 1.0\n'
+    men = SPEC.replace('SEX = "identity"', "SEX = [[1, 0]]") + ledger
+    women = SPEC.replace('SEX = "identity"', "SEX = [[0, 1]]") + ledger
+    spec.write_text(men, encoding="utf-8")
+    other = spec.with_name("women.toml")
+    other.write_text(women.replace('"release/"', '"women/"'), encoding="utf-8")
+    counts, recount = spec.parent / "counts.npz", spec.parent / "again.npz"
+    for path in (counts, recount):
+        assert fitplug("count", spec, "--output", path).code == 0
+    assert fitplug("release", spec, "--counts", counts, "--key", "men").code == 0
+    before = fp.Ledger(spec.parent / "budget.db").spent
+    for command in (["run", other], ["release", other, "--counts", recount]):
+        ran = fitplug(*command, "--within", "men")
+        assert ran.code != 0
+        assert "the counts file that the charge was released from" in ran.err
+    assert not (spec.parent / "women").exists()
+    ran = fitplug("release", other, "--counts", counts, "--within", "men")
+    assert (ran.code, ran.err) == (0, "")
+    assert "free within the charge 1 of" in ran.out
+    assert fp.Ledger(spec.parent / "budget.db").spent == before

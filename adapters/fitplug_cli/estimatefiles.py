@@ -83,6 +83,7 @@ def as_json(found: Estimates) -> None:
     said = {
         "confidence": found.confidence,
         "simultaneous": found.simultaneous,
+        "population": found.population,
         "estimates": list(rows(found)),
     }
     json.dump(said, sys.stdout, indent=2, ensure_ascii=False)
@@ -120,6 +121,7 @@ def as_table(found: Estimates) -> None:
             "-: ratios whose denominator is less than 3 stds from zero; ask for numerator and "
             "denominator apart"
         )
+    show.out.print(found.population)
 
 
 def _decimals(std: float) -> int:

@@ -62,6 +62,7 @@ class Estimates:
 
     regions (k,): the region of each, if any, and `by`, what these are called. approximate (k,):
     which are ratios. values and stds (k,): nan for ratios whose denominator is too near to zero.
+    population: which records they are about; see `Release.population`.
     """
 
     asked: Sequence[Asked]
@@ -72,6 +73,7 @@ class Estimates:
     approximate: npt.NDArray[np.bool_]
     confidence: float
     simultaneous: bool
+    population: str
 
     @cached_property
     def moes(self) -> Array:
@@ -125,6 +127,7 @@ def estimate(
         approximate=approximate,
         confidence=confidence,
         simultaneous=simultaneous,
+        population=release.population,
     )
 
 
