@@ -16,7 +16,7 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.folders import partial_folder, put_in_place
-from fitplug_opendp import publication
+from fitplug_opendp import publication, staging
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
 PYRAMID = fp.queries({"sex": "identity", "age": "prefix"}, std=5.0, name="pyramid")
@@ -191,21 +191,21 @@ for turn in range(8):
             digest = publish(folder).answers.sum()
             os.write(write, f"{digest}\\n".encode())
         except fp.FitplugError as error:
-            os.write(2, f"{error}\\n".encode())
+            os.write(write, f"{error}\\n".encode())
             return 7
     point = int(rng.integers(1, 6000))
     children = [fork(work), fork(work)]
     if kill:
         children.append(fork(lambda: killed_at(point, folder) and 0))
     ends = [wait(child) for child in children]
-    sums = os.read(read, 10**5).decode().split()
+    sums = os.read(read, 10**5).decode().splitlines()
     say([ends, sums, state(folder)])
 """,
         tmp_path,
         str(kill),
     )
     for ends, sums, after in said:
-        assert set(ends[:2]) == {0}
+        assert set(ends[:2]) == {0}, sums
         assert len(set(sums)) == 1
         assert after["charges"] == 1
         assert after["stages"] == [["published", after["held"]]]
@@ -260,7 +260,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "write_answers", fail)
+            patch.setattr(staging, "write_answers", fail)
             with pytest.raises(fp.FitplugError, match="no space left on device; the"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert [s.state for s in ledger.stages().values()] == ["begun"]

@@ -20,7 +20,7 @@ from fitplug.cellcosts import CellCosts, check_contributions
 from fitplug.errors import BudgetError, KeyTaken, TablesError
 from fitplug.ledger import Ledger
 from fitplug.ledgerrows import Entry
-from fitplug.ledgerrules import Request, Which
+from fitplug.ledgerrules import Begun, Request, Which
 from fitplug.plan import Plan
 from fitplug.population import Limited
 from fitplug.release import Release
@@ -157,12 +157,15 @@ class Mechanism:
         )
 
 
-def check_ledger(ledger: Ledger | None, request: Request) -> None:
-    """Raise what the ledger would refuse. Looks at no counts, and charges nothing."""
+def check_ledger(ledger: Ledger | None, request: Request) -> Begun | None:
+    """The charge that the ledger would find, if any. Raises what it would refuse, looks at no
+    counts, and charges nothing.
+    """
     if ledger is not None:
-        ledger.look(request)
-    elif request.within is not None:
+        return ledger.look(request)
+    if request.within is not None:
         raise BudgetError(f"within = {request.within!r} is a charge of a ledger: give the ledger")
+    return None
 
 
 def seal_of(tables: Tables) -> str | None:

@@ -15,10 +15,8 @@ answers of the first and the other publishes the same.
 from __future__ import annotations
 
 import dataclasses
-import glob
 import logging
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -39,8 +37,6 @@ from fitplug.releasefile import (
     TableFiles,
     fill,
     held_digest,
-    read_answers,
-    write_answers,
 )
 from fitplug.tables import Tables
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence
@@ -53,6 +49,7 @@ from fitplug_opendp.noisy_release import (
     exact_answers,
     seal_of,
 )
+from fitplug_opendp.staging import Staged, Staging
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,8 +57,6 @@ State: TypeAlias = Literal["new", "charged", "made", "published"]
 """Of a release that is asked for: not begun; charged, and no answers were made; made, and not in
 its folder; published.
 """
-
-_PRIVATE = 0o600
 
 
 def publish(
@@ -108,15 +103,6 @@ def publish(
 
 
 @dataclass(frozen=True)
-class Staged:
-    """Noisy answers that are on the disk, and not in their folder. digest: of the content."""
-
-    path: Path
-    release: Release
-    digest: str
-
-
-@dataclass(frozen=True)
 class Published:
     """A release in its folder. earlier: where the release that was there before was moved to."""
 
@@ -159,20 +145,34 @@ class Publication:
         request = mechanism.request(
             what=what, key=key, within=within, again=again, output=_text(place), in_folder=True
         )
-        check_ledger(ledger, request)
-        begun = None if ledger is None else ledger.look(request)
-        asked = cls(mechanism, place, ledger, request, replace, "new", None)
-        if begun is not None:
-            state: State = "charged" if begun.stage.state == "begun" else begun.stage.state
-            asked = asked._at(state, begun.entry)
-        staged = asked.state != "published" and asked._find_staged()
-        if asked.state == "made" and not staged:
-            raise asked._lost()
-        if staged:
-            asked = asked._at("made", asked.entry)
-        if asked.state != "published":
-            asked._check_place()
-        return asked
+        asked = cls(mechanism, place, ledger, request, replace, "new", None)._looked()
+        try:
+            return asked._checked()
+        except FitplugError:
+            now = asked._looked()
+            if now.state != "published":  # by another process, in between
+                raise
+            return now
+
+    def _looked(self) -> Publication:
+        """The same in the state that the ledger knows."""
+        begun = check_ledger(self.ledger, self.request)
+        if begun is None:
+            return self
+        state = begun.stage.state
+        return self._at("charged" if state == "begun" else state, begun.entry)
+
+    def _checked(self) -> Publication:
+        """The same, with answers that are staged taken as made. Raises FitplugError if it cannot go
+        on from there.
+        """
+        if self.state == "published":
+            return self
+        staged = self._find_staged()
+        if self.state == "made" and staged is None:
+            raise self._lost()
+        self._check_place()
+        return self if staged is None else self._at("made", self.entry)
 
     @property
     def needs_counts(self) -> bool:
@@ -218,23 +218,22 @@ class Publication:
             try:
                 charged = self.ledger.begin(self.request, seal)
             except BaseException:
-                self._beside(None, "plan.npz").unlink(missing_ok=True)
+                self._staging().forget_rehearsal()
                 raise
             begun = self._at("charged", charged.entry)
             if charged.stage.state != "begun":  # by another process, since `prepare`
                 return begun, begun._adopt()
         drawn = mechanism.draw(tables, answers, progress, begun.entry)
-        path = self._beside(begun.entry, f"{secrets.token_hex(4)}.staged.npz")
         with _writing(self.directory, _RETRY):
             try:
-                digest = write_answers(drawn, path, _PRIVATE)
+                staged = begun._staging().write(drawn)
             except OSError:
                 stage = begun._stage()
                 if stage is None or stage.state != "published":
                     raise
                 return begun, None  # by another process, which removed what this one wrote
-        _LOG.info("the answers %s are staged", digest[:12])
-        return begun, begun._enter(Staged(path, drawn, digest), seal)
+        _LOG.info("the answers %s are staged", staged.digest[:12])
+        return begun, begun._enter(staged, seal)
 
     def _rehearse(self) -> None:
         """Write the plan beside the folder, so that a place that cannot be written, or has no room
@@ -244,7 +243,7 @@ class Publication:
             self.directory.parent.mkdir(parents=True, exist_ok=True)
             # Another process may just have removed what it takes for a killed one's.
             with suppress(FileNotFoundError):
-                self.mechanism.plan.save(self._beside(None, "plan.npz"))
+                self._staging().rehearse()
 
     def _enter(self, staged: Staged, seal: str | None) -> Staged | None:
         """Enter staged answers as made, or take those that another process entered first."""
@@ -276,7 +275,7 @@ class Publication:
         earlier = None
         with _writing(self.directory, _RETRY):
             try:
-                with partial_folder(self.directory, self._mark(self.entry)) as partial:
+                with partial_folder(self.directory, self._staging().mark) as partial:
                     shutil.copyfile(staged.path, partial / ANSWERS)
                     fill(staged.release, partial, staged.digest, confidence, files)
                     earlier = self._put(partial, staged.digest)
@@ -345,32 +344,18 @@ class Publication:
         if self.ledger is not None and self.entry is None:
             return None  # nothing was charged, so nothing is staged that was paid for
         stage = self._stage()
-        folder = self.directory if stage is None else self._folder(stage)
-        for path in sorted(folder.parent.glob(f"{glob.escape(self._prefix(folder))}*.staged.npz")):
-            with suppress(InputError, OSError):
-                parts, digest = read_answers(path, self.mechanism.plan)
-                release = Release(**parts)
-                same = release.contributions == self.mechanism.contributions
-                wanted = None if stage is None else stage.answers
-                if same and release.entry == self.entry and wanted in (None, digest):
-                    return Staged(path, release, digest)
-        return None
+        wanted = None if stage is None else stage.answers
+        return self._staging(stage).find(self.mechanism.contributions, wanted)
 
     def _remove_staged(self, stage: Stage | None) -> None:
-        """Remove what this release, and killed runs of it, left beside its folder."""
-        folders = {self.directory, self.directory if stage is None else self._folder(stage)}
-        plan_file = f".{self.directory.name}.{self._mark(None)}.plan.npz"
-        for folder in folders:
-            with suppress(OSError):
-                for path in list(folder.parent.iterdir()):
-                    # Files that are written have one more dot, and what comes after their name.
-                    name = f".{path.name.lstrip('.')}"
-                    if not name.startswith((self._prefix(folder), plan_file)):
-                        continue
-                    if path.is_dir():
-                        shutil.rmtree(path, ignore_errors=True)
-                    else:
-                        path.unlink(missing_ok=True)
+        """Remove what is left beside the folder, also where an earlier try named another one."""
+        self._staging().remove()
+        self._staging(stage).remove()
+
+    def _staging(self, stage: Stage | None = None) -> Staging:
+        """What stands beside the folder, or beside the one that a stage names."""
+        folder = self.directory if stage is None else self._folder(stage)
+        return Staging(folder, self.mechanism.plan, self.entry)
 
     def _at(self, state: State, entry: Entry | None) -> Publication:
         return dataclasses.replace(self, state=state, entry=entry)
@@ -385,15 +370,6 @@ class Publication:
         if stage.output is None or stage.output == _text(self.directory):
             return self.directory
         return Path(stage.output)
-
-    def _mark(self, entry: Entry | None) -> str:
-        return f"{0 if entry is None else entry.id}-{self.mechanism.plan.digest[:12]}"
-
-    def _prefix(self, folder: Path) -> str:
-        return f".{folder.name}.{self._mark(self.entry)}."
-
-    def _beside(self, entry: Entry | None, name: str) -> Path:
-        return self.directory.with_name(f".{self.directory.name}.{self._mark(entry)}.{name}")
 
     def _lost(self) -> FitplugError:
         stage = self._stage()
