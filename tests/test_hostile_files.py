@@ -67,9 +67,9 @@ def test_much_random_damage(shapes: Path, part: int) -> None:
 
 
 @pytest.mark.slow
-def test_every_byte_of_every_footer(shapes: Path, tmp_path: Path) -> None:
-    for path in shapes.glob("*.parquet"):
-        shutil.copy(path, tmp_path)
+@pytest.mark.parametrize("name", ["groups", "bare", "indexed", "nested", "typed", "nulls", "int96"])
+def test_every_byte_of_other_footers(shapes: Path, tmp_path: Path, name: str) -> None:
+    shutil.copy(shapes / f"{name}.parquet", tmp_path)
     survives(tmp_path, "bytes")
 
 
