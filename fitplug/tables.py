@@ -14,8 +14,8 @@ from fitplug.columns import hint, names_of, value_count, values_of
 from fitplug.domain import OUTSIDE, Domain
 from fitplug.errors import DataError, TablesError, nearest
 from fitplug.frozen import freeze
-from fitplug.rows import WEIGHT, Where, check_rows, filters_of, rows_inside, say_rows
 from fitplug.seals import NONCE_BYTES, draw_nonce, seal_counts
+from fitplug.weights_and_filters import WEIGHT, Where, check_rows, filters_of, rows_inside, say_rows
 
 Names: TypeAlias = tuple[str, ...]
 Counts: TypeAlias = npt.NDArray[np.int64]
@@ -132,7 +132,7 @@ class Tables(Mapping[Names, Counts]):
         attribute sets to count, for instance `plan.tables`. A record outside the domain on any
         attribute that any of these tables uses is left out of all of them.
         weights: the number of records that each row stands for, integers (n,) or the name of their
-        column, if rows are aggregates and not one record each; see `fitplug.rows.Weight`. Not a
+        column, if rows are aggregates and not one record each (`weights_and_filters.py`). Not a
         survey's sampling weights: there one person is one row, which would count many times.
         where: {column: value, or values}: only rows that hold one of the values in each of these
         columns are counted; null is none. The columns may be attributes or not.

@@ -26,8 +26,8 @@ from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.rounding import above, below, ceil_float
-from fitplug.rows import filters_of, say_rows
 from fitplug.structure import listed
+from fitplug.weights_and_filters import filters_of, say_rows
 from fitplug.workload import Workload
 from fitplug_cli import costs, csvfile
 

@@ -22,8 +22,8 @@ from fitplug.labelled import rows
 from fitplug.objective import LARGEST_WEIGHT
 from fitplug.privacy import rho_at
 from fitplug.review import About
-from fitplug.rows import check_rows, filters_of, say_rows
 from fitplug.targets import LEAST_CONFIDENCE
+from fitplug.weights_and_filters import check_rows, filters_of, say_rows
 from fitplug.workload import Queries, Workload, queries
 from fitplug_cli import codebooks, crosswalks, targetfiles
 from fitplug_cli.files import text_of

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain import OUTSIDE, Attribute
-from fitplug.rows import Filters
+from fitplug.weights_and_filters import Filters
 from fitplug_dask.readers import damage, opened
 from fitplug_dask.shares import Piece, Share
 from fitplug_dask.snapshot import File

@@ -13,7 +13,7 @@ from fitplug.columns import are_names, hint
 from fitplug.domain import OUTSIDE, Attribute
 from fitplug.errors import DataError, nearest
 from fitplug.footers import Footer
-from fitplug.rows import WEIGHT, Filters
+from fitplug.weights_and_filters import WEIGHT, Filters
 from fitplug_dask.codes import kind, mismatch
 from fitplug_dask.formats import TEXTS, Format
 from fitplug_dask.headers import Header, read_header

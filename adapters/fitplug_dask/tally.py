@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain import Attribute
-from fitplug.rows import Filters
+from fitplug.weights_and_filters import Filters
 from fitplug_dask import loops
 from fitplug_dask.coders import Coder
 from fitplug_dask.layout import atoms

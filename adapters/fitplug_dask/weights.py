@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain import Attribute
-from fitplug.rows import WEIGHT
+from fitplug.weights_and_filters import WEIGHT
 from fitplug_dask.coders import Coder
 from fitplug_dask.codes import codes_of, kind
 from fitplug_dask.loops import locate
