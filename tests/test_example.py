@@ -129,7 +129,8 @@ def test_what_it_writes(runs, exact):
         table = pq.read_table(f"{file}.parquet").to_pydict()
         with Path(f"{file}.csv").open(newline="") as text:
             rows = list(csv.DictReader(text))
-        assert [float(r["estimate"]) for r in rows] == table["estimate"]
+        written = [float(r["estimate"]) for r in rows]  # to four digits of the std
+        np.testing.assert_allclose(written, table["estimate"], atol=1e-3 * min(table["std"]))
         assert list(rows[0]) == list(table)
         error = np.array(table["estimate"]) - exact[name].ravel()
         std = np.array(table["std"])
