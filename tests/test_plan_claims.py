@@ -175,7 +175,7 @@ def test_every_field_is_held_or_changes_nothing(plan: fp.Plan, tmp_path: Path) -
     # What may be edited: names and labels, which make another honest plan; the proof, as long as
     # it proves the bound; what is only told; the sign of a contrast. And nothing else.
     told = ("('domain'", "('groups'", "('iterations',)", "('tolerance',)", "('ended',)", "p,", "q,",
-            "tiers.", "budgets,", "split0.matrix, change 11")  # fmt: skip
+            "('frame'", "tiers.", "budgets,", "split0.matrix, change 11")  # fmt: skip
     assert [what for what in kept if not what.startswith(told)] == []
 
 

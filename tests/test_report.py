@@ -390,7 +390,7 @@ class TestCommand:
             re.sub(r"(?s)\n\[about\].*?(?=\n\[|$)", "", EXAMPLE.read_text())
             + '\n[about]\nname = "Our ages"\nauthors = ["A. Author"]\n'
         )
-        done = fitplug("report", "release.toml", "--html", "p.html", cwd=tmp_path)
+        done = fitplug("report", "release.toml", "--output", "p.html", cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         written = (tmp_path / "p.html").read_text(encoding="utf-8")
         assert "<title>Our ages: " in written

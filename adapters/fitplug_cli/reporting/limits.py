@@ -82,6 +82,6 @@ def show_limits(facts: Facts) -> None:
             above(limit.epsilon, 4),
             f"x {limit.std_factor:.3g}",
         )
-    show.out.print(table)
+    show.whole(table)
     for sentence in explain_limits(facts):
         show.out.print(sentence)
