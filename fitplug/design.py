@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,6 +32,8 @@ from fitplug.tiers import Tiers, one_tier
 from fitplug.workload import Workload
 
 Array: TypeAlias = npt.NDArray[np.float64]
+
+_LOG = logging.getLogger(__name__)
 
 _ULPS = 64
 _OUT_OF_RANGE = "targets and budget lie outside what floats can hold; rescale the queries"
@@ -108,7 +111,10 @@ def design(
         budgets = None if given is None else given.over(structure)
         if budgets is not None and budget is not None:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(budget)))
-        return _designed(structure, Objective(budgets, weight), budget, tolerance, options)
+        plan = _designed(structure, Objective(budgets, weight), budget, tolerance, options)
+    told = plan.rho, plan.gap, plan.iterations
+    _LOG.info("designed a plan of rho = %r, gap %.1e, in %d iterations", *told)
+    return plan
 
 
 def _noting(progress: Progress, raised: list[BaseException]) -> Progress:

@@ -62,6 +62,7 @@ def release_html(
         f"rho = {above(release.rho)} (zCDP, {whose})",
         f"epsilon {above(release.epsilon(_DELTA, 'zcdp'), 4)} at delta = {_DELTA:g}",
         f"plan {release.plan_digest[:12]}",
+        release.population,
     ]
     groups = release.plan.workload.groups
     rows = []

@@ -159,6 +159,8 @@ def released(made: Published, directory: Path, state: State) -> None:
         out.print(f"this release is done already, nothing was charged or drawn: {made.folder}")
         return
     drawn = made.release
+    if state == "made":
+        out.print("an earlier run had drawn these answers; the data was not counted again")
     out.print(
         f"released {drawn.plan.workload.query_count:,} answers at rho = {above(drawn.rho)}: "
         f"{directory}"

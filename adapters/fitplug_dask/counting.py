@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from fitplug_dask.kernel import Job
     from fitplug_dask.selection import Selection
 
+
+_LOG = logging.getLogger(__name__)
 
 Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
 """What says which attribute sets to count, and over which domain."""
@@ -144,6 +147,8 @@ def count(
     by_joint = dict(zip(job.joints, counted.counts, strict=True))
     tables = marginals(domain, by_joint, names)
     said = say_rows(weight, job.filters)
+    # Nothing of how many rows there are: that is as confidential as the counts.
+    _LOG.info("counted %d tables from %d files", len(tables), len(found))
     return Tables(domain, tables, contributions=contributions, person=person, rows=said, copy=False)
 
 

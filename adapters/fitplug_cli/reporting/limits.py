@@ -71,7 +71,7 @@ def show_limits(facts: Facts) -> None:
         "records a person",
         "rho",
         f"epsilon at delta {facts.delta:g}",
-        f"every std, to keep the rho of {facts.contributions}",
+        "every std, to keep the rho of the declared number",
         box=None,
     )
     for limit in facts.limits:
