@@ -164,6 +164,11 @@ def read_parquet(path: Path) -> tuple[Columns, dict[str, str]]:
     return {name: table[name].to_numpy() for name in table.column_names}, said
 
 
+def check_arrow() -> None:
+    """Raise ImportError without pyarrow, which folders of tables need."""
+    _library("pyarrow")
+
+
 def _library(name: str) -> Any:
     try:
         return import_module(name)

@@ -262,13 +262,15 @@ class Ledger:
             stage = Stage(entry.id, "begun", _now(), output=folder)
             rows.add_stage(database, budget, stage)
         _LOG.info("charged rho = %r as number %d of %s", float(entry.rho), entry.id, self.path)
-        return Begun(entry, stage, new=True)
+        return Begun(entry, stage)
 
     def look(self, request: Request) -> Begun | None:
         """What `begin` would find, None if it would charge; charges nothing, and raises what
         `begin` would raise but for the seal of the counts.
         """
-        with self._file.transaction() as database:
+        _check_texts(request.what, request.key, request.output)
+        # As it would be to charge, so that a file that cannot be written is found now.
+        with self._file.transaction("IMMEDIATE") as database:
             return self._look(database, request)[0]
 
     def mark_made(
@@ -329,7 +331,7 @@ class Ledger:
             within = rules.find_charge(self._file, entries, request.within)
         entry = rules.find_release(self._file, entries, stages, request, within)
         if entry is not None:
-            return Begun(entry, stages[entry.id], new=False), within
+            return Begun(entry, stages[entry.id]), within
         if request.within is None:
             _check_covers(request.rho, request.costs)
             rules.check_fits(self._file, request.rho, budget.left)

@@ -302,5 +302,6 @@ def _loaded(rho: float, text: str) -> Fraction:
 def _as_written() -> Iterator[None]:
     try:
         yield
-    except (ValueError, TypeError, AttributeError, ArithmeticError, zlib.error, MemoryError):
+    except (ValueError, TypeError, AttributeError, ArithmeticError, zlib.error, MemoryError,
+            RecursionError):  # fmt: skip
         raise DamagedError from None

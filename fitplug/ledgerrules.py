@@ -60,14 +60,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Begun:
-    """A release that was charged: its entry, and how far it has come. new: whether it was charged
-    just now, and not found as the release that is retried. At stage "begun" its noise is to be
-    drawn; at any other it must not be drawn again.
+    """A release that was charged, just now or before: its entry, and how far it has come. At stage
+    "begun" its noise is to be drawn; at any other it must not be drawn again.
     """
 
     entry: Entry
     stage: Stage
-    new: bool
 
 
 def find_release(
@@ -83,24 +81,27 @@ def find_release(
     Raises KeyTaken if the key is that of something else, and AlreadyReleased for a second draw of
     a plan without a new key that was not asked for.
     """
-    cost = (request.rho, None) if within is None else (Fraction(0), within.id)
     if request.key is not None:
         of_key = next((entry for entry in entries if entry.key == request.key), None)
         if of_key is not None:
-            _check_retry(file, of_key, stages.get(of_key.id), request, cost)
+            _check_retry(file, of_key, stages.get(of_key.id), request, within)
         return of_key
     if not request.in_folder:
         return None
     of_plan = [entry for entry in entries if entry.plan_digest == request.plan.digest]
     for entry in reversed(of_plan):
-        if _unfinished(stages.get(entry.id)) and (entry.key, entry.rho, entry.within) == (
-            None,
-            *cost,
-        ):
+        same = entry.key is None and entry.output == request.output
+        if same and _unfinished(stages.get(entry.id)) and _costs_same(entry, request, within):
             return entry
     if of_plan and not request.again:
-        raise _already_released(file, of_plan[-1], stages.get(of_plan[-1].id), cost[0])
+        raise _already_released(file, of_plan[-1], stages.get(of_plan[-1].id), request, within)
     return None
+
+
+def _costs_same(entry: Entry, request: Request, within: Entry | None) -> bool:
+    """Whether a charge is for what a request costs, of every cell, and for as many records."""
+    cost = (request.rho, None) if within is None else (Fraction(0), within.id)
+    return (entry.rho, entry.within, entry.profile) == (*cost, request.costs.digest)
 
 
 def _unfinished(stage: Stage | None) -> bool:
@@ -109,21 +110,21 @@ def _unfinished(stage: Stage | None) -> bool:
 
 
 def _check_retry(
-    file: LedgerFile,
-    entry: Entry,
-    stage: Stage | None,
-    request: Request,
-    cost: tuple[Fraction, int | None],
+    file: LedgerFile, entry: Entry, stage: Stage | None, request: Request, within: Entry | None
 ) -> None:
+    """Raise KeyTaken unless the request is for the release that has its key."""
     of_plan = f" for the plan {entry.plan_digest[:12]}" if entry.plan_digest else ""
     why = None
     if entry.plan_digest != request.plan.digest:
-        why = "this is another plan"
-    elif (entry.rho, entry.within) != cost:
-        then, now = above(ceil_float(entry.rho)), above(ceil_float(cost[0]))
-        why = f"it cost rho = {then} where this release costs {now}"
+        why = "this is another plan; if the spec is the same, give the plan file of that run"
     elif stage is None:
         why = "the ledger does not know whether its noise was drawn"
+    elif not _costs_same(entry, request, within):
+        why = f"it was {_price(entry)}, and this release is to be {_asked_price(request, within)}"
+    elif (stage.output is not None) != request.in_folder:
+        places = "in memory", "into a folder"
+        begun, asked = places[stage.output is not None], places[request.in_folder]
+        why = f"it was begun {begun}, and this is a release {asked}"
     if why is not None:
         raise KeyTaken(
             file.sentence(
@@ -134,21 +135,40 @@ def _check_retry(
         )
 
 
+def _price(entry: Entry) -> str:
+    if entry.within is not None:
+        return f"free within the charge {entry.within}"
+    return f"charged rho = {above(ceil_float(entry.rho))}"
+
+
+def _asked_price(request: Request, within: Entry | None) -> str:
+    records = f" for {request.contributions} record(s) a person"
+    if within is not None:
+        return f"free within the charge {within.id}{records}"
+    return f"charged rho = {above(ceil_float(request.rho))}{records}"
+
+
 def _already_released(
-    file: LedgerFile, entry: Entry, stage: Stage | None, rho: Fraction
+    file: LedgerFile,
+    entry: Entry,
+    stage: Stage | None,
+    request: Request,
+    within: Entry | None,
 ) -> AlreadyReleased:
-    if _unfinished(stage) and entry.key is not None:
+    place = stage.output if stage is not None and stage.output else entry.output
+    if _unfinished(stage):
+        named = f"under the key {entry.key!r}" if entry.key else f"for {place}"
         said = (
-            f"has an unfinished release of this plan under the key {entry.key!r}: finish it with "
-            "that key, or ask for another draw with --again or a new key"
+            f"has an unfinished release of this plan {named}: finish it as it was begun, or ask "
+            "for another draw with --again (again=True) or a new key"
         )
     else:
-        place = stage.output if stage is not None and stage.output else entry.output
         where = f", in {place}" if place else ""
-        cost = f"rho = {above(ceil_float(rho))} more" if rho else "nothing"
+        cost = "nothing" if within is not None else f"rho = {above(ceil_float(request.rho))} more"
         said = (
             f"has a release of this plan already, number {entry.id} of {entry.time[:19]}{where}: a "
-            f"second draw of the same plan costs {cost}; ask for it with --again or a new key"
+            f"second draw of the same plan costs {cost}; ask for it with --again (again=True) or a "
+            "new key"
         )
     return AlreadyReleased(file.sentence(said), entry=entry)
 
@@ -233,17 +253,19 @@ def charge_with_costs(
 def check_counts(
     file: LedgerFile, stages: Mapping[int, Stage], charge: Entry, seal: str | None
 ) -> None:
-    """Raise LedgerError unless exact counts that were limited by person, weighted or filtered carry
-    the seal of those that the charge was made from. seal: None for counts that were not, which hold
-    all records whenever they are counted.
+    """Raise LedgerError unless exact counts are of the same records as those that the charge was
+    made from: both with one seal, or both without.
+
+    seal: of counts that may be of other records than another count; None for counts of all rows,
+    which hold the same records whenever they are made.
     """
-    if seal is None:
-        return
     stage = stages.get(charge.id)
-    if stage is None or stage.counts != seal:
+    named = f"the charge {charge.key or charge.id!r}"
+    if stage is not None and stage.state == "begun":
+        raise file.error(f"has {named} for a release that is not drawn yet: finish that one first")
+    if (None if stage is None else stage.counts) != seal:
         raise file.error(
-            f"does not know these counts as those of the charge {charge.key or charge.id!r}: "
-            "counting by person keeps other records each time, and weighted or filtered rows may "
-            "be others, so use the counts file that the charge was released from, or charge this "
-            "release"
+            f"does not know these counts as those of {named}: counting by person keeps other "
+            "records each time, and filtered rows may be others, so use the counts file that the "
+            "charge was released from, or charge this release"
         )

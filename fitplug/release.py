@@ -41,6 +41,8 @@ class Release:
     and intervals are then about the records kept, and not about all. "declared" if every record
     was counted and `contributions` is the publisher's word. None if it is not known.
     rows: how the rows counted were understood, if they were weighted or filtered; see `Tables`.
+    seal: of the exact counts, if they may be of other records than another count; see
+    `Tables.seal`.
     """
 
     plan: Plan
@@ -51,6 +53,7 @@ class Release:
     entry: Entry | None = None
     limited: Limited | None = None
     rows: str | None = None
+    seal: str | None = None
 
     def __post_init__(self) -> None:
         freeze(self.answers)

@@ -228,7 +228,7 @@ def _describe(release: Release) -> dict[str, Any]:
         "files": dict(file_names(release.plan.workload)),
         "versions": versions(),
     }
-    known = {"limited": release.limited, "rows": release.rows}
+    known = {"limited": release.limited, "rows": release.rows, "counts": release.seal}
     return described | {name: said for name, said in known.items() if said is not None}
 
 
@@ -281,6 +281,7 @@ def _parts(plan: Plan, header: planfile.Header, arrays: planfile.Arrays) -> dict
         "entry": entry,
         "limited": limited,
         "rows": header.get("rows"),
+        "seal": header.get("counts"),
     }
 
 

@@ -181,7 +181,7 @@ class TestCharging:
             '"budget.db"', '"../budget.db"'))  # fmt: skip
         ran = fitplug("run", spec, "--key", "2024")
         assert ran.code == 4
-        assert "this is another plan: nothing was charged" in ran.err
+        assert "this is another plan; if the spec is the same, give the plan file" in ran.err
         assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
         assert not (tmp_path / "b" / "release").exists()
 

@@ -137,7 +137,7 @@ def run(
     steps.check_counts_kept(asked, charge)
     steps.check_places(asked)
     steps.check_checkpoint(asked, checkpoint)
-    designed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
+    designed = steps.plan_for(asked, plan, charge)
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
     release = steps.prepare(asked, designed, charge)
     tables = steps.count(asked, designed, checkpoint) if release.needs_counts else None
@@ -256,7 +256,7 @@ def release(
     asked = load(spec)
     charge = steps.charging(asked, key, within, again, replace)
     steps.check_places(asked)
-    designed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
+    designed = steps.plan_for(asked, plan, charge)
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
     publication = steps.prepare(asked, designed, charge)
     tables = countsfile.read(counts) if publication.needs_counts else None

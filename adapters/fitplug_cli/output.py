@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -29,7 +30,7 @@ def check_place(directory: Path, apart_from: Mapping[str, Path]) -> None:
     around, one of `apart_from`, by what each is.
     """
     try:
-        parent = directory.absolute()
+        parent = directory.absolute().parent
         while not parent.exists():
             parent = parent.parent
     except OSError:
@@ -114,10 +115,10 @@ def all_versions() -> dict[str, str]:
 
 
 def record(directory: Path) -> dict[str, Any]:
-    """What release.json of a release says, and where it is. One that was published without the
-    command line has none: then only where it is.
+    """What release.json of a release says, and where it is; only that if there is none that can be
+    read, as where it was published without the command line.
     """
     said: dict[str, Any] = {}
-    if (directory / RECORD).is_file():
+    with suppress(OSError, ValueError):
         said = json.loads((directory / RECORD).read_text(encoding="utf-8"))
     return {"folder": str(directory), **said}

@@ -26,12 +26,15 @@ from fitplug_cli import costs, countsfile, output, records, show
 from fitplug_cli.files import check_target, replacing
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.noisy_release import check_limit, check_tables
-from fitplug_opendp.publication import Publication
+from fitplug_opendp.publication import Publication, Understood
+from fitplug_opendp.staging import kept_plan
 
 if TYPE_CHECKING:
     from distributed import Client
 
 _CONNECT_SECONDS = 10
+_MOST_DIGITS = 19
+"""Of the number of an entry."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def charging(
             f"--again is for releases without a key; another draw of the plan beside {key!r} needs "
             "only another --key"
         )
-    number = within is not None and within.isdecimal()
+    number = within is not None and within.isdecimal() and len(within) < _MOST_DIGITS
     return Charging(key, int(within) if within is not None and number else within, again, replace)
 
 
@@ -123,6 +126,31 @@ def optimum(spec: Spec) -> Plan:
         except InputError as error:
             raise SpecError(f"{spec.path}: {error}") from None
     return plan
+
+
+def plan_for(spec: Spec, path: Path | None, charge: Charging) -> Plan:
+    """The plan from a file, or of the release that is retried, or a new one. Raises as these do."""
+    if path is not None:
+        return saved_plan(spec, path)
+    if spec.ledger is not None and spec.resolve(spec.ledger.path).exists():
+        ledger = Ledger(spec.resolve(spec.ledger.path), **spec.ledger.amount)
+        kept = kept_plan(ledger, spec.output_dir, charge.key)
+        if kept is not None and _fits(spec, kept) and _was_asked_so(spec, kept):
+            return kept
+    return design(spec)
+
+
+def _was_asked_so(spec: Spec, plan: Plan) -> bool:
+    """Whether a plan was designed with the spec's options."""
+    weight = plan.objective.weight
+    return (plan.tolerance, weight) == (spec.design.tolerance, spec.design.total_error_weight)
+
+
+def _fits(spec: Spec, plan: Plan) -> bool:
+    """Whether a plan is for the spec's queries, targets and budget."""
+    rho, spent = spec.privacy.rho, cost(spec, plan)
+    paid = plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
+    return paid and digest(*describe(plan.workload)) == digest(*describe(spec.workload))
 
 
 def saved_plan(spec: Spec, path: Path) -> Plan:
@@ -289,8 +317,8 @@ def release(
     plan = asked.mechanism.plan
     if tables is not None:
         _check_counts(spec, plan, tables, origin)
-        if asked.ledger is None and spec.ledger is not None:
-            asked = _publication(spec, plan, charge, _ledger(spec))
+    if asked.ledger is None and spec.ledger is not None:
+        asked = _publication(spec, plan, charge, _ledger(spec))
     ledger = asked.ledger
     files = output.ReleaseFiles(
         spec.output.confidence,
@@ -301,6 +329,7 @@ def release(
     with show.bar("draw") as bar:
         made = asked.publish(
             tables,
+            understood=_understood(spec),
             confidence=spec.output.confidence,
             files=files,
             progress=lambda done, whole: bar.show(done / whole, f"{done:,} of {whole:,}"),
@@ -312,6 +341,11 @@ def release(
         "found": asked.state,
         "ledger": records.of_ledger(ledger),
     }
+
+
+def _understood(spec: Spec) -> Understood:
+    """Which rows the spec releases."""
+    return Understood(spec.data.rows, "declared" if spec.data.person is None else "enforced")
 
 
 def _check_counts(spec: Spec, plan: Plan, tables: Tables, origin: Path | None) -> None:

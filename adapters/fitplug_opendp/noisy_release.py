@@ -81,12 +81,12 @@ def release(
         return mechanism.draw(tables, answers, progress)
     begun = ledger.begin(request, seal_of(tables))
     if begun.stage.state != "begun":
-        raise _made_before(ledger, begun.entry.key)
+        raise _made_before(ledger, begun.entry)
     drawn = mechanism.draw(tables, answers, progress, begun.entry)
     digest = answers_digest(drawn)
     # Nobody has seen this draw. If another process was first, its draw is the one that is paid for.
-    if ledger.mark_made(begun.entry, digest, counts=seal_of(tables)).answers != digest:
-        raise _made_before(ledger, begun.entry.key)
+    if ledger.mark_made(begun.entry, digest, counts=drawn.seal).answers != digest:
+        raise _made_before(ledger, begun.entry)
     return drawn
 
 
@@ -154,6 +154,7 @@ class Mechanism:
             entry=entry,
             limited=limit_of(tables),
             rows=tables.rows,
+            seal=seal_of(tables),
         )
 
 
@@ -181,12 +182,11 @@ def limit_of(tables: Tables) -> Limited:
     return "declared" if tables.contributions is None else "enforced"
 
 
-def _made_before(ledger: Ledger, key: str | None) -> KeyTaken:
-    entry = next(entry for entry in ledger.entries() if entry.key == key)
+def _made_before(ledger: Ledger, entry: Entry) -> KeyTaken:
     return KeyTaken(
-        f"the ledger {ledger.path} has the release under the key {key!r} as drawn already, at "
-        f"{entry.time}: nothing more was charged, and its noise is never drawn again; give another "
-        "release another key",
+        f"the ledger {ledger.path} has the release under the key {entry.key!r} as drawn already, "
+        f"at {entry.time}: nothing more was charged, and its noise is never drawn again; give "
+        "another release another key",
         entry=entry,
     )
 

@@ -24,13 +24,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from fitplug.errors import FitplugError, InputError, KeyTaken
+from fitplug.errors import BudgetError, FitplugError, InputError, KeyTaken
+from fitplug.exports import check_arrow
 from fitplug.folders import partial_folder, put_in_place, set_aside
 from fitplug.ledger import Ledger
 from fitplug.ledgerrows import Entry
 from fitplug.ledgerrules import Request, Which
 from fitplug.ledgerstages import Stage
 from fitplug.plan import Plan
+from fitplug.population import Limited
 from fitplug.release import Release
 from fitplug.releasefile import (
     ANSWERS,
@@ -47,6 +49,7 @@ from fitplug_opendp.noisy_release import (
     check_ledger,
     check_limit,
     exact_answers,
+    limit_of,
     seal_of,
 )
 from fitplug_opendp.staging import Staged, Staging
@@ -74,8 +77,8 @@ def publish(
     confidence: float = DEFAULT_CONFIDENCE,
     progress: Progress | None = None,
 ) -> Release:
-    """`release` into a folder, as `Release.write` writes it, exactly once: a retry of the same call
-    after a crash finishes what was begun, or finds the folder, at no further cost.
+    """`release` into a folder, as `Release.write` writes it, exactly once: with a ledger, a retry
+    of the same call after a crash finishes what was begun, or finds the folder, at no further cost.
 
     key: names the release; without one it is that of the plan and its cost. again: without a key,
     make another draw of a plan that the ledger has a release of. replace: the folder holds an
@@ -88,6 +91,10 @@ def publish(
     """
     check_confidence(confidence)
     check_are_tables(tables)
+    if ledger is None and (key is not None or again):
+        raise BudgetError("key and again are of charges of a ledger: give the ledger")
+    if key is not None and again:
+        raise BudgetError("again is for releases without a key: give another draw another key")
     asked = Publication.prepare(
         plan,
         directory,
@@ -100,6 +107,20 @@ def publish(
         replace=replace,
     )
     return asked.publish(tables, confidence=confidence, progress=progress).release
+
+
+@dataclass(frozen=True)
+class Understood:
+    """Which rows a release is of: how they were understood (`Tables.rows`), and whether those of a
+    person were limited.
+    """
+
+    rows: str | None
+    limited: Limited | None
+
+    def __str__(self) -> str:
+        limited = ", limited by person" if self.limited == "enforced" else ""
+        return f"{self.rows or 'rows that are one record each'}{limited}"
 
 
 @dataclass(frozen=True)
@@ -142,6 +163,7 @@ class Publication:
         """
         mechanism = Mechanism.of(plan, contributions)
         place = Path(directory).absolute()
+        check_arrow()
         request = mechanism.request(
             what=what, key=key, within=within, again=again, output=_text(place), in_folder=True
         )
@@ -155,12 +177,17 @@ class Publication:
             return now
 
     def _looked(self) -> Publication:
-        """The same in the state that the ledger knows."""
+        """The same in the state that the ledger knows, or that its folder tells of."""
         begun = check_ledger(self.ledger, self.request)
-        if begun is None:
+        if begun is None or self.ledger is None:
             return self
-        state = begun.stage.state
-        return self._at("charged" if state == "begun" else state, begun.entry)
+        stage = begun.stage
+        found = self._at("charged" if stage.state == "begun" else stage.state, begun.entry)
+        if stage.state == "made" and held_digest(self._folder(stage)) == stage.answers:
+            # A process was killed after it had put the folder in place.
+            self.ledger.mark_published(stage, _text(self._folder(stage)))
+            return found._at("published", begun.entry)
+        return found
 
     def _checked(self) -> Publication:
         """The same, with answers that are staged taken as made. Raises FitplugError if it cannot go
@@ -183,25 +210,31 @@ class Publication:
         self,
         tables: Tables | None = None,
         *,
+        understood: Understood | None = None,
         confidence: float = DEFAULT_CONFIDENCE,
         files: TableFiles | None = None,
         progress: Progress | None = None,
     ) -> Published:
         """Go on from where the release has come to, until it is published.
 
-        tables: exact counts; needed in the states "new" and "charged". files: writes more into the
-        folder. Raises as `publish` does.
+        tables: exact counts; needed in the states "new" and "charged". understood: which rows are
+        asked for, where there are no tables; a release of other rows is not this one. files: writes
+        more into the folder. Raises as `publish` does.
         """
+        if tables is not None:
+            understood = Understood(tables.rows, limit_of(tables))
         if self.state == "published":
-            return self._published()
+            return self._published(understood)
         if self.state == "made":
             begun, staged = self, self._adopt()
+            if staged is not None:
+                self._check_rows(staged.release, understood)
         elif tables is None:
             raise InputError("this release needs exact counts; give tables")
         else:
             begun, staged = self._make(tables, progress)
         if staged is None:  # another process was first, and has published
-            return begun._published()
+            return begun._published(understood)
         return begun._write(staged, confidence, files)
 
     def _make(self, tables: Tables, progress: Progress | None) -> tuple[Publication, Staged | None]:
@@ -233,24 +266,26 @@ class Publication:
                     raise
                 return begun, None  # by another process, which removed what this one wrote
         _LOG.info("the answers %s are staged", staged.digest[:12])
-        return begun, begun._enter(staged, seal)
+        return begun, begun._enter(staged)
 
     def _rehearse(self) -> None:
         """Write the plan beside the folder, so that a place that cannot be written, or has no room
         for that, is found before the charge.
         """
+        self._check_place()
         with _writing(self.directory, "nothing was charged; make room or name another place"):
             self.directory.parent.mkdir(parents=True, exist_ok=True)
             # Another process may just have removed what it takes for a killed one's.
             with suppress(FileNotFoundError):
                 self._staging().rehearse()
 
-    def _enter(self, staged: Staged, seal: str | None) -> Staged | None:
+    def _enter(self, staged: Staged) -> Staged | None:
         """Enter staged answers as made, or take those that another process entered first."""
         if self.ledger is None or self.entry is None:
             return staged
-        output = _text(self.directory)
-        stands = self.ledger.mark_made(self.entry, staged.digest, counts=seal, output=output)
+        stands = self.ledger.mark_made(
+            self.entry, staged.digest, counts=staged.release.seal, output=_text(staged.folder)
+        )
         if stands.state == "made" and stands.answers == staged.digest:
             return staged
         if stands.answers != staged.digest:
@@ -268,7 +303,7 @@ class Publication:
             if again is not None and again.state == "published":
                 return None
             raise self._lost()
-        return staged if stage is not None and stage.state == "made" else self._enter(staged, None)
+        return staged if stage is not None and stage.state == "made" else self._enter(staged)
 
     def _write(self, staged: Staged, confidence: float, files: TableFiles | None) -> Published:
         """Write the folder from staged answers, move it into its place and enter that."""
@@ -287,7 +322,7 @@ class Publication:
         if self.ledger is not None and stage is not None:
             self.ledger.mark_published(stage, _text(self.directory))
         _LOG.info("the answers %s are published", staged.digest[:12])
-        self._remove_staged(stage)
+        self._remove_staged(staged.folder)
         return Published(staged.release, self.directory, earlier)
 
     def _put(self, partial: Path, digest: str) -> Path | None:
@@ -297,7 +332,10 @@ class Publication:
             return None
         earlier = None
         if held is not None:
-            self._check_place()
+            try:
+                self._check_place()
+            except InputError as error:  # taken since it was looked at
+                raise FitplugError(f"{error}; {_RETRY}") from None
             made = (self.directory / ANSWERS).stat().st_mtime
             earlier = set_aside(self.directory, made)
             if held_digest(earlier) == digest:  # put there by another process in between
@@ -306,25 +344,49 @@ class Publication:
         put_in_place(partial, self.directory)
         return earlier
 
-    def _published(self) -> Published:
+    def _published(self, understood: Understood | None) -> Published:
         """The release that is published. Raises FitplugError if its folder is not there."""
         stage = self._stage()
         assert stage is not None
         folder = self._folder(stage)
         if held_digest(folder) == stage.answers:
-            self._remove_staged(stage)
-            return Published(Release.read(folder), folder)
+            release = Release.read(folder)
+            self._check_rows(release, understood)
+            self._remove_staged(folder)
+            return Published(release, folder)
         raise FitplugError(
-            f"number {stage.entry} of the ledger was published in {folder} at {stage.time[:19]}, "
-            "which does not hold it any more; get the folder back from a copy, or ask for another "
-            "draw with a new key"
+            f"{self._number} was published in {folder} at {stage.time[:19]}, which does not hold "
+            f"it any more; look beside it, as --replace moves releases to {folder.name}-<time>, or "
+            "ask for another draw with a new key"
         )
+
+    def _check_rows(self, release: Release, understood: Understood | None) -> None:
+        """Raise KeyTaken if a release that was drawn is of other rows than those asked for."""
+        told = Understood(release.rows, release.limited)
+        if understood is None or told == understood:
+            return
+        assert self.entry is not None
+        raise KeyTaken(
+            f"{self._number} was drawn from {told}, and this release is of {understood}: nothing "
+            "was charged; ask for what was drawn to finish it, or give another release another key",
+            entry=self.entry,
+        )
+
+    @property
+    def _number(self) -> str:
+        """The charge, as the subject of a sentence."""
+        assert self.entry is not None
+        assert self.ledger is not None
+        return f"number {self.entry.id} of the ledger {self.ledger.path}"
 
     def _check_place(self) -> None:
         """Raise InputError if a folder cannot go to its place."""
         place = self.directory
         if place.exists() and not place.is_dir():
             raise InputError(f"{place} is a file; name another folder for the release")
+        if place.is_symlink() or place.is_mount():  # no folder can be moved there
+            what = "a link" if place.is_symlink() else "a mount point"
+            raise InputError(f"{place} is {what}; name a folder of its own, such as one inside it")
         if not place.is_dir() or not any(place.iterdir()):
             return
         held = held_digest(place)
@@ -341,16 +403,16 @@ class Publication:
 
     def _find_staged(self) -> Staged | None:
         """Staged answers of this release: those that the ledger entered, if it did."""
-        if self.ledger is not None and self.entry is None:
+        if self.entry is None:
             return None  # nothing was charged, so nothing is staged that was paid for
         stage = self._stage()
         wanted = None if stage is None else stage.answers
         return self._staging(stage).find(self.mechanism.contributions, wanted)
 
-    def _remove_staged(self, stage: Stage | None) -> None:
-        """Remove what is left beside the folder, also where an earlier try named another one."""
-        self._staging().remove()
-        self._staging(stage).remove()
+    def _remove_staged(self, folder: Path) -> None:
+        """Remove what is left beside the folder, and beside the one that an earlier try named."""
+        for place in {self.directory, folder}:
+            Staging(place, self.mechanism.plan, self.entry).remove()
 
     def _staging(self, stage: Stage | None = None) -> Staging:
         """What stands beside the folder, or beside the one that a stage names."""
@@ -377,14 +439,14 @@ class Publication:
         assert self.entry is not None
         if stage.output is None:
             return KeyTaken(
-                f"number {stage.entry} of the ledger was drawn in the memory of a process at "
-                f"{stage.time[:19]}, and noise is never drawn again; give another key",
+                f"{self._number} was drawn in the memory of a process at {stage.time[:19]}, and "
+                "noise is never drawn again; give another key",
                 entry=self.entry,
             )
         return FitplugError(
-            f"number {stage.entry} of the ledger was drawn at {stage.time[:19]}, but its staged "
-            f"answers are gone from beside {stage.output}; put them back, or ask for another draw "
-            "with a new key"
+            f"{self._number} was drawn at {stage.time[:19]}, but its staged answers are gone from "
+            f"beside {stage.output}, or damaged; put them back, or ask for another draw with a new "
+            "key"
         )
 
 

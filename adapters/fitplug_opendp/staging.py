@@ -8,6 +8,7 @@ finds them, and what a killed process left is removed with them.
 from __future__ import annotations
 
 import glob
+import os
 import secrets
 import shutil
 from contextlib import suppress
@@ -15,18 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitplug.errors import InputError
+from fitplug.ledger import Ledger
 from fitplug.ledgerrows import Entry
+from fitplug.ledgerstages import chained_hash
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.releasefile import read_answers, write_answers
+from fitplug.releasefile import PLAN, read_answers, write_answers
 
 _PRIVATE = 0o600
+_REHEARSAL = "before-the-charge.plan.npz"
 
 
 @dataclass(frozen=True)
 class Staged:
-    """Noisy answers that are on the disk, and not in their folder. digest: of the content."""
+    """Noisy answers that are on the disk, and not in their folder. folder: the one that they are
+    beside. digest: of the file's content.
+    """
 
+    folder: Path
     path: Path
     release: Release
     digest: str
@@ -58,7 +65,7 @@ class Staging:
     def write(self, drawn: Release) -> Staged:
         """Write the noisy answers, on the disk when this returns. Raises OSError."""
         path = self._beside(f"{secrets.token_hex(4)}.staged.npz", self.entry)
-        return Staged(path, drawn, write_answers(drawn, path, _PRIVATE))
+        return Staged(self.folder, path, drawn, write_answers(drawn, path, _PRIVATE))
 
     def find(self, contributions: int, digest: str | None) -> Staged | None:
         """Answers that were staged for this charge; with a digest, those alone."""
@@ -69,16 +76,17 @@ class Staging:
                 release = Release(**parts)
                 same = release.contributions == contributions and release.entry == self.entry
                 if same and digest in (None, own):
-                    return Staged(path, release, own)
+                    return Staged(self.folder, path, release, own)
         return None
 
     def remove(self) -> None:
         """Remove what this release, and killed runs of it, left beside the folder."""
-        prefixes = f".{self.folder.name}.{self.mark}.", self._rehearsal.name
+        names = f".{self.folder.name}.{self.mark}.", self._rehearsal.name
+        # A file that is being written has one dot more in front.
+        prefixes = tuple(dots + name for name in names for dots in ("", "."))
         with suppress(OSError):
             for path in list(self.folder.parent.iterdir()):
-                # A file that is being written has one dot more in front.
-                if not f".{path.name.lstrip('.')}".startswith(prefixes):
+                if not path.name.startswith(prefixes):
                     continue
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
@@ -87,12 +95,42 @@ class Staging:
 
     @property
     def _rehearsal(self) -> Path:
-        return self._beside("plan.npz", None)  # written before there is a charge
+        # Written before there is a charge, under a name as long as those that come after it.
+        return self._beside(_REHEARSAL, None)
 
     def _beside(self, name: str, entry: Entry | None) -> Path:
         mark = _mark(self.plan, entry)
         return self.folder.with_name(f".{self.folder.name}.{mark}.{name}")
 
 
+def kept_plan(ledger: Ledger, folder: Path, key: str | None) -> Plan | None:
+    """The plan of a release that was begun under this key, or without one for this folder: as it
+    was kept beside the folder, or as it is in the folder. None if there is none.
+
+    Another processor or another version of NumPy may design a plan that differs in its last digits,
+    which is another plan to the ledger.
+    """
+    output = os.fsencode(folder.absolute()).decode(errors="replace")
+    stages = ledger.stages()
+    for entry in reversed(ledger.entries()):
+        stage = stages.get(entry.id)
+        if stage is None or stage.output is None or entry.key != key or not entry.plan_digest:
+            continue
+        if key is None and (stage.state == "published" or entry.output != output):
+            continue
+        place = Path(stage.output)
+        beside = place.with_name(f".{place.name}.0-{entry.plan_digest[:12]}.{_REHEARSAL}")
+        for path in (beside, place / PLAN):
+            with suppress(InputError):
+                plan = Plan.load(path)
+                if plan.digest == entry.plan_digest:
+                    return plan
+    return None
+
+
 def _mark(plan: Plan, entry: Entry | None) -> str:
-    return f"{0 if entry is None else entry.id}-{plan.digest[:12]}"
+    """The plan and the charge; a hash of it tells it from that of the same number elsewhere."""
+    if entry is None:
+        return f"0-{plan.digest[:12]}"
+    charge = chained_hash(entry.id, entry.time, entry.what, entry.key)
+    return f"{entry.id}-{plan.digest[:12]}-{charge[:8]}"
