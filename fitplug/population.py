@@ -6,6 +6,7 @@ The noise, and so every standard deviation and interval, tells nothing of what a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
 Limited: TypeAlias = Literal["declared", "enforced"]
@@ -20,13 +21,26 @@ _NUMBERS = "The estimates, their standard deviations and their intervals"
 
 
 def describe_population(
-    contributions: int | None, limited: Limited | None, unit: str = "person"
+    contributions: int | None,
+    limited: Limited | None,
+    unit: str = "person",
+    outside: Sequence[str] = (),
 ) -> str:
     """Sentences that say which records the numbers of a release are about.
 
     contributions: most records of one person, None if not known. unit: what the records of one
-    contributor stand for.
+    contributor stand for. outside: see `Release.outside`.
     """
+    said = _describe_limit(contributions, limited, unit)
+    if not outside:
+        return said
+    return (
+        f"{said} The counts were made for other queries too: records with a value outside the "
+        f"domain of {', '.join(outside)} are in no estimate either."
+    )
+
+
+def _describe_limit(contributions: int | None, limited: Limited | None, unit: str) -> str:
     if contributions is None:
         return (
             f"{_NUMBERS} are about the records that were counted. This release does not know "

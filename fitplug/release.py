@@ -41,6 +41,8 @@ class Release:
     and intervals are then about the records kept, and not about all. "declared" if every record
     was counted and `contributions` is the publisher's word. None if it is not known.
     rows: how the rows counted were understood, if they were weighted or filtered; see `Tables`.
+    outside: attributes that the plan does not use, by whose values the counts left records out too:
+    they were made for other queries as well.
     seal: of the exact counts, if they may be of other records than another count; see
     `Tables.seal`.
     """
@@ -54,6 +56,7 @@ class Release:
     limited: Limited | None = None
     rows: str | None = None
     seal: str | None = None
+    outside: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         freeze(self.answers)
@@ -77,7 +80,7 @@ class Release:
     @property
     def population(self) -> str:
         """Which records the estimates, their stds and their intervals are about, in sentences."""
-        return describe_population(self.contributions, self.limited)
+        return describe_population(self.contributions, self.limited, outside=self.outside)
 
     @cached_property
     def estimates(self) -> ByGroup:

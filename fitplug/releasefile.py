@@ -228,7 +228,12 @@ def _describe(release: Release) -> dict[str, Any]:
         "files": dict(file_names(release.plan.workload)),
         "versions": versions(),
     }
-    known = {"limited": release.limited, "rows": release.rows, "counts": release.seal}
+    known = {
+        "limited": release.limited,
+        "rows": release.rows,
+        "counts": release.seal,
+        "outside": list(release.outside) or None,
+    }
     return described | {name: said for name, said in known.items() if said is not None}
 
 
@@ -282,6 +287,7 @@ def _parts(plan: Plan, header: planfile.Header, arrays: planfile.Arrays) -> dict
         "limited": limited,
         "rows": header.get("rows"),
         "seal": header.get("counts"),
+        "outside": tuple(map(str, header.get("outside", ()))),
     }
 
 

@@ -119,7 +119,9 @@ def review(
                 "They are unbiased for the records that were counted: not clipped at zero, not "
                 "rounded and not made to agree with other figures. Their standard deviations are "
                 "those of the plan, of the noise alone.\n\n"
-                + describe_population(release.contributions, release.limited, about.unit),
+                + describe_population(
+                    release.contributions, release.limited, about.unit, release.outside
+                ),
                 "composition": _composition(release, held),
             },
             "implementation": {

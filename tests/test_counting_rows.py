@@ -24,6 +24,7 @@ from pyarrow import csv, feather
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, DomainError, InputError, TablesError
+from fitplug.weights_and_filters import filters_of
 from fitplug_dask import kernel, loops, numpy_loops, selection, shares, shuffle, tally
 from fitplug_dask.kernel import Fault, Job
 from fitplug_dask.layout import joint_tables, marginals
@@ -211,7 +212,7 @@ def test_every_row_reaches_its_cells_with_its_weight(
             patch.setattr(loops, "add_weights_of_pairs", numpy_loops.add_weights_of_pairs)
         weight = "pop" if weighted else None
         attributes = {n: DOMAIN[n] for n in DOMAIN.names if n in used}
-        counting = Tally(attributes, joints, 60, weight, fp.rows.filters_of(where))
+        counting = Tally(attributes, joints, 60, weight, filters_of(where))
         batch = table_of(columns).to_batches()[0]
         for start in range(0, len(weights), 25):
             counting.batch(batch.slice(start, 25), columns, {})
@@ -593,7 +594,7 @@ def test_no_failure_tells_weights_or_what_is_filtered(
 def test_neither_a_job_nor_its_files_tell_rows(tmp_path: Path) -> None:
     rows = {"sex": ["1"], "level": [TEXT], "pop": [NUMBER]}
     pq.write_table(pa.table(rows), tmp_path / "a.parquet")
-    filters = fp.rows.filters_of({"level": "040"})
+    filters = filters_of({"level": "040"})
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),), "pop", filters)
     files = take_snapshot(find(tmp_path), job.attributes, weight="pop", filters=filters)
     assert set(files[0].columns) == {"sex", "level", "pop"}

@@ -312,7 +312,7 @@ class TestPublish:
         other = fp.design(fp.Workload(DOMAIN, [fp.total(std=9.0)]))
         with pytest.raises(fp.KeyTaken, match="this is another plan"):
             fpo.publish(other, TABLES, tmp_path / "b", ledger=ledger, key="k")
-        with pytest.raises(fp.KeyTaken, match=r"charged rho = .* is to be charged rho = .* for 2 record"):
+        with pytest.raises(fp.KeyTaken, match=r"is to be charged rho = .* for 2 record"):
             fpo.publish(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="k", contributions=2)
         rho = ledger.entries()[0].rho
         ledger.charge(rho, what="by hand", key="hand", plan_digest=PLAN.digest)
@@ -334,7 +334,7 @@ class TestPublish:
         assert ledger.spent == made.rho
         with pytest.raises(fp.KeyTaken, match="never drawn again"):
             fpo.release(PLAN, TABLES, ledger=ledger, key="k")
-        with pytest.raises(fp.KeyTaken, match="begun in memory, and this is a release into a folder"):
+        with pytest.raises(fp.KeyTaken, match="begun in memory, and this is"):
             fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert len(ledger.entries()) == 1
 

@@ -155,6 +155,7 @@ class Mechanism:
             limited=limit_of(tables),
             rows=tables.rows,
             seal=seal_of(tables),
+            outside=outside_of(self.plan, tables),
         )
 
 
@@ -180,6 +181,14 @@ def seal_of(tables: Tables) -> str | None:
 def limit_of(tables: Tables) -> Limited:
     """Whether the count kept only so many records of each person."""
     return "declared" if tables.contributions is None else "enforced"
+
+
+def outside_of(plan: Plan, tables: Tables) -> tuple[str, ...]:
+    """The attributes that the plan does not use, by whose values these counts left records out."""
+    used = {name for names in plan.tables for name in names}
+    held = {name for names in tables for name in names} - used
+    domain = tables.domain
+    return tuple(name for name in domain.names if name in held and domain[name].null_code < 0)
 
 
 def _made_before(ledger: Ledger, entry: Entry) -> KeyTaken:
