@@ -76,7 +76,6 @@ def test_free_releases_need_the_same_kind_of_counts(tmp_path, ledger, monkeypatc
     fpo.release(MEN, TABLES, ledger=ledger, key="all")
     with pytest.raises(fp.LedgerError, match="does not know these counts"):
         fpo.release(WOMEN, count, ledger=ledger, within="all")
-    publish_until(monkeypatch, "exact_answers", MEN, count, tmp_path / "m", ledger=ledger)
     with monkeypatch.context() as patch:
         patch.setattr(fp.Ledger, "mark_made", killed)
         with pytest.raises(KilledError):
@@ -97,7 +96,7 @@ def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
     )
     publish_until(monkeypatch, "fill", MEN, one, tmp_path / "m", ledger=ledger, key="k")
     for _ in range(2):  # staged, then published
-        with pytest.raises(fp.KeyTaken, match="was drawn from .*01.* and this release is of .*02"):
+        with pytest.raises(fp.KeyTaken, match=r"was drawn from .*01.* and this release is of .*02"):
             fpo.publish(MEN, two, tmp_path / "m", ledger=ledger, key="k")
         with pytest.raises(fp.KeyTaken, match="limited by person"):
             fpo.publish(MEN, limited(), tmp_path / "m", ledger=ledger, key="k")
@@ -107,7 +106,7 @@ def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
 
 def test_another_folder_is_another_release_unless_a_key_tells(tmp_path, ledger, monkeypatch):
     publish_until(monkeypatch, "fill", MEN, TABLES, tmp_path / "a", ledger=ledger)
-    with pytest.raises(fp.AlreadyReleased, match="unfinished release of this plan for .*a: finish"):
+    with pytest.raises(fp.AlreadyReleased, match=r"unfinished release .* for .*a: finish"):
         fpo.publish(MEN, TABLES, tmp_path / "b", ledger=ledger)
     fpo.publish(MEN, TABLES, tmp_path / "a", ledger=ledger)
     publish_until(monkeypatch, "fill", WOMEN, TABLES, tmp_path / "c", ledger=ledger, key="k")
@@ -145,16 +144,19 @@ def test_places_that_no_folder_can_be_moved_to(tmp_path, ledger):
         with pytest.raises(fp.InputError, match="is a link; name a folder of its own"):
             fpo.publish(MEN, TABLES, tmp_path / name, ledger=ledger)
     with pytest.raises(fp.InputError, match="is a mount point"):
-        fpo.publish(MEN, TABLES, "/proc/sys/fs/binfmt_misc/..", ledger=ledger)
+        fpo.publish(MEN, TABLES, "/proc", ledger=ledger)
     assert ledger.entries() == ()
 
 
 def test_a_long_name_is_found_before_the_charge(tmp_path, ledger):
+    told = []
     for length in range(150, 256, 7):
         try:
             fpo.publish(MEN, TABLES, tmp_path / ("n" * length), ledger=ledger, key=f"k{length}")
         except fp.FitplugError as error:
-            assert "nothing was charged" in str(error)
+            told.append(str(error))
+    assert told
+    assert all("nothing was charged" in error for error in told)
     assert all(stage.state == "published" for stage in ledger.stages().values())
 
 
