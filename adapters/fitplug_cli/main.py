@@ -128,20 +128,20 @@ def run(
 
     A run that was interrupted is finished by the same command, at no further cost.
     """
-    from fitplug_cli import records, show, steps
+    from fitplug_cli import publishing, records, show, steps
     from fitplug_cli.spec import load
 
     show.mode(quiet=quiet, as_json=as_json, verbose=verbose)
     asked = load(spec)
-    charge = steps.charging(asked, key, within, again, replace)
-    steps.check_counts_kept(asked, charge)
+    charge = publishing.charging(asked, key, within, again, replace)
+    publishing.check_counts_kept(asked, charge)
     steps.check_places(asked)
     steps.check_checkpoint(asked, checkpoint)
-    designed = steps.plan_for(asked, plan, charge)
+    designed = steps.plan_for(asked, plan, charge.key)
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
-    release = steps.prepare(asked, designed, charge)
+    release = publishing.prepare(asked, designed, charge)
     tables = steps.count(asked, designed, checkpoint) if release.needs_counts else None
-    made = steps.release(asked, release, charge, tables)
+    made = publishing.release(asked, release, charge, tables)
     if as_json:
         records.printed(made)
 
@@ -249,18 +249,18 @@ def release(
     verbose: VerboseOption = False,
 ) -> None:
     """Charge the ledger, draw the noise and write the tables, exactly once, from exact counts."""
-    from fitplug_cli import countsfile, records, show, steps
+    from fitplug_cli import countsfile, publishing, records, show, steps
     from fitplug_cli.spec import load
 
     show.mode(quiet=quiet, as_json=as_json, verbose=verbose)
     asked = load(spec)
-    charge = steps.charging(asked, key, within, again, replace)
+    charge = publishing.charging(asked, key, within, again, replace)
     steps.check_places(asked)
-    designed = steps.plan_for(asked, plan, charge)
+    designed = steps.plan_for(asked, plan, charge.key)
     show.plan(designed, asked.data.contributions, asked.privacy.delta)
-    publication = steps.prepare(asked, designed, charge)
+    publication = publishing.prepare(asked, designed, charge)
     tables = countsfile.read(counts) if publication.needs_counts else None
-    made = steps.release(asked, publication, charge, tables, counts)
+    made = publishing.release(asked, publication, charge, tables, counts)
     if as_json:
         records.printed(made)
 
