@@ -20,8 +20,8 @@ from fitplug.tables import Tables
 from fitplug_cli import output, records, show
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_cli.steps import cost
-from fitplug_opendp.noisy_release import check_limit, check_tables
-from fitplug_opendp.publication import Publication, Understood
+from fitplug_opendp.noisy_release import Understood, check_limit, check_tables
+from fitplug_opendp.publication import Publication
 
 _MOST_DIGITS = 19
 """Of the number of an entry."""

@@ -159,6 +159,25 @@ class Mechanism:
         )
 
 
+@dataclass(frozen=True)
+class Understood:
+    """Which rows a release is of: how they were understood (`Tables.rows`), and whether those of a
+    person were limited.
+    """
+
+    rows: str | None
+    limited: Limited | None
+
+    @classmethod
+    def of(cls, tables: Tables) -> Understood:
+        """Those of counts."""
+        return cls(tables.rows, limit_of(tables))
+
+    def __str__(self) -> str:
+        limited = ", limited by person" if self.limited == "enforced" else ""
+        return f"{self.rows or 'rows that are one record each'}{limited}"
+
+
 def check_ledger(ledger: Ledger | None, request: Request) -> Begun | None:
     """The charge that the ledger would find, if any. Raises what it would refuse, looks at no
     counts, and charges nothing.

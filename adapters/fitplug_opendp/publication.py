@@ -32,7 +32,6 @@ from fitplug.ledgerrows import Entry
 from fitplug.ledgerrules import Request, Which
 from fitplug.ledgerstages import Stage
 from fitplug.plan import Plan
-from fitplug.population import Limited
 from fitplug.release import Release
 from fitplug.releasefile import (
     ANSWERS,
@@ -45,11 +44,11 @@ from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.noisy_release import (
     Mechanism,
+    Understood,
     check_are_tables,
     check_ledger,
     check_limit,
     exact_answers,
-    limit_of,
     seal_of,
 )
 from fitplug_opendp.staging import Staged, Staging
@@ -107,20 +106,6 @@ def publish(
         replace=replace,
     )
     return asked.publish(tables, confidence=confidence, progress=progress).release
-
-
-@dataclass(frozen=True)
-class Understood:
-    """Which rows a release is of: how they were understood (`Tables.rows`), and whether those of a
-    person were limited.
-    """
-
-    rows: str | None
-    limited: Limited | None
-
-    def __str__(self) -> str:
-        limited = ", limited by person" if self.limited == "enforced" else ""
-        return f"{self.rows or 'rows that are one record each'}{limited}"
 
 
 @dataclass(frozen=True)
@@ -222,7 +207,7 @@ class Publication:
         more into the folder. Raises as `publish` does.
         """
         if tables is not None:
-            understood = Understood(tables.rows, limit_of(tables))
+            understood = Understood.of(tables)
         if self.state == "published":
             return self._published(understood)
         if self.state == "made":
