@@ -30,6 +30,7 @@ def check_place(directory: Path, apart_from: Mapping[str, Path]) -> None:
     around, one of `apart_from`, by what each is.
     """
     try:
+        directory.exists()  # raises for a name that is none
         parent = directory.absolute().parent
         while not parent.exists():
             parent = parent.parent
