@@ -16,6 +16,9 @@ from fitplug.errors import InputError
 from fitplug.release import Release
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, quantile
 
+_SHOWN = 120
+"""Letters of how rows are understood, in an error: a filter may list many values."""
+
 
 @dataclass(frozen=True)
 class Lost:
@@ -76,7 +79,8 @@ def estimate_lost(
     asks for it in other words.
 
     Records beyond the second limit are in neither release, unless that limit is declared. Raises
-    InputError for releases that are not two such, and WorkloadError for expressions.
+    InputError for releases that are not two such, or that weigh or filter their rows in different
+    ways, and WorkloadError for expressions.
     """
     if kept.limited != "enforced" or kept.contributions is None:
         raise InputError(
@@ -88,12 +92,22 @@ def estimate_lost(
             f"the first release keeps at most {kept.contributions} records of each person, and the "
             f"second {whole.contributions or 'does not say how many'}: the second must keep more"
         )
+    if kept.rows != whole.rows:
+        raise InputError(
+            f"the two releases are of different records, as the first counted {_understood(kept)} "
+            f"and the second {_understood(whole)}: count both with the same weight and filters"
+        )
     first, second = kept.combine(expression), whole.combine(of or expression)
     if not isinstance(first, Combination) or not isinstance(second, Combination):
         raise InputError(f"{expression!r} is a ratio; give a count, such as total")
     one, two = _strict(kept), _strict(whole)
     apart = tuple(name for name in one | two if one.get(name) != two.get(name))
     return Lost(first, second, kept.contributions, whole.contributions, apart)
+
+
+def _understood(release: Release) -> str:
+    rows = release.rows or "each row is one record, and all are counted"
+    return f"its rows so ({rows if len(rows) <= _SHOWN else f'{rows[: _SHOWN - 3]}...'})"
 
 
 def _strict(release: Release) -> dict[str, Attribute]:

@@ -182,6 +182,14 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
         fp.estimate_lost(few, replace(many, contributions=3))
     with pytest.raises(InputError, match="second does not say how many"):
         fp.estimate_lost(few, replace(many, contributions=None))
+    only = replace(few, rows='only rows where ST is "15" are counted')
+    with pytest.raises(InputError, match=r'different records.* ST is "15".*each row is one record'):
+        fp.estimate_lost(only, many)
+    with pytest.raises(InputError, match="each row stands for N records") as caught:
+        fp.estimate_lost(few, replace(many, rows="each row stands for N records" + "; x" * 99))
+    assert len(str(caught.value)) < 400
+    same = fp.estimate_lost(only, replace(many, rows=only.rows))
+    assert same.records == fp.estimate_lost(few, many).records
     with pytest.raises(InputError, match="is a ratio; give a count"):
         fp.estimate_lost(few, many, "total / total")
     near = fp.Lost(fp.Combination(70.0, 20.0), fp.Combination(100.0, 60.0), 3, 40)
