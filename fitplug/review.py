@@ -359,24 +359,26 @@ def _justification(release: Release) -> str:
         ("queries", "number", "target", "largest std", "variance over target"), rows[:_MOST_ROWS]
     )
     more = f"\n\nand {len(rows) - _MOST_ROWS:,} more." if len(rows) > _MOST_ROWS else ""
+    least = plan.objective.plain and plan.gap <= plan.tolerance
     if plan.scale == 1.0:
         how = "The publisher said how accurate each answer must be to be fit for use, and the "
-        how += "plan's noise meets every target at the least privacy cost."
+        how += f"plan's noise meets every target{' at the least privacy cost' if least else ''}."
     else:
         how = "The publisher gave the budget, and the accuracy wanted of each answer: all target "
-        how += f"variances were scaled by {above(plan.scale)}, the least that the budget allows."
+        how += f"variances were scaled by {above(plan.scale)}, "
+        how += "the least that the budget allows." if least else "so that the plan fits the budget."
     if scale != 1.0:
         how += (
             f" Here the plan's noise was multiplied by {above(scale)}, in its standard deviation."
         )
     what = (
-        "Its privacy cost Delta (rho = Delta^2 / 2)"
+        "The plan's privacy cost Delta (rho = Delta^2 / 2)"
         if plan.objective.plain
-        else "What was made least"
+        else "What the search made small"
     )
     return (
-        f"{how} {what} is certified: it lies {above(plan.gap, 2)} above a bound that no mechanism "
-        f"can pass; {plan.certificate}.\n\n{table}{more}"
+        f"{how} {what} is at most {above(100 * plan.gap, 2)} % above a bound that no mechanism can "
+        f"go below, which is certified: {plan.certificate}.\n\n{table}{more}"
     )
 
 

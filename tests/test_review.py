@@ -134,6 +134,26 @@ def test_every_figure_is_the_plans(plan, contributions):
     assert [float(row[3]) for row in asked] == pytest.approx(most, rel=1e-3)
 
 
+def test_only_a_plan_within_its_tolerance_is_called_the_least():
+    def justified(plan, **asked):
+        released = fpo.release(plan, tables(plan), **asked)
+        return fp.review(released)["deployment"]["implementation"]["justification"]
+
+    assert PLAN.gap <= PLAN.tolerance
+    assert "meets every target at the least privacy cost. The plan's" in justified(PLAN)
+    early = fp.design(PLAN.workload, max_iterations=1, tolerance=1e-9)
+    assert early.gap > early.tolerance
+    said = justified(early)
+    assert "least privacy cost" not in said
+    assert (
+        "meets every target. The plan's privacy cost Delta (rho = Delta^2 / 2) is at most" in said
+    )
+    percent = re.search(r"at most ([0-9.e-]+) % above a bound that no mechanism can go below", said)
+    assert 100 * early.gap <= float(percent[1]) <= 110 * early.gap
+    weighed = justified(fp.design(PLAN.workload, total_error_weight=0.01))
+    assert "least privacy cost" not in weighed
+
+
 def test_epsilon_of_several_records_is_that_of_their_distance():
     released = fpo.release(PLAN, tables(PLAN), contributions=3)
     assert Fraction(released.privacy_cost) >= 3 * Fraction(PLAN.privacy_cost)
