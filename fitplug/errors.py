@@ -104,12 +104,22 @@ class DesignError(FitplugError):
 _MOST_WORDS = 30
 
 
+def quote(text: str) -> str:
+    """A name in quotes, as expressions take it: a quote within quotes is doubled. A name that does
+    not print is shown as Python writes it, on one line.
+    """
+    if not text.isprintable():
+        return repr(text)
+    mark = '"' if "'" in text else "'"
+    return mark + text.replace(mark, 2 * mark) + mark
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint naming the known word nearest to `word`, or the known words when none is near."""
     known = [str(k) for k in known]
     close = difflib.get_close_matches(str(word), known, n=1)
     if close:
-        return f"did you mean {close[0]!r}?"
-    shown = ", ".join(map(repr, known[:_MOST_WORDS])) if known else "none"
+        return f"did you mean {quote(close[0])}?"
+    shown = ", ".join(map(quote, known[:_MOST_WORDS])) if known else "none"
     more = len(known) - _MOST_WORDS
     return f"known: {shown}" + (f" and {more} more" if more > 0 else "")

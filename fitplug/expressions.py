@@ -28,7 +28,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.errors import WorkloadError, nearest
+from fitplug.errors import WorkloadError, nearest, quote
 from fitplug.runs import Runs
 from fitplug.selections import COMPARISONS, Clause, Condition, Selector, Weights, summed
 from fitplug.workload import Workload
@@ -261,8 +261,7 @@ class _Parser:
         meant = re.split(r"[],)|]", self._text[token.column - 1 :], maxsplit=1)[0].strip()
         if not meant or len(meant) > 40 or not meant.isprintable():
             return ""
-        quote = '"' if "'" in meant else "'"
-        return f"; a value with such characters goes in quotes: {quote}{meant}{quote}"
+        return f"; a value with such characters goes in quotes: {quote(meant)}"
 
     def _comparison(self) -> str:
         if self._next.kind != "sign" or self._next.text not in (*COMPARISONS, "=="):

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from fitplug.domain import Attribute, Bins, Integers
-from fitplug.errors import nearest
+from fitplug.errors import nearest, quote
 from fitplug.hierarchy import Hierarchy
 
 
@@ -85,5 +85,5 @@ class Members:
             labels = [f"{edge:g}" for edge in attribute.edges]
         hint = nearest(str(value), labels)
         if hint.startswith("known") and len(labels) > 8:
-            hint = f"known: {', '.join(map(repr, labels[:8]))} and {len(labels) - 8} more"
+            hint = f"known: {', '.join(map(quote, labels[:8]))} and {len(labels) - 8} more"
         return f"{value!r} is no value of {name}; {hint}"

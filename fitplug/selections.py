@@ -16,6 +16,7 @@ it names and for the rows that count them, not for all cells.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain import Bins
-from fitplug.errors import WorkloadError, nearest
+from fitplug.errors import WorkloadError, nearest, quote
 from fitplug.factors import Factor
 from fitplug.hierarchy import Hierarchy
 from fitplug.members import Members
@@ -41,6 +42,14 @@ Edges: TypeAlias = dict[int, list[tuple[int, int, int]]]
 ORDERS = ("<", "<=", ">", ">=")
 COMPARISONS = ("=", "!=", *ORDERS)
 _SHOWN = 4
+_BARE = re.compile(r"[\w.]+|-\d+(\.\d+)?")
+"""Values and names that need no quotes in an expression."""
+
+
+def write_value(text: str) -> str:
+    """A value, a label or a name as an expression has it: in quotes where it needs them."""
+    bare = _BARE.fullmatch(text) and text not in ("or", "in")
+    return text if bare else quote(text)
 
 
 @dataclass(frozen=True)
@@ -52,12 +61,13 @@ class Condition:
     values: tuple[str, ...]
 
     def __str__(self) -> str:
-        values = [v if v.isprintable() else repr(v) for v in self.values[:_SHOWN]]
+        values = [write_value(value) for value in self.values[:_SHOWN]]
+        attribute = write_value(self.attribute)
         if len(self.values) == 1:
-            return f"{self.attribute} {self.comparison} {values[0]}"
+            return f"{attribute} {self.comparison} {values[0]}"
         more = len(self.values) - _SHOWN
         values += [f"and {more} more"] if more > 0 else []
-        return f"{self.attribute} in [{', '.join(values)}]"
+        return f"{attribute} in [{', '.join(values)}]"
 
 
 @dataclass(frozen=True)
@@ -182,7 +192,7 @@ def _row_weights(values: _Values, clauses: list[Clause], region: Runs | None) ->
         raise WorkloadError(f"{_said(factor, clauses, region)} selects nobody")
     weights = _counting(values, chosen)
     if weights is None:
-        labels = list(values.rows)[:_SHOWN]
+        labels = [write_value(label) for label in list(values.rows)[:_SHOWN]]
         more = ", ..." if factor.rows > len(labels) else ""
         raise WorkloadError(
             f"its rows of {factor.attribute} cannot count {_said(factor, clauses, region)}; select "
@@ -256,7 +266,7 @@ def _rows_of_matrix(values: _Values, clauses: list[Clause]) -> Weights:
     if not clauses:
         raise WorkloadError(
             f"its {factor.rows} rows of {name} are those of a matrix; select some by {by}, "
-            f"{name} = {labels[0]}"
+            f"{write_value(name)} = {write_value(labels[0])}"
         )
     chosen = set(range(factor.rows))
     for clause in clauses:
@@ -282,17 +292,18 @@ def _rows_named(values: _Values, condition: Condition, by: str) -> set[int]:
     factor = values.factor
     if condition.comparison != "=":
         raise WorkloadError(
-            f"{condition}: rows of a matrix are selected by {factor.attribute} = {by}"
+            f"{condition}: rows of a matrix are selected by {write_value(factor.attribute)} = {by}"
         )
     for value in condition.values:
         if value in values.rows:
             continue
         if by == "label":
             raise WorkloadError(
-                f"there is no row {value!r} of {factor.attribute}; {nearest(value, values.rows)}"
+                f"there is no row {quote(value)} of {factor.attribute}; "
+                f"{nearest(value, values.rows)}"
             )
         raise WorkloadError(
-            f"{condition}: there is no row {value}; they are 0 to {factor.rows - 1}"
+            f"{condition}: there is no row {write_value(value)}; they are 0 to {factor.rows - 1}"
         )
     return {values.rows[value] for value in condition.values}
 
@@ -348,7 +359,8 @@ class _Values:
         if isinstance(attribute, Bins) and comparison in ("<=", ">"):
             use = {"<=": "<", ">": ">="}[comparison]
             raise WorkloadError(
-                f"{condition}: bins are half open, [from, to); use {name} {use} {value}"
+                f"{condition}: bins are half open, [from, to); use "
+                f"{write_value(name)} {use} {write_value(value)}"
             )
         size = self.factor.size
         holds = {"<": (0, at), "<=": (0, at + 1), ">": (at + 1, size), ">=": (at, size)}

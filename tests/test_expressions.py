@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 import tracemalloc
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.expressions import Expressions, parse
+from fitplug.selections import Condition
 
 from . import people
 
@@ -318,6 +320,39 @@ def test_what_is_wrong_with_or_and_quotes(expression, says):
     with pytest.raises(fp.WorkloadError, match=says) as caught:
         RELEASE.combine(expression)
     assert "\n" not in str(caught.value)
+
+
+ODD = ["=SUM(A1)", "a, b", "both or", "or", "in", "it's", 'say "hi"', "[z]", "-", "-1.5", "1e-5"]
+ODD += ["'\"", "1.5.2", "ä", " x"]
+
+
+@pytest.mark.parametrize("label", ODD)
+def test_hints_can_be_typed_back(label):
+    domain = fp.Domain({"the sex": ["1", "2"], "age": fp.Integers(0, 3)})
+    groups = [
+        fp.queries({"the sex": fp.rows({label: ["1"], "rest": ["1", "2"]})}, std=1.0, name="g"),
+        fp.queries({"the sex": [[1.0, 0.0], [1.0, 2.0]]}, std=1.0, name="m"),
+    ]
+    workload = fp.Workload(domain, groups)
+
+    def hinted(text, pattern):
+        with pytest.raises(fp.WorkloadError, match=pattern) as caught:
+            parse(workload, text)
+        return re.search(pattern, str(caught.value))[1]
+
+    typed = hinted("g", "select some by label, (.*)")
+    assert parse(workload, f"g[{typed}]")["g"].tolist() == [1, 0]
+    known = hinted("g['the sex' = qqqqqqqqqqqq]", "known: (.*), 'rest'")
+    assert parse(workload, f"g['the sex' = {known}]")["g"].tolist() == [1, 0]
+    typed = hinted("m", "select some by number, (.*)")
+    assert parse(workload, f"m[{typed}]")["m"].tolist() == [1, 0]
+    # Rows of values: those that add up to what is asked, and what was asked.
+    values = fp.Domain({"a": ["1", label, "3"]})
+    rows = [fp.queries({"a": fp.ranges([(label, label)])}, std=1.0, name="r")]
+    workload = fp.Workload(values, rows)
+    typed = hinted("r[a = 3]", "what they add up to: (.*)")
+    assert parse(workload, f"r[a = {typed}]")["r"].tolist() == [1]
+    assert str(Condition("a", "=", (label,))) == f"a = {typed}"
 
 
 def test_or_is_a_value_where_a_value_stands():
