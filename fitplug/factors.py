@@ -208,6 +208,10 @@ def query_matrix(name: str, given: Any, cells: int | None = None) -> Matrix:
         array = np.asarray(given)
     except ValueError:  # a ragged list
         array = np.asarray(None)
+    if array.dtype.kind == "c":
+        raise WorkloadError(
+            f"{name}: the query matrix is complex; give real numbers, such as its .real"
+        )
     if array.dtype.kind not in "iufb":
         raise WorkloadError(
             f"{name}: the query matrix is not an array of numbers; give rows of equal length"

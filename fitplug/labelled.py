@@ -37,14 +37,18 @@ def rows(named: Mapping[str, Any]) -> Rows:
     them. The coefficients of nodes that lie in each other add up. The labels name the rows in
     tables, files of targets and expressions. Raises WorkloadError.
     """
-    if not isinstance(named, Mapping) or not named:
+    if not isinstance(named, Mapping):
         raise WorkloadError(
             f"rows must be a mapping from labels to lists of values, not {_shown(named)}"
         )
+    if not named:
+        raise WorkloadError("rows names no row; give at least one label and its values")
     found = []
     for label, given in named.items():
-        if not isinstance(label, str) or not label.strip():
-            raise WorkloadError(f"the label {label!r} of a row must be a non-empty string")
+        if not isinstance(label, str) or is_blank(label):
+            raise WorkloadError(
+                f"the label {label!r} of a row must be a non-empty string that can be seen"
+            )
         try:
             found.append((label, _terms(given)))
         except WorkloadError as error:
@@ -85,7 +89,30 @@ def matrix_of(name: str, attribute: Attribute, asked: Rows) -> tuple[Matrix, tup
                 row[first : last + 1] = 1.0
             else:
                 row[first : last + 1] += weight
+        if not row.any():
+            raise WorkloadError(
+                f"{name}: row {label!r} asks for nothing, as its coefficients come to zero; "
+                "give others or leave it out"
+            )
+        if is_misnamed(members, label, row):
+            raise WorkloadError(
+                f"{name}: row {label!r} is both a value and a row of others; rename the row"
+            )
     return matrix + 0.0, tuple(label for label, _ in asked.named)
+
+
+def is_blank(label: str) -> bool:
+    """Whether nothing of a row's label can be seen: it has only spaces and control characters."""
+    return not any(letter.isprintable() and not letter.isspace() for letter in label)
+
+
+def is_misnamed(members: Members, label: str, row: Matrix) -> bool:
+    """Whether the label of a row (cells,) names a value or a node of its attribute, and the row
+    does not count exactly that.
+    """
+    cells = np.arange(len(row))
+    named = [(first <= cells) & (cells <= last) for first, last in members.find(label)]
+    return bool(named) and not any(np.array_equal(row, own) for own in named)
 
 
 def _cells(name: str, label: str, members: Members, value: Any, *, weighs: bool) -> tuple[int, int]:

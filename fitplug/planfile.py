@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fitplug import archive
 from fitplug.basis import Basis
 from fitplug.domain import Attribute, Domain
-from fitplug.errors import PlanError
+from fitplug.errors import PlanError, WorkloadError
 from fitplug.factors import interval_factor, labelled_factor
 from fitplug.layout import layout
 from fitplug.splits import Whole
@@ -156,7 +156,10 @@ def _factor(name: str, attribute: Attribute, kind: str, part: Any, labels: Any) 
     if labels is not None:
         if kind != "matrix":
             raise PlanError(f"a query of {name!r} has labels and is no matrix")
-        return labelled_factor(name, attribute, part, labels)
+        try:
+            return labelled_factor(name, attribute, part, labels)
+        except WorkloadError as error:
+            raise PlanError(str(error)) from None
     if kind == "ranges":
         return interval_factor(name, attribute, part)
     return part if kind == "matrix" else kind

@@ -198,6 +198,8 @@ BAD = {
     "a,b,ZEBRACANARY\n1,2,3\n": "which of the file's 3 columns have the codes of GEOID",
     "a\n1\n": "which of the file's 1 columns",
     "a,a\n1,2\n": "which of the file's 2 columns",
+    "code,region\n01, \t\n": "line 2: the region has no label that can be seen",
+    "code,region\n01,\x1f\n": "line 2: the region has no label that can be seen",
     "": "the crosswalk is empty",
     "code,region\n": "there is nothing in column 1",
 }
@@ -225,6 +227,14 @@ def test_what_makes_no_level(place, content, says):
     walk = "crosswalk = { new = 'r.csv' }"
     refused(place, f"GEOID = {{ {PREFIX}, {walk} }}", '"new"', says)
     spec(place, f"GEOID = {{ {PREFIX} }}", '{ crosswalk = "r.csv" }')  # as rows it may be
+
+
+def test_a_region_with_the_label_of_other_codes(place):
+    (place / "r.csv").write_text("code,region\n02,a\n01001,02\n")
+    says = r"r.csv: line 3: the region's label is both a value of GEOID and a row of others"
+    refused(place, f"GEOID = {{ {PREFIX} }}", '{ crosswalk = "r.csv" }', says)
+    (place / "r.csv").write_text("code,region\n02,02\n01001,b\n")
+    spec(place, f"GEOID = {{ {PREFIX} }}", '{ crosswalk = "r.csv" }')
 
 
 @pytest.mark.parametrize(
@@ -322,7 +332,7 @@ class TestEstimate:
         ran = fitplug("estimate", place / "out", "counties", "--by", place / "c.csv")
         assert ran.code == 2
         assert "cannot count all of GEOID in the region" in ran.err
-        assert "in the region of line 3" in ran.err
+        assert re.search(r"region of line 3 of \S*c\.csv: .*cannot count all of GEOID", ran.err)
 
     @pytest.mark.parametrize(
         ("content", "options", "says"),

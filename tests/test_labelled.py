@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug import planfile
 from fitplug.answers import exact_answers
+from fitplug.factors import labelled_factor
 from fitplug.labelled import MOST_ENTRIES
 
 DOMAIN = fp.Domain(
@@ -46,6 +47,9 @@ def rows(name, asked):
         ("INC", {"rich": ["[10, 50)"]}, [[0, 1]]),
         ("DAY", {"one": ["2021"], "two": [2020, 2021]}, [[0, 1], [1, 1]]),
         ("RACE", {"other": ["rest"], "known": ["a", "b"]}, [[0, 0, 1], [1, 1, 0]]),
+        # Labels that spell what the row is.
+        ("SEX", {"1": [1], "both": [1, 2]}, [[1, 0], [1, 1]]),
+        ("GEO", {"01": ["0101", "0102"], "0203": {"0203": 1}}, [[1, 1, 0, 0], [0, 0, 0, 1]]),
         # Nodes are all that lies in them, once in a set; coefficients add up.
         ("GEO", {"x": ["01", "0101", "0203"]}, [[1, 1, 0, 1]]),
         ("GEO", {"x": {"01": 1, "0101": -1}}, [[0, 1, 0, 0]]),
@@ -75,7 +79,18 @@ def test_rows_are_those_of_the_matrix(name, asked, expected):
         ("COUNTY", {"x": {"15001": "1"}}, "no finite number as the coefficient of '15001'"),
         ("COUNTY", {"x": {"15001": float("nan")}}, "no finite number"),
         ("COUNTY", {"x": {"15001": True}}, "no finite number"),
-        ("COUNTY", {}, "must be a mapping"),
+        ("COUNTY", {}, "rows names no row; give at least one"),
+        ("COUNTY", {"\x00 \x1f": ["15001"]}, "non-empty string that can be seen"),
+        ("COUNTY", {"x": {"15001": 0}}, "row 'x' asks for nothing"),
+        ("GEO", {"x": {"01": 1, "0101": -1, "0102": -1}}, "row 'x' asks for nothing"),
+        # Labels that spell a value or a node, of rows that are another.
+        ("SEX", {"1": [2]}, "SEX: row '1' is both a value and a row of others; rename"),
+        ("SEX", {"1": [1, 2]}, "both a value and a row of others"),
+        ("AGE", {"-1": {-1: 2}}, "both a value and a row of others"),
+        ("GEO", {"01": ["0101"]}, "both a value and a row of others"),
+        ("GEO", {"0101": ["01"]}, "both a value and a row of others"),
+        ("INC", {"[0, 10)": ["[10, 50)"]}, "both a value and a row of others"),
+        ("RACE", {"rest": ["a", "b"]}, "both a value and a row of others"),
         ("COUNTY", ["15001"], "must be a mapping from labels to lists of values, not list"),
     ],
 )
@@ -176,6 +191,23 @@ def test_a_plan_file_with_other_labels_is_refused(release, tmp_path, labels):
     planfile.write(tmp_path / "p.npz", header | {"groups": groups}, arrays)
     with pytest.raises(fp.PlanError):
         fp.Plan.load(tmp_path / "p.npz")
+
+
+@pytest.mark.parametrize("labels", [["a"], ["a", "a", "b"]])
+def test_labels_of_an_edited_plan_have_their_own_sentence(release, tmp_path, labels):
+    header, arrays = release[0].plan._content()
+    groups = [dict(group) for group in header["groups"]]
+    groups[0]["labels"] = {"0": labels}
+    planfile.write(tmp_path / "p.npz", header | {"groups": groups}, arrays)
+    with pytest.raises(fp.PlanError, match="COUNTY: the labels are not one different text per row"):
+        fp.Plan.load(tmp_path / "p.npz")
+
+
+def test_plans_made_before_with_such_rows_are_read(tmp_path):
+    factor = labelled_factor("SEX", DOMAIN["SEX"], [[0.0, 1.0], [0.0, 0.0]], ["1", "x"])
+    plan = fp.design(fp.Workload(DOMAIN, [fp.queries({"SEX": factor}, std=1.0), fp.total(std=1.0)]))
+    plan.save(tmp_path / "p.npz")
+    assert fp.Plan.load(tmp_path / "p.npz").digest == plan.digest
 
 
 SETS = st.lists(st.sets(st.integers(0, 3), min_size=1), min_size=1, max_size=4)

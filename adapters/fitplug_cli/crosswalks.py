@@ -22,7 +22,7 @@ from fitplug.domain import Attribute, Categories
 from fitplug.errors import DomainError, WorkloadError, nearest
 from fitplug.factors import Factor, labelled_factor
 from fitplug.hierarchy import Hierarchy
-from fitplug.labelled import check_entries
+from fitplug.labelled import check_entries, is_blank, is_misnamed
 from fitplug.members import Members
 from fitplug.prefixes import Prefix
 from fitplug.runs import Runs, union
@@ -117,6 +117,8 @@ def _read(
         if len(found) != 1:
             why = "no value" if not found else "a node of several levels"
             raise error(f"{file.where(i)}: the code is {why} of {name}")
+        if is_blank(str(label)):
+            raise error(f"{file.where(i)}: the region has no label that can be seen")
         first, last = found.pop()
         regions.setdefault(str(label), []).append((first, last + 1))
         first_rows.setdefault(str(label), file.place(i))
@@ -196,12 +198,18 @@ def with_levels(name: str, attribute: Attribute, given: Any, folder: Path) -> Hi
 
 def rows_of(name: str, attribute: Attribute, given: Any, folder: Path) -> Factor:
     """A labelled row for each region of a file, which counts all in it. Raises WorkloadError."""
-    found = read(given, folder, name, Members(attribute), WorkloadError)
+    members = Members(attribute)
+    found = read(given, folder, name, members, WorkloadError)
     check_entries(name, len(found.regions), attribute.size)
     matrix = np.zeros((len(found.regions), attribute.size))
-    for row, runs in zip(matrix, found.regions.values(), strict=True):
+    for row, (label, runs) in zip(matrix, found.regions.items(), strict=True):
         for first, end in runs:
             row[first:end] = 1.0
+        if is_misnamed(members, label, row):
+            raise WorkloadError(
+                f"{found.file.path}: {found.first[label]}: the region's label is both a value of "
+                f"{name} and a row of others; rename the region"
+            )
     return labelled_factor(name, attribute, matrix, list(found.regions))
 
 

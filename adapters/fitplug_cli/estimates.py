@@ -151,13 +151,13 @@ def _read(
         where = ""
         if crosswalk is not None:
             within = {crosswalk.attribute: crosswalk.regions[region]}
-            where = f" in the region of {crosswalk.first[region]}"
+            where = f"region of {crosswalk.first[region]} of {crosswalk.file.path}: "
         try:
             found = linear.read(expressions, one.text, within)
             if crosswalk is not None:
                 _check_apart(expressions, found, crosswalk.attribute)
         except WorkloadError as error:
-            raise WorkloadError(one.told(str(error)) + where) from None
+            raise WorkloadError(where + one.told(str(error))) from None
         yield found
 
 
