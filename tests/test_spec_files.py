@@ -240,3 +240,51 @@ class TestTargets:
             tmp_path, "none of variance", target='targets = "t.csv"\nstd = 3.0', targets="std\n1\n"
         )
         refused(tmp_path, "must be the path", target="targets = 3")
+
+
+class TestRows:
+    """The file of the rows is no public file, by whatever path it is named."""
+
+    ENTRIES = (
+        '{ codebook = "FILE", column = "SEX" }',
+        '{ codebook = "FILE" }',
+        '{ categories = "FILE" }',
+        '{ levels = { a = 1 }, leaves = "FILE" }',
+        '{ codebook = "c.csv", column = "SEX", crosswalk = { region = "FILE" } }',
+        '{ codebook = "c.csv", column = "SEX", crosswalk = { region = { file = "FILE" } } }',
+    )
+
+    def refused(self, folder, sex, data, query="SEX = 'identity'"):
+        (folder / "spec.toml").write_text(
+            f"[data]\npath = '{data}'\n[domain]\nSEX = {sex}\n[[query]]\n{query}\nstd = 1.0\n"
+        )
+        with pytest.raises(SpecError) as caught:
+            load(folder / "spec.toml")
+        assert "is the file of the rows, [data] path, and a domain is never read" in str(
+            caught.value
+        )
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("entry", ENTRIES)
+    def test_is_refused_in_the_domain(self, tmp_path, entry):
+        (tmp_path / "people.txt").write_text("SEX,region\n1,a\n2,b\n")
+        (tmp_path / "c.csv").write_text("SEX\n1\n2\n")
+        (tmp_path / "linked.txt").hardlink_to(tmp_path / "people.txt")
+        (tmp_path / "symbolic.txt").symlink_to("people.txt")
+        for name in ("people.txt", "../" + tmp_path.name + "/people.txt", "linked.txt",
+                     "symbolic.txt", str(tmp_path / "people.txt")):  # fmt: skip
+            for data in ("people.txt", "peopl?.txt", f"file://{tmp_path}/people.txt"):
+                self.refused(tmp_path, entry.replace("FILE", name), data)
+
+    def test_is_refused_in_a_query(self, tmp_path):
+        (tmp_path / "people.csv").write_text("SEX,region\n1,a\n2,b\n")
+        for walk in ("'people.csv'", "{ file = './people.csv' }"):
+            query = f"SEX = {{ crosswalk = {walk} }}"
+            self.refused(tmp_path, '["1", "2"]', "people.csv", query)
+
+    def test_a_copy_and_names_of_files_as_values_are_taken(self, tmp_path):
+        (tmp_path / "people.parquet").write_bytes(b"")
+        (tmp_path / "c.csv").write_text("SEX\n1\n2\n")
+        values = 'SEX = { codebook = "c.csv", column = "SEX" }\nAGE = { integers = [0, 3] }\n'
+        values += 'F = ["people.parquet"]\nG = { categories = ["people.parquet", "c.csv"] }'
+        assert spec(tmp_path, values, "std = 1.0").domain["SEX"].size == 2

@@ -164,6 +164,19 @@ def test_what_is_wrong_with_a_list(tmp_path):
     refused(tmp_path, {"levels": BY_PREFIX, "leaves": "l.csv"}, "write codebook = FILE")
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_copy_of_the_records_is_no_list(tmp_path, mark):
+    records = ["SEX{0}AGE", "1{0}{1}", "2{0}40", "", "1{0}"]
+    (tmp_path / "people.txt").write_text("\n".join(records).format(mark, SECRET))
+    says = "looks like a table; name its column: codebook = FILE, column = NAME"
+    refused(tmp_path, {"categories": "people.txt"}, f"people.txt: the list of codes {says}")
+    refused(tmp_path, {"levels": BY_PREFIX, "leaves": "people.txt"}, f"the list of leaves {says}")
+    # One line may have marks, and so may several that are no columns.
+    for lines in (["a{0}b"], ["a{0}b", "c"], ["a{0}b", "c{0}d{0}e"]):
+        (tmp_path / "l.txt").write_text("\n".join(lines).format(mark))
+        assert domain(tmp_path, "P", {"categories": "l.txt"}).size == len(lines)
+
+
 def test_labels_that_cannot_be_told_apart(tmp_path):
     (tmp_path / "p.csv").write_text(
         f"a,b,c\n{SECRET}/x,y,1\n{SECRET},x/y,2\nz,y,3\nz,x/y,4\n", encoding="utf-8"

@@ -66,7 +66,9 @@ class CodeFile:
 
 
 def codes_of_lines(path: Path, what: str, error: Refusal) -> tuple[list[str], list[int]]:
-    """The codes of a file, one a line, and their lines; empty lines are passed over."""
+    """The codes of a file, one a line, and their lines; empty lines are passed over. Raises an
+    `error` also for what looks like a table, as a copy of the records would.
+    """
     if path.suffix.lower() in (".csv", *PARQUET):
         raise error(
             f"{path}: a list of codes is a text with one code a line; for a table write "
@@ -76,6 +78,14 @@ def codes_of_lines(path: Path, what: str, error: Refusal) -> tuple[list[str], li
     held = [(text.strip(), number) for number, text in enumerate(lines, 1) if text.strip()]
     if not held:
         raise error(f"{path}: the {what} is empty")
+    filled = [line for line in lines if line.strip()]
+    for mark in ",;\t":
+        cells = {line.count(mark) for line in filled}
+        if len(filled) > 1 and len(cells) == 1 and cells != {0}:
+            raise error(
+                f"{path}: the {what} looks like a table; name its column: codebook = FILE, "
+                "column = NAME"
+            )
     codes, numbers = zip(*held, strict=True)
     return list(codes), list(numbers)
 

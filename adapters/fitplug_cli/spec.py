@@ -27,6 +27,7 @@ from fitplug.weights_and_filters import check_rows, filters_of, say_rows
 from fitplug.workload import Queries, Workload, queries
 from fitplug_cli import codebooks, crosswalks, targetfiles
 from fitplug_cli.files import text_of
+from fitplug_cli.rowfiles import check_public
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -209,8 +210,10 @@ def load(path: Path) -> Spec:
         document = _Document.model_validate(written)
     except ValidationError as error:
         raise SpecError(f"{path}: {_sentence(error)}") from None
+    folder, rows_at = path.parent, document.data.local
     try:
-        domain = Domain.from_spec(codebooks.filled_in(document.domain, path.parent))
+        check_public(document.domain, folder, rows_at)
+        domain = Domain.from_spec(codebooks.filled_in(document.domain, folder))
     except FitplugError as error:
         raise SpecError(f"{path}: [domain] {error}") from None
     for name in domain.names:
@@ -227,9 +230,12 @@ def load(path: Path) -> Spec:
     if document.ledger is not None:
         _check_budget(path, document.ledger)
     try:
+        for entry in document.query:
+            tables = {key: value for key, value in entry.items() if isinstance(value, dict)}
+            check_public(tables, folder, rows_at)
         names = [str(entry["name"]) for entry in document.query if "name" in entry]
         groups = [
-            _group(number, entry, domain, path.parent, names)
+            _group(number, entry, domain, folder, names)
             for number, entry in enumerate(document.query, 1)
         ]
         workload = Workload(domain, groups)
