@@ -39,6 +39,9 @@ _LINES = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 MOST_BARS = 15
 _MOST_TICKS = 16
+_LETTER = 0.1
+"""Inches that a letter of a title or a legend may take."""
+
 _MOST_POINTS = 40
 """Of a line with error bars; of more, they become a band."""
 
@@ -181,13 +184,17 @@ def plot_release(
     spans = margins.transpose(order).reshape(lines.shape)
     along = labels[order[0]] if order else [name]
     kinds = labels[order[1]] if len(order) == 2 else [""]
-    with drawing(min(10.0, 4.5 + 0.12 * len(along)), 4.0) as (figure, axes):
+    width = min(10.0, 4.5 + 0.12 * len(along))
+    if len(kinds) > 1:  # the legend stands beside the axes, which keep their width
+        of_kinds = shorten(group.factors[order[1]].attribute)
+        width += 0.8 + _LETTER * max(map(len, [of_kinds, *map(shorten, kinds)]))
+    with drawing(width, 4.0) as (figure, axes):
         band = len(along) > _MOST_POINTS
         for i, kind in enumerate(kinds):
             shift = 0.0 if band or len(kinds) == 1 else 0.6 * ((i + 0.5) / len(kinds) - 0.5)
             at = np.arange(len(along)) + shift
             y, moe, colour = lines[:, i], spans[:, i], _LINES[i]
-            label = shorten(f"{group.factors[order[1]].attribute} = {kind}") if kind else None
+            label = shorten(kind) if len(kinds) > 1 else None
             if band:
                 axes.plot(at, y, color=colour, lw=1.2, label=label)
                 axes.fill_between(at, y - moe, y + moe, color=colour, alpha=0.25, linewidth=0)
@@ -195,24 +202,42 @@ def plot_release(
                 axes.errorbar(at, y, moe, fmt="o", ms=4, color=colour, capsize=2, label=label)
         _label_ticks(axes.xaxis, along, release, group, order[0] if order else None)
         axes.set(ylabel="estimate (records)")
-        axes.set_title(shorten(name, 60), loc="left", fontsize=11)
-        axes.set_title(f"{of}, of the noise alone", loc="right", fontsize=8)
+        _set_title(axes, name, width, f"{of}, of the noise alone")
         separate_thousands(axes.yaxis)
         if len(kinds) > 1:
-            axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+            axes.legend(
+                title=of_kinds,
+                alignment="left",
+                frameon=False,
+                loc="upper left",
+                bbox_to_anchor=(1.0, 1.0),
+            )
     return figure
+
+
+def _set_title(axes: Any, name: str, width: float, note: str = "") -> None:
+    """A title of one line that fits a figure of this width in inches, and a note of another line
+    between it and the axes.
+    """
+    most = int((width - 1.2) / _LETTER)
+    axes.set_title(shorten(name, most), loc="left", fontsize=11, pad=20 if note else None)
+    if note:
+        axes.annotate(
+            note, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=8
+        )
 
 
 def _plot_map(group: QueryGroup, estimates: Array, labels: list[list[str]]) -> Figure:
     rows, columns = estimates.shape
-    with drawing(min(10.0, 3.5 + 0.1 * columns), min(8.0, 2.5 + 0.1 * rows)) as (figure, axes):
+    width = min(10.0, 3.5 + 0.1 * columns)
+    with drawing(width, min(8.0, 2.5 + 0.1 * rows)) as (figure, axes):
         drawn = axes.imshow(estimates, aspect="auto", cmap="viridis", interpolation="nearest")
         for axis, own, factor in zip((axes.yaxis, axes.xaxis), labels, group.factors, strict=True):
             _set_ticks(axis, own)
             axis.set_label_text(shorten(factor.attribute))
         bar = figure.colorbar(drawn, ax=axes, label="estimate (records)")
         separate_thousands(bar.ax.yaxis)
-        axes.set_title(shorten(group.name, 60), loc="left", fontsize=11)
+        _set_title(axes, group.name, width)
     return figure
 
 

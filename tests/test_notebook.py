@@ -143,6 +143,33 @@ def test_a_plot_of_a_release(release, name):
     assert any(f"{100 * confidence:g} %" in text for text in texts(figure))
 
 
+@pytest.mark.parametrize("ages", [2, 10, 61])
+@pytest.mark.parametrize("name", ["people", "people by race and age in the whole of the country"])
+def test_titles_notes_and_legends_stand_apart(ages, name):
+    races = [f"{colour} alone, not Hispanic or Latino" for colour in ("White", "Black", "Other")]
+    domain = fp.Domain({"race of the person": races, "age": fp.Integers(0, ages - 1)})
+    plan = fp.design(fp.Workload(domain, [fp.marginal(*domain.names, std=3.0, name=name)]))
+    figure = fp.Release(plan, np.zeros(plan.strategy.size, np.int64), plan.rho).plot(name)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    (note,) = axes.texts
+    assert "of the noise alone" in note.get_text()
+    title = axes.get_title(loc="left")
+    assert title[:25] == name[:25]
+    (heading,) = axes.findobj(match=lambda a: hasattr(a, "get_text") and a.get_text() == title)
+    boxes = [part.get_window_extent() for part in (heading, note, axes.get_legend(), axes.patch)]
+    for at, one in enumerate(boxes):
+        assert not any(one.overlaps(other) for other in boxes[at + 1 :])
+        assert one.x0 >= 0
+        assert one.x1 <= figure.bbox.x1
+    width = boxes[-1].width / figure.dpi
+    assert width > 3  # the legend does not take the place of the axes
+    if ages > len(races):
+        legend = axes.get_legend()
+        assert legend.get_title().get_text() == "race of the person"
+        assert [text.get_text()[:11] for text in legend.get_texts()] == [r[:11] for r in races]
+
+
 def test_plots_of_many_values_and_of_too_many_attributes():
     domain = fp.Domain({n: fp.Integers(0, 99) for n in "ab"} | {"c": ["$x$", "y"]})
     groups = [fp.marginal("a", "b", std=3.0), fp.marginal("a", "b", "c", std=9.0, name="three"),
