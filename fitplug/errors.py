@@ -21,10 +21,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fitplug.ledgerrows import Entry
 
 
 class FitplugError(Exception):
@@ -74,12 +70,12 @@ class OverBudget(FitplugError):  # noqa: N818 - not an error of the caller: a re
 class AlreadyReleased(FitplugError):  # noqa: N818 - not an error of the caller: a refusal
     """A plan was released before, and another draw of it was not asked for.
 
-    Attribute: `entry`, the charge of the earlier release (`fitplug.ledgerrows.Entry`).
+    Attribute: `number`, of the ledger's charge for the earlier release.
     """
 
-    def __init__(self, message: str, *, entry: Entry) -> None:
+    def __init__(self, message: str, *, number: int) -> None:
         super().__init__(message)
-        self.entry = entry
+        self.number = number
 
 
 class LedgerError(FitplugError):
@@ -89,12 +85,12 @@ class LedgerError(FitplugError):
 class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
     """A key is that of a charge for another plan or amount, or of one that cannot be retried.
 
-    Attribute: `entry`, the charge that has the key (`fitplug.ledgerrows.Entry`).
+    Attribute: `number`, of the ledger's charge that has the key.
     """
 
-    def __init__(self, message: str, *, entry: Entry) -> None:
+    def __init__(self, message: str, *, number: int) -> None:
         super().__init__(message)
-        self.entry = entry
+        self.number = number
 
 
 class DesignError(FitplugError):

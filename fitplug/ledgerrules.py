@@ -131,7 +131,7 @@ def _check_retry(
                 f"has a charge under the key {entry.key!r} already, of {entry.time}{of_plan}, and "
                 f"{why}: nothing was charged; give another release another key"
             ),
-            entry=entry,
+            number=entry.id,
         )
 
 
@@ -170,7 +170,7 @@ def _already_released(
             f"second draw of the same plan costs {cost}; ask for it with --again (again=True) or a "
             "new key"
         )
-    return AlreadyReleased(file.sentence(said), entry=entry)
+    return AlreadyReleased(file.sentence(said), number=entry.id)
 
 
 def check_fits(file: LedgerFile, amount: Fraction, left: Fraction) -> None:

@@ -215,7 +215,7 @@ def _made_before(ledger: Ledger, entry: Entry) -> KeyTaken:
         f"the ledger {ledger.path} has the release under the key {entry.key!r} as drawn already, "
         f"at {entry.time}: nothing more was charged, and its noise is never drawn again; give "
         "another release another key",
-        entry=entry,
+        number=entry.id,
     )
 
 

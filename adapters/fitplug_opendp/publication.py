@@ -354,7 +354,7 @@ class Publication:
         raise KeyTaken(
             f"{self._number} was drawn from {told}, and this release is of {understood}: nothing "
             "was charged; ask for what was drawn to finish it, or give another release another key",
-            entry=self.entry,
+            number=self.entry.id,
         )
 
     @property
@@ -426,7 +426,7 @@ class Publication:
             return KeyTaken(
                 f"{self._number} was drawn in the memory of a process at {stage.time[:19]}, and "
                 "noise is never drawn again; give another key",
-                entry=self.entry,
+                number=self.entry.id,
             )
         return FitplugError(
             f"{self._number} was drawn at {stage.time[:19]}, but its staged answers are gone from "

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fitplug.plan import Plan
-from fitplug.population import describe_population
+from fitplug.population import Limited, describe_population
 from fitplug.privacy import epsilon_at
 from fitplug_cli import costs
-
-if TYPE_CHECKING:
-    from fitplug_cli.reporting.facts import Facts
 
 SHOWN = (1, 2, 3, 5, 10)
 """Records a person that a report tells the cost of, beside the number declared."""
@@ -42,46 +38,18 @@ def compare_limits(plan: Plan, declared: int, delta: float) -> tuple[Limit, ...]
     )
 
 
-def explain_limits(facts: Facts) -> tuple[str, ...]:
+def explain_limits(contributions: int, limited: Limited | None) -> tuple[str, ...]:
     """Sentences below the table: whom the answers are about, and how to learn what is left out."""
-    k = facts.contributions
-    told = [] if facts.limited is None else [describe_population(k, facts.limited)]
+    told = [] if limited is None else [describe_population(contributions, limited)]
     told.append(
         "A spec with [data] person keeps at most this number of records of each person; without it "
         "the number is the publisher's word. A smaller number costs less privacy and leaves out "
         "more records of persons with many. No std and no interval tells how many."
     )
-    if facts.limited != "declared":
+    if limited != "declared":
         told.append(
             "A private estimate of the records left out is bought by a second release: the total "
             "with a large limit K and a coarse std costs rho = K^2 / (2 std^2). The command "
             "fitplug lost compares the two."
         )
     return tuple(told)
-
-
-def show_limits(facts: Facts) -> None:
-    """Print table and sentences in the terminal."""
-    from rich.table import Table
-
-    from fitplug.rounding import above
-    from fitplug_cli import show
-
-    table = Table(
-        "records a person",
-        "rho",
-        f"epsilon at delta {facts.delta:g}",
-        "every std, to keep the rho of the declared number",
-        box=None,
-    )
-    for limit in facts.limits:
-        declared = " (declared)" if limit.contributions == facts.contributions else ""
-        table.add_row(
-            f"{limit.contributions}{declared}",
-            above(limit.rho),
-            above(limit.epsilon, 4),
-            f"x {limit.std_factor:.3g}",
-        )
-    show.whole(table)
-    for sentence in explain_limits(facts):
-        show.out.print(sentence)

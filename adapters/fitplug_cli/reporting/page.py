@@ -45,7 +45,7 @@ def html(facts: Facts, warning: str | None = None) -> str:
         deltas=DELTAS,
         relaxed=f"{RELAXED - 1:.0%}",
         most_bars=MOST_BARS,
-        explained_limits=explain_limits(facts),
+        explained_limits=explain_limits(facts.contributions, facts.limited),
         plots=_plots(facts),
     )
 

@@ -7,8 +7,8 @@ from rich.table import Table
 from fitplug.relaxation import LARGEST_FACTOR, Relaxation
 from fitplug.rounding import above
 from fitplug_cli import show
-from fitplug_cli.reporting import limits
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
+from fitplug_cli.reporting.limits import explain_limits
 from fitplug_cli.reporting.numbers import factor
 
 _SHOWN_DELTAS = DELTAS[::3]
@@ -18,7 +18,7 @@ def report(facts: Facts) -> None:
     """Print everything the page shows but the plots."""
     show.plan(facts.plan, facts.contributions, facts.delta)
     _prices(facts)
-    limits.show_limits(facts)
+    _limits(facts)
     _curve(facts)
     _left(facts)
     _usual(facts)
@@ -51,6 +51,26 @@ def _prices(facts: Facts) -> None:
     show.whole(table)
     if facts.worth:
         show.out.print(facts.worth)
+
+
+def _limits(facts: Facts) -> None:
+    table = _table(
+        "records a person",
+        "rho",
+        f"epsilon at delta {facts.delta:g}",
+        "every std, to keep the rho of the declared number",
+    )
+    for limit in facts.limits:
+        declared = " (declared)" if limit.contributions == facts.contributions else ""
+        table.add_row(
+            f"{limit.contributions}{declared}",
+            above(limit.rho),
+            above(limit.epsilon, 4),
+            f"x {limit.std_factor:.3g}",
+        )
+    show.whole(table)
+    for sentence in explain_limits(facts.contributions, facts.limited):
+        show.out.print(sentence)
 
 
 def _curve(facts: Facts) -> None:
