@@ -168,6 +168,19 @@ def test_a_folder_that_is_taken_while_counting_costs_nothing(tmp_path, ledger):
     assert len(ledger.entries()) == 1
 
 
+def test_who_comes_second_finds_the_release(tmp_path, ledger):
+    """However far the first had come when the second looked."""
+    asked = [
+        publication.Publication.prepare(MEN, tmp_path / "m", ledger=ledger, key="k")
+        for _ in range(2)
+    ]
+    first, second = (one.publish(TABLES).release for one in asked)
+    np.testing.assert_array_equal(first.answers, second.answers)
+    with pytest.raises(fp.KeyTaken, match="limited by person"):
+        asked[1].publish(limited())
+    assert len(ledger.entries()) == 1
+
+
 def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):
     for key in ("", "\ud800"):
         with pytest.raises(fp.InputError, match="must be text"):

@@ -212,14 +212,13 @@ class Publication:
             return self._published(understood)
         if self.state == "made":
             begun, staged = self, self._adopt()
-            if staged is not None:
-                self._check_rows(staged.release, understood)
         elif tables is None:
             raise InputError("this release needs exact counts; give tables")
         else:
             begun, staged = self._make(tables, progress)
         if staged is None:  # another process was first, and has published
             return begun._published(understood)
+        begun._check_rows(staged.release, understood)
         return begun._write(staged, confidence, files)
 
     def _make(self, tables: Tables, progress: Progress | None) -> tuple[Publication, Staged | None]:
@@ -230,7 +229,13 @@ class Publication:
         check_limit(tables, mechanism.contributions)
         answers = exact_answers(mechanism.plan, tables)
         seal = seal_of(tables)
-        self._rehearse()
+        try:
+            self._rehearse()
+        except FitplugError:
+            now = self._looked()
+            if now.state != "published":  # by another process, since `prepare`
+                raise
+            return now, None
         begun = self
         if self.ledger is not None:
             try:
