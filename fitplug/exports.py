@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fitplug.domain import Domain
 from fitplug.errors import WorkloadError
-from fitplug.footers import read_footer
+from fitplug.footers import Footer, read_footer
 from fitplug.population import Limited
 from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, quantile
 from fitplug.workload import QueryGroup
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fitplug.release import Release
 
 ArrowTable: TypeAlias = "pyarrow.Table"
+ParquetFile: TypeAlias = Any
+"""`pyarrow.parquet.ParquetFile`."""
 PandasFrame: TypeAlias = "pandas.DataFrame"
 PolarsFrame: TypeAlias = "polars.DataFrame"
 Column: TypeAlias = npt.NDArray[Any]
@@ -151,17 +153,26 @@ def write_parquet(path: Path, table: ArrowTable) -> None:
 
 def read_parquet(path: Path) -> tuple[Columns, dict[str, str]]:
     """Columns and metadata of a Parquet file. Raises whatever pyarrow does on damage."""
-    _library("pyarrow")
-    import pyarrow.parquet
-
     # The file's own bytes are read first: Parquet would map a damaged one, or read half of it.
-    held = path.read_bytes()
-    footer = read_footer(io.BytesIO(held))
-    metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer.for_arrow))
-    with pyarrow.parquet.ParquetFile(pyarrow.BufferReader(held), metadata=metadata) as file:
+    file, footer = open_parquet(path.read_bytes())
+    with file:
         table = file.read(use_threads=False)
     said = {key.decode(): value.decode() for key, value in footer.said.items()}
     return {name: table[name].to_numpy() for name in table.column_names}, said
+
+
+def open_parquet(held: bytes) -> tuple[ParquetFile, Footer]:
+    """A Parquet file in memory, to be read, and its own footer. Raises whatever pyarrow does on
+    damage, and ImportError without it.
+
+    Arrow may end the process on a footer that is damaged: it gets one written anew.
+    """
+    _library("pyarrow")
+    import pyarrow.parquet
+
+    footer = read_footer(io.BytesIO(held))
+    metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer.for_arrow))
+    return pyarrow.parquet.ParquetFile(pyarrow.BufferReader(held), metadata=metadata), footer
 
 
 def check_arrow() -> None:

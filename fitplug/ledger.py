@@ -242,9 +242,9 @@ class Ledger:
         """
         _check_texts(request.what, request.key, request.output)
         with self._file.transaction("IMMEDIATE") as database:
-            found, within = self._look(database, request)
+            budget, entries, stages = rows.read_all(database)
+            found, within = self._look(database, budget, entries, stages, request)
             if within is not None:
-                stages = rows.read_stages(database, rows.read_budget(database))
                 rules.check_counts(self._file, stages, within, counts)
             if found is not None:
                 return found
@@ -257,7 +257,7 @@ class Ledger:
                 within=None if within is None else within.id,
                 costs=request.costs,
             )
-            entry, budget = new.enter(database, rows.read_budget(database))
+            entry, budget = new.enter(database, budget)
             folder = request.output if request.in_folder else None
             stage = Stage(entry.id, "begun", _now(), output=folder)
             rows.add_stage(database, budget, stage)
@@ -271,7 +271,7 @@ class Ledger:
         _check_texts(request.what, request.key, request.output)
         # As it would be to charge, so that a file that cannot be written is found now.
         with self._file.transaction("IMMEDIATE") as database:
-            return self._look(database, request)[0]
+            return self._look(database, *rows.read_all(database), request)[0]
 
     def mark_made(
         self, entry: Entry, answers: str, *, counts: str | None = None, output: str | None = None
@@ -298,7 +298,7 @@ class Ledger:
         Raises LedgerError.
         """
         with self._file.transaction() as database:
-            return rows.read_stages(database, rows.read_entries(database)[0])
+            return rows.read_all(database)[2]
 
     def slack(self, within: Which, domain: Domain) -> Array:
         """What each cell has left within a charge: as cell_budgets of a design it makes a plan that
@@ -319,13 +319,16 @@ class Ledger:
             return rows.read_entries(database)
 
     def _look(
-        self, database: sqlite3.Connection, request: Request
+        self,
+        database: sqlite3.Connection,
+        budget: Budget,
+        entries: tuple[Entry, ...],
+        stages: Mapping[int, Stage],
+        request: Request,
     ) -> tuple[Begun | None, Entry | None]:
         """The charge of which this is a retry, None if it is to be charged and fits; and the charge
         within which it is free.
         """
-        budget, entries = rows.read_entries(database)
-        stages = rows.read_stages(database, budget)
         within = None
         if request.within is not None:
             within = rules.find_charge(self._file, entries, request.within)
@@ -343,8 +346,8 @@ class Ledger:
     def _mark(self, stage: Stage) -> Stage:
         order = get_args(State)
         with self._file.transaction("IMMEDIATE") as database:
-            budget, _ = rows.read_entries(database)
-            stands = rows.read_stages(database, budget).get(stage.entry)
+            budget, _, stages = rows.read_all(database)
+            stands = stages.get(stage.entry)
             if stands is not None and order.index(stands.state) >= order.index(stage.state):
                 return stands
             rows.add_stage(database, budget, stage)

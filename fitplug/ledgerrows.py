@@ -143,6 +143,16 @@ def read_budget(database: sqlite3.Connection) -> Budget:
 
 def read_entries(database: sqlite3.Connection) -> tuple[Budget, tuple[Entry, ...]]:
     """The budget and all entries, everything checked. Raises DamagedError."""
+    budget, entries, _ = read_all(database)
+    return budget, entries
+
+
+def read_all(
+    database: sqlite3.Connection,
+) -> tuple[Budget, tuple[Entry, ...], dict[int, Stage]]:
+    """The budget, all entries, and the newest stage of each release by the number of its entry;
+    everything checked. Raises DamagedError.
+    """
     with _as_written():
         budget = _budget(database)
         rows = database.execute("SELECT * FROM entry ORDER BY id").fetchall()
@@ -153,15 +163,9 @@ def read_entries(database: sqlite3.Connection) -> tuple[Budget, tuple[Entry, ...
             raise DamagedError
         for digest in {entry.profile for entry in entries if entry.profile is not None}:
             read_costs(database, digest)
-        read_stages(database, budget)
-    return budget, entries
-
-
-def read_stages(database: sqlite3.Connection, budget: Budget) -> dict[int, Stage]:
-    """The newest stage of each release, by the number of its entry. Raises DamagedError."""
-    with _as_written():
-        first = _unspent_head(budget)
-        return stage_rows.read(database, first, budget.stages, budget.stage_head, budget.entries)
+        first, count, head = _unspent_head(budget), budget.stages, budget.stage_head
+        stages = stage_rows.read(database, first, count, head, budget.entries)
+    return budget, entries, stages
 
 
 def read_costs(database: sqlite3.Connection, digest: str) -> CellCosts:

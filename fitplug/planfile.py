@@ -207,12 +207,15 @@ def digest(header: Header, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     return whole.hexdigest()
 
 
-def write(path: str | PathLike[str], header: Header, arrays: Arrays, mode: int = 0o666) -> None:
-    """Write the file whole or not at all. mode: its permissions. Raises OSError."""
+def write(path: str | PathLike[str], header: Header, arrays: Arrays, mode: int = 0o666) -> str:
+    """Write the file whole or not at all; returns the digest in it. mode: its permissions. Raises
+    OSError.
+    """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     text = np.frombuffer(_json(header), dtype=np.uint8)
-    mark = np.frombuffer(digest(header, arrays).encode(), dtype=np.uint8)
+    own = digest(header, arrays)
+    mark = np.frombuffer(own.encode(), dtype=np.uint8)
     try:
         number = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(number, "wb") as file:
@@ -222,6 +225,7 @@ def write(path: str | PathLike[str], header: Header, arrays: Arrays, mode: int =
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
+    return own
 
 
 def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:

@@ -73,9 +73,9 @@ def write_answers(release: Release, path: Path, mode: int = 0o666) -> str:
     """Write the noisy answers to a file, on the disk when this returns; returns the digest of its
     content. mode: permissions of the file. Raises OSError.
     """
-    planfile.write(path, *_content(release), mode)
+    digest = planfile.write(path, *_content(release), mode)
     folders.sync(path.parent)
-    return answers_digest(release)
+    return digest
 
 
 def answers_digest(release: Release) -> str:

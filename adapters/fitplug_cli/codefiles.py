@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet
 
 from fitplug.errors import InputError
-from fitplug.footers import read_footer
+from fitplug.exports import open_parquet
 from fitplug_cli.files import text_of
 
 Code: TypeAlias = str | int
@@ -117,10 +116,7 @@ def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
 
 def _parquet(path: Path, what: str, error: Refusal) -> tuple[list[str], Callable[[int], list[Any]]]:
     try:
-        held = path.read_bytes()
-        # Arrow may end the process on a footer that is damaged: it gets one written anew.
-        footer = pa.parquet.read_metadata(pa.BufferReader(read_footer(io.BytesIO(held)).for_arrow))
-        file = pa.parquet.ParquetFile(pa.BufferReader(held), metadata=footer)
+        file, _ = open_parquet(path.read_bytes())
         schema = file.schema_arrow
     except FileNotFoundError:
         raise error(f"{path}: there is no such {what}") from None

@@ -19,7 +19,7 @@ from fitplug.structure import listed
 from fitplug.tables import Tables
 from fitplug_cli import output, records, show
 from fitplug_cli.spec import Spec, SpecError
-from fitplug_cli.steps import cost
+from fitplug_cli.steps import cost, open_ledger
 from fitplug_opendp.noisy_release import Understood, check_limit, check_tables
 from fitplug_opendp.publication import Publication
 
@@ -82,7 +82,7 @@ def prepare(spec: Spec, plan: Plan, charge: Charging) -> Publication:
     begun = spec.ledger is None or spec.resolve(spec.ledger.path).exists()
     if not begun:
         _check_first_charge(spec, plan, charge)
-    return _publication(spec, plan, charge, _ledger(spec) if begun else None)
+    return _publication(spec, plan, charge, open_ledger(spec) if begun else None)
 
 
 def _publication(spec: Spec, plan: Plan, charge: Charging, ledger: Ledger | None) -> Publication:
@@ -97,13 +97,6 @@ def _publication(spec: Spec, plan: Plan, charge: Charging, ledger: Ledger | None
         again=charge.again,
         replace=charge.replace,
     )
-
-
-def _ledger(spec: Spec) -> Ledger | None:
-    """The ledger of a spec, begun if it does not exist; None if the spec names none."""
-    if spec.ledger is None:
-        return None
-    return Ledger(spec.resolve(spec.ledger.path), **spec.ledger.amount)
 
 
 def release(
@@ -124,7 +117,7 @@ def release(
     if tables is not None:
         _check_counts(spec, plan, tables, origin)
     if asked.ledger is None and spec.ledger is not None:
-        asked = _publication(spec, plan, charge, _ledger(spec))
+        asked = _publication(spec, plan, charge, open_ledger(spec))
     ledger = asked.ledger
     files = output.ReleaseFiles(
         spec.output.confidence,

@@ -75,6 +75,13 @@ def optimum(spec: Spec) -> Plan:
     return plan
 
 
+def open_ledger(spec: Spec) -> Ledger | None:
+    """The ledger of a spec, begun if it does not exist; None if the spec names none."""
+    if spec.ledger is None:
+        return None
+    return Ledger(spec.resolve(spec.ledger.path), **spec.ledger.amount)
+
+
 def plan_for(spec: Spec, path: Path | None, key: str | None) -> Plan:
     """The plan from a file, or of the release of this key that is retried, or a new one. Raises as
     these do.
@@ -82,7 +89,8 @@ def plan_for(spec: Spec, path: Path | None, key: str | None) -> Plan:
     if path is not None:
         return saved_plan(spec, path)
     if spec.ledger is not None and spec.resolve(spec.ledger.path).exists():
-        ledger = Ledger(spec.resolve(spec.ledger.path), **spec.ledger.amount)
+        ledger = open_ledger(spec)
+        assert ledger is not None
         kept = kept_plan(ledger, spec.output_dir, key)
         if kept is not None and _fits(spec, kept) and _was_asked_so(spec, kept):
             return kept

@@ -51,7 +51,7 @@ from fitplug_opendp.noisy_release import (
     exact_answers,
     seal_of,
 )
-from fitplug_opendp.staging import Staged, Staging
+from fitplug_opendp.staging import Staged, Staging, write_path
 
 _LOG = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class Publication:
         place = Path(directory).absolute()
         check_arrow()
         request = mechanism.request(
-            what=what, key=key, within=within, again=again, output=_text(place), in_folder=True
+            what=what, key=key, within=within, again=again, output=write_path(place), in_folder=True
         )
         asked = cls(mechanism, place, ledger, request, replace, "new", None)._looked()
         try:
@@ -170,7 +170,7 @@ class Publication:
         found = self._at("charged" if stage.state == "begun" else stage.state, begun.entry)
         if stage.state == "made" and held_digest(self._folder(stage)) == stage.answers:
             # A process was killed after it had put the folder in place.
-            self.ledger.mark_published(stage, _text(self._folder(stage)))
+            self.ledger.mark_published(stage, write_path(self._folder(stage)))
             return found._at("published", begun.entry)
         return found
 
@@ -274,7 +274,7 @@ class Publication:
         if self.ledger is None or self.entry is None:
             return staged
         stands = self.ledger.mark_made(
-            self.entry, staged.digest, counts=staged.release.seal, output=_text(staged.folder)
+            self.entry, staged.digest, counts=staged.release.seal, output=write_path(staged.folder)
         )
         if stands.state == "made" and stands.answers == staged.digest:
             return staged
@@ -310,7 +310,7 @@ class Publication:
                 # Another process published these answers first, and removed what this one wrote.
         stage = self._stage()
         if self.ledger is not None and stage is not None:
-            self.ledger.mark_published(stage, _text(self.directory))
+            self.ledger.mark_published(stage, write_path(self.directory))
         _LOG.info("the answers %s are published", staged.digest[:12])
         self._remove_staged(staged.folder)
         return Published(staged.release, self.directory, earlier)
@@ -419,7 +419,7 @@ class Publication:
 
     def _folder(self, stage: Stage) -> Path:
         """Where a stage says that the release is, or is to be."""
-        if stage.output is None or stage.output == _text(self.directory):
+        if stage.output is None or stage.output == write_path(self.directory):
             return self.directory
         return Path(stage.output)
 
@@ -453,8 +453,3 @@ def _writing(directory: Path, then: str) -> Iterator[None]:
     except OSError as error:
         why = (error.strerror or "it cannot be written").lower()
         raise FitplugError(f"{directory}: {why}; {then}") from None
-
-
-def _text(path: Path) -> str:
-    """A path from the root; bytes that are no text in it are replaced."""
-    return os.fsencode(path.absolute()).decode(errors="replace")

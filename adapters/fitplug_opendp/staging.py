@@ -110,7 +110,7 @@ def kept_plan(ledger: Ledger, folder: Path, key: str | None) -> Plan | None:
     Another processor or another version of NumPy may design a plan that differs in its last digits,
     which is another plan to the ledger.
     """
-    output = os.fsencode(folder.absolute()).decode(errors="replace")
+    output = write_path(folder)
     stages = ledger.stages()
     for entry in reversed(ledger.entries()):
         stage = stages.get(entry.id)
@@ -126,6 +126,11 @@ def kept_plan(ledger: Ledger, folder: Path, key: str | None) -> Plan | None:
                 if plan.digest == entry.plan_digest:
                     return plan
     return None
+
+
+def write_path(path: Path) -> str:
+    """A path from the root, as ledgers keep it; bytes that are no text in it are replaced."""
+    return os.fsencode(path.absolute()).decode(errors="replace")
 
 
 def _mark(plan: Plan, entry: Entry | None) -> str:
