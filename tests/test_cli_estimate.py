@@ -12,8 +12,8 @@ import pytest
 import fitplug as fp
 from fitplug.answers import exact_answers
 from fitplug.exports import RESULT_COLUMNS
-from fitplug_cli import estimates
-from fitplug_cli.estimatefiles import _umask
+from fitplug_cli.commands import estimates
+from fitplug_cli.output.estimate_tables import _read_umask
 
 from . import people
 from .test_cli import fitplug, make, names, tree
@@ -245,7 +245,7 @@ class TestFiles:
             path = path.with_suffix(f".{suffix}")
             for asked in ("total", "pyramid"):
                 assert fitplug("estimate", out, asked, "--output", path).code == 0
-                assert path.stat().st_mode & 0o777 == (0o666 & ~_umask())
+                assert path.stat().st_mode & 0o777 == (0o666 & ~_read_umask())
 
     def test_a_ratio_that_means_nothing_has_no_numbers(self, out, tmp_path):
         asked = ["pyramid / (total - pyramid)", "total"]
@@ -277,7 +277,7 @@ class TestFiles:
     @pytest.mark.slow
     def test_100_000_lines(self, out, tmp_path, monkeypatch):
         """In turn: the joint covariance alone would take 80 GB. How far it is, is told."""
-        monkeypatch.setattr(estimates, "_PATIENCE", 0.1)
+        monkeypatch.setattr(estimates, "_SECONDS_PER_REPORT", 0.1)
         with (tmp_path / "asked.csv").open("w") as file:
             file.write("name,expression\n")
             for k in range(100_000):

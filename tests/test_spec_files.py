@@ -10,8 +10,8 @@ import pytest
 
 import fitplug as fp
 from fitplug.targets import two_sided_quantile
-from fitplug_cli import codebooks
-from fitplug_cli.spec import SpecError, load
+from fitplug_cli.inputs import fill_in_codebooks
+from fitplug_cli.spec import SpecError, load_spec
 
 ACS = Path(__file__).parent.parent / "examples" / "acs"
 
@@ -33,7 +33,7 @@ def spec(folder, domain=DOMAIN, target='targets = "t.csv"', targets=None):
     if targets is not None:
         (folder / "t.csv").write_text(targets, encoding="utf-8")
     (folder / "spec.toml").write_text(SPEC.format(domain=domain, target=target))
-    return load(folder / "spec.toml").workload
+    return load_spec(folder / "spec.toml").workload
 
 
 def refused(folder, message, **keywords):
@@ -71,7 +71,7 @@ class TestCodebooks:
 
     def test_a_published_schema(self):
         """The JSON that the Census excerpts come with, unchanged."""
-        found = codebooks.filled_in(
+        found = fill_in_codebooks(
             {name: {"codebook": "schema.json"} for name in ("SEX", "RAC1P", "AGEP", "PUMA")}, ACS
         )
         domain = fp.Domain.from_spec(found)
@@ -144,11 +144,11 @@ class TestTargets:
         text = SPEC.format(domain=DOMAIN, target='targets = "t.csv"')
         text = text.replace('SEX = "identity"', query).replace('AGE = "prefix"', 'AGE = "total"')
         (tmp_path / "spec.toml").write_text(text)
-        found = load(tmp_path / "spec.toml").workload["pyramid"].variances
+        found = load_spec(tmp_path / "spec.toml").workload["pyramid"].variances
         np.testing.assert_array_equal(found[:, 0], [25.0, 4.0])
         (tmp_path / "t.csv").write_text("SEX,std\nall,5\ngop,2\n")
         with pytest.raises(SpecError, match="its SEX is no row of the group; did you mean 'gap'"):
-            load(tmp_path / "spec.toml")
+            load_spec(tmp_path / "spec.toml")
 
     @pytest.mark.parametrize(
         ("query", "says"),
@@ -165,7 +165,7 @@ class TestTargets:
         text = SPEC.format(domain=DOMAIN, target="std = 2.0")
         (tmp_path / "spec.toml").write_text(text.replace('SEX = "identity"', f"SEX = {query}"))
         with pytest.raises(SpecError) as caught:
-            load(tmp_path / "spec.toml")
+            load_spec(tmp_path / "spec.toml")
         assert says in str(caught.value)
 
     def test_prefixes_by_their_last_value_or_their_label(self, tmp_path):
@@ -196,7 +196,7 @@ class TestTargets:
             SPEC.format(domain=DOMAIN + '\nRACE = ["a", "b"]', target='targets = "t.csv"')
             + '[[query]]\nname = "r"\nRACE = [[0, 1]]\nstd = 2.0\n'
         )
-        workload = load(tmp_path / "spec.toml").workload
+        workload = load_spec(tmp_path / "spec.toml").workload
         np.testing.assert_array_equal(workload["pyramid"].variances[:, 0], [9.0, 16.0])
 
     @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ class TestRows:
             f"[data]\npath = '{data}'\n[domain]\nSEX = {sex}\n[[query]]\n{query}\nstd = 1.0\n"
         )
         with pytest.raises(SpecError) as caught:
-            load(folder / "spec.toml")
+            load_spec(folder / "spec.toml")
         assert "is the file of the rows, [data] path, and a domain is never read" in str(
             caught.value
         )
