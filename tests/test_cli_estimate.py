@@ -131,7 +131,7 @@ def test_a_line_may_be_an_expression_alone(out, tmp_path):
         ("name,expression\na,\n", "line 2 has no expression"),
         (
             "name,expression\na,totel\n",
-            "line 2 is no expression on this release, from column 1",
+            "line 2 is no expression on this release: it is wrong from column 1",
         ),
         ("name,expression\n", "nothing to estimate"),
     ],

@@ -104,7 +104,7 @@ class TestCodebooks:
             ('{"SEX": 3}', "c.json", "attribute 1 must be a list"),
             ('{"SEX": {}}', "c.json", "attribute 1 must be a list"),
             ('{"SEX": ["1", "1"]}', "c.json", "'SEX': what "),
-            ("attribute,value\nSEX,1\nSEX,2\nSEX,1\n", "c.csv", "line 4 says what line 2 does"),
+            ("attribute,value\nSEX,1\nSEX,2\nSEX,1\n", "c.csv", "line 4 repeats line 2"),
         ],
     )
     def test_what_is_wrong_with_one(self, tmp_path, content, name, message):
@@ -207,7 +207,7 @@ class TestTargets:
             ("SEX,std,moe\n1,3,4\n", "needs exactly one of the columns"),
             (
                 "SXE,std\n1,3\n",
-                "is named as column 1 is; did you mean 'SEX'?",
+                "the name of column 1 is no attribute of 'pyramid'; did you mean 'SEX'?",
             ),
             ("SEX,std\n3,3\n", "line 2: its SEX is no row of the group; known: '1', '2'"),
             ("SEX,std\n1,x\n", "line 2: std is no number"),

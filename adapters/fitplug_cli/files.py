@@ -44,7 +44,14 @@ def read_text(path: Path, what: str, form: str, error: type[InputError]) -> str:
 
 @contextmanager
 def convert_write_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block into a WriteError that names the path."""
+    """Turn an OSError of the block into a WriteError.
+
+    Args:
+        path: The path that the error names.
+
+    Raises:
+        WriteError: If the block raises OSError.
+    """
     try:
         yield
     except OSError as error:
@@ -102,6 +109,13 @@ def check_target(path: Path, read: Callable[[Path], object]) -> None:
 
 
 def check_parent_folder(path: Path) -> None:
-    """Raise InputError if the folder that a file is to be written into does not exist."""
+    """Check that the folder exists that a file is to be written into.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: If there is no such folder.
+    """
     if not path.absolute().parent.is_dir():
         raise InputError(f"{path}: there is no such folder; make it first")

@@ -1,7 +1,4 @@
-"""The command line: its commands, their options, and its exit codes.
-
-The exit codes are 0 if the command is done, 1 if it failed, 2 if the spec or the arguments are
-wrong, 3 if it is refused, and 4 if the key is that of another release.
+"""The command line: its commands and their options.
 
 Everything that takes long to import is imported inside the commands, so that `fitplug --help` is
 quick.
@@ -16,6 +13,7 @@ from typing import Annotated
 import typer
 
 from fitplug_cli import ledger_commands
+from fitplug_cli.exit_codes import explain_error, fail
 from fitplug_cli.options import (
     AgainOption,
     CheckpointOption,
@@ -67,12 +65,12 @@ def init(
         "release.toml"
     ),
     codebook: Annotated[
-        Path | None, typer.Option("--codebook", help="CSV or JSON of the attributes' values.")
+        Path | None, typer.Option("--codebook", help="Codebook of the attributes' values.")
     ] = None,
     header: Annotated[
         bool,
         typer.Option(
-            "--header", help="The first line names the columns, though it looks like data."
+            "--header", help="The first line names the columns, although it looks like data."
         ),
     ] = False,
 ) -> None:
@@ -157,14 +155,18 @@ def report(
         typer.Option("--output", help="Write it as one HTML page, to open in a browser."),
     ] = None,
     contributions: Annotated[
-        int | None, typer.Option("--contributions", min=1, help="Rows one person may have.")
+        int | None,
+        typer.Option("--contributions", min=1, help="The largest number of rows of one person."),
     ] = None,
     delta: Annotated[
         float | None, typer.Option("--delta", help="The delta at which epsilon is reported.")
     ] = None,
     max_rho: Annotated[
         float | None,
-        typer.Option("--max-rho", help="If the targets cost more: how to relax them; exit code 3."),
+        typer.Option(
+            "--max-rho",
+            help="If the targets cost more, show how to relax them, and exit with code 3.",
+        ),
     ] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -251,13 +253,14 @@ def estimate(
     expressions: Annotated[
         list[str] | None,
         typer.Argument(
-            help='Such as "pyramid[SEX=1, AGEP<=17] + total" or "a / b".', metavar="EXPRESSION"
+            help='For example "pyramid[SEX=1, AGEP<=17] + total" or "a / b".', metavar="EXPRESSION"
         ),
     ] = None,
     table: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="A CSV with columns name, expression, or lines name: expression."
+            "--from",
+            help="A CSV with the columns name and expression, or lines of name: expression.",
         ),
     ] = None,
     confidence: ConfidenceOption = 0.95,
@@ -355,43 +358,14 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
-        _fail(1, "Interrupted", "interrupted; run the same again to finish what was begun")
+        fail(1, "Interrupted", "interrupted; run the same again to finish what was begun")
     except ImportError as error:
-        _fail(1, "ImportError", str(error))
+        fail(1, "ImportError", str(error))
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        _fail(1, "OSError", f"{place}{error.strerror or 'cannot be read or written'}")
+        prefix = f"{error.filename}: " if error.filename else ""
+        fail(1, "OSError", f"{prefix}{error.strerror or 'cannot be read or written'}")
     except Exception as error:
-        _fail(*_explain_error(error))
-
-
-def _explain_error(error: Exception) -> tuple[int, str, str]:
-    """Return the exit code, the kind and the sentence for an error that a user can correct.
-
-    Any other error is a bug, and raised again.
-    """
-    format_usage = getattr(error, "format_message", None)  # errors of the parser have it
-    if format_usage is not None:
-        return 2, "UsageError", f"{format_usage().rstrip('.')}; see: fitplug --help"
-    from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
-
-    codes = {OverBudget: 3, AlreadyReleased: 3, KeyTaken: 4, InputError: 2, FitplugError: 1}
-    for kind, code in codes.items():
-        if isinstance(error, kind):
-            return code, type(error).__name__, str(error)
-    raise error
-
-
-def _fail(code: int, kind: str, message: str) -> None:
-    """End with an exit code and a sentence, which is JSON if the arguments ask for it."""
-    if "--json" in sys.argv[1:]:
-        import json
-
-        record = {"error": {"code": code, "kind": kind, "message": message}}
-        print(json.dumps(record), file=sys.stderr)
-    else:
-        print(f"fitplug: {message}", file=sys.stderr)
-    sys.exit(code)
+        fail(*explain_error(error))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ WithinOption = Annotated[
     str | None,
     typer.Option(
         "--within",
-        help="Number or key of an earlier charge: charge nothing, if no cell costs more with both.",
+        help="Number or key of an earlier charge. Nothing is charged if this release "
+        "fits within it.",
     ),
 ]
 
@@ -36,9 +37,7 @@ AgainOption = Annotated[
 
 ReplaceOption = Annotated[
     bool,
-    typer.Option(
-        "--replace", help="Keep the release that [output] holds aside, under another name."
-    ),
+    typer.Option("--replace", help="Keep the earlier release in [output] under another name."),
 ]
 
 CheckpointOption = Annotated[

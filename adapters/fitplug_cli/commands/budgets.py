@@ -35,7 +35,15 @@ def has_ledger_file(spec: Spec) -> bool:
 
 
 def compute_rho(spec: Spec, plan: Plan) -> float:
-    """Return the rho that is charged for a plan, for all records of one person."""
+    """Compute the rho that is charged for a plan.
+
+    Args:
+        spec: The spec.
+        plan: Its plan.
+
+    Returns:
+        The rho for all records of one person, rounded up.
+    """
     return person_costs.compute_rho(plan, spec.data.contributions)
 
 

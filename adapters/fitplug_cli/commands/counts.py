@@ -22,7 +22,14 @@ _CONNECT_SECONDS = 10
 
 
 def check_counts_target(path: Path) -> None:
-    """Raise InputError if counts must not be written to this file."""
+    """Check that counts may be written to a file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: If the file cannot be written, or holds something else.
+    """
     check_target(path, read_counts)
 
 

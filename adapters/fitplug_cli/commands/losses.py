@@ -45,7 +45,7 @@ def build_loss_record(lost: Lost, confidence: float) -> dict[str, Any]:
 
     Raises:
         WorkloadError: If the confidence is out of range.
-        InputError: If the share of lost records has no interval.
+        InputError: If the coarse count is too near to zero for its std.
     """
     check_confidence(confidence)
     return {
@@ -67,7 +67,7 @@ def print_loss(lost: Lost, confidence: float) -> None:
 
     Raises:
         WorkloadError: If the confidence is out of range.
-        InputError: If the share of lost records has no interval.
+        InputError: If the coarse count is too near to zero for its std.
     """
     low, high = lost.share_interval(confidence)
     table = Table(box=None)

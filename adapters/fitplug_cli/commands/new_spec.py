@@ -75,7 +75,7 @@ _HINTS = {
 
 
 def write_new_spec(data: str, output: Path, codebook: Path | None, *, header: bool = False) -> None:
-    """Write a spec for data, of which no row is read.
+    """Write a spec for data, without reading a row of it.
 
     Args:
         data: The path, glob or URL of the rows.

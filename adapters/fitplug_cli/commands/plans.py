@@ -145,11 +145,26 @@ def load_plan(spec: Spec, path: Path) -> Plan:
 
 
 def save_plan(plan: Plan, path: Path) -> None:
-    """Write a plan to a file that everyone may read. Raises WriteError."""
+    """Write a plan to a file that everyone may read.
+
+    Args:
+        plan: The plan.
+        path: The file.
+
+    Raises:
+        WriteError: If the file cannot be written.
+    """
     with replace_file(path, PUBLIC) as partial:
         plan.save(partial)
 
 
 def check_plan_target(path: Path) -> None:
-    """Raise InputError if a plan must not be written to this file."""
+    """Check that a plan may be written to a file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: If the file cannot be written, or holds something else.
+    """
     check_target(path, Plan.load)

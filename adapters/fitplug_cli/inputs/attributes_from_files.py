@@ -34,7 +34,11 @@ Locate: TypeAlias = Callable[[int], str]
 
 
 def names_code_file(value: Any) -> bool:
-    """Return whether an entry of [domain] takes its values from a file of codes."""
+    """Return whether an entry of [domain] takes its values from a file of codes.
+
+    Args:
+        value: The entry, of any type.
+    """
     if not isinstance(value, Mapping):
         return False
     has_list = any(isinstance(value.get(key), str) for key in _LIST_KEYS)

@@ -54,7 +54,7 @@ class CodeFile:
             self.names, self._read, self._lines = _read_csv(path, what, error)
 
     def read_column(self, name: str) -> list[Code]:
-        """Read the codes of a column, none of which may be empty.
+        """Read the codes of a column; no code may be empty.
 
         Args:
             name: The name of the column.
@@ -81,11 +81,25 @@ class CodeFile:
         return codes
 
     def locate(self, i: int) -> str:
-        """Return the path of the file and the line or row of its i-th code, for an error."""
+        """Return where a code is, for an error.
+
+        Args:
+            i: The index of the code in its column.
+
+        Returns:
+            The path of the file, and the line or row of the code.
+        """
         return f"{self.path}: {self.locate_row(i)}"
 
     def locate_row(self, i: int) -> str:
-        """Return the line or row of the i-th code in the file, for an error."""
+        """Return where a code is in the file, for an error.
+
+        Args:
+            i: The index of the code in its column.
+
+        Returns:
+            The line or row of the code.
+        """
         return f"row {i + 1}" if self._lines is None else f"line {self._lines[i]}"
 
 

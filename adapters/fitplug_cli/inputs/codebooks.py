@@ -146,7 +146,7 @@ def _parse_csv(path: Path, text: str) -> dict[str, Any]:
             if value and isinstance(listed, list):
                 first = lines.setdefault((name, value), rows.line_num)
                 if first != rows.line_num:
-                    raise DomainError(f"{where} says what line {first} does; keep one of them")
+                    raise DomainError(f"{where} repeats line {first}; keep one of them")
                 listed.append(value)
             elif value or name in found:
                 raise DomainError(
@@ -176,8 +176,8 @@ def _parse_json(path: Path, text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise DomainError(f"{path}: is not valid JSON from {place} on") from None
+        position = f"line {error.lineno}, column {error.colno}"
+        raise DomainError(f"{path}: is not valid JSON from {position} on") from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
         raise DomainError(f"{path}: is no codebook in JSON") from None
     if isinstance(content, dict) and isinstance(content.get("schema"), dict):

@@ -14,7 +14,16 @@ from fitplug.errors import InputError
 def convert_csv_errors(
     path: Path, rows: csv.DictReader[str], error: type[InputError]
 ) -> Iterator[None]:
-    """Turn a csv.Error of the block into an `error` that names the line of the file."""
+    """Turn a csv.Error of the block into an error that names the line of the file.
+
+    Args:
+        path: The file.
+        rows: The reader of the file.
+        error: The class of the error to raise.
+
+    Raises:
+        InputError: An `error` if the block raises csv.Error.
+    """
     try:
         yield
     except csv.Error:

@@ -33,13 +33,21 @@ class NamedExpression(NamedTuple):
     where: str | None = None
 
     def explain_error(self, error: str) -> str:
-        """Return a message for an error of this expression, which quotes no line of a file."""
+        """Return a message for an error of this expression, which quotes no line of a file.
+
+        Args:
+            error: The message of the error, which may quote the expression.
+
+        Returns:
+            The same message for an argument. For an expression of a file, its line and the position
+            of the error.
+        """
         if self.where is None:
             return error
         at = re.search(r".* at (column [0-9]+)", error)
         return (
             f"{self.where} is no expression on this release"
-            + (f", from {at[1]} of it on" if at else "")
+            + (f": it is wrong from {at[1]} on" if at else "")
             + "; give it as an argument to be told why"
         )
 
@@ -48,7 +56,7 @@ def collect_expressions(expressions: Sequence[str], table: Path | None) -> list[
     """Collect the expressions of the arguments, and those of a file.
 
     Args:
-        expressions: Expressions, each of which is its own name.
+        expressions: Expressions; each is its own name.
         table: A CSV with the columns name and expression if its suffix is .csv. Otherwise a text
             with a line "name: expression" or "expression" for each, in which empty lines and lines
             that begin with # are skipped.

@@ -141,7 +141,7 @@ def _read_rows(
         if column not in known:
             whose = "the domain" if by_group else repr(name)
             raise WorkloadError(
-                f"{path}: {whose} has no attribute that is named as column {number} is; "
+                f"{path}: the name of column {number} is no attribute of {whose}; "
                 f"{nearest(column, known)}"
             )
     rows = []

@@ -48,7 +48,12 @@ def set_up_output(*, quiet: bool, as_json: bool, verbose: bool = False) -> None:
 
 
 def print_json(record: Mapping[str, Any], *, ascii_only: bool = False) -> None:
-    """Print a record as JSON on the standard output, whether or not the consoles are quiet."""
+    """Print a record as JSON on the standard output, even if the consoles are quiet.
+
+    Args:
+        record: The record.
+        ascii_only: Whether other characters than ASCII are escaped.
+    """
     json.dump(record, sys.stdout, indent=2, ensure_ascii=ascii_only)
     sys.stdout.write("\n")
 
@@ -57,6 +62,9 @@ def print_table(table: Table) -> None:
     """Print a table on the standard output.
 
     Where there is no terminal that it must fit, no line is broken or padded.
+
+    Args:
+        table: The table.
     """
     if out.is_terminal or out.quiet:
         out.print(table)

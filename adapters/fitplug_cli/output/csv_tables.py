@@ -70,7 +70,13 @@ def count_table_decimals(stds: npt.NDArray[np.float64]) -> int:
 
 
 def count_decimals(std: float, digits: int, most: int) -> int:
-    """Return the number of decimals, up to `most`, that show so many digits of a positive std."""
+    """Return the number of decimals that show so many digits of a std.
+
+    Args:
+        std: The std, which must be positive.
+        digits: The number of its digits to show.
+        most: The largest number of decimals to return.
+    """
     # The std is rounded first, so that 9.9999 has the decimals of 10.
     exponent = int(f"{std:.{digits - 1}e}".partition("e")[2])
     return min(max(digits - 1 - exponent, 0), most)
@@ -105,7 +111,14 @@ def neutralise(text: str) -> str:
 
 
 def neutralise_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Neutralise the texts among the values of a record."""
+    """Neutralise the texts among the values of a record.
+
+    Args:
+        record: The record.
+
+    Returns:
+        The record in which each text has its apostrophes.
+    """
     return {
         name: neutralise(value) if isinstance(value, str) else value
         for name, value in record.items()

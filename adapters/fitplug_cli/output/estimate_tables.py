@@ -151,7 +151,11 @@ def _iterate_rows(found: Estimates) -> Iterator[dict[str, Any]]:
 
 
 def print_estimates_as_json(found: Estimates) -> None:
-    """Print all estimates as one JSON object, with all digits."""
+    """Print all estimates as one JSON object, with all digits.
+
+    Args:
+        found: The estimates.
+    """
     print_json(
         {
             "confidence": found.confidence,
@@ -163,7 +167,11 @@ def print_estimates_as_json(found: Estimates) -> None:
 
 
 def print_estimates(found: Estimates) -> None:
-    """Print a table of the estimates, with the digits that are meaningful given the std."""
+    """Print a table of the estimates, with the digits that are meaningful given the std.
+
+    Args:
+        found: The estimates.
+    """
     table = Table(box=None)
     if found.region_column is not None:
         table.add_column(found.region_column, overflow="fold")
@@ -190,6 +198,6 @@ def print_estimates(found: Estimates) -> None:
     if any_without_value:
         out.print(
             "-: ratios whose denominator is less than 3 stds from zero; ask for numerator and "
-            "denominator apart"
+            "denominator separately"
         )
     out.print(found.population)

@@ -45,7 +45,14 @@ def build_plan_record(plan: Plan, contributions: int, delta: float) -> dict[str,
 
 
 def build_ledger_record(ledger: Ledger | None) -> dict[str, Any] | None:
-    """Build the record of a ledger's budget in rho, with what is left; None if there is none."""
+    """Build the record of a ledger.
+
+    Args:
+        ledger: The ledger, if there is one.
+
+    Returns:
+        Its budget in rho and what is left; None without a ledger.
+    """
     if ledger is None:
         return None
     return {

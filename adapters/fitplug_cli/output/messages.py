@@ -80,14 +80,22 @@ def _list_strict_attributes(plan: Plan) -> list[str]:
 
 
 def print_row_rules(data: DataSection) -> None:
-    """Print the weights and filters of the rows, if there are any."""
+    """Print the weights and filters of the rows, if there are any.
+
+    Args:
+        data: The section of the spec that has them.
+    """
     rules = say_rows(data.weight, filters_of(data.where), _MOST_VALUES)
     if rules is not None:
         out.print(f"rows counted: {rules}")
 
 
 def print_survey(survey: Survey) -> None:
-    """Print what a count would read, and how much memory it would take."""
+    """Print what a count would read, and how much memory it would take.
+
+    Args:
+        survey: The survey of the files.
+    """
     rows = "not known before they are read"
     if survey.rows is not None:
         rows = f"{survey.rows:,}, by the files' footers: exact, so CONFIDENTIAL"

@@ -51,7 +51,7 @@ def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
         there = path.resolve()
         if here in (there, *there.parents) or there in here.parents:
             raise InputError(
-                f"{directory} is not apart from {what}, {path}; name another [output] path"
+                f"{directory} overlaps with {what}, {path}; name another [output] path"
             )
 
 

@@ -15,7 +15,11 @@ _SHOWN_DELTAS = DELTAS[::3]
 
 
 def print_report(facts: Facts) -> None:
-    """Print everything that the page shows, except for the plots."""
+    """Print everything that the page shows, except for the plots.
+
+    Args:
+        facts: The facts of the plan.
+    """
     print_plan(facts.plan, facts.contributions, facts.delta)
     _print_prices(facts)
     _print_limits(facts)

@@ -54,7 +54,11 @@ class Spec:
     design: DesignSection
 
     def resolve(self, path: str) -> Path:
-        """Return the location of a path that the spec names."""
+        """Return the location of a path that the spec names.
+
+        Args:
+            path: The path, which may be relative to the spec.
+        """
         return self.path.parent / path
 
     @property

@@ -1,4 +1,4 @@
-"""The [[query]] tables of a spec, each of which describes a group of queries."""
+"""The [[query]] tables of a spec: each table describes a group of queries."""
 
 from __future__ import annotations
 

@@ -86,7 +86,11 @@ class LedgerSection(_Section):
 
     @property
     def total(self) -> float:
-        """The total budget in rho. Raises BudgetError if epsilon or delta is out of range."""
+        """The total budget in rho.
+
+        Raises:
+            BudgetError: If epsilon or delta is out of range.
+        """
         if self.epsilon is None or self.delta is None:
             assert self.rho is not None
             return self.rho

@@ -65,6 +65,6 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _explain(error: str) -> str:
     """Explain a message of the parser in words that do not quote the file."""
-    place = re.search(r"\(at (line [0-9]+, column [0-9]+|end of document)\)$", error)
+    position = re.search(r"\(at (line [0-9]+, column [0-9]+|end of document)\)$", error)
     known = (text for start, text in _EXPLANATIONS.items() if error.startswith(start))
-    return next(known, "it cannot be read") + (f", at {place[1]}" if place else "")
+    return next(known, "it cannot be read") + (f", at {position[1]}" if position else "")
