@@ -31,16 +31,16 @@ DELTAS = tuple(10.0**-k for k in range(3, 13))
 """The deltas at which the report shows epsilon."""
 
 _BINDING = 1 - 1e-3
-"""A target holds a query back if the variance is at least this share of the target."""
+"""A query is held by its target if its variance is at least this share of the target."""
 
 _SLACK = 0.01
 """A cell has something left for more counts if its slack is above this share of Delta squared."""
 
 _EVEN = 1 - 5e-4
-"""Costs are even if the least cost of a cell is at least this share of the largest: 100.0 %."""
+"""Costs are even if the least cost of a cell, over the largest, is shown as 100.0 %."""
 
 _MOST_CELLS = 512
-"""The largest number of cells for which the report computes the matrix mechanism, in seconds."""
+"""The report computes the matrix mechanism up to this number of cells; it takes some seconds."""
 
 _USUAL: tuple[tuple[str, str, Callable[..., Any], dict[str, str]], ...] = (
     ("IP", "noise on every cell", baselines.input_perturbation, {}),
