@@ -222,7 +222,7 @@ class TestTargets:
             ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "lines 3 and 4 give the same query"),
             (
                 "group,SEX,RACE,std\npyramid,1,b,3\n",
-                "the name of column 2 is no attribute of the domain",
+                "the name of column 3 is no attribute of the domain",
             ),
             (
                 "group,SEX,std\npyramid,,3\npiramid,1,2\n",
