@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.rounding import ceil_float
 
 
 def rho(plan: Plan, contributions: int) -> float:

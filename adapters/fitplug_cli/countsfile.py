@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fitplug import archive
+from fitplug.counts import Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
-from fitplug.tables import Tables
+from fitplug.files import read_archive
 from fitplug_cli.files import replacing
 
 _FORMAT = 2
@@ -48,7 +48,7 @@ def read(path: Path) -> Tables:
         raise TablesError(f"{path}: there is no such counts file; make it with: fitplug count")
     try:
         with path.open("rb") as file:
-            header, arrays = archive.read(file, _shapes)
+            header, arrays = read_archive(file, _shapes)
         tables = Tables(
             _domain(header),
             {tuple(names): arrays[f"table{i}"] for i, names in enumerate(header["tables"])},

@@ -15,7 +15,7 @@ import pyarrow.parquet
 from rich.table import Table
 
 from fitplug.errors import InputError
-from fitplug.exports import MEASURES
+from fitplug.release import MEASURES
 from fitplug_cli import csvfile, files, show
 from fitplug_cli.codefiles import PARQUET, CodeFile
 from fitplug_cli.estimates import Estimates

@@ -16,14 +16,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug import linear
-from fitplug.combination import estimate_each
 from fitplug.errors import InputError, WorkloadError
-from fitplug.exports import RESULT_COLUMNS
-from fitplug.expressions import Expressions, Quotient, Terms
-from fitplug.release import Release
-from fitplug.runs import Runs
-from fitplug.targets import check_confidence, quantile
+from fitplug.expressions import Expressions, Quotient, Runs, Terms
+from fitplug.release import RESULT_COLUMNS, Release, estimate_each, read_combination
+from fitplug.workload import check_confidence, quantile
 from fitplug_cli import crosswalks, show
 from fitplug_cli.crosswalks import Crosswalk
 from fitplug_cli.expressionfiles import Asked
@@ -153,7 +149,7 @@ def _read(
             within = {crosswalk.attribute: crosswalk.regions[region]}
             where = f"region of {crosswalk.first[region]} of {crosswalk.file.path}: "
         try:
-            found = linear.read(expressions, one.text, within)
+            found = read_combination(expressions, one.text, within)
             if crosswalk is not None:
                 _check_apart(expressions, found, crosswalk.attribute)
         except WorkloadError as error:

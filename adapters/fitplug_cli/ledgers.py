@@ -10,9 +10,7 @@ import typer
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from fitplug.ledger import Ledger
-    from fitplug.ledgerrows import Budget, Entry
-    from fitplug.ledgerstages import Stage
+    from fitplug.ledger import Budget, Entry, Ledger, Stage
 
 app = typer.Typer(
     help="The ledger: the privacy budget of a group of people, and every charge to it.",
@@ -50,9 +48,9 @@ def init(
     delta: Annotated[float | None, typer.Option("--delta", help="Goes with --epsilon.")] = None,
 ) -> None:
     """Begin a ledger with its whole budget: --rho, or --epsilon with --delta."""
+    from fitplug.display import above, below
     from fitplug.errors import BudgetError
     from fitplug.ledger import Ledger
-    from fitplug.rounding import above, below
     from fitplug_cli import show
 
     if rho is None and epsilon is None and delta is None:
@@ -171,7 +169,7 @@ def _print_json(ledger: Ledger) -> None:
 
 def _amounts(budget: Budget) -> dict[str, float]:
     """rho of zCDP: as floats, on the safe side."""
-    from fitplug.rounding import ceil_float, floor_float
+    from fitplug.numeric import ceil_float, floor_float
 
     return {
         "total": floor_float(budget.total),
@@ -181,7 +179,7 @@ def _amounts(budget: Budget) -> dict[str, float]:
 
 
 def _amount(rho: float, delta: float | None, *, left: bool) -> str:
-    from fitplug.rounding import above, below
+    from fitplug.display import above, below
 
     text = f"rho = {(below if left else above)(rho)} (zCDP)"
     if delta is None or not rho:
@@ -198,7 +196,7 @@ def _amount(rho: float, delta: float | None, *, left: bool) -> str:
 def _record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from fitplug.rounding import ceil_float
+    from fitplug.numeric import ceil_float
 
     said = asdict(entry) | {"rho": ceil_float(entry.rho), "rho_exact": _exact(entry.rho)}
     said |= {"state": _state(stage), "state_time": None, "answers": None, "counts": None}
@@ -219,7 +217,8 @@ def _exact(rho: Fraction) -> str:
 
 
 def _cost(entry: Entry) -> str:
-    from fitplug.rounding import above, ceil_float
+    from fitplug.display import above
+    from fitplug.numeric import ceil_float
 
     if entry.within is not None:
         return f"free within {entry.within}"

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fitplug.errors import InputError
-from fitplug.exports import spread
-from fitplug.release import Release
-from fitplug.releasefile import file_names, versions
-from fitplug.rounding import ceil_float
+from fitplug.numeric import ceil_float
+from fitplug.release import Release, file_names, spread, versions
 from fitplug_cli import csvfile, reviews
 
 RECORD = "release.json"
@@ -49,7 +47,7 @@ def check_place(directory: Path, apart_from: Mapping[str, Path]) -> None:
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What the command line adds to a release folder; see `fitplug.releasefile.TableFiles`.
+    """What the command line adds to a release folder; see `fitplug.release.folder.TableFiles`.
 
     confidence: of the intervals of groups that did not name one. delta: for epsilon. review: makes
     the review of the release. spreadsheet_safe: whether no text of a CSV file begins as a formula

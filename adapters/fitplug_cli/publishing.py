@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fitplug.counts import Tables
+from fitplug.display import above
 from fitplug.errors import LedgerError, OverBudget, TablesError
-from fitplug.ledger import Ledger
-from fitplug.ledgerrules import Which
+from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
-from fitplug.release import Release
-from fitplug.review import review
-from fitplug.rounding import above
+from fitplug.release import Release, review
 from fitplug.structure import listed
-from fitplug.tables import Tables
 from fitplug_cli import output, records, show
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_cli.steps import cost, open_ledger

@@ -14,7 +14,7 @@ from fitplug.privacy import epsilon_at
 from fitplug_cli import costs
 
 if TYPE_CHECKING:
-    from fitplug.relaxation import Relaxation
+    from fitplug.plan import Relaxation
     from fitplug_cli.reporting.facts import Facts
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from fitplug.review import markdown
+from fitplug.release import markdown
 
 YAML, MARKDOWN = "review.yaml", "review.md"
 
@@ -26,7 +26,7 @@ _Dumper.add_representer(str, _text)
 
 
 def write(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write a review, from `fitplug.review`, into a folder. Raises OSError."""
+    """Write a review, from `fitplug.release.review`, into a folder. Raises OSError."""
     said = yaml.dump(record, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     (folder / YAML).write_text(said, encoding="utf-8")
     (folder / MARKDOWN).write_text(markdown(record), encoding="utf-8")

@@ -22,12 +22,13 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from fitplug.counts import filters_of, say_rows
+from fitplug.display import above, below
 from fitplug.ledger import Ledger
+from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.rounding import above, below, ceil_float
 from fitplug.structure import listed
-from fitplug.weights_and_filters import filters_of, say_rows
 from fitplug.workload import Workload
 from fitplug_cli import costs, csvfile
 

@@ -13,18 +13,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from fitplug.cellcosts import MOST_CONTRIBUTIONS
+from fitplug.counts import check_rows, filters_of, say_rows
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
-from fitplug.exports import RESULT_COLUMNS
-from fitplug.factors import ranges
-from fitplug.labelled import rows
-from fitplug.objective import LARGEST_WEIGHT
+from fitplug.ledger import MOST_CONTRIBUTIONS
 from fitplug.privacy import rho_at
-from fitplug.review import About
-from fitplug.targets import LEAST_CONFIDENCE
-from fitplug.weights_and_filters import check_rows, filters_of, say_rows
-from fitplug.workload import Queries, Workload, queries
+from fitplug.release import RESULT_COLUMNS, About
+from fitplug.structure import LARGEST_WEIGHT
+from fitplug.workload import LEAST_CONFIDENCE, Queries, Workload, queries, ranges, rows
 from fitplug_cli import codebooks, crosswalks, targetfiles
 from fitplug_cli.files import text_of
 from fitplug_cli.rowfiles import check_public

@@ -12,13 +12,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fitplug.design import design as design_plan
+from fitplug.counts import Tables
+from fitplug.display import above
 from fitplug.errors import FitplugError, InputError, LedgerError, OverBudget
+from fitplug.files import content_digest
 from fitplug.ledger import Ledger
-from fitplug.plan import Plan
-from fitplug.planfile import describe, digest
-from fitplug.rounding import above, floor_float
-from fitplug.tables import Tables
+from fitplug.numeric import floor_float
+from fitplug.plan import Plan, describe
+from fitplug.plan import design as design_plan
 from fitplug_cli import costs, countsfile, output, show
 from fitplug_cli.files import check_target, replacing
 from fitplug_cli.spec import Spec, SpecError
@@ -107,7 +108,9 @@ def _fits(spec: Spec, plan: Plan) -> bool:
     """Whether a plan is for the spec's queries, targets and budget."""
     rho, spent = spec.privacy.rho, cost(spec, plan)
     paid = plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
-    return paid and digest(*describe(plan.workload)) == digest(*describe(spec.workload))
+    return paid and content_digest(*describe(plan.workload)) == content_digest(
+        *describe(spec.workload)
+    )
 
 
 def saved_plan(spec: Spec, path: Path) -> Plan:
@@ -119,7 +122,7 @@ def saved_plan(spec: Spec, path: Path) -> Plan:
         plan.verify()
     except InputError as error:
         raise InputError(f"{path}: {error}; design the plan again") from None
-    same = digest(*describe(plan.workload)) == digest(*describe(spec.workload))
+    same = content_digest(*describe(plan.workload)) == content_digest(*describe(spec.workload))
     rho, spent = spec.privacy.rho, cost(spec, plan)
     fits = plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
     if not same or not fits:

@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fitplug.domain import Attribute, Domain
+from fitplug.domain import Attribute, Domain, Hierarchy
 from fitplug.errors import DomainError, nearest
-from fitplug.hierarchy import Hierarchy
 from fitplug_cli import crosswalks
 from fitplug_cli.codefiles import Code, CodeFile, codes_of_lines
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fitplug.counts import Filters, Names, Tables, Where, check_rows, filters_of, say_rows
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, InputError, TablesError
 from fitplug.plan import Plan
-from fitplug.tables import Names, Tables
-from fitplug.weights_and_filters import Filters, Where, check_rows, filters_of, say_rows
 from fitplug.workload import Workload
 from fitplug_dask.layout import joint_tables, marginals
 from fitplug_dask.places import Options

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as pd
 import pyarrow.parquet as pq
 
-from fitplug.footers import EncryptedError, Footer, read_footer
+from fitplug.files import EncryptedError, Footer, read_footer
 from fitplug_dask.codes import kind as kind_of
 from fitplug_dask.formats import Format
 from fitplug_dask.places import Place

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.counts import Filters
 from fitplug.domain import OUTSIDE, Attribute
-from fitplug.weights_and_filters import Filters
 from fitplug_dask.readers import damage, opened
 from fitplug_dask.shares import Piece, Share
 from fitplug_dask.snapshot import File

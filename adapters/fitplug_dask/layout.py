@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from fitplug.counts import Counts, Names
 from fitplug.domain import Domain
-from fitplug.tables import Counts, Names
 
 MERGED_CELLS = 2**16
 """Largest joint table made by merging smaller ones: 256 KB of counters stay in a core's cache."""

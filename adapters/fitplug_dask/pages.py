@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fitplug.footers import Chunk
-from fitplug.thrift import Fields, Wanted, read_struct
+from fitplug.files import Chunk, Fields, Wanted, read_struct
 
 _SIZE, _COMPRESSED_SIZE, _DATA, _DICTIONARY, _DATA_V2, _VALUES = 2, 3, 5, 7, 8, 1
 _WANTED: Wanted = {_DATA: {}, _DICTIONARY: {}, _DATA_V2: {}}

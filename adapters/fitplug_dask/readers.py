@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.types as pt
 
-from fitplug.footers import Chunk
+from fitplug.files import Chunk
 from fitplug_dask.formats import TEXTS, Format
 from fitplug_dask.headers import (
     arrow_source,

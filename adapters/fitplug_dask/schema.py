@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fitplug.columns import are_names
+from fitplug.counts import are_names
 from fitplug.errors import DataError
 from fitplug_dask.counting import check_extras
 from fitplug_dask.places import Options

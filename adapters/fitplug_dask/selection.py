@@ -28,9 +28,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.cellcosts import check_contributions
 from fitplug.domain import OUTSIDE
 from fitplug.errors import BudgetError
+from fitplug.ledger import check_contributions
 from fitplug_dask.coders import Coder
 from fitplug_dask.kernel import NO_MEMORY, Fault, Job, Partial, read_share
 from fitplug_dask.loops import locate

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-from fitplug.columns import are_names, hint
+from fitplug.counts import WEIGHT, Filters, are_names, hint
 from fitplug.domain import OUTSIDE, Attribute
 from fitplug.errors import DataError, nearest
-from fitplug.footers import Footer
-from fitplug.weights_and_filters import WEIGHT, Filters
+from fitplug.files import Footer
 from fitplug_dask.codes import kind, mismatch
 from fitplug_dask.formats import TEXTS, Format
 from fitplug_dask.headers import Header, read_header

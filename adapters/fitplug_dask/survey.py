@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fitplug.weights_and_filters import Filters, Where, check_rows, filters_of, say_rows
+from fitplug.counts import Filters, Where, check_rows, filters_of, say_rows
 from fitplug_dask.counting import (
     Wanted,
     check_client,

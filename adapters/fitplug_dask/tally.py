@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.counts import Filters
 from fitplug.domain import Attribute
-from fitplug.weights_and_filters import Filters
 from fitplug_dask import loops
 from fitplug_dask.coders import Coder
 from fitplug_dask.layout import atoms

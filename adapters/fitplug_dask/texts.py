@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.attributes import NAMES
-from fitplug.dates import day_of_text
-from fitplug.domain import OUTSIDE, Attribute, Codes, Dates
+from fitplug.domain import NAMES, OUTSIDE, Attribute, Codes, Dates, day_of_text
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

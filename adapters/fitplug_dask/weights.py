@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.counts import WEIGHT
 from fitplug.domain import Attribute
-from fitplug.weights_and_filters import WEIGHT
 from fitplug_dask.coders import Coder
 from fitplug_dask.codes import codes_of, kind
 from fitplug_dask.loops import locate

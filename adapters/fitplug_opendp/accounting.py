@@ -6,8 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 from fitplug.errors import BudgetError
+from fitplug.numeric import floor_float
 from fitplug.plan import Plan
-from fitplug.rounding import floor_float
 
 
 def dp_event(plan: Plan, *, contributions: int = 1) -> Any:

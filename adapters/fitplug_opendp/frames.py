@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.attributes import NAMES
-from fitplug.columns import are_names, hint
-from fitplug.domain import Attribute, Categories, Dates
+from fitplug.counts import Tables, are_names, hint
+from fitplug.domain import NAMES, Attribute, Categories, Dates, Prefix
 from fitplug.errors import DataError, nearest
 from fitplug.plan import Plan
-from fitplug.prefixes import Prefix
-from fitplug.tables import Tables
 from fitplug_opendp.advice import check_space
 from fitplug_opendp.gaussian import opendp
 from fitplug_opendp.spaces import tables_domain

@@ -14,19 +14,14 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.answers import exact_answers as strategy_answers
-from fitplug.answers import may_be_clamped
-from fitplug.cellcosts import CellCosts, check_contributions
+from fitplug.counts import Tables
 from fitplug.errors import BudgetError, KeyTaken, TablesError
-from fitplug.ledger import Ledger
-from fitplug.ledgerrows import Entry
-from fitplug.ledgerrules import Begun, Request, Which
+from fitplug.ledger import Begun, CellCosts, Entry, Ledger, Request, Which, check_contributions
+from fitplug.mechanism import exact_answers as strategy_answers
+from fitplug.mechanism import may_be_clamped
+from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.population import Limited
-from fitplug.release import Release
-from fitplug.releasefile import answers_digest
-from fitplug.rounding import ceil_float
-from fitplug.tables import Tables
+from fitplug.release import Limited, Release, answers_digest
 from fitplug_opendp.advice import counting, type_of
 from fitplug_opendp.gaussian import Progress, noise, opendp, sampler, sensitivity
 
@@ -36,7 +31,7 @@ CLAMPED = (
     "some answers are as large as 64-bit integers hold, so estimates of this release may be far "
     "too small: count fewer records, or design a plan of fewer or smaller tables"
 )
-"""Said of noisy answers, which is free: see `fitplug.answers.may_be_clamped`."""
+"""Said of noisy answers, which is free: see `fitplug.mechanism.answers.may_be_clamped`."""
 
 
 def release(

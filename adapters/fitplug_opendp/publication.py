@@ -24,23 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from fitplug.counts import Tables
 from fitplug.errors import BudgetError, FitplugError, InputError, KeyTaken
-from fitplug.exports import check_arrow
-from fitplug.folders import partial_folder, put_in_place, set_aside
-from fitplug.ledger import Ledger
-from fitplug.ledgerrows import Entry
-from fitplug.ledgerrules import Request, Which
-from fitplug.ledgerstages import Stage
+from fitplug.files import check_arrow, partial_folder, put_in_place, set_aside
+from fitplug.ledger import Entry, Ledger, Request, Stage, Which
 from fitplug.plan import Plan
-from fitplug.release import Release
-from fitplug.releasefile import (
-    ANSWERS,
-    TableFiles,
-    fill,
-    held_digest,
-)
-from fitplug.tables import Tables
-from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence
+from fitplug.release import ANSWERS, Release, TableFiles, fill, held_digest
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.noisy_release import (
     Mechanism,
@@ -197,7 +187,7 @@ class Publication:
         *,
         understood: Understood | None = None,
         confidence: float = DEFAULT_CONFIDENCE,
-        files: TableFiles | None = None,
+        files: TableFiles[Release] | None = None,
         progress: Progress | None = None,
     ) -> Published:
         """Go on from where the release has come to, until it is published.
@@ -295,7 +285,9 @@ class Publication:
             raise self._lost()
         return staged if stage is not None and stage.state == "made" else self._enter(staged)
 
-    def _write(self, staged: Staged, confidence: float, files: TableFiles | None) -> Published:
+    def _write(
+        self, staged: Staged, confidence: float, files: TableFiles[Release] | None
+    ) -> Published:
         """Write the folder from staged answers, move it into its place and enter that."""
         earlier = None
         with _writing(self.directory, _RETRY):

@@ -17,12 +17,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.answers import exact_answers
+from fitplug.counts import Names, Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
+from fitplug.mechanism import exact_answers
+from fitplug.numeric import largest
 from fitplug.plan import Plan
-from fitplug.rounding import largest
-from fitplug.tables import Names, Tables
 from fitplug.workload import largest_sets
 from fitplug_opendp.advice import counting
 from fitplug_opendp.gaussian import opendp

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
-from fitplug import planfile
-from fitplug.seals import seal_counts
+from fitplug.counts.seals import seal_counts
+from fitplug.files import write_with_digest
 from fitplug_cli import countsfile
 from tests.helpers.command_line import (
     COST,
@@ -570,7 +570,7 @@ def edit(path: Path, change: Callable[[dict, dict], None], *, seal: bool = False
         header["seal"] = seal_counts(bytes.fromhex(header["nonce"]), said, counts)
     elif seal:
         arrays.pop("digest")
-        planfile.write(path, header, arrays)
+        write_with_digest(path, header, arrays)
         return
     text = np.frombuffer(json.dumps(header, sort_keys=True).encode(), dtype=np.uint8)
     with path.open("wb") as file:

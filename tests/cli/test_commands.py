@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
-from fitplug.exports import MEASURES
+from fitplug.release.tables import MEASURES
 from fitplug_cli import countsfile, csvfile
 from tests.helpers.command_line import (
     COST,

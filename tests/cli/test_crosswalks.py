@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.answers import exact_answers
+from fitplug.mechanism.answers import exact_answers
 from fitplug_cli.spec import SpecError, load
 from tests.helpers.command_line import fitplug
 

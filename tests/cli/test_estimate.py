@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import fitplug as fp
-from fitplug.answers import exact_answers
-from fitplug.exports import RESULT_COLUMNS
+from fitplug.mechanism.answers import exact_answers
+from fitplug.release.tables import RESULT_COLUMNS
 from fitplug_cli import estimates
 from fitplug_cli.estimatefiles import _umask
 from tests.helpers import people

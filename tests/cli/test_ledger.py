@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import fitplug as fp
+from fitplug.display.numbers import above
 from fitplug.privacy import epsilon_at, rho_at
-from fitplug.rounding import above
 from tests.helpers.command_line import SPEC, Ran, fitplug, make, names
 
 DIGEST = "ab" * 32

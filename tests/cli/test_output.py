@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import fitplug as fp
-from fitplug.prices import prices
-from fitplug.release import Release
+from fitplug.plan.prices import price_groups as prices
+from fitplug.release.release import Release
 from tests.helpers.command_line import make
 
 

@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug import baselines, relaxation, symmetry
-from fitplug.prices import most_saved, prices
+from fitplug import baselines
+from fitplug.display.numbers import above
+from fitplug.plan import relaxation
+from fitplug.plan.prices import most_saved
+from fitplug.plan.prices import price_groups as prices
+from fitplug.plan.relaxation import Relaxation
 from fitplug.privacy import epsilon_at
-from fitplug.relaxation import Relaxation
-from fitplug.rounding import above
+from fitplug.structure import analysis as symmetry
 from fitplug_cli import reports, steps
 from fitplug_cli.reporting import terminal
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, facts

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.targets import two_sided_quantile
+from fitplug.workload.targets import two_sided_quantile
 from fitplug_cli import codebooks
 from fitplug_cli.spec import SpecError, load
 from tests.helpers.places import EXAMPLES

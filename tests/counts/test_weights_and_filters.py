@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.attributes import OUTSIDE
+from fitplug.counts.weights_and_filters import MOST_WEIGHT, WEIGHT, check_rows, filters_of, say_rows
+from fitplug.domain.attribute import OUTSIDE
 from fitplug.errors import DataError, DomainError, InputError, TablesError
-from fitplug.weights_and_filters import MOST_WEIGHT, WEIGHT, check_rows, filters_of, say_rows
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 3)})
 TABLES = [("sex", "age"), ("age",), ()]

@@ -18,7 +18,8 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.domain import OUTSIDE, Attribute
+from fitplug.domain.attribute import OUTSIDE
+from fitplug.domain.domain import Attribute
 from fitplug.errors import DataError
 from fitplug_dask import kernel, readers
 from fitplug_dask.coders import Coder

@@ -18,7 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
-from fitplug.footers import read_footer
+from fitplug.files.parquet_footer import read_footer
 from fitplug_dask import kernel, pages
 from fitplug_dask.places import Place, shown
 from fitplug_dask.snapshot import take_snapshot

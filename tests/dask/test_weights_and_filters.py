@@ -23,8 +23,8 @@ from pyarrow import csv, feather
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.counts.weights_and_filters import filters_of
 from fitplug.errors import DataError, DomainError, InputError, TablesError
-from fitplug.weights_and_filters import filters_of
 from fitplug_dask import kernel, loops, numpy_loops, selection, shares, shuffle, tally
 from fitplug_dask.kernel import Fault, Job
 from fitplug_dask.layout import joint_tables, marginals

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug import symmetry
+from fitplug.structure import analysis as symmetry
 from tests.helpers import people
 from tests.helpers.plans import geography
 
@@ -190,7 +190,7 @@ def test_plots_of_many_values_and_of_too_many_attributes():
 
 
 def test_without_matplotlib(release, monkeypatch):
-    from fitplug import plots
+    from fitplug.display import plotting as plots
 
     plots._figure_kind.cache_clear()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

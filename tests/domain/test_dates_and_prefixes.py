@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
-from fitplug.domain import OUTSIDE
+from fitplug.domain.attribute import OUTSIDE
 from fitplug_opendp.frames import _codes
 from tests.helpers.command_line import fitplug
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.domain import OUTSIDE
+from fitplug.domain.attribute import OUTSIDE
 
 PEOPLE = fp.Domain(
     {

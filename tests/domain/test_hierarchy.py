@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.domain import OUTSIDE
-from fitplug.factors import factor
+from fitplug.domain.attribute import OUTSIDE
+from fitplug.workload.factors import factor
 from fitplug_cli import spec
 
 LEVELS = ("state", "county", "tract")

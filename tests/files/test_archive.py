@@ -19,7 +19,8 @@ import pytest
 from numpy.lib import format as npy
 
 import fitplug as fp
-from fitplug import archive, planfile
+from fitplug.files import archive
+from fitplug.plan import plan_file as planfile
 from fitplug_cli import countsfile
 from tests.helpers.plans import people_plan
 
@@ -196,8 +197,8 @@ def test_arrays_of_every_order_are_read_as_they_were_written() -> None:
     }
     text = np.frombuffer(b'{"x": 1}', dtype=np.uint8)
     file = io.BytesIO()
-    archive.write(file, {"header": text} | arrays)
-    header, found = archive.read(file)
+    archive.write_archive(file, {"header": text} | arrays)
+    header, found = archive.read_archive(file)
     assert header == {"x": 1}
     assert list(found) == list(arrays)
     for name, array in arrays.items():
@@ -215,8 +216,8 @@ def test_what_is_written_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     text = np.frombuffer(b"{}", dtype=np.uint8)
     for size in (2**18, 2**20):
         file = io.BytesIO()
-        archive.write(file, {"header": text, "zeros": np.zeros(size)})
-        assert archive.read(file)[1]["zeros"].shape == (size,)
+        archive.write_archive(file, {"header": text, "zeros": np.zeros(size)})
+        assert archive.read_archive(file)[1]["zeros"].shape == (size,)
 
 
 def test_kept_counts_of_a_checkpoint_unpack_to_their_tables_at_most(tmp_path: Path) -> None:

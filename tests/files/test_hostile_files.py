@@ -15,10 +15,10 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
-from fitplug import thrift
 from fitplug.errors import DataError, InputError
-from fitplug.footers import read_footer
-from fitplug.release import Release
+from fitplug.files import thrift
+from fitplug.files.parquet_footer import read_footer
+from fitplug.release.release import Release
 from tests.helpers.hostile_files import WANTED, each_byte, mutated, people, write_shapes
 from tests.helpers.places import ROOT
 

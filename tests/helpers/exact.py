@@ -8,8 +8,8 @@ import numpy as np
 from scipy.linalg import hadamard
 
 import fitplug as fp
-from fitplug.contrasts import contrast
-from fitplug.trees import IntegerTree
+from fitplug.mechanism.contrasts import contrast
+from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug_opendp.noisy_release import exact_answers
 
 
@@ -134,14 +134,14 @@ def full_strategy(plan):
     names = (*structure.split, *structure.dense)
     axes = [names.index(name) for name in plan.workload.attributes]
     A = []
-    for family in plan.strategy.families:
+    for family in plan.strategy.block_sets:
         for block, M in zip(family.blocks, family.M, strict=True):
             within = {int(a) for a in structure.blocks[block] if a >= 0}
             rows = np.ones((1, 1), dtype=object)
             for a, name in enumerate(structure.split):
                 n = domain[name].size
-                split = plan.strategy.splits[a]
-                if isinstance(split, IntegerTree):
+                split = plan.strategy.attribute_matrices[a]
+                if isinstance(split, TreeMatrix):
                     own = integer_matrix(split)
                 elif name in structure.ordered:
                     own = split.matrix.astype(object)

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 import fitplug as fp
-from fitplug.answers import exact_answers
+from fitplug.mechanism.answers import exact_answers
 
 DOMAIN = fp.Domain(
     {

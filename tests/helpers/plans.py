@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug import symmetry
+from fitplug.structure import analysis as symmetry
 
 
 def dense(workload):

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug import cellcosts
-from fitplug.cellcosts import CellCosts, add_up
+from fitplug.ledger import cell_costs as cellcosts
+from fitplug.ledger.cell_costs import CellCosts, add_up
 
 DOMAIN = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(0, 5), "job": ["a", "b", "c"]})
 X = np.arange(36).reshape(DOMAIN.shape)

@@ -16,9 +16,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fitplug import ledgerrows
 from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
-from fitplug.ledger import Ledger
+from fitplug.ledger import rows as ledgerrows
+from fitplug.ledger.ledger import Ledger
 from fitplug.privacy import epsilon_at, rho_at
 
 DIGEST = "ab" * 32

@@ -25,10 +25,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fitplug import ledger as ledger_module
-from fitplug import ledgerfile
 from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
-from fitplug.ledger import Entry, Ledger
+from fitplug.ledger import file as ledgerfile
+from fitplug.ledger import ledger as ledger_module
+from fitplug.ledger.ledger import Entry, Ledger
 
 TENTH = Fraction(1, 10)
 
@@ -76,7 +76,7 @@ def race(n, work):
 
 def drive(script: str, path: Path, *arguments: str) -> list[Any]:
     """What the script says, run in a process of its own after the DRIVER."""
-    root = str(Path(ledger_module.__file__).parents[1])
+    root = str(Path(ledger_module.__file__).parents[2])
     ran = subprocess.run(
         [sys.executable, "-c", DRIVER + script, str(path), *arguments],
         capture_output=True,

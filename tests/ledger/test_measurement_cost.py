@@ -16,7 +16,7 @@ import opendp.prelude as dp
 import pytest
 
 import fitplug as fp
-from fitplug.measured import measured_rho
+from fitplug.ledger.measurement_cost import measured_rho
 from fitplug.privacy import check_delta, check_epsilon, check_rho
 
 SPACE = dp.atom_domain(T=int), dp.absolute_distance(T=int)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug import symmetry
+from fitplug.structure import analysis as symmetry
 from fitplug_opendp.noisy_release import exact_answers
 from tests.helpers.plans import MIXED, SPLIT_APART
 from tests.helpers.workloads import small

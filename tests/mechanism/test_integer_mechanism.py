@@ -11,15 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.answers import exact_answers
-from fitplug.rounding import (
-    ceil_float,
-    ceil_sqrt,
-    exact_product,
-    floor_float,
-    inverse_norms_above,
-)
-from fitplug.strategy import SATURATION, column_squares
+from fitplug.mechanism.answers import exact_answers
+from fitplug.mechanism.strategy import SATURATION, column_squares
+from fitplug.numeric.exact import exact_product
+from fitplug.numeric.rounding import ceil_float, ceil_sqrt, floor_float, inverse_norms_above
 from tests.helpers.exact import full_strategy, least_variance, rationals, solve_left
 from tests.helpers.workloads import small
 
@@ -87,7 +82,7 @@ def whole_profile(plan):
 
 def spans(plan, W):
     """L with W = L B of the one block of a dense plan, and B."""
-    (family,) = plan.strategy.families
+    (family,) = plan.strategy.block_sets
     assert not plan.structure.symmetric
     return family.basis.representation(W)[0], family.basis.matrix(W)
 
@@ -262,7 +257,7 @@ class TestExactArithmetic:
         assert np.abs(huge).max() == 2**62
         most = plan.strategy.max_records
         assert most >= 2**33, "the people of the world must fit"
-        (family,) = plan.strategy.families
+        (family,) = plan.strategy.block_sets
         assert answers_to(plan, [most, 0, 0])[0] == int(family.M[0, 0, 0]) * most
 
     @given(st.lists(st.lists(st.integers(-(2**28), 2**28), min_size=3, max_size=3), min_size=1))

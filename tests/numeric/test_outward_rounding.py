@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.rounding import above, below, ceil_float, floor_float
+from fitplug.display.numbers import above, below
+from fitplug.numeric.rounding import ceil_float, floor_float
 from tests.helpers.command_line import fitplug
 
 TINY = Fraction(1, 10**400)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fitplug.problem import Block, Problem, Scalars, reduce
-from fitplug.solvers.dual import evaluate
-from fitplug.solvers.mean import mean, scalar_means
+from fitplug.optimizer.dual import evaluate
+from fitplug.optimizer.geometric_mean import mean, scalar_means
+from fitplug.optimizer.problem import Block, Problem, Scalars, reduce
 from tests.helpers.workloads import all_ranges, kron, marginals, prefix, small
 
 RNG = np.random.default_rng(20261120)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.certificate import lower_bound
+from fitplug.proof.certificate import lower_bound
 from tests.helpers.workloads import all_ranges, identity_and_sum, marginals, small
 
 ACCURACY = 2e-7

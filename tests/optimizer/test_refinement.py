@@ -10,9 +10,9 @@ import pytest
 from scipy.linalg import block_diag
 
 import fitplug as fp
-from fitplug.problem import Block, Problem, reduce
-from fitplug.solvers import dual
-from fitplug.solvers.refine import refine
+from fitplug.optimizer import dual
+from fitplug.optimizer.problem import Block, Problem, reduce
+from fitplug.optimizer.refinement import refine
 from tests.helpers.workloads import all_ranges, identity_and_sum, marginals, prefix
 
 

@@ -7,14 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from fitplug.domain import Domain, Integers
+from fitplug.domain.domain import Domain
+from fitplug.domain.integers import Integers
 from fitplug.errors import WorkloadError
-from fitplug.factors import ranges
-from fitplug.layout import layout as laid_out
-from fitplug.problem import reduce
-from fitplug.solvers import ascent, dual, family, residual
-from fitplug.symmetry import structure
-from fitplug.workload import Workload, queries, total
+from fitplug.optimizer import bound_ascent as ascent
+from fitplug.optimizer import dual
+from fitplug.optimizer import residual_descent as residual
+from fitplug.optimizer import residual_family as family
+from fitplug.optimizer.problem import reduce
+from fitplug.structure.analysis import analyse_structure as structure
+from fitplug.structure.batches import batch_groups as laid_out
+from fitplug.workload.factors import ranges
+from fitplug.workload.query_group import queries, total
+from fitplug.workload.workload import Workload
 
 PREFIX_10 = 2.471268
 
@@ -78,8 +83,8 @@ WORKLOADS = workloads()
 
 @functools.cache
 def solved(index):
-    found = residual.solve(apart(WORKLOADS[index][1]))
-    return found, ascent.best(found.layout, found.weights)[1]
+    found = residual.solve_residual(apart(WORKLOADS[index][1]))
+    return found, ascent.ascend_bound(found.batched, found.weights)[1]
 
 
 def dense_optimum(workload):
@@ -97,12 +102,12 @@ def references(split, n):
 
 
 def variances(found):
-    return found.layout.variances(found.layout.tables(found.splits), found.scales.z)
+    return found.batched.variances(found.batched.tables(found.splits), found.scales.z)
 
 
 def covariance(found):
     """Sigma over all cells."""
-    layout = found.layout
+    layout = found.batched
     pairs = [references(s, n) for s, n in zip(found.splits, layout.sizes, strict=True)]
     sigma = 0.0
     for z, members in zip(found.scales.z, layout.members, strict=True):
@@ -150,8 +155,8 @@ def test_variances_and_privacy_cost_are_those_of_its_covariance(index):
      (3, 2, 11.9077, 0.012), (4, 3, 32.62, 0.012), (4, 2, 19.76, 0.021)],
 )  # fmt: skip
 def test_prefixes_of_ten(d, most, largest, gap):
-    found = residual.solve(apart(ways([10] * d, most)))
-    lower = ascent.best(found.layout, found.weights)[1]
+    found = residual.solve_residual(apart(ways([10] * d, most)))
+    lower = ascent.ascend_bound(found.batched, found.weights)[1]
     assert found.upper**2 <= largest * (1 + 2e-4)
     assert lower <= found.upper <= lower * (1 + gap)
 
@@ -161,27 +166,31 @@ def test_prefixes_of_ten(d, most, largest, gap):
     ("most", "largest", "gap"), [(2, 99.9, 0.018), (3, 428.5, 0.03)], ids=["pairs", "triples"]
 )
 def test_ten_attributes(most, largest, gap):
-    found = residual.solve(apart(ways([10] * 10, most)))
-    lower = ascent.best(found.layout, found.weights)[1]
+    found = residual.solve_residual(apart(ways([10] * 10, most)))
+    lower = ascent.ascend_bound(found.batched, found.weights)[1]
     assert found.upper**2 <= largest
     assert lower <= found.upper <= lower * (1 + gap)
 
 
 def test_one_kronecker_group_multiplies():
     group = queries({"a0": "prefix", "a1": "all_ranges", "a2": "identity"}, variance=3.0)
-    found = residual.solve(apart(Workload(domain([10, 6, 4]), [group])))
+    found = residual.solve_residual(apart(Workload(domain([10, 6, 4]), [group])))
     alone = math.prod(
         dense_optimum(Workload(domain([n]), [queries({"a0": kind}, variance=1.0)]))[1]
         for n, kind in [(10, "prefix"), (6, "all_ranges"), (4, "identity")]
     )
     assert found.upper * math.sqrt(3.0) == pytest.approx(alone, rel=1e-4)
-    assert ascent.best(found.layout, found.weights)[1] == pytest.approx(found.upper, rel=3e-4)
+    assert ascent.ascend_bound(found.batched, found.weights)[1] == pytest.approx(
+        found.upper, rel=3e-4
+    )
 
 
 def test_marginals_are_exact():
-    found = residual.solve(apart(ways([10] * 10, 3, "identity")))
+    found = residual.solve_residual(apart(ways([10] * 10, 3, "identity")))
     assert found.upper**2 == pytest.approx(105.0308, rel=1e-4)
-    assert ascent.best(found.layout, found.weights)[1] == pytest.approx(found.upper, rel=1e-4)
+    assert ascent.ascend_bound(found.batched, found.weights)[1] == pytest.approx(
+        found.upper, rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("slack", [0.0, 1e-3, 0.1])

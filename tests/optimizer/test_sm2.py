@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from fitplug.certificate import lower_bound
 from fitplug.errors import DesignError
-from fitplug.problem import Problem, Scalars, reduce
-from fitplug.solvers import dual, sm2
+from fitplug.optimizer import dual, sm2
+from fitplug.optimizer.problem import Problem, Scalars, reduce
+from fitplug.proof.certificate import lower_bound
 from tests.helpers.workloads import PREFIX, all_ranges, identity_and_sum, marginals, prefix, small
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import fitplug as fp
-from fitplug.certificate import lower_bound
-from fitplug.problem import reduce
-from fitplug.solvers import dual
+from fitplug.optimizer import dual
+from fitplug.optimizer.problem import reduce
+from fitplug.proof.certificate import lower_bound
 from tests.helpers.workloads import (
     PREFIX,
     all_ranges,

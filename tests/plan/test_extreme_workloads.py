@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug import baselines
 from fitplug.errors import DesignError, FitplugError
-from fitplug.linearalgebra import linear_algebra
-from fitplug.prices import prices
+from fitplug.numeric.blas import linear_algebra
+from fitplug.plan.prices import price_groups as prices
 
 exponents = st.one_of(
     st.sampled_from([-29.9, -15.0, -8.0, 0.0, 8.0, 15.0, 29.9]), st.floats(-29.9, 29.9)

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug import planfile
-from fitplug.basis import Basis
-from fitplug.verification import check_form, check_privacy
+from fitplug.files import write_with_digest
+from fitplug.mechanism.basis import Basis
+from fitplug.plan import plan_file as planfile
+from fitplug.plan.plan_file import describe_plan
+from fitplug.proof.verification import check_form, check_privacy
 from tests.helpers.exact import full_strategy, least_variance, rationals
 from tests.helpers.plans import mixed_workload, people_plan, symmetric_workload
 from tests.helpers.workloads import identity_and_sum, marginals, prefix
@@ -133,8 +135,8 @@ class TestDamage:
             fp.Plan.load(saved)
 
     def test_a_plan_of_another_format(self, saved, plan):
-        header, arrays = plan._content()
-        planfile.write(saved, header | {"format": 99}, arrays)
+        header, arrays = describe_plan(plan)
+        write_with_digest(saved, header | {"format": 99}, arrays)
         with pytest.raises(fp.PlanError, match="format 99"):
             fp.Plan.load(saved)
 
@@ -176,9 +178,9 @@ class TestVerify:
 
     def family(self, forged, number, **changed):
         """The strategy with one of its families changed."""
-        families = list(forged.strategy.families)
+        families = list(forged.strategy.block_sets)
         families[number] = dataclasses.replace(families[number], **changed)
-        return self.strategy(forged, families=tuple(families))
+        return self.strategy(forged, block_sets=tuple(families))
 
     def test_the_honest_plan_passes(self, forged):
         forged.verify()
@@ -207,7 +209,7 @@ class TestVerify:
 
     def test_any_entry_of_the_strategy_changed_is_refused_or_all_it_says_is_true(self, forged):
         refused = tried = 0
-        for number, family in enumerate(forged.strategy.families):
+        for number, family in enumerate(forged.strategy.block_sets):
             for at in np.argwhere(family.M):
                 for step in (-1, 1):
                     M = family.M.copy()
@@ -253,14 +255,14 @@ class TestVerify:
                 self.refused(forged, "lower bound", **{name: np.eye(len(weights))[0]})
 
     def test_a_matrix_that_loses_a_query(self, forged):
-        for number, family in enumerate(forged.strategy.families):
+        for number, family in enumerate(forged.strategy.block_sets):
             for block in range(len(family.blocks)):
                 M = family.M.copy()
                 M[block, -1, -1] = 0
                 self.refused(forged, "invertible", strategy=self.family(forged, number, M=M))
 
     def test_a_basis_that_does_not_span(self, forged):
-        for number, family in enumerate(forged.strategy.families):
+        for number, family in enumerate(forged.strategy.block_sets):
             index = family.basis.index.copy()
             index[0] = index[1] if len(index) > 1 and index[1] != index[0] else -1
             basis = dataclasses.replace(family.basis, index=index)
@@ -269,7 +271,7 @@ class TestVerify:
 
     @pytest.mark.parametrize("power", [-1, -30, 21, 64, 1000])
     def test_a_basis_of_fractions_or_of_more_than_64_bits(self, forged, power):
-        for number, family in enumerate(forged.strategy.families):
+        for number, family in enumerate(forged.strategy.block_sets):
             if family.basis.kind == "rows":
                 scale = family.basis.scale * 2.0**power
                 basis = dataclasses.replace(family.basis, scale=scale)
@@ -288,7 +290,7 @@ class TestVerify:
 
     def test_a_scaled_basis_costs_what_it_says_or_is_refused(self, forged):
         """A row times a power of two is an integer basis too: what it costs must be counted."""
-        for number, family in enumerate(forged.strategy.families):
+        for number, family in enumerate(forged.strategy.block_sets):
             k = family.basis.size
             basis = Basis("rows", np.arange(k), np.full(k, 2.0**20))
             scaled = dataclasses.replace(forged, strategy=self.family(forged, number, basis=basis))
@@ -296,7 +298,7 @@ class TestVerify:
                 self.load_alone(scaled)
 
     def test_a_block_that_is_measured_twice_or_never(self, forged):
-        first, *rest = forged.strategy.families
+        first, *rest = forged.strategy.block_sets
         one = dataclasses.replace
         beyond = first.blocks + len(forged.structure.blocks)
         for families in (
@@ -310,7 +312,7 @@ class TestVerify:
             [one(first, blocks=first.blocks[:, None]), *rest],
             [one(family, blocks=first.blocks) for family in (first, *rest)] * (1 + (not rest)),
         ):
-            strategy = self.strategy(forged, families=tuple(families))
+            strategy = self.strategy(forged, block_sets=tuple(families))
             self.refused(forged, "block|strategy", strategy=strategy)
 
     def test_more_records_than_its_integers_hold(self, forged):
@@ -329,7 +331,7 @@ class TestForgedFiles:
             fp.queries({"a": fp.ranges([("1", "2")])}, moe=3.0, confidence=0.9, name="second"),
             fp.queries({"b": [[1.0, -1.0]]}, std=2.0, name="third"),
         ]
-        return fp.design(fp.Workload(domain, groups))._content()
+        return describe_plan(fp.design(fp.Workload(domain, groups)))
 
     @pytest.mark.parametrize(
         "forge",
@@ -390,12 +392,12 @@ class TestForgedFiles:
     def test_are_refused(self, content, tmp_path, forge):
         header, arrays = json.loads(json.dumps(content[0])), dict(content[1])
         forge(header, arrays)
-        planfile.write(tmp_path / "plan.npz", header, arrays)
+        write_with_digest(tmp_path / "plan.npz", header, arrays)
         with pytest.raises(fp.PlanError):
             fp.Plan.load(tmp_path / "plan.npz").verify()
 
     def test_the_honest_file_is_not(self, content, tmp_path):
-        planfile.write(tmp_path / "plan.npz", *content)
+        write_with_digest(tmp_path / "plan.npz", *content)
         fp.Plan.load(tmp_path / "plan.npz").verify()
 
     def test_arrays_that_no_kind_of_factor_asks_for_change_nothing(self, content, tmp_path):
@@ -409,7 +411,7 @@ class TestForgedFiles:
         header, arrays = dict(content[0]), dict(content[1])
         arrays |= {"p": arrays["p"] * factor, "q": arrays["q"] * factor}
         header["lower_bound"] = (float.fromhex(header["lower_bound"]) * 1.001).hex()
-        planfile.write(tmp_path / "plan.npz", header, arrays)
+        write_with_digest(tmp_path / "plan.npz", header, arrays)
         with pytest.raises(fp.PlanError, match="lower bound"):
             fp.Plan.load(tmp_path / "plan.npz").verify()
 

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug import relaxation, symmetry
-from fitplug.certificate import certified_bound
-from fitplug.design import design
-from fitplug.prices import most_saved, prices
-from fitplug.relaxation import LARGEST_FACTOR, relax
+from fitplug.plan import relaxation
+from fitplug.plan.designer import design
+from fitplug.plan.prices import most_saved
+from fitplug.plan.prices import price_groups as prices
+from fitplug.plan.relaxation import LARGEST_FACTOR, relax
+from fitplug.proof.certificate import certified_bound
+from fitplug.structure import analysis as symmetry
 from tests.helpers.plans import MIXED, geography
 
 PYRAMID = MIXED["pyramid"]()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import fitplug as fp
-from fitplug import symmetry
-from fitplug.remedies import fewer_cells
+from fitplug.domain.remedies import fewer_cells
+from fitplug.structure import analysis as symmetry
 from tests.helpers.plans import geography
 
 CODES = ["01001", "01003", "02001"]

@@ -22,7 +22,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.columns import are_names
+from fitplug.counts.columns import are_names
 from fitplug_dask.schema import columns
 from tests.helpers.command_line import SPEC, fitplug, make, tree
 

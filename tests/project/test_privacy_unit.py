@@ -19,9 +19,9 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
+from fitplug.display.numbers import above, below
 from fitplug.errors import BudgetError, DataError, LedgerError
-from fitplug.release import Release
-from fitplug.rounding import above, below
+from fitplug.release.release import Release
 from fitplug_cli import countsfile
 from fitplug_dask import places, readers
 from tests.helpers.command_line import fitplug

@@ -40,12 +40,12 @@ plan.nothing
 
 REVEALED = [
     r"float",
-    r"fitplug\.tables\.Tables",
-    r"fitplug\.release\.Release",
+    r"fitplug\.counts\.tables\.Tables",
+    r"fitplug\.release\.release\.Release",
     r"pyarrow\.\w+\.Table|Any",  # Any where a library has neither types of its own nor stubs
     r"pandas\.core\.frame\.DataFrame|Any",
     r"polars\.dataframe\.frame\.DataFrame",
-    r".*fitplug\.combination\.Combination.*",
+    r".*fitplug\.release\.combination\.Combination.*",
 ]
 
 
@@ -83,7 +83,7 @@ def test_completion_in_notebooks():
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
-shell.run_cell("import fitplug as fp; from fitplug import prices, errors")
+shell.run_cell("import fitplug as fp; from fitplug import plan, errors")
 with provisionalcompleter():
     print(*{found.text for found in shell.Completer.completions("fp.", 3)})
 """

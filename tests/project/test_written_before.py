@@ -18,7 +18,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.cellcosts import CellCosts
+from fitplug.ledger.cell_costs import CellCosts
 from fitplug_cli import countsfile
 from tests.helpers.command_line import fitplug
 from tests.helpers.places import DATA

@@ -19,10 +19,12 @@ import pytest
 from scipy.sparse import issparse
 
 import fitplug as fp
-from fitplug import planfile, symmetry
-from fitplug.answers import exact_answers
-from fitplug.strategy import FEWEST_RECORDS, cost
-from fitplug.verification import check_privacy
+from fitplug.files import content_digest, write_with_digest
+from fitplug.mechanism.answers import exact_answers
+from fitplug.mechanism.strategy import FEWEST_RECORDS, cost
+from fitplug.plan.plan_file import describe_plan
+from fitplug.proof.verification import check_privacy
+from fitplug.structure import analysis as symmetry
 from tests.helpers.plans import geography, mixed_workload, people_plan, symmetric_workload
 
 PLANS: dict[str, Callable[[], fp.Plan]] = {
@@ -145,16 +147,16 @@ def floats(plan: fp.Plan) -> npt.NDArray[np.float64]:
 
 
 def test_every_field_is_held_or_changes_nothing(plan: fp.Plan, tmp_path: Path) -> None:
-    header, arrays = plan._content()
+    header, arrays = describe_plan(plan)
     header = json.loads(json.dumps(header))
     path = tmp_path / "plan.npz"
-    planfile.write(path, header, arrays)
+    write_with_digest(path, header, arrays)
     assert fp.Plan.load(path).digest == plan.digest
     expected, numbers = says(plan), floats(plan)
     refused, kept = 0, []
     for what, edited, changed in edits(header, arrays):
-        same_content = planfile.digest(edited, changed) == plan.digest
-        planfile.write(path, edited, changed)
+        same_content = content_digest(edited, changed) == plan.digest
+        write_with_digest(path, edited, changed)
         try:
             loaded = fp.Plan.load(path)
             loaded.verify()
@@ -178,10 +180,10 @@ def test_every_field_is_held_or_changes_nothing(plan: fp.Plan, tmp_path: Path) -
 
 
 def test_fewer_records_claimed_are_refused_when_loading(plan: fp.Plan, tmp_path: Path) -> None:
-    header, arrays = plan._content()
+    header, arrays = describe_plan(plan)
     path = tmp_path / "plan.npz"
     for records in (0, 1, plan.strategy.max_records - 1, plan.strategy.max_records + 1, 10**30):
-        planfile.write(path, header | {"max_records": str(records)}, arrays)
+        write_with_digest(path, header | {"max_records": str(records)}, arrays)
         with pytest.raises(fp.PlanError, match="number of records"):
             fp.Plan.load(path)
 
@@ -190,11 +192,11 @@ def test_plans_that_hold_too_few_records_are_refused(plan: fp.Plan) -> None:
     """All claims of such a plan are true: it would clamp the answers of small populations."""
     strategy = plan.strategy
     times = 2 ** (plan.strategy.max_records.bit_length() - FEWEST_RECORDS.bit_length() + 2)
-    families = tuple(dataclasses.replace(f, M=f.M * times) for f in strategy.families)
-    exact, above, records = cost(plan.structure, families, strategy.splits)
+    families = tuple(dataclasses.replace(f, M=f.M * times) for f in strategy.block_sets)
+    exact, above, records = cost(plan.structure, families, strategy.attribute_matrices)
     hostile = dataclasses.replace(
         strategy,
-        families=families,
+        block_sets=families,
         sensitivity_squared=exact,
         column_squares=above,
         max_records=records,

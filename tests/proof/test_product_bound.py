@@ -11,15 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitplug import certificate, pinch, pinched
-from fitplug import grams as grams_module
-from fitplug.domain import Domain, Integers
-from fitplug.grams import Grams, grams
-from fitplug.layout import layout as layout_of
-from fitplug.rounding import gamma
-from fitplug.solvers import ascent, residual
-from fitplug.symmetry import structure
-from fitplug.workload import Workload, queries, total
+from fitplug.domain.domain import Domain
+from fitplug.domain.integers import Integers
+from fitplug.numeric.rounding import gamma
+from fitplug.optimizer import bound_ascent as ascent
+from fitplug.optimizer import residual_descent as residual
+from fitplug.proof import certificate
+from fitplug.proof import factor_pinching as pinch
+from fitplug.proof import gram_matrices as grams_module
+from fitplug.proof import product_bound as pinched
+from fitplug.proof.gram_matrices import Grams, grams
+from fitplug.structure.analysis import analyse_structure as structure
+from fitplug.structure.batches import batch_groups as layout_of
+from fitplug.workload.query_group import queries, total
+from fitplug.workload.workload import Workload
 
 LONG = np.longdouble
 EXACT = 1 + 64 * np.finfo(LONG).eps  # what the references here may be off by
@@ -97,7 +102,7 @@ def most(layout):
 
 def duals(layout, draw, t=1, tilt=1.0):
     """Dual weights, each array of a size drawn by draw(size)."""
-    return pinched.Duals(
+    return pinched.ProductDuals(
         tuple(
             draw(1 if symmetric else n)
             for n, symmetric in zip(layout.sizes, layout.symmetric, strict=True)
@@ -590,27 +595,27 @@ def test_a_bound_with_a_loose_part_is_that_of_the_whole():
 
 @functools.cache
 def solved(name):
-    return residual.solve(LAYOUTS[name].structure)
+    return residual.solve_residual(LAYOUTS[name].structure)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_search_returns_what_the_bound_is(name):
     found = solved(name)
-    weights, value = ascent.best(found.layout, found.weights)
-    assert value == pinched.bound(found.layout, weights)
-    assert value == pinched.bound(found.layout, weights)
+    weights, value = ascent.ascend_bound(found.batched, found.weights)
+    assert value == pinched.bound(found.batched, weights)
+    assert value == pinched.bound(found.batched, weights)
     assert value <= found.upper * (1 + 1e-9)
-    assert value <= exact(found.layout, weights) * EXACT
-    given_weights = ascent.product(found.layout, found.weights)
-    assert value >= pinched.bound(found.layout, given_weights) * (1 - 1e-9)
+    assert value <= exact(found.batched, weights) * EXACT
+    given_weights = ascent.product(found.batched, found.weights)
+    assert value >= pinched.bound(found.batched, given_weights) * (1 - 1e-9)
 
 
 def test_a_search_without_room_for_frames_takes_one_group(monkeypatch):
     found = solved("prefixes")
     monkeypatch.setattr(grams_module, "MAX_ENTRIES", 4)
-    weights, value = ascent.best(found.layout, found.weights)
+    weights, value = ascent.ascend_bound(found.batched, found.weights)
     assert (weights.w > 0).sum() == 1
-    assert 0 < value == pinched.bound(found.layout, weights)
+    assert 0 < value == pinched.bound(found.batched, weights)
 
 
 @pytest.mark.parametrize("name", ["prefixes", "kinds", "targets apart"])

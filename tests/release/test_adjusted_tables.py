@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug import adjusted
-from fitplug.covariance import dense_strategy
-from fitplug.expressions import parse
-from fitplug.leastsquares import NoSolutionError, nearest_integers, nonnegative_least_squares
+from fitplug.expressions.parser import parse
+from fitplug.mechanism.covariance import dense_strategy
+from fitplug.release import adjusted
+from fitplug.release.least_squares import (
+    NoSolutionError,
+    nearest_integers,
+    nonnegative_least_squares,
+)
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
 from tests.helpers.plans import split_apart_plan, symmetric_plan

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug import combination, reconstruction
-from fitplug.combination import LEAST_STDS
+from fitplug.mechanism import estimates as reconstruction
+from fitplug.release import combination
+from fitplug.release.combination import LEAST_STDS
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
 from tests.helpers.plans import split_apart_plan, symmetric_plan

@@ -12,8 +12,10 @@ from scipy.stats import chi2, norm
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug import planfile
-from fitplug.targets import quantile, two_sided_quantile
+from fitplug.files import write_with_digest
+from fitplug.plan import plan_file as planfile
+from fitplug.plan.plan_file import describe_plan
+from fitplug.workload.targets import quantile, two_sided_quantile
 
 RELEASES = 2000
 CONFIDENCES = (0.5, 0.9, 0.95)
@@ -189,8 +191,8 @@ class TestPlanFiles:
 
     @pytest.mark.parametrize("forged", [False, 1, "yes", None])
     def test_a_forged_one_is_refused(self, tmp_path, forged):
-        header, arrays = self.plan(True)._content()
+        header, arrays = describe_plan(self.plan(True))
         header["groups"][0]["simultaneous"] = forged
-        planfile.write(tmp_path / "plan.npz", header, arrays)
+        write_with_digest(tmp_path / "plan.npz", header, arrays)
         with pytest.raises(fp.PlanError):
             fp.Plan.load(tmp_path / "plan.npz")

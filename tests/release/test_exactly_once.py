@@ -15,7 +15,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.folders import partial_folder, put_in_place
+from fitplug.files.folders import partial_folder, put_in_place
 from fitplug_opendp import publication, staging
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
@@ -29,7 +29,7 @@ DRIVER = """
 import json, os, resource, signal, sys, threading
 import numpy as np
 import fitplug as fp, fitplug_opendp as fpo
-from fitplug.releasefile import held_digest
+from fitplug.release import held_digest
 from pathlib import Path
 
 root = Path(sys.argv[1])

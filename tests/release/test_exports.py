@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.exports import RESULT_COLUMNS
-from fitplug.targets import quantile
+from fitplug.release.tables import RESULT_COLUMNS
+from fitplug.workload.targets import quantile
 from tests.helpers import people
 
 LIBRARIES = ("pyarrow", "pandas", "polars")

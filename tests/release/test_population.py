@@ -16,11 +16,11 @@ from scipy.stats import chi2
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
-from fitplug import planfile
-from fitplug.answers import exact_answers
 from fitplug.errors import BudgetError, InputError
-from fitplug.population import describe_population
-from fitplug.review import markdown
+from fitplug.files import read_with_digest, write_with_digest
+from fitplug.mechanism.answers import exact_answers
+from fitplug.release.population import describe_population
+from fitplug.release.review_markdown import markdown
 from fitplug_cli.reporting.facts import facts
 from fitplug_cli.reporting.page import html
 from tests.helpers import people
@@ -158,8 +158,8 @@ def test_what_is_lost_without_noise(counted: fp.Tables, whole: fp.Tables) -> Non
 
 
 def test_fieller_ends_solve_their_equation() -> None:
-    from fitplug.combination import Combination
-    from fitplug.targets import quantile
+    from fitplug.release.combination import Combination
+    from fitplug.workload.targets import quantile
 
     lost = fp.Lost(Combination(700.0, 20.0), Combination(1000.0, 60.0), 3, 40)
     for end in lost.share_interval(0.9):
@@ -231,7 +231,7 @@ def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
 
     earlier = replace(made, limited=None)  # a folder as it was written before: without these words
     earlier.write(tmp_path / "before")
-    header, _, _ = planfile.opened(tmp_path / "before" / "answers.npz")
+    header, _, _ = read_with_digest(tmp_path / "before" / "answers.npz")
     assert "limited" not in header
     assert fp.Release.read(tmp_path / "before").limited is None
     assert "fitplug.limited" not in earlier.to_pandas("total").attrs
@@ -255,8 +255,8 @@ def test_an_edited_limit_is_noticed(tmp_path: Path) -> None:
     pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "out" / "total.parquet")
     with pytest.raises(InputError, match="the table does not say what"):
         fp.Release.read(tmp_path / "out")
-    header, arrays, _ = planfile.opened(tmp_path / "out" / "answers.npz")
-    planfile.write(tmp_path / "out" / "answers.npz", header | {"limited": "perhaps"}, arrays)
+    header, arrays, _ = read_with_digest(tmp_path / "out" / "answers.npz")
+    write_with_digest(tmp_path / "out" / "answers.npz", header | {"limited": "perhaps"}, arrays)
     with pytest.raises(InputError, match="do not agree"):
         fp.Release.read(tmp_path / "out")
 

@@ -13,7 +13,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug import planfile
+from fitplug.files import read_with_digest, write_with_digest
 from tests.helpers import people
 
 
@@ -134,10 +134,10 @@ class TestDamage:
 
     def forge(self, folder, change):
         """Change the answers' file and mark it anew."""
-        header, arrays, _ = planfile.opened(folder / "answers.npz")
+        header, arrays, _ = read_with_digest(folder / "answers.npz")
         arrays = {name: array.copy() for name, array in arrays.items()}
         change(header, arrays)
-        planfile.write(folder / "answers.npz", header, arrays)
+        write_with_digest(folder / "answers.npz", header, arrays)
 
     @pytest.mark.parametrize(
         ("change", "says"),

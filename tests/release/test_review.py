@@ -17,8 +17,9 @@ import yaml
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.release import Release
-from fitplug.review import MISSING, markdown
+from fitplug.release.release import Release
+from fitplug.release.review_markdown import markdown
+from fitplug.release.reviews import MISSING
 from fitplug_cli import reviews
 
 # The schema of the OpenDP deployments registry, November 2026: the fields of each section.
@@ -249,7 +250,7 @@ class TestComposition:
 
 
 def test_long_lists_are_cut_and_summed_up(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys.modules["fitplug.review"], "_MOST_ROWS", 2)
+    monkeypatch.setattr(sys.modules["fitplug.release.reviews"], "_MOST_ROWS", 2)
     ledger = fp.Ledger(tmp_path / "b.db", rho=9.0)
     for i in range(3):
         ledger.charge(0.5, what=f"charge {i}")

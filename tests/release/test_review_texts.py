@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.review import markdown
+from fitplug.release.review_markdown import markdown
 from fitplug_cli import reviews
 
 HOSTILE = (

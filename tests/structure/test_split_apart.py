@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug import symmetry
-from fitplug.splits import Whole
-from fitplug.trees import IntegerTree
+from fitplug.mechanism.attribute_matrices import DenseMatrix
+from fitplug.mechanism.integer_tree import TreeMatrix
+from fitplug.structure import analysis as symmetry
 from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
 from tests.helpers.plans import SPLIT_APART, dense, ordered_workload, split_apart_workload
 
@@ -148,19 +148,19 @@ class TestPlanFiles:
             dataclasses.replace(plan, **changed).verify()
 
     def with_split(self, plan, change):
-        splits = list(plan.strategy.splits)
+        splits = list(plan.strategy.attribute_matrices)
         at = next(
             i
             for i, s in enumerate(splits)
-            if (isinstance(s, Whole) and s.matrix.any()) or isinstance(s, IntegerTree)
+            if (isinstance(s, DenseMatrix) and s.matrix.any()) or isinstance(s, TreeMatrix)
         )
         own = splits[at]
         splits[at] = (
-            Whole(change(own.matrix))
-            if isinstance(own, Whole)
-            else dataclasses.replace(own, top=Whole(change(own.top.matrix)))
+            DenseMatrix(change(own.matrix))
+            if isinstance(own, DenseMatrix)
+            else dataclasses.replace(own, top=DenseMatrix(change(own.top.matrix)))
         )
-        return dataclasses.replace(plan.strategy, splits=tuple(splits))
+        return dataclasses.replace(plan.strategy, attribute_matrices=tuple(splits))
 
     @pytest.mark.parametrize(
         ("change", "says"),
@@ -177,7 +177,7 @@ class TestPlanFiles:
         self.refused(plan, says, strategy=self.with_split(plan, change))
 
     def test_a_matrix_that_lost_a_contrast_is_refused_however_its_cost_is_claimed(self, plan):
-        from fitplug.strategy import cost
+        from fitplug.mechanism.strategy import cost
 
         def singular(A):
             changed = A.copy()
@@ -185,7 +185,9 @@ class TestPlanFiles:
             return changed
 
         strategy = self.with_split(plan, singular)
-        exact, above, records = cost(plan.structure, strategy.families, strategy.splits)
+        exact, above, records = cost(
+            plan.structure, strategy.block_sets, strategy.attribute_matrices
+        )
         claims = {"sensitivity_squared": exact, "column_squares": above, "max_records": records}
         self.refused(
             plan, "ill-conditioned|variances", strategy=dataclasses.replace(strategy, **claims)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.certificate import lower_bound
-from fitplug.contrasts import contrast
-from fitplug.symmetry import structure
+from fitplug.mechanism.contrasts import contrast
+from fitplug.proof.certificate import lower_bound
+from fitplug.structure.analysis import analyse_structure as structure
 from tests.helpers.exact import assert_exact, full_strategy, rationals, solve_left
 from tests.helpers.plans import MIXED, all_marginals, dense
 

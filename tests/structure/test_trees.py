@@ -13,13 +13,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import helmert
 
+from fitplug.domain.hierarchy import Hierarchy
 from fitplug.errors import DesignError, DomainError
-from fitplug.hierarchy import Hierarchy
-from fitplug.problem import reduce
-from fitplug.solvers import dual, tree
-from fitplug.solvers.family import Ordered
-from fitplug.splits import Whole
-from fitplug.trees import IntegerTree, pinched_parts, tree_shape
+from fitplug.mechanism.attribute_matrices import DenseMatrix
+from fitplug.mechanism.integer_tree import TreeMatrix
+from fitplug.optimizer import dual
+from fitplug.optimizer import tree_covariance as tree
+from fitplug.optimizer.problem import reduce
+from fitplug.optimizer.residual_family import Ordered
+from fitplug.proof.tree_pinching import pinched_parts
+from fitplug.structure.tree_shape import tree_shape
 from tests.helpers.exact import (
     branching,
     integer_matrix,
@@ -122,7 +125,7 @@ def random_integers(rng, shape, bits):
     matrix = rng.integers(-(2**bits), 2**bits, (P - 1, P), endpoint=True)
     assume(P == 1 or np.linalg.cond(np.vstack([matrix / 2**bits, np.ones(P)])) < 1e4)
     m = 2 ** rng.integers(0, bits, shape.branching, endpoint=True)
-    return IntegerTree(shape, Whole(matrix), m + rng.integers(0, m))
+    return TreeMatrix(shape, DenseMatrix(matrix), m + rng.integers(0, m))
 
 
 class TestShape:
@@ -307,9 +310,9 @@ class TestIntegerSplit:
     def test_a_lost_contrast_is_refused(self):
         shape = tree_shape(hierarchy([[2], [2, 3]]), ["a", "b"])
         A, m = np.array([[1, -1]]), np.array([1, 2])
-        assert IntegerTree(shape, Whole(A), m).rows == 1 + 1 + 3
+        assert TreeMatrix(shape, DenseMatrix(A), m).rows == 1 + 1 + 3
         with pytest.raises(DesignError, match="ill-conditioned"):
-            IntegerTree(shape, Whole(np.array([[1, 1]])), m).moments(ask("b").factor)
+            TreeMatrix(shape, DenseMatrix(np.array([[1, 1]])), m).moments(ask("b").factor)
 
 
 def stacked(geo, targets):

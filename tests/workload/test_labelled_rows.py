@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug import planfile
-from fitplug.answers import exact_answers
-from fitplug.factors import labelled_factor
-from fitplug.labelled import MOST_ENTRIES
+from fitplug.files import write_with_digest
+from fitplug.mechanism.answers import exact_answers
+from fitplug.plan import plan_file as planfile
+from fitplug.plan.plan_file import describe_plan
+from fitplug.workload.factors import labelled_factor
+from fitplug.workload.labelled_rows import MOST_ENTRIES
 
 DOMAIN = fp.Domain(
     {
@@ -181,24 +183,24 @@ def test_plan_files_keep_labels_and_only_then_change(release, tmp_path):
     "labels", [["a"], ["a", "a", "b"], ["a", "b", 3], "abc", {"0": "a"}, [["a"], "b", "c"]]
 )
 def test_a_plan_file_with_other_labels_is_refused(release, tmp_path, labels):
-    header, arrays = release[0].plan._content()
+    header, arrays = describe_plan(release[0].plan)
     groups = [dict(group) for group in header["groups"]]
     groups[0]["labels"] = {"0": labels}
-    planfile.write(tmp_path / "p.npz", header | {"groups": groups}, arrays)
+    write_with_digest(tmp_path / "p.npz", header | {"groups": groups}, arrays)
     with pytest.raises(fp.PlanError):
         fp.Plan.load(tmp_path / "p.npz")
     groups[0]["labels"] = {"1": ["a", "b"]}  # of an identity
-    planfile.write(tmp_path / "p.npz", header | {"groups": groups}, arrays)
+    write_with_digest(tmp_path / "p.npz", header | {"groups": groups}, arrays)
     with pytest.raises(fp.PlanError):
         fp.Plan.load(tmp_path / "p.npz")
 
 
 @pytest.mark.parametrize("labels", [["a"], ["a", "a", "b"]])
 def test_labels_of_an_edited_plan_have_their_own_sentence(release, tmp_path, labels):
-    header, arrays = release[0].plan._content()
+    header, arrays = describe_plan(release[0].plan)
     groups = [dict(group) for group in header["groups"]]
     groups[0]["labels"] = {"0": labels}
-    planfile.write(tmp_path / "p.npz", header | {"groups": groups}, arrays)
+    write_with_digest(tmp_path / "p.npz", header | {"groups": groups}, arrays)
     with pytest.raises(fp.PlanError, match="COUNTY: the labels are not one different text per row"):
         fp.Plan.load(tmp_path / "p.npz")
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.factors import factor
+from fitplug.workload.factors import factor
 
 DOMAIN = fp.Domain(
     {

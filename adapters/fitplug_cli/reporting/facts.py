@@ -12,13 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug import baselines
+from fitplug.display import above
 from fitplug.errors import DesignError, WorkloadError
-from fitplug.plan import GroupRow, Plan
-from fitplug.population import Limited
-from fitplug.prices import NEAR, most_saved, prices
+from fitplug.plan import NEAR, GroupRow, Plan, most_saved, price_groups
 from fitplug.privacy import epsilon_at
-from fitplug.review import About
-from fitplug.rounding import above
+from fitplug.release import About, Limited
 from fitplug_cli import costs
 from fitplug_cli.reporting.limits import Limit, compare_limits
 
@@ -64,7 +62,7 @@ _USUAL: tuple[tuple[str, str, Callable[..., Any], dict[str, str]], ...] = (
 @dataclass(frozen=True)
 class Group(GroupRow):
     """What a group asks, gets and costs. binding: how many of its queries are held by their
-    targets. price: see `fitplug.prices`; None if there is none. saves: the share of rho that
+    targets. price: see `fitplug.plan.prices`; None if there is none. saves: the share of rho that
     relaxing every std of the group by RELAXED saves, at most.
     """
 
@@ -205,7 +203,7 @@ def _groups(plan: Plan) -> tuple[Group, ...]:
     held = np.where(of_target >= _BINDING, structure.repeats, 0.0)
     binding = np.add.reduceat(held, structure.starts[:-1]).astype(int)
     try:
-        priced = prices(plan)
+        priced = price_groups(plan)
     except DesignError:
         priced = {}
     found = []

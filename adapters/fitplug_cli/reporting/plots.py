@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.plots import BLUE, GREY, INK, MOST_BARS, ORANGE, drawing, separate_thousands, shorten
+from fitplug.display import (
+    BLUE,
+    GREY,
+    INK,
+    MOST_BARS,
+    ORANGE,
+    drawing,
+    separate_thousands,
+    shorten,
+)
 from fitplug_cli.reporting.facts import DELTAS, Facts
 from fitplug_cli.reporting.numbers import factor, percent
 
