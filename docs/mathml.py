@@ -1,8 +1,9 @@
 """Render the formulas of the documentation as MathML, which browsers draw without a script.
 
-MkDocs runs this file as a hook. A formula between single dollars stands in a line of text; one
-between double dollars, on lines of its own, may end with a tag: the number of the equation. A number
-in parentheses, such as (D3), becomes a link to the equation with that tag; its letter names the page.
+MkDocs runs this file as a hook. A formula between single dollars stands in a line of text. A
+formula between double dollars stands on lines of its own and may end with a tag, the number of the
+equation. A number in parentheses, such as (D3), becomes a link to the equation with that tag; its
+letter names the page.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ def to_mathml(latex: str, display: str) -> str:
     Raises:
         FormulaError: A command is not known, or the braces do not match.
     """
+    braces = re.findall(r"(?<!\\)[{}]", latex)
+    if braces.count("{") != braces.count("}"):
+        raise FormulaError(f"{latex!r} has braces that do not match")
+    # The converter knows this environment by its other name.
     text = latex.strip().replace("{aligned}", "{align*}")
     text = _OPERATOR.sub(r"\\operatorname{\1}", text)
     try:
@@ -90,7 +95,7 @@ class _Displayed(Preprocessor):
         formula = to_mathml(TAG.sub("", latex), "block")
         name = f' id="{tags[0]}"' if tags else ""
         number = f'<span class="equation-number">({tags[0]})</span>' if tags else ""
-        block = f'<div class="equation"{name}>{formula}{number}</div>'
+        block = f'<div class="equation"{name}><div>{formula}</div>{number}</div>'
         return f"\n{indent}{self.md.htmlStash.store(block)}\n"
 
 
