@@ -39,6 +39,7 @@ CITATION = r"\(([DRSFBMPZE]\d+)\)"
 
 _OPERATOR = re.compile(r"\\mathrm\{([A-Za-z]{2,})\}")
 _IDENTIFIER = re.compile(r"<mi>(&#x[0-9A-F]+;|[^<&])</mi>")
+_FUNCTION = re.compile(r"<m[io]>([A-Za-z]{2,})</m[io]>(<mo[^>]*>&#x00028;)?")
 _KEPT = "\N{INFINITY}\N{PRIME}\N{PARTIAL DIFFERENTIAL}\N{NABLA}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -67,6 +68,7 @@ def to_mathml(latex: str, display: str) -> str:
     text = _OPERATOR.sub(r"\\operatorname{\1}", text)
     try:
         found = _IDENTIFIER.sub(_mark_operator, convert(text, display=display))
+        found = _FUNCTION.sub(_space_function, found)
         root = ElementTree.fromstring(found)
     except Exception as error:  # the converter and the parser have errors of many kinds
         raise FormulaError(f"{latex!r} cannot be converted: {error}") from error
@@ -81,6 +83,12 @@ def _mark_operator(match: re.Match[str]) -> str:
     if unicodedata.category(symbol)[0] in "SP" and symbol not in _KEPT:
         return f"<mo>{match[1]}</mo>"
     return match[0]
+
+
+def _space_function(match: re.Match[str]) -> str:
+    """Put a thin space around the name of a function, but none before a parenthesis."""
+    after = "0" if match[2] else "0.17em"
+    return f'<mo lspace="0.17em" rspace="{after}">{match[1]}</mo>{match[2] or ""}'
 
 
 class _Displayed(Preprocessor):

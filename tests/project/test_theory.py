@@ -83,6 +83,11 @@ def test_every_equation_cited_exists(source: Path) -> None:
             assert cited in mathml.TAG.findall(page.read_text(encoding="utf-8")), cited
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert all(f": theory/{page.name}\n" in nav for page in PAGES[:-1])
+
+
 def test_a_tag_becomes_the_number_of_an_equation_and_a_citation_a_link() -> None:
     html = render("By (D3):\n\n$$\na \\le b \\tag{D3}\n$$\n")
     assert '(<a href="page/#D3">D3</a>)' in html
