@@ -10,9 +10,9 @@ from fitplug.plan import Plan
 
 def rho(plan: Plan, contributions: int) -> float:
     """As it is charged, rounded up."""
-    from fitplug_opendp.noisy_release import cost
+    from fitplug_opendp.noise_source import compute_charged_rho
 
-    return cost(plan, contributions)
+    return compute_charged_rho(plan, contributions)
 
 
 def privacy_cost(plan: Plan, contributions: int) -> float:

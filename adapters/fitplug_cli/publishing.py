@@ -18,8 +18,10 @@ from fitplug.structure import listed
 from fitplug_cli import output, records, show
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_cli.steps import cost, open_ledger
-from fitplug_opendp.noisy_release import Understood, check_limit, check_tables
+from fitplug_opendp.counted_rows import CountedRows
+from fitplug_opendp.input_checks import check_limit, check_tables
 from fitplug_opendp.publication import Publication
+from fitplug_opendp.release_request import ReleaseRequest
 
 _MOST_DIGITS = 19
 """Of the number of an entry."""
@@ -85,15 +87,17 @@ def prepare(spec: Spec, plan: Plan, charge: Charging) -> Publication:
 
 def _publication(spec: Spec, plan: Plan, charge: Charging, ledger: Ledger | None) -> Publication:
     return Publication.prepare(
-        plan,
-        spec.output_dir,
-        contributions=spec.data.contributions,
-        ledger=ledger,
-        within=charge.within,
-        what=f"{spec.path.name}: {listed(spec.workload.names)}",
-        key=charge.key,
-        again=charge.again,
-        replace=charge.replace,
+        ReleaseRequest(
+            plan,
+            spec.output_dir,
+            contributions=spec.data.contributions,
+            ledger=ledger,
+            within=charge.within,
+            what=f"{spec.path.name}: {listed(spec.workload.names)}",
+            key=charge.key,
+            again=charge.again,
+            replace=charge.replace,
+        )
     )
 
 
@@ -111,12 +115,12 @@ def release(
     errors; None if they were counted just now. Returns what release.json says, where the release
     is, and what the ledger has left.
     """
-    plan = asked.mechanism.plan
+    plan = asked.request.plan
     if tables is not None:
         _check_counts(spec, plan, tables, origin)
-    if asked.ledger is None and spec.ledger is not None:
+    if asked.request.ledger is None and spec.ledger is not None:
         asked = _publication(spec, plan, charge, open_ledger(spec))
-    ledger = asked.ledger
+    ledger = asked.request.ledger
     files = output.ReleaseFiles(
         spec.output.confidence,
         spec.privacy.delta,
@@ -126,7 +130,7 @@ def release(
     with show.bar("draw") as bar:
         made = asked.publish(
             tables,
-            understood=_understood(spec),
+            rows=_understood(spec),
             confidence=spec.output.confidence,
             files=files,
             progress=lambda done, whole: bar.show(done / whole, f"{done:,} of {whole:,}"),
@@ -140,9 +144,9 @@ def release(
     }
 
 
-def _understood(spec: Spec) -> Understood:
+def _understood(spec: Spec) -> CountedRows:
     """Which rows the spec releases."""
-    return Understood(spec.data.rows, "declared" if spec.data.person is None else "enforced")
+    return CountedRows(spec.data.rows, "declared" if spec.data.person is None else "enforced")
 
 
 def _check_counts(spec: Spec, plan: Plan, tables: Tables, origin: Path | None) -> None:

@@ -35,7 +35,7 @@ from fitplug_cli import costs, csvfile
 if TYPE_CHECKING:
     from fitplug_cli.spec import Data
     from fitplug_dask import Survey
-    from fitplug_opendp.publication import Published, State
+    from fitplug_opendp.publication import PublicationState, PublishedRelease
 
 # Names of groups and paths are shown as they are, whatever brackets they hold.
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -154,7 +154,7 @@ def formulas(workload: Workload, *, safe: bool) -> None:
         err.print(f"warning: {warning}")
 
 
-def released(made: Published, directory: Path, state: State) -> None:
+def released(made: PublishedRelease, directory: Path, state: PublicationState) -> None:
     """Where the release is."""
     if state == "published":
         out.print(f"this release is done already, nothing was charged or drawn: {made.folder}")
@@ -171,7 +171,7 @@ def released(made: Published, directory: Path, state: State) -> None:
         out.print(f"the earlier release was kept as {made.earlier}")
 
 
-def charged(ledger: Ledger | None, drawn: Release, state: State) -> None:
+def charged(ledger: Ledger | None, drawn: Release, state: PublicationState) -> None:
     """What the ledger says after a charge, or that there is none."""
     if ledger is None:
         out.print(

@@ -23,7 +23,7 @@ from fitplug.plan import design as design_plan
 from fitplug_cli import costs, countsfile, output, show
 from fitplug_cli.files import check_target, replacing
 from fitplug_cli.spec import Spec, SpecError
-from fitplug_opendp.staging import kept_plan
+from fitplug_opendp.staged_answers import find_kept_plan
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -92,7 +92,7 @@ def plan_for(spec: Spec, path: Path | None, key: str | None) -> Plan:
     if spec.ledger is not None and spec.resolve(spec.ledger.path).exists():
         ledger = open_ledger(spec)
         assert ledger is not None
-        kept = kept_plan(ledger, spec.output_dir, key)
+        kept = find_kept_plan(ledger, spec.output_dir, key)
         if kept is not None and _fits(spec, kept) and _was_asked_so(spec, kept):
             return kept
     return design(spec)

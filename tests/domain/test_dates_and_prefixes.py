@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
-from fitplug.domain.attribute import OUTSIDE
-from fitplug_opendp.frames import _codes
-from tests.helpers.command_line import fitplug
+from fitplug.domain import OUTSIDE
+from fitplug_opendp.lazyframe_counts import encode_column
+from tests.test_cli import fitplug
 
 DAY = datetime.date
 DOMAIN = fp.Domain(
@@ -331,7 +331,7 @@ def test_polars_frames_have_the_same_cells(kind: str) -> None:
     assert isinstance(frame, pl.DataFrame)
     for name, column in values.items():
         expected = DOMAIN[name].codes(np.array(column, dtype=object))
-        np.testing.assert_array_equal(_codes(DOMAIN[name], frame[name]), expected)
+        np.testing.assert_array_equal(encode_column(DOMAIN[name], frame[name]), expected)
 
 
 def test_opendp_counts_dates() -> None:

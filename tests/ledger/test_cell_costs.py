@@ -339,11 +339,11 @@ def test_three_records_a_person(ledger: fp.Ledger) -> None:
 def test_nothing_is_drawn_when_it_is_not_free(
     ledger: fp.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import fitplug_opendp.noisy_release as room
+    import fitplug_opendp.noise_source as room
 
     charge(ledger, FIRST)
     drawn: list[object] = []
-    monkeypatch.setattr(room, "sampler", lambda plan: lambda *given: drawn.append(given))
+    monkeypatch.setattr(room, "make_sampler", lambda plan: lambda *given: drawn.append(given))
     with pytest.raises(fp.OverBudget):
         fpo.release(FIRST, tables(FIRST), ledger=ledger, within="first")
     with pytest.raises(fp.BudgetError, match="give the ledger"):
@@ -357,7 +357,7 @@ def test_nothing_is_drawn_when_it_is_not_free(
 def test_no_noise_where_the_ledger_cannot_be_written(
     ledger: fp.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import fitplug_opendp.noisy_release as room
+    import fitplug_opendp.noise_source as room
 
     class Full(sqlite3.Connection):
         def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -371,7 +371,7 @@ def test_no_noise_where_the_ledger_cannot_be_written(
 
     charge(ledger, FIRST)
     drawn: list[object] = []
-    monkeypatch.setattr(room, "sampler", lambda plan: lambda *given: drawn.append(given))
+    monkeypatch.setattr(room, "make_sampler", lambda plan: lambda *given: drawn.append(given))
     connect, long = sqlite3.connect, "x" * 20_000
     for disk, says in ((Full, "disk is full: make room"), (ReadOnly, "cannot be written: let")):
         with monkeypatch.context() as patch:

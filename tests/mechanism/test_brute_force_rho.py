@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.structure import analysis as symmetry
-from fitplug_opendp.noisy_release import exact_answers
-from tests.helpers.plans import MIXED, SPLIT_APART
-from tests.helpers.workloads import small
+from fitplug import symmetry
+from fitplug_opendp.noise_source import compute_exact_answers
+
+from .test_split_apart import WORKLOADS as SPLIT
+from .test_structure import MIXED
+from .workloads import small
 
 
 def brute_force(plan):
@@ -35,7 +37,7 @@ def brute_force(plan):
 
 
 def integers(plan, tables):
-    return [int(v) for v in exact_answers(plan, tables)]
+    return [int(v) for v in compute_exact_answers(plan, tables)]
 
 
 def check(plan):

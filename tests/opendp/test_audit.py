@@ -16,10 +16,11 @@ from scipy.stats import beta, norm
 
 import fitplug as fp
 from fitplug_opendp import gaussian
-from fitplug_opendp.noisy_release import exact_answers
-from tests.helpers.exact import full_strategy
-from tests.helpers.opendp_spaces import features  # noqa: F401
-from tests.helpers.workloads import marginals, prefix
+from fitplug_opendp.noise_source import compute_exact_answers
+
+from .exact import full_strategy
+from .opendp_spaces import features  # noqa: F401
+from .workloads import marginals, prefix
 
 CONFIDENCE = 1 - 1e-6
 RELEASES = 12_000
@@ -33,9 +34,9 @@ def releases(plan, x, count, factor=1.0):
     """Answers (count, n) of that many releases of a table, drawn at once by the plan's sampler."""
     names = plan.workload.attributes
     tables = fp.Tables(plan.domain, {names: x.reshape(plan.workload.shape)})
-    exact = exact_answers(plan, tables)
+    exact = compute_exact_answers(plan, tables)
     many = SimpleNamespace(size=count * exact.size)
-    drawn = gaussian.sampler(SimpleNamespace(strategy=many, noise_std=plan.noise_std * factor))
+    drawn = gaussian.make_sampler(SimpleNamespace(strategy=many, noise_std=plan.noise_std * factor))
     return drawn(np.tile(exact, count)).reshape(count, -1)
 
 

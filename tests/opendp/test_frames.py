@@ -57,7 +57,7 @@ def test_what_opendp_holds_is_as_expected():
 
     query = context(dp.loss_of(rho=0.5)).query(rho=0.5)
     assert type(query) is LazyFrameQuery
-    inner, plan = _compat.parts_of(query)
+    inner, plan = _compat.split_frame_query(query)
     assert isinstance(inner, Query)
     assert isinstance(plan, pl.LazyFrame)
     assert len(inner._chain) == 2

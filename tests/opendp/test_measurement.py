@@ -16,9 +16,10 @@ from scipy.stats import chi2
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug_opendp import gaussian
-from fitplug_opendp.noisy_release import exact_answers
-from tests.helpers.exact import full_strategy
-from tests.helpers.workloads import marginals, prefix
+from fitplug_opendp.noise_source import compute_exact_answers
+
+from .exact import full_strategy
+from .workloads import marginals, prefix
 
 FEATURES = ("contrib", "honest-but-curious")
 
@@ -147,7 +148,7 @@ class TestMeasurement:
         """With noise that adds nothing, the answers are A x exactly, for any integers whatever."""
         import fitplug_opendp.measurement as room
 
-        monkeypatch.setattr(room, "noise", noiseless)
+        monkeypatch.setattr(room, "make_noise", noiseless)
         size, A, rng = plan.workload.cell_count, full_strategy(plan), np.random.default_rng(8)
         m = fpo.make_fitness_for_use(*counts_space(size), plan)
         for top in (1, 1000, 2**40, 2**61, 2**63 - 1):
@@ -261,7 +262,7 @@ class TestRelease:
         assert ledger.spent == released.rho
 
     def test_nothing_is_drawn_when_the_charge_is_refused(self, tmp_path, monkeypatch):
-        import fitplug_opendp.noisy_release as room
+        import fitplug_opendp.noise_source as room
 
         class Untouchable:
             map = staticmethod(lambda _: 1e9)
@@ -269,8 +270,8 @@ class TestRelease:
             def __call__(self, *_):
                 raise AssertionError("noise was drawn")
 
-        monkeypatch.setattr(room, "noise", lambda plan: Untouchable())
-        monkeypatch.setattr(room, "sampler", lambda plan: Untouchable())
+        monkeypatch.setattr(room, "make_noise", lambda plan: Untouchable())
+        monkeypatch.setattr(room, "make_sampler", lambda plan: Untouchable())
         ledger = fp.Ledger(tmp_path / "budget.db", rho=0.5)
         with pytest.raises(fp.OverBudget):
             fpo.release(self.PLAN, tables_for(self.PLAN, self.X), ledger=ledger)
@@ -334,7 +335,7 @@ def draws(request):
     basis_estimates, answers = [], []
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "symmetric beside dense":
-            patch.setattr(gaussian, "_PART", 5)  # drawn in parts, on threads
+            patch.setattr(gaussian, "_CHUNK", 5)  # drawn in parts, on threads
             assert plan.strategy.size > 10
         for _ in range(RELEASES):
             released = fpo.release(plan, tables)
@@ -355,7 +356,8 @@ class TestTablesBecomeTheExactCounts:
         one_more = x.copy()
         one_more[cell] += 1
         before, after = (
-            [int(v) for v in exact_answers(plan, tables_for(plan, h))] for h in (x, one_more)
+            [int(v) for v in compute_exact_answers(plan, tables_for(plan, h))]
+            for h in (x, one_more)
         )
         return sum((a - b) ** 2 for a, b in zip(after, before, strict=True))
 
@@ -410,8 +412,8 @@ def test_every_attribute_that_is_used_is_counted(seed):
     }
     ours = fp.Tables.from_records(domain, records, plan.tables)
     theirs = fp.Tables.from_records(domain, records, [plan.workload.attributes])
-    assert [int(v) for v in exact_answers(plan, ours)] == [
-        int(v) for v in exact_answers(plan, theirs)
+    assert [int(v) for v in compute_exact_answers(plan, ours)] == [
+        int(v) for v in compute_exact_answers(plan, theirs)
     ]
 
 

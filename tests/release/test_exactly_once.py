@@ -15,8 +15,8 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.files.folders import partial_folder, put_in_place
-from fitplug_opendp import publication, staging
+from fitplug.folders import partial_folder, put_in_place
+from fitplug_opendp import release_folder, staged_answers
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
 PYRAMID = fp.queries({"sex": "identity", "age": "prefix"}, std=5.0, name="pyramid")
@@ -260,7 +260,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(staging, "write_answers", fail)
+            patch.setattr(staged_answers, "write_answers", fail)
             with pytest.raises(fp.FitplugError, match="no space left on device; the"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert [s.state for s in ledger.stages().values()] == ["begun"]
@@ -272,7 +272,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "fill", fail)
+            patch.setattr(release_folder, "fill", fail)
             with pytest.raises(fp.FitplugError, match="charges nothing more"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         (staged,) = tmp_path.glob(".out.*.staged.npz")
@@ -290,7 +290,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(publication, "fill", fail)
+            patch.setattr(release_folder, "fill", fail)
             with pytest.raises(fp.FitplugError):
                 fpo.publish(PLAN, TABLES, tmp_path / "out")
         (unpaid,) = tmp_path.glob(".out.*.staged.npz")

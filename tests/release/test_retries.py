@@ -16,8 +16,10 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug_opendp import publication
-from tests.helpers.command_line import fitplug
+from fitplug_opendp import release_folder
+from fitplug_opendp.publication import Publication
+from fitplug_opendp.release_request import ReleaseRequest
+from tests.test_cli import fitplug
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
 X = np.arange(10, dtype=np.int64).reshape(2, 5) * 7
@@ -40,9 +42,9 @@ def ledger(tmp_path: Path) -> fp.Ledger:
 
 
 def publish_until(monkeypatch, where: str, *args, **keywords) -> None:
-    """Publish, and be killed at this function of the publication."""
+    """Publish, and be killed at this function that the release folder calls."""
     with monkeypatch.context() as patch:
-        patch.setattr(publication, where, killed)
+        patch.setattr(release_folder, where, killed)
         with pytest.raises(KilledError):
             fpo.publish(*args, **keywords)
 
@@ -54,7 +56,7 @@ def limited(contributions: int = 1) -> fp.Tables:
 def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeypatch):
     fpo.release(MEN, TABLES, ledger=ledger, key="men")
     keywords = {"ledger": ledger, "within": "men", "key": "women"}
-    publish_until(monkeypatch, "_writing", WOMEN, TABLES, tmp_path / "w", **keywords)
+    publish_until(monkeypatch, "report_write_errors", WOMEN, TABLES, tmp_path / "w", **keywords)
     with monkeypatch.context() as patch:
         patch.setattr(fp.Ledger, "mark_made", killed)
         with pytest.raises(KilledError):
@@ -161,7 +163,7 @@ def test_a_long_name_is_found_before_the_charge(tmp_path, ledger):
 
 
 def test_a_folder_that_is_taken_while_counting_costs_nothing(tmp_path, ledger):
-    asked = publication.Publication.prepare(MEN, tmp_path / "m", ledger=ledger, key="late")
+    asked = Publication.prepare(ReleaseRequest(MEN, tmp_path / "m", ledger=ledger, key="late"))
     fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="first")
     with pytest.raises(fp.InputError, match="holds a release already"):
         asked.publish(TABLES)
@@ -171,7 +173,7 @@ def test_a_folder_that_is_taken_while_counting_costs_nothing(tmp_path, ledger):
 def test_who_comes_second_finds_the_release(tmp_path, ledger):
     """However far the first had come when the second looked."""
     asked = [
-        publication.Publication.prepare(MEN, tmp_path / "m", ledger=ledger, key="k")
+        Publication.prepare(ReleaseRequest(MEN, tmp_path / "m", ledger=ledger, key="k"))
         for _ in range(2)
     ]
     first, second = (one.publish(TABLES).release for one in asked)
@@ -184,7 +186,7 @@ def test_who_comes_second_finds_the_release(tmp_path, ledger):
 def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):
     for key in ("", "\ud800"):
         with pytest.raises(fp.InputError, match="must be text"):
-            publication.Publication.prepare(MEN, tmp_path / "m", ledger=ledger, key=key)
+            Publication.prepare(ReleaseRequest(MEN, tmp_path / "m", ledger=ledger, key=key))
     with pytest.raises(fp.BudgetError, match="give the ledger"):
         fpo.publish(MEN, TABLES, tmp_path / "m", key="k")
 
@@ -223,7 +225,7 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
     """Also where a run without one left answers staged."""
     spec.write_text(SPEC, encoding="utf-8")
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "fill", killed)
+        patch.setattr(release_folder, "fill", killed)
         with pytest.raises(KilledError):
             fitplug("run", spec)
     assert list(spec.parent.glob(".release.*.staged.npz"))
@@ -236,9 +238,9 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
 def test_another_processor_finishes_the_same_plan(spec):
     """Its designs differ in their last digits; the plan that was begun is kept and used."""
     code = (
-        "import sys; from fitplug_opendp import publication\n"
+        "import sys; from fitplug_opendp import release_folder\n"
         "def killed(*_, **__): raise SystemExit(9)\n"
-        "publication.fill = killed\n"
+        "release_folder.fill = killed\n"
         "sys.argv = ['fitplug', 'run', sys.argv[1], '--key', 'k', '--quiet']\n"
         "from fitplug_cli.main import main; main()\n"
     )
