@@ -74,7 +74,7 @@ def publish(
     check_confidence(confidence)
     check_are_tables(tables)
     if ledger is None and (key is not None or again):
-        raise BudgetError("key and again are of charges of a ledger: give the ledger")
+        raise BudgetError("key and again are for releases that a ledger records: give the ledger")
     if key is not None and again:
         raise BudgetError("again is for releases without a key: give another draw another key")
     request = ReleaseRequest(

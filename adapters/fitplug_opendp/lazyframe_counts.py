@@ -40,8 +40,8 @@ def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
         data = None
     if data is None or any(data.schema[name] != schema[name] for name in names):
         raise DataError(
-            "the LazyFrame cannot be read or has not the columns of the measurement's input "
-            "domain; collect it first and check it against the domain"
+            "the LazyFrame cannot be read, or it does not have the columns of the measurement's "
+            "input domain; collect it first and check it against the domain"
         )
     codes = {name: encode_column(plan.domain[name], data[name]) for name in names}
     return Tables.from_codes(

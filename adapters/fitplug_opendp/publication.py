@@ -25,10 +25,7 @@ from fitplug.errors import FitplugError, InputError
 from fitplug.exports import check_arrow
 from fitplug.ledgerrules import Request
 from fitplug.release import Release
-from fitplug.releasefile import (
-    TableFiles,
-    held_digest,
-)
+from fitplug.releasefile import TableFiles, held_digest
 from fitplug.tables import Tables
 from fitplug.targets import DEFAULT_CONFIDENCE
 from fitplug_opendp.counted_rows import CountedRows, find_seal
@@ -93,8 +90,7 @@ class Publication:
             The publication in the state that the ledger and the folder tell.
 
         Raises:
-            AlreadyReleased, BudgetError, InputError, KeyTaken, LedgerError, OverBudget: See
-                `fitplug_opendp.publish`.
+            FitplugError: The release is refused; see `fitplug_opendp.publish`.
         """
         assert request.directory is not None
         noise_source = NoiseSource.from_plan(request.plan, request.contributions)
@@ -140,7 +136,8 @@ class Publication:
 
         Raises:
             InputError: Tables are needed and were not given.
-            FitplugError: See `fitplug_opendp.publish`.
+            FitplugError: The release is refused or cannot be finished; see
+                `fitplug_opendp.publish`.
         """
         if tables is not None:
             rows = CountedRows.from_tables(tables)

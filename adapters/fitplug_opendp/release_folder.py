@@ -12,12 +12,7 @@ from fitplug.folders import partial_folder, put_in_place, set_aside
 from fitplug.ledgerrows import Entry
 from fitplug.ledgerstages import Stage
 from fitplug.plan import Plan
-from fitplug.releasefile import (
-    ANSWERS,
-    TableFiles,
-    fill,
-    held_digest,
-)
+from fitplug.releasefile import ANSWERS, TableFiles, fill, held_digest
 from fitplug_opendp.folder_checks import (
     RETRY,
     encode_path,

@@ -69,11 +69,12 @@ def find_charge(ledger: Ledger | None, request: Request) -> Begun | None:
 
     Raises:
         BudgetError: The request names an earlier charge, and there is no ledger.
-        OverBudget, AlreadyReleased, LedgerError: The ledger would refuse the request; see
-            `Ledger.begin`.
+        FitplugError: The ledger would refuse the request; see `Ledger.begin`.
     """
     if ledger is not None:
         return ledger.look(request)
     if request.within is not None:
-        raise BudgetError(f"within = {request.within!r} is a charge of a ledger: give the ledger")
+        raise BudgetError(
+            f"within = {request.within!r} names a charge of a ledger: give the ledger"
+        )
     return None
