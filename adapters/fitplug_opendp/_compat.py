@@ -2,7 +2,7 @@
 
 Here OpenDP is imported, and here is everything that this package uses of OpenDP beyond what
 OpenDP's documentation describes. Each function holds one such use, and its comment gives the
-reason. `tests/test_opendp_compat.py` fails when a version of OpenDP changes one of them, and names
+reason. `tests/opendp/test_compat.py` fails when a version of OpenDP changes one of them, and names
 the function that has to follow.
 """
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 from fitplug.errors import BudgetError
+from fitplug.numeric import floor_float
 from fitplug.plan import Plan
-from fitplug.rounding import floor_float
 
 
 def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
@@ -19,7 +19,7 @@ def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
     does; the PLD accountant gives that curve.
 
     Args:
-        plan: The plan, from `fitplug.design`.
+        plan: The plan, from `fitplug.plan.designer`.
         contributions: The largest number of records that one person may have.
 
     Returns:

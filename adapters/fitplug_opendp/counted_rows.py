@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fitplug.counts import Tables
 from fitplug.plan import Plan
-from fitplug.population import Limited
-from fitplug.tables import Tables
+from fitplug.release import Limited
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.releasefile import held_digest
+from fitplug.release import held_digest
 
 RETRY = "the release is not finished: run the same again, which charges nothing more"
 """What to do after a failure that follows the charge."""

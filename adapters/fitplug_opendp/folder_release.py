@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 
+from fitplug.counts import Tables
 from fitplug.errors import BudgetError
-from fitplug.ledger import Ledger
-from fitplug.ledgerrules import Which
+from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.tables import Tables
-from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.input_checks import check_are_tables
 from fitplug_opendp.publication import Publication
@@ -39,7 +38,7 @@ def publish(
     nothing.
 
     Args:
-        plan: The plan, from `fitplug.design`.
+        plan: The plan, from `fitplug.plan.designer`.
         tables: Exact counts that hold at least `plan.tables`.
         directory: The release folder.
         contributions: The largest number of records that one person may have; see `release`.

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import BudgetError
+from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE
+from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.rounding import ceil_float
-from fitplug.strategy import LARGEST_NOISE, LEAST_NOISE
 from fitplug_opendp._compat import import_opendp
 
 IntVector: TypeAlias = npt.NDArray[np.int64]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fitplug.counts import Tables
 from fitplug.errors import TablesError
 from fitplug.plan import Plan
-from fitplug.tables import Tables
 
 
 def check_space(domain: object, metric: object) -> None:

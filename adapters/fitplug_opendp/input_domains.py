@@ -18,12 +18,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.answers import exact_answers
+from fitplug.counts import Names, Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
+from fitplug.mechanism import exact_answers
+from fitplug.numeric import largest
 from fitplug.plan import Plan
-from fitplug.rounding import largest
-from fitplug.tables import Names, Tables
 from fitplug.workload import largest_sets
 from fitplug_opendp._compat import import_opendp
 from fitplug_opendp.gaussian import IntVector
@@ -91,7 +91,7 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
     be switched on; this function never does it.
 
     Args:
-        plan: The plan, from `fitplug.design`.
+        plan: The plan, from `fitplug.plan.designer`.
         more: Further plans of the same domain, to be run on the same tables.
 
     Returns:

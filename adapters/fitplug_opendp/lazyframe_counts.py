@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain import Attribute, Categories, Dates
+from fitplug.counts import Tables
+from fitplug.domain import Attribute, Categories, Dates, Prefix
 from fitplug.errors import DataError
 from fitplug.plan import Plan
-from fitplug.prefixes import Prefix
-from fitplug.tables import Tables
 
 
 def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:

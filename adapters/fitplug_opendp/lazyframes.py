@@ -6,9 +6,8 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fitplug.attributes import NAMES
-from fitplug.columns import are_names, hint
-from fitplug.domain import Attribute
+from fitplug.counts import are_names, hint
+from fitplug.domain import NAMES, Attribute
 from fitplug.errors import nearest
 from fitplug.plan import Plan
 from fitplug_opendp._compat import import_opendp, make_empty_frame, make_partial_constructor
@@ -35,7 +34,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
         input_domain: A lazyframe_domain with a column for each attribute that the workload uses.
         input_metric: symmetric_distance(), change_one_distance(), or the frame_distance of
             symmetric_distance() with Bounds, as make_stable_lazyframe gives after truncation.
-        plan: The plan, from `fitplug.design`.
+        plan: The plan, from `fitplug.plan.designer`.
 
     Returns:
         A Transformation into `tables_domain(plan)` under symmetric_distance().
@@ -73,7 +72,7 @@ def then_tables(plan: Plan) -> Any:
     """Make the partial constructor of `make_tables`.
 
     Args:
-        plan: The plan, from `fitplug.design`.
+        plan: The plan, from `fitplug.plan.designer`.
 
     Returns:
         An object for the right side of `>>`, after a transformation or a space.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from fitplug.counts import Tables
 from fitplug.errors import KeyTaken
-from fitplug.ledger import Ledger
-from fitplug.ledgerrows import Entry
-from fitplug.ledgerrules import Which
+from fitplug.ledger import Entry, Ledger, Which
 from fitplug.plan import Plan
-from fitplug.release import Release
-from fitplug.releasefile import answers_digest
-from fitplug.tables import Tables
+from fitplug.release import Release, answers_digest
 from fitplug_opendp.counted_rows import find_seal
 from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.input_checks import check_are_tables, check_limit
@@ -39,7 +36,7 @@ def release(
     length of this call only: the call itself is the consent.
 
     Args:
-        plan: The plan, from `fitplug.design`.
+        plan: The plan, from `fitplug.plan.designer`.
         tables: Exact counts that hold at least `plan.tables`.
         contributions: The largest number of records that one person may have; k of them cost
             k^2 rho. Tables that were limited to more records are refused.

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 
-from fitplug.answers import exact_answers as strategy_answers
-from fitplug.answers import may_be_clamped
-from fitplug.cellcosts import CellCosts, check_contributions
-from fitplug.ledgerrows import Entry
+from fitplug.counts import Tables
+from fitplug.ledger import CellCosts, Entry, check_contributions
+from fitplug.mechanism import exact_answers as strategy_answers
+from fitplug.mechanism import may_be_clamped
+from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.rounding import ceil_float
-from fitplug.tables import Tables
 from fitplug_opendp._compat import import_opendp, is_feature_enabled
 from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
 from fitplug_opendp.gaussian import (
@@ -36,7 +35,7 @@ CLAMPED = (
     "too small: count fewer records, or design a plan of fewer or smaller tables"
 )
 """The warning about clamped answers. It is decided from the noisy answers alone, so that it costs
-no privacy; see `fitplug.answers.may_be_clamped`.
+no privacy; see `fitplug.mechanism.answers.may_be_clamped`.
 """
 
 

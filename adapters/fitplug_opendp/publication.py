@@ -21,13 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
-from fitplug.exports import check_arrow
-from fitplug.ledgerrules import Request
-from fitplug.release import Release
-from fitplug.releasefile import TableFiles, held_digest
-from fitplug.tables import Tables
-from fitplug.targets import DEFAULT_CONFIDENCE
+from fitplug.files import check_arrow
+from fitplug.ledger import Request
+from fitplug.release import Release, TableFiles, held_digest
+from fitplug.workload import DEFAULT_CONFIDENCE
 from fitplug_opendp.counted_rows import CountedRows, find_seal
 from fitplug_opendp.folder_checks import RETRY, encode_path, report_write_errors
 from fitplug_opendp.gaussian import Progress
@@ -118,7 +117,7 @@ class Publication:
         *,
         rows: CountedRows | None = None,
         confidence: float = DEFAULT_CONFIDENCE,
-        files: TableFiles | None = None,
+        files: TableFiles[Release] | None = None,
         progress: Progress | None = None,
     ) -> PublishedRelease:
         """Continue from the state that the release has come to, until it is published.
@@ -262,7 +261,7 @@ class Publication:
         return self._enter_answers(staged)
 
     def _write_folder(
-        self, staged: StagedAnswers, confidence: float, files: TableFiles | None
+        self, staged: StagedAnswers, confidence: float, files: TableFiles[Release] | None
     ) -> PublishedRelease:
         """Write the folder from staged answers, and then enter that it is in its place."""
         earlier = self.folder.write(staged, confidence, files)

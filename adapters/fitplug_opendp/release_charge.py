@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitplug.errors import FitplugError, KeyTaken
-from fitplug.ledger import Ledger
-from fitplug.ledgerrows import Entry
-from fitplug.ledgerstages import Stage
+from fitplug.ledger import Entry, Ledger, Stage
 from fitplug.release import Release
 from fitplug_opendp.counted_rows import CountedRows
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.folders import partial_folder, put_in_place, set_aside
-from fitplug.ledgerrows import Entry
-from fitplug.ledgerstages import Stage
+from fitplug.files import partial_folder, put_in_place, set_aside
+from fitplug.ledger import Entry, Stage
 from fitplug.plan import Plan
-from fitplug.releasefile import ANSWERS, TableFiles, fill, held_digest
+from fitplug.release import ANSWERS, Release, TableFiles, fill, held_digest
 from fitplug_opendp.folder_checks import (
     RETRY,
     encode_path,
@@ -103,7 +102,7 @@ class ReleaseFolder:
                 self.staging.keep_plan()
 
     def write(
-        self, staged: StagedAnswers, confidence: float, files: TableFiles | None
+        self, staged: StagedAnswers, confidence: float, files: TableFiles[Release] | None
     ) -> Path | None:
         """Write the folder from staged answers, and move it into its place.
 

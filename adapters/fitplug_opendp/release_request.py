@@ -7,8 +7,7 @@ from fractions import Fraction
 from os import PathLike
 
 from fitplug.errors import BudgetError
-from fitplug.ledger import Ledger
-from fitplug.ledgerrules import Begun, Request, Which
+from fitplug.ledger import Begun, Ledger, Request, Which
 from fitplug.plan import Plan
 from fitplug_opendp.folder_checks import encode_path
 

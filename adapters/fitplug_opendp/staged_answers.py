@@ -15,12 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitplug.errors import InputError
-from fitplug.ledger import Ledger
-from fitplug.ledgerrows import Entry
-from fitplug.ledgerstages import chained_hash
+from fitplug.ledger import Entry, Ledger, chained_hash
 from fitplug.plan import Plan
-from fitplug.release import Release
-from fitplug.releasefile import PLAN, read_answers, write_answers
+from fitplug.release import PLAN, Release, read_answers, write_answers
 from fitplug_opendp.folder_checks import encode_path
 
 _OWNER_ONLY = 0o600

@@ -22,7 +22,7 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.domain import OUTSIDE
 from fitplug_opendp.lazyframe_counts import encode_column
-from tests.test_cli import fitplug
+from tests.helpers.command_line import fitplug
 
 DAY = datetime.date
 DOMAIN = fp.Domain(

@@ -10,7 +10,7 @@ from scipy.linalg import hadamard
 import fitplug as fp
 from fitplug.mechanism.contrasts import contrast
 from fitplug.mechanism.integer_tree import TreeMatrix
-from fitplug_opendp.noisy_release import exact_answers
+from fitplug_opendp.noise_source import compute_exact_answers
 
 
 def rationals(matrix):
@@ -173,7 +173,7 @@ def assert_exact(plan):
         assert Fraction(square) / Fraction(plan.noise_std) ** 2 <= Fraction(float(claimed))
     x = np.random.default_rng(1).integers(0, 50, cells)
     tables = fp.Tables(plan.domain, {t: marginal(plan, x, t) for t in plan.tables})
-    answers = exact_answers(plan, tables)
+    answers = compute_exact_answers(plan, tables)
     assert answers.tolist() == [sum(a * int(v) for a, v in zip(row, x, strict=True)) for row in A]
     # Without noise the estimates are the answers: R A = W.
     release = fp.Release(plan=plan, answers=answers, rho=plan.rho)

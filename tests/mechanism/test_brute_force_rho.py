@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug import symmetry
+from fitplug.structure import analysis as symmetry
 from fitplug_opendp.noise_source import compute_exact_answers
-
-from .test_split_apart import WORKLOADS as SPLIT
-from .test_structure import MIXED
-from .workloads import small
+from tests.helpers.plans import MIXED, SPLIT_APART
+from tests.helpers.workloads import small
 
 
 def brute_force(plan):

@@ -17,10 +17,9 @@ from scipy.stats import beta, norm
 import fitplug as fp
 from fitplug_opendp import gaussian
 from fitplug_opendp.noise_source import compute_exact_answers
-
-from .exact import full_strategy
-from .opendp_spaces import features  # noqa: F401
-from .workloads import marginals, prefix
+from tests.helpers.exact import full_strategy
+from tests.helpers.opendp_spaces import features  # noqa: F401
+from tests.helpers.workloads import marginals, prefix
 
 CONFIDENCE = 1 - 1e-6
 RELEASES = 12_000

@@ -17,9 +17,8 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug_opendp import gaussian
 from fitplug_opendp.noise_source import compute_exact_answers
-
-from .exact import full_strategy
-from .workloads import marginals, prefix
+from tests.helpers.exact import full_strategy
+from tests.helpers.workloads import marginals, prefix
 
 FEATURES = ("contrib", "honest-but-curious")
 

@@ -15,7 +15,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.folders import partial_folder, put_in_place
+from fitplug.files.folders import partial_folder, put_in_place
 from fitplug_opendp import release_folder, staged_answers
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})

@@ -19,7 +19,7 @@ import fitplug_opendp as fpo
 from fitplug_opendp import release_folder
 from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_request import ReleaseRequest
-from tests.test_cli import fitplug
+from tests.helpers.command_line import fitplug
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
 X = np.arange(10, dtype=np.int64).reshape(2, 5) * 7

@@ -12,69 +12,11 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.certificate import lower_bound
-from fitplug.contrasts import contrast
-from fitplug.symmetry import structure
-from fitplug_opendp.noise_source import compute_exact_answers
-
-from .exact import full_strategy, rationals, solve_left
-
-
-def dense(workload):
-    """The same queries with their cells enumerated."""
-    return fp.Workload.from_matrix(workload.matrix(), variance=workload.targets())
-
-
-def all_marginals(sizes, ways, variance=1.0):
-    names = [f"a{i}" for i in range(len(sizes))]
-    domain = fp.Domain({name: fp.Integers(0, n - 1) for name, n in zip(names, sizes, strict=True)})
-    groups = [
-        fp.queries(dict.fromkeys(chosen, "identity"), variance=variance, name="+".join(chosen))
-        for k in range(ways + 1)
-        for chosen in itertools.combinations(names, k)
-        if chosen
-    ]
-    return fp.Workload(domain, [*groups, fp.total(variance=variance)])
-
-
-MIXED = {
-    "marginals": lambda: all_marginals([3, 4, 2], 2),
-    "three binary": lambda: all_marginals([2, 2, 2], 3),
-    "pyramid": lambda: fp.Workload(
-        fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9), "race": fp.Integers(0, 2)}),
-        [
-            fp.queries({"sex": "identity", "age": "prefix"}, std=2.0),
-            fp.queries({"age": "prefix"}, std=1.0),
-            fp.marginal("race", "sex", std=3.0),
-            fp.marginal("age", std=5.0),
-        ],
-    ),
-    "targets that vary": lambda: fp.Workload(
-        fp.Domain({"a": fp.Integers(0, 2), "b": fp.Integers(0, 3), "c": ["x", "y"]}),
-        [
-            fp.marginal("a", "b", variance=np.arange(1.0, 4)[:, None]),
-            fp.marginal("c", "a", variance=2.0),
-            fp.total(variance=0.5),
-        ],
-    ),
-    "sizes 1 and 2": lambda: fp.Workload(
-        fp.Domain({"one": ["x"], "two": ["x", "y"], "p": fp.Integers(0, 3), "solo": ["z"]}),
-        [
-            fp.marginal("one", "two", variance=1.0),
-            fp.queries({"p": "all_ranges", "solo": "identity"}, variance=3.0),
-            fp.queries({"one": "total", "two": "identity", "p": "total"}, variance=2.0, name="t"),
-        ],
-    ),
-    "order of its own": lambda: fp.Workload(
-        fp.Domain({"p": fp.Integers(0, 3), "a": ["x", "y", "z"], "q": fp.Integers(0, 1)}),
-        [
-            fp.queries(
-                {"a": "identity", "q": "prefix", "p": "prefix"}, variance=np.ones((1, 2, 4))
-            ),
-            fp.queries({"q": "identity", "a": "identity"}, variance=2.0),
-        ],
-    ),
-}
+from fitplug.mechanism.contrasts import contrast
+from fitplug.proof.certificate import lower_bound
+from fitplug.structure.analysis import analyse_structure as structure
+from tests.helpers.exact import assert_exact, full_strategy, rationals, solve_left
+from tests.helpers.plans import MIXED, all_marginals, dense
 
 
 @pytest.fixture(params=MIXED)
@@ -129,37 +71,6 @@ class TestTheSameOptimum:
         assert plan.privacy_cost == pytest.approx(other.privacy_cost, rel=2e-5)
         plan.verify()
         assert_exact(plan)
-
-
-def assert_exact(plan):
-    """rho, profile, variances and unbiasedness against the strategy written out, in rationals."""
-    A = full_strategy(plan)
-    cells = plan.workload.cell_count
-    squares = [sum(row[i] ** 2 for row in A) for i in range(cells)]
-    assert plan.rho_exact == Fraction(max(squares)) / (2 * Fraction(plan.noise_std) ** 2)
-    assert plan.rho >= plan.rho_exact
-    names = plan.workload.attributes
-    at = tuple(slice(None) if n in names else 0 for n in plan.domain.names)
-    profile = np.broadcast_to(plan.profile(), plan.domain.shape)[at].ravel()
-    for square, claimed in zip(squares, profile, strict=True):
-        assert Fraction(square) / Fraction(plan.noise_std) ** 2 <= Fraction(float(claimed))
-    x = np.random.default_rng(1).integers(0, 50, cells)
-    tables = fp.Tables(plan.domain, {t: marginal(plan, x, t) for t in plan.tables})
-    answers = compute_exact_answers(plan, tables)
-    assert answers.tolist() == [sum(a * int(v) for a, v in zip(row, x, strict=True)) for row in A]
-    # Without noise the estimates are the answers: R A = W.
-    release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
-    exact = plan.workload.split(plan.workload.matrix() @ x)
-    for name, estimate in release.estimates.items():
-        np.testing.assert_allclose(estimate, exact[name], atol=1e-6)
-
-
-def marginal(plan, x, names):
-    used = plan.workload.attributes
-    shaped = x.reshape(plan.workload.shape)
-    summed = shaped.sum(axis=tuple(i for i, n in enumerate(used) if n not in names))
-    # Attributes that no query uses are summed out already.
-    return summed.transpose([[n for n in used if n in names].index(n) for n in names])
 
 
 class TestTheIntegerMechanism:
