@@ -13,7 +13,7 @@ from fitplug.domain import Domain
 from fitplug.errors import DomainError, InputError
 from fitplug_cli import codebooks
 from fitplug_cli.files import replacing
-from fitplug_dask.schema import FOLDER, columns
+from fitplug_dask.schema import FOLDER, list_columns
 
 _HEAD = """\
 # What is published about the people in {path}, and how accurate it must be.
@@ -81,7 +81,7 @@ def begin(data: str, output: Path, codebook: Path | None, *, header: bool = Fals
     _check_target(output)
     folder = output.absolute().parent
     path = data if "://" in data else os.path.relpath(data, folder)
-    content = text(path, columns(data, header=header), output.name, codebook, folder)
+    content = text(path, list_columns(data, header=header), output.name, codebook, folder)
     with replacing(output) as partial:
         partial.write_text(content, encoding="utf-8")
         partial.chmod(0o644)

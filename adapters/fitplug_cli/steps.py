@@ -160,9 +160,9 @@ def check_checkpoint(spec: Spec, checkpoint: Path | None) -> None:
             f"--checkpoint {checkpoint} cannot be kept of a count with [data] person, whose rows "
             "are never written to a file; leave it out"
         )
-    from fitplug_dask.checkpoint import check_place
+    from fitplug_dask.checkpoint import check_folder
 
-    check_place(checkpoint)
+    check_folder(checkpoint)
 
 
 def count(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tables:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fitplug_cli import countsfile
-from fitplug_dask import kernel
+from fitplug_dask.kernel import reading
 from tests.helpers.command_line import NUMBER, SPEC, WORD, fitplug, make, rows, tree, truth
 
 SECRET = "CANARY7351"
@@ -32,7 +32,7 @@ def test_a_dry_run_reads_no_row_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = make(tmp_path)
-    monkeypatch.setattr(kernel, "opened", None)
+    monkeypatch.setattr(reading, "open_file", None)
     before = tree(tmp_path)
     ran = fitplug("count", spec, "--dry-run")
     assert (ran.code, ran.err) == (0, "")

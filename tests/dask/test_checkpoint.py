@@ -23,9 +23,10 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError, InputError
-from fitplug_dask import checkpoint, kernel, shares
-from fitplug_dask.snapshot import take_snapshot
-from fitplug_dask.sources import find
+from fitplug_dask import checkpoint, kernel
+from fitplug_dask.files import take_snapshot
+from fitplug_dask.kernel import partitions, reading
+from fitplug_dask.sources import find_files
 from tests.helpers.checkpoints import DOMAIN, WANTED, interrupted, parts
 from tests.helpers.command_line import fitplug, make
 
@@ -41,7 +42,7 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for i in range(FILES):
         table = {"sex": rng.choice(["1", "2", "3"], 1000), "age": rng.integers(-1, 11, 1000)}
         pq.write_table(pa.table(table), folder / f"{i}.parquet")
-    monkeypatch.setattr(shares, "_MOST_ROWS", 1000)
+    monkeypatch.setattr(partitions, "_MOST_ROWS", 1000)
     return folder
 
 
@@ -49,13 +50,13 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files whose rows were read."""
     names: list[str] = []
-    read_piece = kernel._count_piece
+    read_piece = reading._read_slice
 
     def watched(sink: Any, piece: Any) -> Any:
-        names.append(Path(piece.file.place.path).name)
+        names.append(Path(piece.file.location.path).name)
         return read_piece(sink, piece)
 
-    monkeypatch.setattr(kernel, "_count_piece", watched)
+    monkeypatch.setattr(reading, "_read_slice", watched)
     return names
 
 
@@ -72,8 +73,8 @@ def test_a_killed_process_resumes(people: Path, tmp_path: Path, read: list[str])
     code = f"""
 import os, signal
 import fitplug as fp, fitplug_dask as fpd
-from fitplug_dask import shares
-shares._MOST_ROWS = 1000
+from fitplug_dask.kernel import partitions
+partitions._MOST_ROWS = 1000
 
 def kill(done, total):
     if 2 * done >= total:
@@ -220,7 +221,7 @@ def test_an_error_keeps_what_is_finished(
     interrupted(people, folder)
     finished = parts(folder)
     with monkeypatch.context() as patched:
-        patched.setattr(kernel, "_count_piece", lambda *_: kernel.Fault("it is gone"))
+        patched.setattr(reading, "_read_slice", lambda *_: kernel.Fault("it is gone"))
         with pytest.raises(DataError, match="it is gone"):
             fpd.count(people, WANTED, checkpoint=folder)
     assert parts(folder) == finished
@@ -288,14 +289,14 @@ def test_two_counts_at_once_in_one_folder(people: Path, tmp_path: Path) -> None:
 
 def test_no_room(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "kept"
-    write = checkpoint._write
+    write = checkpoint._write_file
 
     def full(path: Path, content: bytes) -> None:
         if path.suffix == ".part":
             raise OSError(28, "No space left on device")
         write(path, content)
 
-    monkeypatch.setattr(checkpoint, "_write", full)
+    monkeypatch.setattr(checkpoint, "_write_file", full)
     with pytest.raises(FitplugError, match="cannot be written \\(No space left") as caught:
         fpd.count(people, WANTED, checkpoint=folder)
     assert not isinstance(caught.value, DataError)
@@ -332,7 +333,7 @@ def test_nothing_but_a_checkpoint_is_removed(people: Path, tmp_path: Path) -> No
         assert (folder / hidden / "id").read_text() == "mine"
     folder = tmp_path / "kept"
     job = kernel.Job(dict(DOMAIN.attributes), (("sex", "age"),))
-    with checkpoint.opened(folder, job, take_snapshot(find(people), job.attributes)):
+    with checkpoint.open_checkpoint(folder, job, take_snapshot(find_files(people), job.attributes)):
         (folder / "notes").mkdir()
         (folder / "notes" / "x").write_text("mine")
         (folder / ".bashrc").write_text("mine")

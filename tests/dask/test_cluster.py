@@ -18,7 +18,9 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
-from fitplug_dask import schedule, shares, shuffle
+from fitplug_dask import scheduling
+from fitplug_dask.kernel import partitions
+from fitplug_dask.persons import shuffle
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99), "state": ["01", "02"]})
 WANTED = (DOMAIN, [("sex", "age"), ("age", "state"), ()])
@@ -103,7 +105,7 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
     limit: dict[str, Any] = {"person": "id", "contributions": 3, "key": bytes(16)}
     wanted = (DOMAIN, [("age",), ()])
     expected = fpd.count(tmp_path, wanted, **limit)
-    monkeypatch.setattr(shares, "_MOST_ROWS", 2_500)
+    monkeypatch.setattr(partitions, "_MOST_ROWS", 2_500)
     monkeypatch.setattr(shuffle, "MEMORY", 1_500_000)
     pids = list(client.run(os.getpid).values())[:1]
 
@@ -150,7 +152,7 @@ def test_nothing_stays_on_the_cluster(client: Client, people: Path) -> None:
 def test_a_cluster_that_fails_ends_in_one_clear_error(
     people: Path, closed: str, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "_MOST_ROWS", 2_500)
+    monkeypatch.setattr(partitions, "_MOST_ROWS", 2_500)
     with (
         LocalCluster(
             n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
@@ -174,6 +176,6 @@ def test_an_error_of_the_cluster_is_named_but_not_quoted() -> None:
     def dies() -> None:
         raise MemoryError("secret")
 
-    fault = schedule.attempt(dies)
+    fault = scheduling.attempt(dies)
     assert "could not finish counting (MemoryError)" in fault.message
     assert "secret" not in fault.message

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug_dask import kernel, shares
-from fitplug_dask.layout import MERGED_CELLS, joint_tables
-from fitplug_dask.snapshot import take_snapshot
-from fitplug_dask.sources import find
+from fitplug_dask import kernel
+from fitplug_dask.files import take_snapshot
+from fitplug_dask.kernel import partitions, reading
+from fitplug_dask.kernel.joint_tables import MERGED_CELLS, choose_joint_tables
+from fitplug_dask.sources import find_files
 from tests.helpers.counting import (
     BASE,
     DOMAIN,
@@ -41,7 +42,7 @@ from tests.helpers.counting import (
 def test_equals_duckdb_over_several_files(
     tmp_path: Path, seed: int, row_group_size: int, batch_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "_BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(reading, "_BATCH_ROWS", batch_rows)
     rng = np.random.default_rng(seed)
     for i, n in enumerate((0, 1, 400, 1300)):
         table = table_of(random_values(rng, n), BASE)
@@ -65,7 +66,7 @@ def test_every_way_to_store_strings(tmp_path: Path, kind: str, use_dictionary: b
 def test_dictionaries_that_writers_gave_up_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "_BATCH_ROWS", 256)
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 256)
     names = [f"{i:05}" for i in range(3000)]
     domain = fp.Domain({"name": fp.Categories(names[::7], other="rest"), "sex": ["1", "2"]})
     rng = np.random.default_rng(4)
@@ -73,7 +74,7 @@ def test_dictionaries_that_writers_gave_up_on(
     table = pa.table({"name": drawn, "sex": rng.choice(["1", "2", "3"], len(drawn))})
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, row_group_size=3000, dictionary_pagesize_limit=500)
-    (file,) = take_snapshot(find(path), dict(domain.attributes))
+    (file,) = take_snapshot(find_files(path), dict(domain.attributes))
     assert file.dictionaries == ("name", "sex")
     expected = by_duckdb(f"'{path}'", domain, [("name", "sex")])
     assert_equal(fpd.count(path, (domain, [("name", "sex")])), expected)
@@ -84,7 +85,7 @@ def test_columns_of_many_distinct_strings_are_not_read_as_dictionaries(tmp_path:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"name": names, "sex": ["1"] * len(names)}), path)
     domain = fp.Domain({"name": fp.Categories(names[:2], other="rest"), "sex": ["1"]})
-    (file,) = take_snapshot(find(path), dict(domain.attributes))
+    (file,) = take_snapshot(find_files(path), dict(domain.attributes))
     assert file.dictionaries == ("sex",)
     counted = fpd.count(path, (domain, [("name",)]))["name"]
     np.testing.assert_array_equal(counted, [1, 1, 59_998])
@@ -237,9 +238,9 @@ def test_shares_hold_every_row_group_once(tmp_path: Path, workers: int) -> None:
     for i in range(5):
         rows = pa.table({"sex": rng.choice(["1", "2"], 50 * i)})
         pq.write_table(rows, tmp_path / f"{i}.parquet", row_group_size=11)
-    files = take_snapshot(find(tmp_path), {"sex": DOMAIN["sex"]})
-    cut = shares.cut(files, cells=1, workers=workers)
-    held = [(p.file.shown, g) for s in cut for p in s.pieces for g in p.row_groups]
+    files = take_snapshot(find_files(tmp_path), {"sex": DOMAIN["sex"]})
+    cut = partitions.cut_partitions(files, cells=1, workers=workers)
+    held = [(p.file.display_path, g) for s in cut for p in s.slices for g in p.row_groups]
     assert len(set(held)) == len(held) == sum(1 for f in files for rows in f.rows if rows)
     assert 2 * workers <= len(cut) <= 4 * workers
     assert max(s.rows for s in cut) < 2 * 500 / len(cut)
@@ -292,14 +293,14 @@ def test_an_exception_of_the_progress_callable_reaches_the_caller(tmp_path: Path
 
 
 def test_reducing_leaves_its_inputs_as_they_are() -> None:
-    parts = [kernel.Partial((np.array([i, 1]),)) for i in range(3)]
-    total = kernel.add(*parts)
-    assert isinstance(total, kernel.Partial)
+    parts = [kernel.PartialCounts((np.array([i, 1]),)) for i in range(3)]
+    total = kernel.add_partial_counts(*parts)
+    assert isinstance(total, kernel.PartialCounts)
     np.testing.assert_array_equal(total.counts[0], [3, 3])
     for i, part in enumerate(parts):
         np.testing.assert_array_equal(part.counts[0], [i, 1])
-    single = kernel.add(parts[0])
-    assert isinstance(single, kernel.Partial)
+    single = kernel.add_partial_counts(parts[0])
+    assert isinstance(single, kernel.PartialCounts)
     assert not np.shares_memory(single.counts[0], parts[0].counts[0])
     assert "1" not in repr(parts[0])
 
@@ -329,7 +330,7 @@ def test_every_wanted_table_is_in_a_joint_one() -> None:
     names = tuple("abcdefghij")
     domain = fp.Domain({n: fp.Integers(1, 12) for n in names})
     wanted = [t for t in product(names, names) if t[0] < t[1]]
-    joints = joint_tables(domain, wanted)
+    joints = choose_joint_tables(domain, wanted)
     assert all(any(set(t) <= set(j) for j in joints) for t in wanted)
     assert len(joints) < len(wanted) / 2
     assert all(12 ** len(j) <= MERGED_CELLS for j in joints)

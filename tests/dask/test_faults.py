@@ -26,11 +26,12 @@ from distributed import Client, LocalCluster, Status
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
-from fitplug_dask import schedule, shares
-from fitplug_dask.kernel import Fault, Job, Partial, count_share
-from fitplug_dask.shares import Share, cut
-from fitplug_dask.snapshot import take_snapshot
-from fitplug_dask.sources import find
+from fitplug_dask import scheduling
+from fitplug_dask.files import take_snapshot
+from fitplug_dask.kernel import Fault, Job, PartialCounts, count_partition, partitions
+from fitplug_dask.kernel.partitions import Partition, cut_partitions
+from fitplug_dask.scheduling.counts import CountPartition
+from fitplug_dask.sources import find_files
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
 JOINT = ("sex", "age")
@@ -77,8 +78,8 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def many_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "_MOST_ROWS", 300)
-    monkeypatch.setattr(shares, "_ROWS_PER_CELL", 1)
+    monkeypatch.setattr(partitions, "_MOST_ROWS", 300)
+    monkeypatch.setattr(partitions, "_ROWS_PER_CELL", 1)
 
 
 def kill_one(cluster: LocalCluster, rng: random.Random) -> bool:
@@ -129,26 +130,28 @@ def test_twenty_random_kills_leave_totals_exact(people: Path, many_shares: None)
         run += 1
 
 
-def shares_of(people: Path) -> list[Share]:
-    return cut(take_snapshot(find(people), dict(DOMAIN.attributes)), 1000, 2)
+def shares_of(people: Path) -> list[Partition]:
+    return cut_partitions(take_snapshot(find_files(people), dict(DOMAIN.attributes)), 1000, 2)
 
 
-def run_with(people: Path, client: Client | None, count: schedule.CountOne) -> Partial:
+def run_with(people: Path, client: Client | None, count: CountPartition) -> PartialCounts:
     job = Job(dict(DOMAIN.attributes), (JOINT,))
-    return schedule.run(job, shares_of(people), client, lambda done, total: None, count)
+    return scheduling.count_partitions(
+        job, shares_of(people), client, lambda done, total: None, count
+    )
 
 
-def failing(folder: Path, act: Callable[[], None], times: int) -> schedule.CountOne:
+def failing(folder: Path, act: Callable[[], None], times: int) -> CountPartition:
     """Counts shares, but the first `times` tries, in whichever process, end by `act`."""
 
-    def count(job: Job, share: Share) -> Any:
+    def count(job: Job, share: Partition) -> Any:
         for i in range(times):
             try:
                 (folder / str(i)).touch(exist_ok=False)
             except FileExistsError:
                 continue
             act()
-        return count_share(job, share)
+        return count_partition(job, share)
 
     return count
 
@@ -201,14 +204,14 @@ def test_no_task_runs_on_behind_an_error(people: Path, many_shares: None) -> Non
     calls = itertools.count()
     begun, ended = threading.Event(), threading.Event()
 
-    def first_fails(job: Job, share: Share) -> Partial | Fault:
+    def first_fails(job: Job, share: Partition) -> PartialCounts | Fault:
         if next(calls) == 0:
             assert begun.wait(10)
             return Fault("it is gone")
         begun.set()
         time.sleep(0.5)
         ended.set()
-        return count_share(job, share)
+        return count_partition(job, share)
 
     with dask.config.set(num_workers=2), pytest.raises(DataError, match="it is gone"):
         run_with(people, None, first_fails)
@@ -227,7 +230,7 @@ def test_keys_on_the_dashboard_and_reprs_in_logs_tell_no_numbers_of_rows(
     assert seen
     assert all(re.fullmatch(r"fitplug-count-[0-9a-f]{32}(-sum|-check)?-\d+", key) for key in seen)
     assert all(len(key.rpartition("-")[2]) < 3 for key in seen)
-    assert str(shares_of(people)[0]) == "Share(1 pieces)"
+    assert str(shares_of(people)[0]) == "Partition(1 slices)"
 
 
 def keys(dask_scheduler: Any) -> list[str]:

@@ -21,11 +21,11 @@ import fitplug_dask as fpd
 from fitplug.domain.attribute import OUTSIDE
 from fitplug.domain.domain import Attribute
 from fitplug.errors import DataError
-from fitplug_dask import kernel, readers
-from fitplug_dask.coders import Coder
-from fitplug_dask.codes import kind, mismatch
+from fitplug_dask.encoding import ColumnEncoder, classify_type, explain_mismatch
+from fitplug_dask.encoding.text_values import encode_text, encode_texts
+from fitplug_dask.files import csv_text
+from fitplug_dask.kernel import reading
 from fitplug_dask.loops import locate
-from fitplug_dask.texts import code_of_text, codes_of_texts
 from tests.helpers.counting import (
     BASE,
     DOMAIN,
@@ -53,8 +53,8 @@ def fails(source: Any, domain: fp.Domain = DOMAIN, table: str = "sex") -> str:
 def test_equals_parquet_and_duckdb(
     tmp_path: Path, suffix: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "_BATCH_ROWS", 128)
-    monkeypatch.setattr(readers, "_CSV_BLOCK", 2**12)
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 128)
+    monkeypatch.setattr(csv_text, "_BLOCK_BYTES", 2**12)
     rng = np.random.default_rng(seed)
     for i, n in enumerate((0, 1, 700)):
         table = table_of(random_values(rng, n), BASE)
@@ -174,7 +174,7 @@ CSV_FAULTS = {
 def test_a_bad_csv_file_is_named(
     tmp_path: Path, fault: str, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_CSV_BLOCK", 2**12)
+    monkeypatch.setattr(csv_text, "_BLOCK_BYTES", 2**12)
     text, message = CSV_FAULTS[fault]
     path = tmp_path / f"a{suffix}"
     if suffix == ".csv":
@@ -298,7 +298,7 @@ def test_an_index_beyond_the_dictionary_is_damage(
     column = pa.DictionaryArray.from_arrays(indices, pa.array(entries, pa.string()), safe=False)
     codes = np.empty(2, dtype=np.int64)
     with pytest.raises((IndexError, ValueError)) if at >= len(entries) else nullcontext():
-        lookup = Coder(attribute, 1, OUTSIDE).lookup(column)
+        lookup = ColumnEncoder(attribute, 1, OUTSIDE).make_lookup(column)
         locate([lookup], 0, codes)
     if at < len(entries):
         assert codes[0] == attribute.codes([entries[at]])[0]
@@ -308,7 +308,7 @@ def test_an_index_beyond_the_dictionary_is_damage(
 def test_a_dictionary_of_nulls_holds_nulls() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, None, 0], pa.int8()), pa.nulls(1))
     codes = np.empty(3, dtype=np.int64)
-    locate([Coder(LETTERS, 1, OUTSIDE).lookup(column)], 0, codes)
+    locate([ColumnEncoder(LETTERS, 1, OUTSIDE).make_lookup(column)], 0, codes)
     assert codes.tolist() == [3, 3, 3]
 
 
@@ -334,10 +334,10 @@ def test_dates_and_times_fall_on_the_day_that_has_begun(arrow_type: Any) -> None
         column = moments.cast(pa.timestamp(arrow_type.unit)).cast(arrow_type)
     else:
         column = moments.cast(pa.date32()).cast(arrow_type)
-    assert kind(arrow_type) == "dates"
-    assert mismatch(DAYS, arrow_type) is None
+    assert classify_type(arrow_type) == "dates"
+    assert explain_mismatch(DAYS, arrow_type) is None
     codes = np.empty(len(column), dtype=np.int64)
-    lookup = Coder(DAYS, 1, OUTSIDE).lookup(column)
+    lookup = ColumnEncoder(DAYS, 1, OUTSIDE).make_lookup(column)
     locate([lookup], 0, codes)
     assert lookup.doubtful
     assert codes.tolist() == [0, 1, 3, -1]
@@ -365,7 +365,7 @@ def test_integers_of_every_width_have_the_cells_of_their_values(
     values: list[int | None] = [0, 3, 4, 5, 7, 100, 120, int(ends.max), int(ends.max) - 1]
     values += [int(ends.min), -1 if ends.min else 1, 2 if not missing else None]
     column = pa.array([1, *values], getattr(pa, width)()).slice(1)
-    lookup = Coder(attribute, 1, OUTSIDE).lookup(column)
+    lookup = ColumnEncoder(attribute, 1, OUTSIDE).make_lookup(column)
     codes = np.empty(len(values), dtype=np.int64)
     locate([lookup], 0, codes)
     assert codes.tolist() == [attribute.codes([value])[0] for value in values]
@@ -375,9 +375,9 @@ def test_integers_of_every_width_have_the_cells_of_their_values(
 def test_times_of_a_zone_are_refused() -> None:
     for zone in ("UTC", "Europe/Rome"):
         assert f"tz={zone}], but the domain expects dates" in str(
-            mismatch(DAYS, pa.timestamp("us", zone))
+            explain_mismatch(DAYS, pa.timestamp("us", zone))
         )
-    assert "expects integers" in str(mismatch(fp.Integers(0, 1), pa.date32()))
+    assert "expects integers" in str(explain_mismatch(fp.Integers(0, 1), pa.date32()))
 
 
 @pytest.mark.parametrize("name", ["d.parquet", "d.feather", "d.csv"])
@@ -407,7 +407,7 @@ def test_dates_are_counted_in_every_format(tmp_path: Path, name: str, by: str) -
 def test_dates_as_texts() -> None:
     texts = ["1970-01-01", "1970-01-02 10:30", "1969-12-31T23:59:59.9", "1970-1-1", "1970-13-01"]
     texts += ["1970-01-01Z", "19700101", "", "1970-01-01 10:30+01:00"]
-    assert codes_of_texts(DAYS, [*texts, None]).tolist() == [2, 3, 1, *[-1] * 7]
-    assert code_of_text(DAYS, "1970-01-02") == 3
-    assert code_of_text(DAYS, "yesterday") is None
-    assert code_of_text(DAYS, None) == OUTSIDE
+    assert encode_texts(DAYS, [*texts, None]).tolist() == [2, 3, 1, *[-1] * 7]
+    assert encode_text(DAYS, "1970-01-02") == 3
+    assert encode_text(DAYS, "yesterday") is None
+    assert encode_text(DAYS, None) == OUTSIDE

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import TablesError
-from fitplug_dask import kernel, loops, numpy_loops, shares, tally
-from fitplug_dask.layout import atoms, joint_tables, marginals
-from fitplug_dask.snapshot import take_snapshot
-from fitplug_dask.sources import find
-from fitplug_dask.tally import Tally
+from fitplug_dask import kernel, loops, numpy_loops
+from fitplug_dask.files import take_snapshot
+from fitplug_dask.kernel import counters, partitions
+from fitplug_dask.kernel.counters import JointCounters
+from fitplug_dask.kernel.joint_tables import choose_joint_tables, split_into_atoms, sum_to_tables
+from fitplug_dask.sources import find_files
 
 DOMAIN = fp.Domain(
     {
@@ -66,7 +67,7 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
 ) -> None:
     rng = np.random.default_rng(seed)
     wanted = sorted(tables)
-    joints = joint_tables(DOMAIN, wanted)
+    joints = choose_joint_tables(DOMAIN, wanted)
     used = DOMAIN.ordered(tuple({name for joint in joints for name in joint}))
     keys = {n: int(rng.integers(DOMAIN[n].size)) for n in used if n in shared}
     columns = [n for n in used if n not in keys]
@@ -74,11 +75,11 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
     pools = {n: VALUES[n] if rng.random() < 0.5 else VALUES[n][:2] for n in columns}
     expected = {t: np.zeros(DOMAIN.shape_of(t), np.int64) for t in wanted}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tally, "_BLOCK_ROWS", block)
+        patch.setattr(counters, "_BLOCK_ROWS", block)
         if not compiled:
             for name in ("locate", "increment", "increment_pairs"):
                 patch.setattr(loops, name, getattr(numpy_loops, name))
-        counting = Tally(dict(DOMAIN.attributes), joints, sum(batches))
+        counting = JointCounters(dict(DOMAIN.attributes), joints, sum(batches))
         for n in batches:
             drawn = {c: [pools[c][i] for i in rng.integers(len(pools[c]), size=n)] for c in columns}
             codes = {
@@ -87,16 +88,16 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
             }
             arrays = [pa.array(drawn[c]).cast(TYPES[c]) for c in columns]
             if not columns:
-                counting.same(n, keys)
+                counting.take_identical_rows(n, keys)
             else:
                 batch = pa.RecordBatch.from_arrays(arrays, names=columns)
-                counting.batch(batch, columns, keys)
+                counting.take_batch(batch, columns, keys)
             for row in range(n):
                 cells = {**keys, **{c: int(codes[c][row]) for c in columns}}
                 if min(cells.values(), default=0) >= 0:
                     for t in wanted:
                         expected[t][tuple(cells[name] for name in t)] += 1
-    counted = marginals(DOMAIN, dict(zip(joints, counting.counters, strict=True)), wanted)
+    counted = sum_to_tables(DOMAIN, dict(zip(joints, counting.counters, strict=True)), wanted)
     for t in wanted:
         np.testing.assert_array_equal(counted[t], expected[t])
 
@@ -104,8 +105,8 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
 def test_atoms_cut_every_joint_table_in_its_own_order() -> None:
     domain = fp.Domain({n: fp.Integers(1, 5 + i) for i, n in enumerate("abcdefghijkl")})
     for size in (1, 2, 3):
-        joints = joint_tables(domain, list(itertools.combinations(domain.names, size)))
-        cut = atoms(joints)
+        joints = choose_joint_tables(domain, list(itertools.combinations(domain.names, size)))
+        cut = split_into_atoms(joints)
         assert sorted(n for atom in cut for n in atom) == sorted(domain.names)
         for joint in joints:
             inside = [atom for atom in cut if set(atom) <= set(joint)]
@@ -114,23 +115,23 @@ def test_atoms_cut_every_joint_table_in_its_own_order() -> None:
 
 def test_pairs_of_all_attributes_are_counted_as_pairs_of_blocks() -> None:
     domain = fp.Domain({f"a{i}": fp.Integers(1, 16) for i in range(20)})
-    joints = joint_tables(domain, list(itertools.combinations(domain.names, 2)))
+    joints = choose_joint_tables(domain, list(itertools.combinations(domain.names, 2)))
     assert len(joints) == math.comb(10, 2)
-    assert {len(atom) for atom in atoms(joints)} == {2}
+    assert {len(atom) for atom in split_into_atoms(joints)} == {2}
 
 
 @pytest.mark.parametrize(("rows", "kind"), [(2**32 - 1, np.uint32), (2**32, np.int64)])
 def test_counters_are_narrow_only_where_no_cell_can_overflow(rows: int, kind: type) -> None:
-    counting = Tally({"a": DOMAIN["a"]}, [("a",)], rows)
-    counting.same(2**32 - 1, {"a": 0})
+    counting = JointCounters({"a": DOMAIN["a"]}, [("a",)], rows)
+    counting.take_identical_rows(2**32 - 1, {"a": 0})
     assert counting.counters[0].dtype == kind
     assert counting.counters[0][0] == 2**32 - 1
 
 
 def test_sums_are_wide() -> None:
-    part = kernel.Partial((np.array([2**32 - 1, 0], dtype=np.uint32),))
-    total = kernel.add(part, part)
-    assert isinstance(total, kernel.Partial)
+    part = kernel.PartialCounts((np.array([2**32 - 1, 0], dtype=np.uint32),))
+    total = kernel.add_partial_counts(part, part)
+    assert isinstance(total, kernel.PartialCounts)
     assert total.counts[0].dtype == np.int64
     assert total.counts[0].tolist() == [2**33 - 2, 0]
 
@@ -138,9 +139,11 @@ def test_sums_are_wide() -> None:
 @pytest.mark.parametrize("most", [0, 255, 2**16, 2**32 - 1, 2**32, 2**53])
 @pytest.mark.parametrize("cells", [1, 100])
 def test_counts_that_have_travelled_add_up(most: int, cells: int) -> None:
-    part = kernel.Partial((np.array([most] + [0] * (cells - 1)),))
-    total = kernel.add(pickle.loads(pickle.dumps(part)), pickle.loads(pickle.dumps(part)))
-    assert isinstance(total, kernel.Partial)
+    part = kernel.PartialCounts((np.array([most] + [0] * (cells - 1)),))
+    total = kernel.add_partial_counts(
+        pickle.loads(pickle.dumps(part)), pickle.loads(pickle.dumps(part))
+    )
+    assert isinstance(total, kernel.PartialCounts)
     assert total.counts[0][0] == 2 * most
     assert total.counts[0].sum() == 2 * most
 
@@ -150,9 +153,9 @@ def test_counts_that_have_travelled_add_up(most: int, cells: int) -> None:
 def test_results_travel_without_most_zeros(used: int, kind: type) -> None:
     counts = np.zeros(1000, dtype=kind)
     counts[np.random.default_rng(used).permutation(1000)[:used]] = 2**32 - 1
-    sent = pickle.dumps(kernel.Partial((counts, counts[:1])), protocol=5)
+    sent = pickle.dumps(kernel.PartialCounts((counts, counts[:1])), protocol=5)
     back = pickle.loads(sent)
-    assert isinstance(back, kernel.Partial)
+    assert isinstance(back, kernel.PartialCounts)
     for there, here in zip(back.counts, (counts, counts[:1]), strict=True):
         np.testing.assert_array_equal(there, here)
     if used <= 10:
@@ -166,7 +169,7 @@ def test_no_more_memory_is_held_than_estimated(tmp_path: Path, tables: Any) -> N
     rng = np.random.default_rng(0)
     rows = {"p": rng.integers(0, 1000, 4000), "q": rng.integers(0, 2000, 4000), "r": ["x"] * 4000}
     pq.write_table(pa.table(rows), tmp_path / "a.parquet", row_group_size=100)
-    joints = joint_tables(domain, tables)
+    joints = choose_joint_tables(domain, tables)
     in_joints = sum(math.prod(domain.shape_of(joint)) for joint in joints)
     in_tables = sum(math.prod(domain.shape_of(table)) for table in tables)
     tracemalloc.start()
@@ -177,11 +180,11 @@ def test_no_more_memory_is_held_than_estimated(tmp_path: Path, tables: Any) -> N
     finally:
         tracemalloc.stop()
     batches = 2**23
-    assert peak < shares.memory(in_joints, in_tables, 2) + batches
+    assert peak < partitions.estimate_memory(in_joints, in_tables, 2) + batches
 
 
 def test_ten_million_cells_are_counted_within_half_a_gigabyte() -> None:
-    assert shares.memory(10**7, 10**7, 2) < 500 * 2**20
+    assert partitions.estimate_memory(10**7, 10**7, 2) < 500 * 2**20
 
 
 def test_tables_beyond_memory_are_refused_before_anything_is_read(tmp_path: Path) -> None:
@@ -193,8 +196,8 @@ def test_tables_beyond_memory_are_refused_before_anything_is_read(tmp_path: Path
 def test_shares_are_as_many_for_every_worker(tmp_path: Path) -> None:
     rows = pa.table({"a": ["x"] * 1000})
     pq.write_table(rows, tmp_path / "a.parquet", row_group_size=1)
-    files = take_snapshot(find(tmp_path), {"a": DOMAIN["a"]})
+    files = take_snapshot(find_files(tmp_path), {"a": DOMAIN["a"]})
     for workers, cells in itertools.product([1, 2, 3, 8], [1, 20, 60, 10**6]):
-        cut = shares.cut(files, cells, workers)
+        cut = partitions.cut_partitions(files, cells, workers)
         assert len(cut) % workers == 0
         assert max(s.rows for s in cut) - min(s.rows for s in cut) <= 1

@@ -22,9 +22,10 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, DataError, DomainError, TablesError
-from fitplug_dask import kernel, selection, shuffle
-from fitplug_dask.kernel import Job
-from fitplug_dask.selection import Packing, Rows, Selection
+from fitplug_dask.kernel import Job, reading
+from fitplug_dask.persons import buckets, shuffle
+from fitplug_dask.persons.packing import Packing, Rows
+from fitplug_dask.persons.selection import Selection
 from tests.helpers.siphash import scalar_siphash128
 
 DOMAIN = fp.Domain(
@@ -44,7 +45,7 @@ def naive_cells(row: dict[str, Any]) -> tuple[int, ...] | None:
 
 def brute_force(rows: list[dict[str, Any]], k: int, key: bytes = KEY) -> dict[Any, Any]:
     """Persons in a dictionary, each one's rows sorted by their priorities, written apart."""
-    chosen = Selection.of("id", k, key)
+    chosen = Selection.create("id", k, key)
     persons: dict[Any, list[tuple[int, ...]]] = defaultdict(list)
     for row in rows:
         cells = naive_cells(row)
@@ -114,8 +115,8 @@ def assert_equal(tables: fp.Tables, expected: Any) -> None:
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches, rows compacted after every few, and several rounds of several buckets."""
-    monkeypatch.setattr(kernel, "_BATCH_ROWS", 8)
-    monkeypatch.setattr(selection, "_COMPACTED_ROWS", 20)
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
+    monkeypatch.setattr(buckets, "_COMPACTED_ROWS", 20)
     monkeypatch.setattr(shuffle, "MEMORY", 10_000)
     monkeypatch.setattr(shuffle, "_ROWS_PER_CELL", 0.01)
 
@@ -274,7 +275,7 @@ def test_many_attributes_take_several_words() -> None:
 def test_rows_whose_persons_agree_in_half_of_the_hash_are_told_apart() -> None:
     tags = np.array([[5, 1], [5, 2], [5, 1], [5, 2], [6, 1]], dtype=np.uint64)
     rows = Rows(tags, np.arange(5, dtype=np.uint64)[:, None])
-    kept = Selection.of("id", 1, KEY).kept(rows)
+    kept = Selection.create("id", 1, KEY).select_rows(rows)
     assert sorted(tuple(t) for t in tags[kept].tolist()) == [(5, 1), (5, 2), (6, 1)]
 
 
@@ -287,7 +288,7 @@ def test_memory_is_bounded_by_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyP
     del columns
     wanted = (DOMAIN, [("sex", "age")])
     options: dict[str, Any] = {"person": "id", "contributions": 3, "key": KEY}
-    monkeypatch.setattr(kernel, "_BATCH_ROWS", 2048)
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 2048)
     peaks = {}
     with dask.config.set(num_workers=1):
         fpd.count(path, wanted, **options)
@@ -308,7 +309,7 @@ def test_workers_hold_a_quarter_of_their_memory(monkeypatch: pytest.MonkeyPatch)
 
     def held(*limits: int | None) -> int:
         workers = {str(i): {"memory_limit": limit} for i, limit in enumerate(limits)}
-        return shuffle._memory(
+        return shuffle._measure_memory(
             SimpleNamespace(scheduler_info=lambda: {"workers": workers}, nthreads=lambda: workers)
         )
 
@@ -320,17 +321,17 @@ def test_workers_hold_a_quarter_of_their_memory(monkeypatch: pytest.MonkeyPatch)
 def test_a_person_of_very_many_rows_takes_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "_BATCH_ROWS", 512)
-    monkeypatch.setattr(selection, "_COMPACTED_ROWS", 1000)
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 512)
+    monkeypatch.setattr(buckets, "_COMPACTED_ROWS", 1000)
     held: list[int] = []
-    add = selection.joined
+    add = buckets.concatenate_rows
 
     def watched(parts: Any) -> Rows:
         rows = add(parts)
         held.append(len(rows.tags))
         return rows
 
-    monkeypatch.setattr(selection, "joined", watched)
+    monkeypatch.setattr(buckets, "concatenate_rows", watched)
     rows = [{"id": "0", "sex": "1", "age": i % 10, "race": "a"} for i in range(20_000)]
     counted = limited(write(tmp_path / "a.parquet", rows, group=20_000), 5)
     assert counted[()] == 5
@@ -374,7 +375,7 @@ def test_persons_of_two_types_are_refused(tmp_path: Path) -> None:
 
 def test_persons_by_folder_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "who=3" / "a.parquet", people(1))
-    with pytest.raises(DataError, match=r"told apart by a column 'who' of the files, not by"):
+    with pytest.raises(DataError, match=r"identified by a column 'who' of the files, not by"):
         fpd.count(tmp_path, WANTED, person="who", contributions=1)
 
 
@@ -392,9 +393,9 @@ def test_a_damaged_file_is_named_and_nothing_is_quoted(
 
 
 def test_secrets_are_not_shown() -> None:
-    chosen = Selection.of("id", 3, KEY)
+    chosen = Selection.create("id", 3, KEY)
     rows = Rows(np.full((1, 2), 735, np.uint64), np.full((1, 1), 735, np.uint64))
-    shown = repr(chosen) + repr(rows) + repr(selection.Split((rows,)))
+    shown = repr(chosen) + repr(rows) + repr(buckets.BucketedRows((rows,)))
     assert "735" not in shown
     assert repr(chosen.tag_key) not in shown
 

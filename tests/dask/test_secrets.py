@@ -235,13 +235,13 @@ def test_even_the_locals_of_the_traceback_hold_no_value(tmp_path: Path) -> None:
 def test_a_failing_sum_logs_no_counts() -> None:
     import numpy as np
 
-    from fitplug_dask.kernel import Fault, Partial, add
+    from fitplug_dask.kernel import Fault, PartialCounts, add_partial_counts
 
     class Full(np.ndarray[Any, Any]):
         def astype(self, *args: Any, **options: Any) -> Any:
             raise MemoryError(str(NUMBER))
 
-    part = Partial((np.array([NUMBER]).view(Full),))
-    fault = add(part, part)
+    part = PartialCounts((np.array([NUMBER]).view(Full),))
+    fault = add_partial_counts(part, part)
     assert isinstance(fault, Fault)
     assert not secrets_in(f"{fault} {part}")

@@ -21,12 +21,11 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, DomainError, TablesError
-from fitplug_dask import readers
-from fitplug_dask.headers import parquet_file
-from fitplug_dask.kernel import Fault, Job, count_share
-from fitplug_dask.shares import Piece, Share
-from fitplug_dask.snapshot import take_snapshot
-from fitplug_dask.sources import find
+from fitplug_dask.files import parquet, take_snapshot
+from fitplug_dask.files.parquet import open_parquet
+from fitplug_dask.kernel import Fault, Job, count_partition
+from fitplug_dask.kernel.partitions import FileSlice, Partition
+from fitplug_dask.sources import find_files
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9)})
 BOTH = (DOMAIN, [("sex", "age")])
@@ -403,9 +402,9 @@ def test_a_file_that_changes_while_it_is_open(
 
     def replaced(*args: Any, **options: Any) -> Any:
         os.utime(path, (1, 1))
-        return parquet_file(*args, **options)
+        return open_parquet(*args, **options)
 
-    monkeypatch.setattr(readers, "parquet_file", replaced)
+    monkeypatch.setattr(parquet, "open_parquet", replaced)
     assert "changed while it was counted" in fails(path)
 
 
@@ -419,9 +418,9 @@ def test_a_hive_key_alone_still_checks_that_the_file_is_there(tmp_path: Path) ->
 def test_rows_that_the_footer_does_not_count(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet")
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),))
-    (file,) = take_snapshot(find(path), job.attributes)
+    (file,) = take_snapshot(find_files(path), job.attributes)
     wrong = replace(file, rows=(2, 3))
-    fault = count_share(job, Share((Piece(wrong, (0, 1)),)))
+    fault = count_partition(job, Partition((FileSlice(wrong, (0, 1)),)))
     assert isinstance(fault, Fault)
     assert re.search("row group 1 does not hold as many rows as the footer says", fault.message)
 

@@ -19,10 +19,9 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
 from fitplug.files.parquet_footer import read_footer
-from fitplug_dask import kernel, pages
-from fitplug_dask.places import Place, shown
-from fitplug_dask.snapshot import take_snapshot
-from fitplug_dask.sources import find
+from fitplug_dask.files import parquet_pages, take_snapshot
+from fitplug_dask.kernel import reading
+from fitplug_dask.sources import Location, find_files, redact_url
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "state": ["01", "02"], "age": fp.Integers(0, 9)})
 WANTED = (DOMAIN, [("sex", "state", "age")])
@@ -234,7 +233,7 @@ def test_credentials_are_in_no_error_key_or_log(
         "storage_options"
     )
     logs = f"{client.get_worker_logs()} {client.get_scheduler_logs()} {capfd.readouterr()}"
-    assert SECRET not in f"{told} {keys} {logs} {Place(url, options)!r}"
+    assert SECRET not in f"{told} {keys} {logs} {Location(url, options)!r}"
 
 
 def test_files_travel_without_showing_credentials(tmp_path: Path, memory: Any) -> None:
@@ -243,16 +242,18 @@ def test_files_travel_without_showing_credentials(tmp_path: Path, memory: Any) -
     (tmp_path / "a.csv").write_text("sex\n1\n")
     attributes = {"sex": DOMAIN["sex"]}
     for source in (f"vault://me:{SECRET}@b", tmp_path):
-        (file,) = take_snapshot(find(source, options), attributes)
+        (file,) = take_snapshot(find_files(source, options), attributes)
         assert pickle.loads(pickle.dumps(file)) == file
         assert SECRET not in repr(file)
         assert "100" not in repr(file).replace(file.stamp, "")
 
 
 def test_what_is_shown_of_a_url() -> None:
-    assert shown("https://host/a.csv?sig=secret#part") == "https://host/a.csv"
-    assert shown("s3://key:secret@bucket/state=01/a.parquet") == "s3://bucket/state=01/a.parquet"
-    assert shown("data/what?/a@b.parquet") == "data/what?/a@b.parquet"
+    assert redact_url("https://host/a.csv?sig=secret#part") == "https://host/a.csv"
+    assert (
+        redact_url("s3://key:secret@bucket/state=01/a.parquet") == "s3://bucket/state=01/a.parquet"
+    )
+    assert redact_url("data/what?/a@b.parquet") == "data/what?/a@b.parquet"
 
 
 # Surveys
@@ -261,7 +262,7 @@ def test_what_is_shown_of_a_url() -> None:
 def test_a_survey_reads_no_row(
     tmp_path: Path, hive: fp.Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "opened", None)
+    monkeypatch.setattr(reading, "open_file", None)
     told = fpd.survey("memory://p", WANTED)
     assert (told.files, told.format, told.rows, told.cells) == (6, "Parquet", 1800, 40)
     assert told == fpd.survey(tmp_path / "p", WANTED)
@@ -342,5 +343,5 @@ def test_many_pages_with_long_statistics_are_walked(tmp_path: Path, statistics: 
         ((chunk,),) = read_footer(file).chunks
     for ahead in (0, 2**20):
         with path.open("rb") as file:
-            assert pages.chunk_agrees(file, chunk, 43, ahead)
-            assert not pages.chunk_agrees(file, chunk, 42, ahead)
+            assert parquet_pages.holds_rows(file, chunk, 43, ahead)
+            assert not parquet_pages.holds_rows(file, chunk, 42, ahead)

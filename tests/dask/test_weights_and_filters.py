@@ -25,12 +25,13 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.counts.weights_and_filters import filters_of
 from fitplug.errors import DataError, DomainError, InputError, TablesError
-from fitplug_dask import kernel, loops, numpy_loops, selection, shares, shuffle, tally
-from fitplug_dask.kernel import Fault, Job
-from fitplug_dask.layout import joint_tables, marginals
-from fitplug_dask.snapshot import take_snapshot
-from fitplug_dask.sources import find
-from fitplug_dask.tally import Tally
+from fitplug_dask import kernel, loops, numpy_loops
+from fitplug_dask.files import take_snapshot
+from fitplug_dask.kernel import Fault, Job, counters, partitions, reading
+from fitplug_dask.kernel.counters import JointCounters
+from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
+from fitplug_dask.persons import buckets, shuffle
+from fitplug_dask.sources import find_files
 from tests.helpers.checkpoints import interrupted, parts
 from tests.helpers.secrets import NUMBER, TEXT, secrets_in, told_by
 
@@ -193,7 +194,7 @@ def test_every_row_reaches_its_cells_with_its_weight(
     where = {name: values[name] for name in filtered}
     columns = people(seed, len(weights)) | {"pop": weights}
     wanted = sorted(tables)
-    joints = joint_tables(DOMAIN, wanted)
+    joints = choose_joint_tables(DOMAIN, wanted)
     used = {name for joint in joints for name in joint}
     expected = {t: np.zeros(DOMAIN.shape_of(t), np.int64) for t in wanted}
     for row in range(len(weights)):
@@ -204,7 +205,7 @@ def test_every_row_reaches_its_cells_with_its_weight(
                 number = min(max(weights[row] or 0, 0), MOST) if weighted else 1
                 expected[t][tuple(codes[n] for n in t)] += number
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tally, "_BLOCK_ROWS", block)
+        patch.setattr(counters, "_BLOCK_ROWS", block)
         if not compiled:
             for name in ("locate", "increment", "increment_pairs"):
                 patch.setattr(loops, name, getattr(numpy_loops, name))
@@ -212,11 +213,11 @@ def test_every_row_reaches_its_cells_with_its_weight(
             patch.setattr(loops, "add_weights_of_pairs", numpy_loops.add_weights_of_pairs)
         weight = "pop" if weighted else None
         attributes = {n: DOMAIN[n] for n in DOMAIN.names if n in used}
-        counting = Tally(attributes, joints, 60, weight, filters_of(where))
+        counting = JointCounters(attributes, joints, 60, weight, filters_of(where))
         batch = table_of(columns).to_batches()[0]
         for start in range(0, len(weights), 25):
-            counting.batch(batch.slice(start, 25), columns, {})
-    counted = marginals(DOMAIN, dict(zip(joints, counting.counters, strict=True)), wanted)
+            counting.take_batch(batch.slice(start, 25), columns, {})
+    counted = sum_to_tables(DOMAIN, dict(zip(joints, counting.counters, strict=True)), wanted)
     for t in wanted:
         np.testing.assert_array_equal(counted[t], expected[t])
 
@@ -310,13 +311,13 @@ def test_folders_of_other_values_are_not_read(
 ) -> None:
     hive(tmp_path, people(2))
     read: list[str] = []
-    opened = kernel.opened
+    opened = reading.open_file
 
     def watched(file: Any) -> Any:
-        read.append(file.shown)
+        read.append(file.display_path)
         return opened(file)
 
-    monkeypatch.setattr(kernel, "opened", watched)
+    monkeypatch.setattr(reading, "open_file", watched)
     where = {"state": state, "level": ["040", "050"]}
     with duckdb.connect() as connection:
         held = connection.sql(
@@ -361,8 +362,8 @@ def test_workers_and_shares_change_nothing(
     columns = people(4, 600)
     write(tmp_path, columns, group=50)
     where, condition = WHERE[2]
-    monkeypatch.setattr(shares, "_MOST_ROWS", 50)
-    monkeypatch.setattr(shares, "_ROWS_PER_CELL", 0.1)
+    monkeypatch.setattr(partitions, "_MOST_ROWS", 50)
+    monkeypatch.setattr(partitions, "_ROWS_PER_CELL", 0.1)
     for weight in (None, "pop"):
         expected = by_duckdb(table_of(columns), condition, weight is not None)
         options: dict[str, Any] = {"weight": weight, "where": where}
@@ -391,13 +392,13 @@ def test_large_sums_are_exact_and_beyond_int64_refused(tmp_path: Path) -> None:
 
 
 def test_partial_sums_never_wrap() -> None:
-    part = kernel.Partial((np.array([tally.LARGEST_SUM, 0]),))
-    whole = kernel.add(*[part] * 8)
+    part = kernel.PartialCounts((np.array([kernel.LARGEST_SUM, 0]),))
+    whole = kernel.add_partial_counts(*[part] * 8)
     assert isinstance(whole, Fault)
-    half = kernel.Partial((np.array([tally.LARGEST_SUM // 2, 0]),))
-    total = kernel.add(pickle.loads(pickle.dumps(half)), half)
-    assert isinstance(total, kernel.Partial)
-    assert total.counts[0].tolist() == [tally.LARGEST_SUM, 0]
+    half = kernel.PartialCounts((np.array([kernel.LARGEST_SUM // 2, 0]),))
+    total = kernel.add_partial_counts(pickle.loads(pickle.dumps(half)), half)
+    assert isinstance(total, kernel.PartialCounts)
+    assert total.counts[0].tolist() == [kernel.LARGEST_SUM, 0]
 
 
 # Persons
@@ -415,8 +416,8 @@ def test_rows_left_out_are_none_of_a_persons_k(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if crowded:
-        monkeypatch.setattr(kernel, "_BATCH_ROWS", 8)
-        monkeypatch.setattr(selection, "_COMPACTED_ROWS", 20)
+        monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
+        monkeypatch.setattr(buckets, "_COMPACTED_ROWS", 20)
         monkeypatch.setattr(shuffle, "MEMORY", 10_000)
         monkeypatch.setattr(shuffle, "_ROWS_PER_CELL", 0.01)
     columns = people(5)
@@ -479,16 +480,16 @@ def test_a_checkpoint_is_of_one_weight_and_filter(
 ) -> None:
     folder, kept = tmp_path / "people", tmp_path / "kept"
     write(folder, people(6, 1000))
-    monkeypatch.setattr(shares, "_MOST_ROWS", 250)
-    monkeypatch.setattr(shares, "_ROWS_PER_CELL", 1)
+    monkeypatch.setattr(partitions, "_MOST_ROWS", 250)
+    monkeypatch.setattr(partitions, "_ROWS_PER_CELL", 1)
     read: list[Any] = []
-    read_piece = kernel._count_piece
+    read_piece = reading._read_slice
 
     def watched(sink: Any, piece: Any) -> Any:
         read.append(piece)
         return read_piece(sink, piece)
 
-    monkeypatch.setattr(kernel, "_count_piece", watched)
+    monkeypatch.setattr(reading, "_read_slice", watched)
     expected = [fpd.count(folder, WANTED, **options) for options in KEPT]
     pieces = len(read) // len(KEPT)
     for other in (number, (number + 1) % len(KEPT), (number + 3) % len(KEPT)):
@@ -514,7 +515,7 @@ def test_a_checkpoint_is_of_one_weight_and_filter(
         ({"weight": ""}, DomainError, "must be the name of a column"),
         ({"weight": "pop", "where": {"pop": 1}}, DomainError, "where cannot name 'pop'"),
         ({"weight": "pop", "person": "id", "contributions": 1}, InputError, "do not go together"),
-        ({"weight": "state"}, DataError, "weights must be told by a column 'state' of the files"),
+        ({"weight": "state"}, DataError, "weights must be given by a column 'state' of the files"),
         ({"where": {"levle": "x"}}, DataError, "no column 'levle'; did you mean 'level'"),
         ({"where": {"level": 40}}, DataError, "holds string, but where gives integers; .* where"),
         ({"where": {"code": "7"}}, DataError, "holds int64, but where gives strings"),
@@ -533,7 +534,7 @@ def test_what_is_refused_before_any_row_is_read(
     table = table.append_column("share", pa.array([0.5] * 10))
     table = table.append_column("money", pa.array([1] * 10).cast(pa.decimal128(20, 0)))
     pq.write_table(table, folder / "a.parquet")
-    monkeypatch.setattr(kernel, "opened", None)
+    monkeypatch.setattr(reading, "open_file", None)
     for call in (fpd.count, fpd.survey):
         asked = {n: v for n, v in options.items() if call is fpd.count or n != "contributions"}
         with pytest.raises(error, match=says) as caught:
@@ -599,7 +600,7 @@ def test_neither_a_job_nor_its_files_tell_rows(tmp_path: Path) -> None:
     pq.write_table(pa.table(rows), tmp_path / "a.parquet")
     filters = filters_of({"level": "040"})
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),), "pop", filters)
-    files = take_snapshot(find(tmp_path), job.attributes, weight="pop", filters=filters)
+    files = take_snapshot(find_files(tmp_path), job.attributes, weight="pop", filters=filters)
     assert set(files[0].columns) == {"sex", "level", "pop"}
     assert not secrets_in(f"{job} {files}")
 

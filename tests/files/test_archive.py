@@ -228,20 +228,20 @@ from pathlib import Path
 import fitplug_dask.checkpoint as c
 class Job:
     joints = [("a",)]
-    def cells(self, joint): return 4
+    def count_cells(self, joint): return 4
 kept = c.Checkpoint("x", sys.argv[1])
 path = Path(sys.argv[1], "p.part")
 import numpy as np
-def put(payload): path.write_bytes(kept._mark(path, payload) + payload)
+def put(payload): path.write_bytes(kept._digest_file(path, payload) + payload)
 put(zlib.compress(np.arange(4, dtype="<i8").tobytes()))
-assert kept._kept(path, Job()).counts[0].tolist() == [0, 1, 2, 3]
+assert kept._load(path, Job()).counts[0].tolist() == [0, 1, 2, 3]
 bomb = Path(sys.argv[2]).read_bytes()
 limit = resource.getrlimit(resource.RLIMIT_AS)[1]
 used = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
 resource.setrlimit(resource.RLIMIT_AS, (used + 2**27, limit))
 for wrong in (bomb, b"", b"no zlib", zlib.compress(bytes(24)), zlib.compress(bytes(40))):
     put(wrong)
-    assert kept._kept(path, Job()) is None
+    assert kept._load(path, Job()) is None
 """
     packer = zlib.compressobj(1)
     bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(2**9)) + packer.flush()

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError
-from fitplug_dask.schema import columns
+from fitplug_dask.schema import list_columns
 
 ROWS = 60
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
@@ -164,7 +164,7 @@ def varint(number: int) -> bytes:
 
 def open_everywhere(path: Path) -> None:
     """Nothing but an error of ours may leave."""
-    for opens in (columns, lambda p: fpd.survey(p, WANTED), lambda p: fpd.count(p, WANTED)):
+    for opens in (list_columns, lambda p: fpd.survey(p, WANTED), lambda p: fpd.count(p, WANTED)):
         with contextlib.suppress(FitplugError):
             opens(path)
 

@@ -23,7 +23,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.counts.columns import are_names
-from fitplug_dask.schema import columns
+from fitplug_dask.schema import list_columns
 from tests.helpers.command_line import SPEC, fitplug, make, tree
 
 NAME, TOWN, NUMBER = "Zanzibarquux", "Ouagadougouvia", 5551234
@@ -244,7 +244,7 @@ class TestHeaders:
         assert "--header" in ran.err
         assert "first line" in ran.err
         with pytest.raises(fp.InputError) as caught:
-            columns(data)
+            list_columns(data)
         assert not CANARY.search(str(caught.value))
 
     def test_init_takes_it_when_told_so(self, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ class TestHeaders:
         assert fitplug("init", data, "--output", spec).code == 2
         assert fitplug("init", data, "--output", spec, "--header").code == 0
         assert "# 2010 = ..." in spec.read_text()
-        assert list(columns(data, header=True)) == ["county", "2010", "2020"]
+        assert list(list_columns(data, header=True)) == ["county", "2010", "2020"]
 
     def test_init_with_a_codebook_does_not_list_the_columns(self, tmp_path: Path) -> None:
         data, book = tmp_path / "people.csv", tmp_path / "book.csv"

@@ -23,7 +23,8 @@ from fitplug.display.numbers import above, below
 from fitplug.errors import BudgetError, DataError, LedgerError
 from fitplug.release.release import Release
 from fitplug_cli import countsfile
-from fitplug_dask import places, readers
+from fitplug_dask.files import csv_text
+from fitplug_dask.sources import locations
 from tests.helpers.command_line import fitplug
 
 DOMAIN = fp.Domain({"s": ["1", "2"]})
@@ -182,7 +183,7 @@ def test_line_ends_within_quotes_survive_the_edges_of_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     """Arrow drops a line feed that begins a block if the block before ended in a return."""
-    monkeypatch.setattr(readers, "_CSV_BLOCK", 64)
+    monkeypatch.setattr(csv_text, "_BLOCK_BYTES", 64)
     rng = np.random.default_rng(at)
     cells = ["\r\n", "a\r\nb", "\r", "\n", "\r\r\n\n", "plain"]
     rows = [[cells[rng.integers(6)], "x" * int(rng.integers(30))] for _ in range(300)]
@@ -205,7 +206,7 @@ def test_line_ends_within_quotes_survive_the_edges_of_blocks(
     ],
 )
 def test_no_part_of_a_password_is_shown(url: str, secret: str) -> None:
-    assert secret not in places.shown(url)
+    assert secret not in locations.redact_url(url)
 
 
 def test_files_whose_store_tells_nothing_of_their_content(tmp_path: Path) -> None:
@@ -223,8 +224,10 @@ def test_files_whose_store_tells_nothing_of_their_content(tmp_path: Path) -> Non
             return "of the name"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(places, "file_system", lambda url, options: (Silent(), "x"))
-        assert places.Place("http://host/x", {}).state()[1].startswith(places.UNMARKED)
+        patch.setattr(locations, "open_file_system", lambda url, options: (Silent(), "x"))
+        assert (
+            locations.Location("http://host/x", {}).read_state()[1].startswith(locations.UNTRACKED)
+        )
         for name in ("Last-Modified", "Content-MD5", "ETag"):
             patch.setattr(Silent, "told", {name: "v"})
-            assert places.Place("http://host/x", {}).state()[1] == f"{name}=v"
+            assert locations.Location("http://host/x", {}).read_state()[1] == f"{name}=v"
