@@ -16,7 +16,7 @@ from markdown_table import heading, line
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug_opendp.noisy_release import exact_answers
+from fitplug_opendp.noise_source import compute_exact_answers
 
 ROUNDS = 7
 
@@ -37,7 +37,7 @@ def main() -> None:
     dp.enable_features("contrib", "honest-but-curious")
     vectors = dp.vector_domain(dp.atom_domain(T="i64"), size=plan.strategy.size)
     bare = dp.m.make_gaussian(vectors, dp.l2_distance(T="f64"), scale=plan.noise_std)
-    answers = exact_answers(plan, tables)
+    answers = compute_exact_answers(plan, tables)
     space = fpo.tables_domain(plan), dp.symmetric_distance()
     measurement = fpo.make_fitness_for_use(*space, plan)
 

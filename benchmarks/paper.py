@@ -28,8 +28,8 @@ from threadpoolctl import threadpool_limits
 
 import fitplug as fp
 from fitplug import baselines
-from fitplug.problem import reduce
-from fitplug.solvers import dual, sm2
+from fitplug.optimizer import dual, sm2
+from fitplug.optimizer.problem import reduce
 
 Matrix = npt.NDArray[np.float64]
 Made = tuple[Matrix, Matrix]

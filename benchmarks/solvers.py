@@ -26,9 +26,9 @@ from paper import marginals, pl94
 from scipy.linalg import solve_triangular
 from threadpoolctl import threadpool_limits
 
-from fitplug.problem import Problem, reduce
-from fitplug.solvers import dual, sm2
-from fitplug.solvers.dual import Solution
+from fitplug.optimizer import dual, sm2
+from fitplug.optimizer.dual import Solution
+from fitplug.optimizer.problem import Problem, reduce
 
 Matrix = npt.NDArray[np.float64]
 TOLERANCE = 1e-4

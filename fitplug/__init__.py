@@ -4,12 +4,8 @@ Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measur
 """
 
 from fitplug import baselines
-from fitplug.adjusted import Adjusted
-from fitplug.attributes import Bins, Categories, Integers
-from fitplug.combination import Combination, Combinations, Ratio
-from fitplug.dates import Dates
-from fitplug.design import design
-from fitplug.domain import Domain
+from fitplug.counts import Tables
+from fitplug.domain import Bins, Categories, Dates, Domain, Hierarchy, Integers, Prefix
 from fitplug.errors import (
     AlreadyReleased,
     BudgetError,
@@ -25,18 +21,21 @@ from fitplug.errors import (
     TablesError,
     WorkloadError,
 )
-from fitplug.factors import ranges
-from fitplug.hierarchy import Hierarchy
-from fitplug.labelled import rows
 from fitplug.ledger import Ledger
-from fitplug.lost import Lost, estimate_lost
-from fitplug.mechanisms import Mechanism
-from fitplug.plan import Plan
-from fitplug.prefixes import Prefix
-from fitplug.release import Release
-from fitplug.review import About, review
-from fitplug.tables import Tables
-from fitplug.workload import Workload, marginal, queries, total
+from fitplug.mechanism import Mechanism
+from fitplug.plan import Plan, design
+from fitplug.release import (
+    About,
+    Adjusted,
+    Combination,
+    Combinations,
+    Lost,
+    Ratio,
+    Release,
+    estimate_lost,
+    review,
+)
+from fitplug.workload import Workload, marginal, queries, ranges, rows, total
 
 __version__ = "0.1.0"
 

@@ -20,20 +20,15 @@ from numbers import Real
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from fitplug.domain import Bins, Dates, Integers
+from fitplug.domain import Bins, Dates, Integers, fewer_cells
 from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
-from fitplug.factors import Factor
-from fitplug.linearalgebra import linear_algebra
-from fitplug.remedies import fewer_cells
-from fitplug.solvers.total_error import TotalErrorOptimum, minimise
-from fitplug.structure import check_coefficients
-from fitplug.symmetry import MAX_ENTRIES
-from fitplug.workload import Workload
+from fitplug.numeric import FloatArray, linear_algebra
+from fitplug.optimizer import TotalErrorOptimum, minimise
+from fitplug.structure import MAX_ENTRIES, check_coefficients
+from fitplug.workload import Factor, Workload
 
-Array: TypeAlias = npt.NDArray[np.float64]
-ByGroup: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
+ByGroup: TypeAlias = Mapping[str, FloatArray]
 Weights: TypeAlias = Literal["none", "inverse", "inverse_sqrt", "inverse_squared"]
 
 _POWERS = {"none": 0.0, "inverse": -1.0, "inverse_sqrt": -0.5, "inverse_squared": -2.0}
@@ -85,7 +80,7 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
     cost_squared = _squared(privacy_cost)
     covariances = {name: _tree_covariance(workload, name) for name in workload.attributes}
 
-    def variances(f: Factor) -> Array:
+    def variances(f: Factor) -> FloatArray:
         _check_size(f"coefficients on {f.attribute}", f.rows * f.size)
         rows = f.matrix()
         return np.asarray(((rows @ covariances[f.attribute]) * rows).sum(axis=1))
@@ -143,7 +138,7 @@ def _height(cells: int, b: int) -> int:
     return h
 
 
-def _tree_covariance(workload: Workload, name: str) -> Array:
+def _tree_covariance(workload: Workload, name: str) -> FloatArray:
     """Covariance (n, n) of an attribute's cell estimates from its tree at privacy cost 1."""
     attribute = workload.domain[name]
     n = attribute.size
@@ -161,7 +156,7 @@ def _tree_covariance(workload: Workload, name: str) -> Array:
 
 
 def _kronecker(
-    workload: Workload, cost_squared: float, variances: Callable[[Factor], Array]
+    workload: Workload, cost_squared: float, variances: Callable[[Factor], FloatArray]
 ) -> ByGroup:
     """Variances where both the strategy and the groups are Kronecker products: the products of
     `variances` (rows,) of each factor at privacy cost 1, over cost_squared.
@@ -183,14 +178,14 @@ def _kronecker(
     return workload.split(np.concatenate(parts) / cost_squared)
 
 
-def _row_squares(f: Factor) -> Array:
+def _row_squares(f: Factor) -> FloatArray:
     if f.kind == "matrix":
         return np.asarray((f.matrix() ** 2).sum(axis=1))
     first, last = f.intervals().T
     return (last - first + 1).astype(np.float64)
 
 
-def _column_squares(f: Factor) -> Array:
+def _column_squares(f: Factor) -> FloatArray:
     if f.kind == "matrix":
         return np.asarray((f.matrix() ** 2).sum(axis=0))
     first, last = f.intervals().T
@@ -221,7 +216,7 @@ def _optimum(workload: Workload, weights: str) -> TotalErrorOptimum:
     return found
 
 
-def _dense_matrix(workload: Workload) -> Array:
+def _dense_matrix(workload: Workload) -> FloatArray:
     """W, shape (m, d). Raises WorkloadError if it is too large to hold or asks nothing."""
     entries = workload.query_count * workload.cell_count
     if entries > MAX_ENTRIES:

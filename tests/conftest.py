@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
+
+# Asserts of helpers then show their values as those of test modules do.
+pytest.register_assert_rewrite("tests.helpers")
 
 # Matrices here are small: on a busy machine, threads would only wait for each other. By the
 # environment for what is loaded later and for the processes that tests start.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.rounding import ceil_float
 
 
 def compute_rho(plan: Plan, contributions: int) -> float:
@@ -18,9 +18,9 @@ def compute_rho(plan: Plan, contributions: int) -> float:
     Returns:
         k^2 times the plan's rho for one record, rounded up.
     """
-    from fitplug_opendp.noisy_release import cost
+    from fitplug_opendp.noise_source import compute_charged_rho
 
-    return cost(plan, contributions)
+    return compute_charged_rho(plan, contributions)
 
 
 def compute_privacy_cost(plan: Plan, contributions: int) -> float:

@@ -2,14 +2,20 @@
 
     tables = fitplug_dask.count("data/state=*/", plan)
 
-`count` finds the files (sources, stores, places, formats) and checks them (snapshot, headers),
-lays out the tables to count jointly (layout), cuts the row groups into shares of work (shares),
-counts each share where it lies (kernel: readers and pages read it; texts, codes and coders turn
-values into cells, weights into records, tally counts them; the loops over rows are compiled) and
-adds the results up (schedule). With `person=`, the rows of each person are brought together
-(persons, siphash, shuffle) and at most k of them counted (selection); with `checkpoint=`, finished
-shares are kept until all are (checkpoint). `survey` tells what counting would
-take, and reads no row.
+`count` counts, `survey` tells what counting would take and reads no row. The packages below them,
+in the order in which a count goes through them, import only packages above themselves in this
+table:
+
+| package | what it does |
+|---|---|
+| `loops` | what is done for every row: compiled, or in NumPy |
+| `sources` | finds the files that a path, folder, glob or URL means |
+| `encoding` | turns values of columns, texts and folder names into codes of the domain |
+| `files` | reads headers, takes the snapshot of all files, and reads their rows |
+| `kernel` | chooses the joint tables, cuts the partitions, and counts one partition |
+| `scheduling` | runs the tasks on threads or on a cluster, and adds up what they return |
+| `persons` | with `person=`, brings the rows of each person together and keeps at most k |
+| `checkpoint` | with `checkpoint=`, keeps the counts of finished partitions until all are done |
 """
 
 from fitplug_dask.counting import count
@@ -19,5 +25,5 @@ __all__ = ["Survey", "count", "survey"]
 
 
 def __dir__() -> list[str]:
-    """The public names alone: completion shows no modules that are not for users."""
+    """Return the public names only, so that completion shows no modules that users do not need."""
     return ["__doc__", "__file__", "__name__", "__path__", *__all__]

@@ -1,8 +1,9 @@
-"""Checkpoints: the counts of finished shares kept in a folder, so that a run that ended can resume.
+"""Checkpoint: the counts of finished partitions, kept in a folder so that a run can resume.
 
-What is kept is exact and confidential: the folder is its owner's alone, says so, and is removed
-when the count has finished. Counts are met again only under the digest of all that they depend on:
-the files as they stand, the domain's content, the joint tables, weights, filters and this code.
+What is kept is exact and confidential. Only its owner may read the folder, a README in it says so,
+and it is removed when the count has finished. Counts are used again only under the digest of all
+that they depend on: the state of the files, the domain's content, the joint tables, weights,
+filters and this code.
 """
 
 from __future__ import annotations
@@ -26,18 +27,17 @@ import pyarrow as pa
 
 import fitplug
 from fitplug.errors import FitplugError, InputError
-from fitplug_dask.kernel import Fault, Job, Partial, count_share
-from fitplug_dask.places import UNMARKED
-from fitplug_dask.shares import Share
-from fitplug_dask.snapshot import File
+from fitplug_dask.files import CheckedFile
+from fitplug_dask.kernel import Fault, Job, PartialCounts, Partition, count_partition
+from fitplug_dask.sources import UNTRACKED
 
 T = TypeVar("T")
 
 _README = "README"
 _LOCK = ".lock"
 _WORKERS = "workers"
-_OURS = re.compile(rf"{_README}|\.[0-9a-f]{{32}}\.partial|[0-9a-f]{{64}}")
-"""What may be in the folder beside the lock: the rest is somebody else's, and left alone."""
+_OWN_NAMES = re.compile(rf"{_README}|\.[0-9a-f]{{32}}\.partial|[0-9a-f]{{64}}")
+"""What a checkpoint holds beside the lock. Other files are somebody else's and are left alone."""
 _TEXT = """CONFIDENTIAL
 
 This folder holds exact counts about people, without any protection. It was made by
@@ -46,8 +46,12 @@ If you do not mean to resume it, delete this folder.
 """
 
 
-def check_place(path: str | os.PathLike[str]) -> Path:
-    """The folder's absolute path, if it may hold a checkpoint. Raises InputError if not."""
+def check_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a folder that may hold a checkpoint.
+
+    Raises:
+        InputError: It may not hold one.
+    """
     folder = Path(path).absolute()
     other = "holds files that are no checkpoint; name another folder"
     fault = None
@@ -57,7 +61,7 @@ def check_place(path: str | os.PathLike[str]) -> Path:
         elif folder.is_dir():
             names = {entry.name for entry in folder.iterdir()} - {_LOCK}
             ours = not names or (folder / _README).read_text(encoding="utf-8") == _TEXT
-            fault = None if ours and all(map(_OURS.fullmatch, names)) else other
+            fault = None if ours and all(map(_OWN_NAMES.fullmatch, names)) else other
         elif folder.exists():
             fault = "is a file; name a folder"
     except (FileNotFoundError, UnicodeDecodeError):
@@ -70,47 +74,60 @@ def check_place(path: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str], job: Job, files: Sequence[File]) -> Iterator[Checkpoint]:
-    """The checkpoint of one count in this folder, which is made if need be.
+def open_checkpoint(
+    path: str | os.PathLike[str], job: Job, files: Sequence[CheckedFile]
+) -> Iterator[Checkpoint]:
+    """Open the checkpoint of one count in a folder, which is made if it does not exist.
 
-    What another count left here is removed on entering; everything is, if the block succeeds.
-    Raises InputError if the folder holds something else or another process counts with it, and
-    FitplugError if it cannot be written.
+    What another count left there is removed on entering. Everything is removed if the block
+    succeeds.
+
+    Args:
+        path: The folder.
+        job: What is counted.
+        files: The snapshot of the files.
+
+    Raises:
+        InputError: The folder holds something else, or another process counts with it.
+        FitplugError: The folder cannot be written.
     """
-    folder = check_place(path)
+    folder = check_folder(path)
     for file in files:
-        if file.stamp.startswith(UNMARKED):
+        if file.stamp.startswith(UNTRACKED):
             raise InputError(
-                f"checkpoint {path} cannot be kept: the store of {file.shown} does not tell when "
-                "its content changes; count without, or from a copy"
+                f"checkpoint {path} cannot be kept: the store of {file.display_path} does not tell "
+                "when its content changes; count without, or from a copy"
             )
-    run = folder / _digest(job, files)
-    lock = _done(path, lambda: _taken(folder))
+    run = folder / _digest_count(job, files)
+    lock = _name_failure(path, lambda: _lock_folder(folder))
     if lock is None:
         raise InputError(
             f"checkpoint {path} is in use by another count; wait for it or name another folder"
         )
     try:
-        _done(path, lambda: _only(folder, run))
+        _name_failure(path, lambda: _keep_only(folder, run))
         yield Checkpoint(str(path), str(run))
-        _done(path, lambda: _remove(folder))
+        _name_failure(path, lambda: _remove(folder))
     finally:
         os.close(lock)
 
 
-def _taken(folder: Path) -> int | None:
-    """The folder, made if need be, for this process alone until it closes this file or ends; None
-    if another has it.
+def _lock_folder(folder: Path) -> int | None:
+    """Make the folder if it does not exist, and lock it for this process.
+
+    Returns:
+        The open lock, which is released when it is closed or the process ends; None if another
+        process has it.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The one who had it before may have removed the file that is locked here.
+        # The process that had the lock before may have removed the file that is locked here.
         held = os.fstat(lock).st_nlink > 0
         if held:
-            _write(folder / _README, _TEXT.encode())
+            _write_file(folder / _README, _TEXT.encode())
             return lock
     except BlockingIOError:
         pass
@@ -118,21 +135,21 @@ def _taken(folder: Path) -> int | None:
     return None
 
 
-def _only(folder: Path, run: Path) -> None:
-    """Leave the counts of this run only."""
+def _keep_only(folder: Path, run: Path) -> None:
+    """Remove the counts of all runs but this one."""
     for entry in folder.iterdir():
-        if entry.is_dir() and entry != run and _OURS.fullmatch(entry.name):
+        if entry.is_dir() and entry != run and _OWN_NAMES.fullmatch(entry.name):
             shutil.rmtree(entry)
     run.mkdir(mode=0o700, exist_ok=True)
 
 
 def _remove(folder: Path) -> None:
-    """Remove all of a checkpoint; last what tells that it is one, should this be cut short."""
+    """Remove all of a checkpoint, its README last, as that identifies what a kill leaves."""
     for entry in folder.iterdir():
-        if entry.is_dir() and _OURS.fullmatch(entry.name):
+        if entry.is_dir() and _OWN_NAMES.fullmatch(entry.name):
             shutil.rmtree(entry)
     for entry in folder.glob(".*.partial"):
-        if _OURS.fullmatch(entry.name):
+        if _OWN_NAMES.fullmatch(entry.name):
             entry.unlink()
     (folder / _LOCK).unlink()
     (folder / _README).unlink()
@@ -142,47 +159,57 @@ def _remove(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """shown: the folder as given, for messages; run: that of this very count, absolute."""
+    """The checkpoint of one count.
 
-    shown: str
+    Attributes:
+        display_path: The folder as it was given, for messages.
+        run: The absolute path of the folder of this very count.
+    """
+
+    display_path: str
     run: str
 
-    def workers(self, now: int) -> int:
-        """The number of workers that the shares were cut for when this count first began: cut for
-        another number, they would not be met again.
+    def recall_workers(self, now: int) -> int:
+        """Return the number of workers that rows were partitioned for when this count first began.
+
+        The partitions for another number would be others, whose counts are not kept.
+
+        Args:
+            now: The number of workers now, which is kept if this is the beginning.
         """
         path = Path(self.run, _WORKERS)
-        kept = _read(path)
+        kept = _read_file(path)
         if kept is not None and kept.isdigit() and int(kept) > 0:
             return int(kept)
-        _done(self.shown, lambda: _write(path, str(now).encode()))
+        _name_failure(self.display_path, lambda: _write_file(path, str(now).encode()))
         return now
 
-    def count_share(self, job: Job, share: Share) -> Partial | Fault:
-        """The joint tables of one share: those kept, or else counted now and kept."""
-        path = Path(self.run, _name(share))
-        kept = self._kept(path, job)
+    def count_partition(self, job: Job, partition: Partition) -> PartialCounts | Fault:
+        """Return the joint tables of one partition: those kept, or else counted now and kept."""
+        path = Path(self.run, _name_file(partition))
+        kept = self._load(path, job)
         if kept is not None:
             return kept
-        part = count_share(job, share)
-        if isinstance(part, Fault):
-            return part
-        payload = zlib.compress(b"".join(c.astype("<i8").tobytes() for c in part.counts), 1)
+        counted = count_partition(job, partition)
+        if isinstance(counted, Fault):
+            return counted
+        payload = zlib.compress(b"".join(c.astype("<i8").tobytes() for c in counted.counts), 1)
         try:
-            _write(path, self._mark(path, payload) + payload)
+            _write_file(path, self._digest_file(path, payload) + payload)
         except OSError as error:
             return Fault(
-                f"checkpoint {self.shown} cannot be written ({error.strerror}); make room, and see "
-                "that every worker has the folder under the same path",
+                f"checkpoint {self.display_path} cannot be written ({error.strerror}); make room, "
+                "and see that every worker has the folder under the same path",
                 of_data=False,
             )
-        return part
+        return counted
 
-    def _kept(self, path: Path, job: Job) -> Partial | None:
-        content = _read(path)
-        if content is None or content[:32] != self._mark(path, content[32:]):
+    def _load(self, path: Path, job: Job) -> PartialCounts | None:
+        """Return the counts in a file, or None if it does not exist or is damaged."""
+        content = _read_file(path)
+        if content is None or content[:32] != self._digest_file(path, content[32:]):
             return None
-        ends = np.cumsum([job.cells(joint) for joint in job.joints])
+        ends = np.cumsum([job.count_cells(joint) for joint in job.joints])
         size = 8 * int(ends[-1])
         try:  # no more than these counts take, whatever the file would unpack to
             plain = zlib.decompressobj().decompress(content[32:], size + 1)
@@ -191,54 +218,65 @@ class Checkpoint:
         if len(plain) != size:
             return None
         counts = np.frombuffer(plain, dtype="<i8").astype(np.int64)
-        return Partial(tuple(np.split(counts, ends[:-1])))
+        return PartialCounts(tuple(np.split(counts, ends[:-1])))
 
-    def _mark(self, path: Path, payload: bytes) -> bytes:
-        """SHA-256 of a file's content and its place, which says what it counts."""
+    def _digest_file(self, path: Path, payload: bytes) -> bytes:
+        """Return the SHA-256 of a file's content and of its path, which says what it counts."""
         return hashlib.sha256(f"{Path(self.run).name}/{path.name}\n".encode() + payload).digest()
 
 
-def _digest(job: Job, files: Sequence[File]) -> str:
-    """SHA-256, in hex, of all that the counts depend on."""
-    stands = [
-        {**vars(file), "place": file.place.path, "format": file.format.value, "shown": None}
+def _digest_count(job: Job, files: Sequence[CheckedFile]) -> str:
+    """Return the SHA-256, in hex, of all that the counts depend on."""
+    # Of the location only the path: its options may be credentials, which a digest may not hold.
+    states = [
+        {
+            **vars(file),
+            "location": file.location.path,
+            "format": file.format.value,
+            "display_path": None,
+        }
         for file in files
     ]
     content = {
-        "code": _code(),
+        "code": _describe_code(),
         "attributes": [[name, attribute.spec()] for name, attribute in job.attributes.items()],
         "joints": job.joints,
         "weight": job.weight,
         "filters": [[name, wanted.spec()] for name, wanted in job.filters.items()],
-        "files": stands,
+        "files": states,
     }
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _code() -> list[Any]:
-    """The versions, and a digest of the sources, of what turns files into counts."""
+def _describe_code() -> list[Any]:
+    """Return the versions, and a digest of the sources, of what turns files into counts."""
     sources = hashlib.sha256()
-    for package in (fitplug.__file__, __file__):
-        for source in sorted(Path(package).parent.glob("*.py*")):
-            sources.update(source.name.encode() + b"\0" + source.read_bytes())
+    for module in (fitplug.__file__, __file__):
+        package = Path(module).parent
+        for source in sorted(package.rglob("*.py*")):
+            if "__pycache__" not in source.parts:
+                name = source.relative_to(package).as_posix()
+                sources.update(name.encode() + b"\0" + source.read_bytes())
     return [fitplug.__version__, np.__version__, pa.__version__, sources.hexdigest()]
 
 
-def _name(share: Share) -> str:
-    held = [[piece.file.place.path, piece.row_groups] for piece in share.pieces]
+def _name_file(partition: Partition) -> str:
+    """Return the name of the file that keeps the counts of a partition."""
+    held = [[one.file.location.path, one.row_groups] for one in partition.slices]
     return hashlib.sha256(json.dumps(held).encode()).hexdigest() + ".part"
 
 
-def _read(path: Path) -> bytes | None:
+def _read_file(path: Path) -> bytes | None:
+    """Return the content of a file, or None if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:
         return None
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file of this user's alone, whole or not at all. Raises OSError."""
+def _write_file(path: Path, content: bytes) -> None:
+    """Write a file, completely or not at all, that only this user may read. Raise OSError."""
     partial = path.with_name(f".{uuid4().hex}.partial")
     try:
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -255,10 +293,10 @@ def _write(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
-def _done(shown: str | os.PathLike[str], act: Callable[[], T]) -> T:
-    """What `act` returns. Raises FitplugError, naming the checkpoint, for an OSError."""
+def _name_failure(displayed: str | os.PathLike[str], act: Callable[[], T]) -> T:
+    """Return what `act` returns. Raise FitplugError, which names the checkpoint, for an OSError."""
     try:
         return act()
     except OSError as error:
         reason = error.strerror or "it cannot be written"
-    raise FitplugError(f"checkpoint {shown}: {reason}; make room or name another folder")
+    raise FitplugError(f"checkpoint {displayed}: {reason}; make room or name another folder")

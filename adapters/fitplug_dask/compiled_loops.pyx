@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: freethreading_compatible=True
-"""The loops of `fitplug_dask.loops`, compiled; `numpy_loops` says what each does.
+"""The compiled loops of `fitplug_dask.loops`; `numpy_loops` says what each does.
 
-They run without Python's lock, so that threads count side by side. No number that a file holds is
-used as an address before it is compared with the length of what it points into.
+They run without Python's lock, so that several threads count at once. No number that a file holds
+is used as an index before it is compared with the length of the array.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -75,7 +75,7 @@ def locate(columns, int64_t shared, int64_t[::1] cells):
 cdef bint add_terms(
     const Column *column, Py_ssize_t start, Py_ssize_t rows, int64_t *cells
 ) noexcept nogil:
-    """Whether an index of a strict column is beyond its terms."""
+    """Add the terms of one column; return whether a strict column has an index beyond them."""
     cdef const uint8_t *values = column.values + start * column.width
     cdef bint clipped
     if column.width == 1 and column.signed:

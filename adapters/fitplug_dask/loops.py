@@ -1,4 +1,4 @@
-"""Loops: what every row passes, compiled where fitplug was installed with a C compiler at hand."""
+"""Loops: what is done for every row, compiled where fitplug was installed with a C compiler."""
 
 from __future__ import annotations
 

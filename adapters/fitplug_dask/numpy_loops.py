@@ -1,6 +1,6 @@
-"""The loops of `fitplug_dask.loops` in NumPy, where the compiled ones were not built.
+"""The loops of `fitplug_dask.loops` in NumPy, for where the compiled loops were not built.
 
-They do the same in about twice the time, and hold Python's lock while they count.
+They return the same in about twice the time, and hold Python's lock while they count.
 """
 
 from __future__ import annotations
@@ -17,9 +17,13 @@ Array = npt.NDArray[Any]
 class Lookup(NamedTuple):
     """What a column adds to its rows' cells: terms[value - low].
 
-    values: (n,) integers up to 32 bits, or int64; low: from -2^62 to 2^62; terms: int64. Values
-    beyond the terms take the first or the last one, unless `strict`; doubtful: whether a term may
-    be negative.
+    Attributes:
+        values: The values (n,), integers of up to 32 bits, or int64.
+        low: The value of the first term, from -2^62 to 2^62.
+        terms: The terms (m,), int64.
+        strict: Whether values beyond the terms are refused. Otherwise they take the first or the
+            last term.
+        doubtful: Whether a term may be negative.
     """
 
     values: Array
@@ -30,26 +34,37 @@ class Lookup(NamedTuple):
 
 
 def locate(columns: Sequence[Lookup], shared: int, cells: Array) -> None:
-    """Write to `cells`, int64 (n,), what all rows share and the terms of all columns.
+    """Find the cells of rows: the sum of what all rows share and of the terms of all columns.
 
-    Raises IndexError for a value of a strict column beyond its terms.
+    Args:
+        columns: The lookups of the columns, each with values (n,).
+        shared: What all rows share.
+        cells: The cells (n,), int64, which are overwritten.
+
+    Raises:
+        IndexError: A value of a strict column is beyond its terms.
     """
     cells.fill(shared)
     for values, low, terms, strict, _ in columns:
-        at = values.astype(np.int64)
+        indices = values.astype(np.int64)
         high = low + len(terms) - 1
-        if len(at) and not (at.min() >= low and at.max() <= high):
+        if len(indices) and not (indices.min() >= low and indices.max() <= high):
             if strict:
                 raise IndexError("an index points nowhere")
-            np.clip(at, low, high, out=at)
-        at -= low
-        cells += terms[at]
+            np.clip(indices, low, high, out=indices)
+        indices -= low
+        cells += terms[indices]
 
 
 def increment(counter: Array, cells: Array) -> None:
-    """Count each of `cells` (n,) in `counter`, uint32 or int64; negative ones are left out.
+    """Count each row in its cell.
 
-    Raises IndexError for a cell beyond the counter; what is counted then means nothing.
+    Args:
+        counter: The counts of all cells, uint32 or int64, which are increased.
+        cells: The cells (n,) of the rows. Negative cells are left out.
+
+    Raises:
+        IndexError: A cell is beyond the counter. The counts then mean nothing.
     """
     if len(cells) and cells.min() < 0:
         cells = cells[cells >= 0]
@@ -58,9 +73,17 @@ def increment(counter: Array, cells: Array) -> None:
 
 
 def increment_pairs(counter: Array, high: Array, size: int, low: Array) -> None:
-    """Count each cell high * size + low of digits (n,).
+    """Count each row in the cell high * size + low.
 
-    Raises IndexError for a digit that is negative or a cell beyond the counter; likewise.
+    Args:
+        counter: The counts of all cells, uint32 or int64, which are increased.
+        high: The higher digits (n,) of the cells.
+        size: The number of values of the lower digit.
+        low: The lower digits (n,) of the cells.
+
+    Raises:
+        IndexError: A digit is negative, or a cell is beyond the counter. The counts then mean
+            nothing.
     """
     if len(low) and (high.min() < 0 or low.min() < 0):
         raise IndexError("a cell lies beyond the table")
@@ -68,11 +91,17 @@ def increment_pairs(counter: Array, high: Array, size: int, low: Array) -> None:
 
 
 def add_weights(counter: Array, cells: Array, weights: Array) -> None:
-    """Add the weights, int64 (n,), of the rows in each of `cells` (n,) to `counter`, int64;
-    negative cells are left out.
+    """Add the weight of each row to its cell.
 
-    Raises IndexError for a cell beyond the counter; what is counted then means nothing. The
-    caller sees to it that no sum exceeds what int64 holds.
+    The caller ensures that no sum exceeds what int64 holds.
+
+    Args:
+        counter: The sums of all cells, int64, which are increased.
+        cells: The cells (n,) of the rows. Negative cells are left out.
+        weights: The weights (n,) of the rows, int64.
+
+    Raises:
+        IndexError: A cell is beyond the counter. The sums then mean nothing.
     """
     if len(cells) != len(weights):
         raise ValueError("each row must have a weight")
@@ -85,9 +114,20 @@ def add_weights(counter: Array, cells: Array, weights: Array) -> None:
 def add_weights_of_pairs(
     counter: Array, high: Array, size: int, low: Array, weights: Array
 ) -> None:
-    """Add the weights (n,) of the rows in each cell high * size + low of digits (n,).
+    """Add the weight of each row to the cell high * size + low.
 
-    Raises IndexError for a digit that is negative or a cell beyond the counter; likewise.
+    The caller ensures that no sum exceeds what int64 holds.
+
+    Args:
+        counter: The sums of all cells, int64, which are increased.
+        high: The higher digits (n,) of the cells.
+        size: The number of values of the lower digit.
+        low: The lower digits (n,) of the cells.
+        weights: The weights (n,) of the rows, int64.
+
+    Raises:
+        IndexError: A digit is negative, or a cell is beyond the counter. The sums then mean
+            nothing.
     """
     if len(high) != len(weights):
         raise ValueError("each row must have a weight")

@@ -1,4 +1,4 @@
-"""Progress: who is told how many rows have been counted."""
+"""Progress: how a count reports the number of rows that it has counted."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ Both are exact, so confidential: a report shows their ratio, never the numbers.
 """
 
 
-def reporter(progress: bool | Report | None) -> Report:
-    """What `progress` stands for: nothing, a percentage on stderr, or the callable itself.
+def choose_report(progress: bool | Report | None) -> Report:
+    """Return the report that `progress` asks for.
 
-    Raises TypeError for anything else.
+    Args:
+        progress: True for a percentage on stderr, False or None for nothing, or a callable, which
+            is returned.
+
+    Raises:
+        TypeError: It is anything else.
     """
     if callable(progress):
         return progress
     if progress is True:
-        return _percentage
+        return _print_percentage
     if progress is None or progress is False:
-        return _nothing
+        return _ignore
     raise TypeError(f"progress must be True, False or a callable, not {type(progress).__name__}")
 
 
-def _nothing(done: int, total: int) -> None:
+def _ignore(done: int, total: int) -> None:
     pass
 
 
-def _percentage(done: int, total: int) -> None:
+def _print_percentage(done: int, total: int) -> None:
     if total:
         end = "\n" if done == total else ""
         print(f"\rcounting: {100 * done // total:3d} %", end=end, file=sys.stderr, flush=True)

@@ -1,54 +1,61 @@
-"""Schema: the columns that data has, by name and type, for people to write a domain from."""
+"""Schema: the columns of the data, by name and type, for people who write a domain from them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fitplug.columns import are_names
+from fitplug.counts import are_names
 from fitplug.errors import DataError
-from fitplug_dask.counting import check_extras
-from fitplug_dask.places import Options
-from fitplug_dask.sources import Source, find
+from fitplug_dask.request import check_libraries
+from fitplug_dask.sources import TEXT_FORMATS, Options, Source, find_files
 
 FOLDER = "folder"
+"""The type of the keys of folders."""
+
 TEXT = "text"
-"""Of CSV: typed by the domain alone."""
+"""The type of the columns of CSV files, which the domain alone types."""
 
 
-def columns(
+def list_columns(
     source: Source, *, header: bool = False, storage_options: Options | None = None
 ) -> Mapping[str, str]:
-    """The columns of the first file, and the keys of the folders it lies in, by name.
+    """List the columns of the first file, and the keys of the folders it lies in. Read no row.
 
-    header: that the first line of a CSV file names its columns, whatever it looks like. Where it
-    is left False, a line with a number, a date, an empty value or one that is there twice, as
-    records have them, is refused and not quoted.
+    Args:
+        source: The files, as for `count`.
+        header: Whether the first line of a CSV file names its columns, whatever it looks like.
+            If False, a first line with a number, a date, an empty value or a repeated one, as
+            records have them, is refused and not quoted.
+        storage_options: Keywords of the file systems that URLs name.
 
-    A type is "strings", "integers", "floats", "booleans", "dates", "folder", "text" (of CSV), or
-    that of Arrow for columns that cannot be counted. Reads no row. Raises DataError.
+    Returns:
+        By name, the type: "strings", "integers", "floats", "booleans", "dates", "folder", "text"
+        (of CSV), or that of Arrow for columns that cannot be counted.
+
+    Raises:
+        DataError: There is no file, or its header cannot be read.
     """
-    check_extras()
-    from fitplug_dask.codes import kind
-    from fitplug_dask.formats import TEXTS
-    from fitplug_dask.snapshot import header_of
+    check_libraries()
+    from fitplug_dask.encoding import classify_type
+    from fitplug_dask.files import read_found_header
 
-    first = find(source, storage_options)[0]
-    _, read = header_of(first)
-    schema = read.schema
-    if first.format in TEXTS and len(names := schema.names) == 1:
-        for mark, called in ((";", "semicolons"), ("\t", "tabs")):
-            if mark in names[0]:
+    first = find_files(source, storage_options)[0]
+    _, file_header = read_found_header(first)
+    schema = file_header.schema
+    if first.format in TEXT_FORMATS and len(names := schema.names) == 1:
+        for separator, called in ((";", "semicolons"), ("\t", "tabs")):
+            if separator in names[0]:
                 raise DataError(
                     f"{first.path} seems to have {called} between its values; write it with commas"
                 )
-    if first.format in TEXTS and not header and not are_names(schema.names):
+    if first.format in TEXT_FORMATS and not header and not are_names(schema.names):
         raise DataError(
             f"the first line of {first.path} holds numbers, dates, empty or repeated values, so it "
             "seems to be a record and not the names of the columns; write these in front of it, or "
             "say --header (in Python header=True) if it is the header"
         )
-    found = {
-        name: TEXT if first.format in TEXTS else kind(held) or str(held)
+    columns = {
+        name: TEXT if first.format in TEXT_FORMATS else classify_type(held) or str(held)
         for name, held in zip(schema.names, schema.types, strict=True)
     }
-    return found | {key.name: FOLDER for key in first.keys}
+    return columns | {key.name: FOLDER for key in first.keys}

@@ -1,4 +1,4 @@
-"""Survey: what a count would read and take, told before any row is read."""
+"""Survey: what a count would read and take, without reading any row."""
 
 from __future__ import annotations
 
@@ -7,46 +7,50 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fitplug.weights_and_filters import Filters, Where, check_rows, filters_of, say_rows
-from fitplug_dask.counting import (
+from fitplug.counts import Filters, Where, check_rows, filters_of, say_rows
+from fitplug_dask.request import (
     Wanted,
     check_client,
-    check_extras,
+    check_libraries,
     check_person,
-    prepare,
-    wanted_tables,
+    list_tables,
+    prepare_request,
 )
-from fitplug_dask.places import Options
-from fitplug_dask.sources import Source, find
+from fitplug_dask.sources import TEXT_FORMATS, FoundFile, Options, Source, find_files
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from fitplug_dask.sources import Found
+_THREAD_BYTES = 2**27  # what a thread takes for the rows it reads, measured on 20 columns
 
-_READING = 2**27  # bytes a thread takes for the rows it reads, measured on 20 columns
-
-_COUNTED = re.compile(
+_COUNT_COLUMN = re.compile(
     r"(n|num|number|(.*[^a-z])?"
     r"(counts?|cnt|pop|population|people|persons|records|weights?|wg?t|freq|frequency|tot|total))"
     r"[^a-z]*"
 )
 """Names that columns of counts usually have, in small letters."""
 
-_VALUES = 3
-"""Of a filter, named in the sentence about rows; the others are only numbered."""
+_FILTER_VALUES = 3
+"""How many values of a filter the sentence about rows names; the others are only numbered."""
 
 
 @dataclass(frozen=True, repr=False)
 class Survey:
     """What a count would read and take.
 
-    files: how many to read, of which format, and left_out: how many more lie in folders whose rows
-    the filters leave out; rows: in all files to read, exact and so CONFIDENTIAL, None where they do
-    not say (CSV, Arrow streams); tasks: shares of work, for so many threads; cells: of all tables
-    counted jointly; memory: bytes that one process will hold at most, about.
-    rows_are: how rows are understood, a sentence. counts: if each is taken for one record, the
-    columns that by their names and types may say of how many records it is an aggregate.
+    Attributes:
+        files: The number of files to read.
+        format: The format of the files.
+        rows: The rows of all files to read. They are exact and so CONFIDENTIAL; None where the
+            files do not say (CSV, Arrow streams).
+        tasks: The number of partitions of the rows, each counted by one task.
+        threads: The number of threads that the tasks are for.
+        cells: The number of cells of all tables that are counted jointly.
+        memory: The most bytes that one process will hold, about.
+        left_out: How many more files lie in folders whose rows do not pass the filters.
+        rows_are: A sentence that says how rows are understood.
+        counts: If each row is taken for one record, the columns that by their names and types may
+            say of how many records the row is an aggregate.
     """
 
     files: int
@@ -74,23 +78,37 @@ def survey(
     weight: str | None = None,
     where: Where | None = None,
 ) -> Survey:
-    """What `count` with the same arguments would read and take.
+    """Tell what `count` with the same arguments would read and take.
 
-    It finds the files and checks their footers and schemas as `count` does, with the same errors,
-    but reads no row and writes nothing.
+    This finds the files and checks their footers and schemas as `count` does, but it reads no row
+    and writes nothing.
+
+    Args:
+        source: As for `count`.
+        wanted: As for `count`.
+        client: As for `count`.
+        storage_options: As for `count`.
+        person: As for `count`.
+        weight: As for `count`.
+        where: As for `count`.
+
+    Raises:
+        DataError: As by `count`.
+        TablesError: As by `count`.
+        DomainError: As by `count`.
     """
     check_client(client)
-    domain, names = wanted_tables(wanted)
-    check_extras()
-    from fitplug_dask.shares import cut, memory
-    from fitplug_dask.snapshot import take_snapshot
+    domain, names = list_tables(wanted)
+    check_libraries()
+    from fitplug_dask.files import take_snapshot
+    from fitplug_dask.kernel import cut_partitions
 
-    prepared = prepare(domain, names, client, weight, filters_of(where))
-    prepared.check_memory()
-    job, in_all, on_one = prepared.job, prepared.threads, prepared.on_one
+    request = prepare_request(domain, names, client, weight, filters_of(where))
+    request.check_memory()
+    job, threads = request.job, request.threads
     check_rows(weight, job.filters, job.attributes, person)
     check_person(person, job.attributes)
-    found = find(source, storage_options)
+    found = find_files(source, storage_options)
     files = take_snapshot(found, job.attributes, person, weight=weight, filters=job.filters)
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]
@@ -100,37 +118,37 @@ def survey(
         files=len(read),
         format=files[0].format.value,
         rows=None if None in records else sum(n for n in records if n is not None),
-        tasks=len(cut(files, job.total_cells, in_all)),
-        threads=in_all,
+        tasks=len(cut_partitions(files, job.total_cells, threads)),
+        threads=threads,
         cells=job.total_cells,
-        memory=memory(job.total_cells, prepared.in_tables, on_one, weighted=weight is not None)
-        + on_one * _READING,
+        memory=request.estimate_memory() + request.process_threads * _THREAD_BYTES,
         left_out=len(files) - len(read),
-        rows_are=_sentence(weight, job.filters),
-        counts=_columns_of_counts(found[0], known) if single and files[0].columns else (),
+        rows_are=_describe_rows(weight, job.filters),
+        counts=_find_count_columns(found[0], known) if single and files[0].columns else (),
     )
 
 
-def _sentence(weight: str | None, filters: Filters) -> str:
-    said = say_rows(weight, filters, _VALUES)
+def _describe_rows(weight: str | None, filters: Filters) -> str:
+    """Return a sentence that says how rows are understood."""
+    said = say_rows(weight, filters, _FILTER_VALUES)
     if weight is not None and said is not None:
         return said
     return "; ".join(filter(None, ["each row is one record", said]))
 
 
-def _columns_of_counts(file: Found, known: Sequence[str]) -> tuple[str, ...]:
-    """The columns of integers, or of text in CSV, that are named as columns of counts are and are
-    none of those known.
-    """
-    from fitplug_dask.codes import kind
-    from fitplug_dask.formats import TEXTS
-    from fitplug_dask.snapshot import header_of
+def _find_count_columns(file: FoundFile, known: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns named as columns of counts usually are, except those in `known`.
 
-    _, header = header_of(file)
+    They hold integers, or text in CSV files.
+    """
+    from fitplug_dask.encoding import classify_type
+    from fitplug_dask.files import read_found_header
+
+    _, header = read_found_header(file)
     return tuple(
         name
         for name, held in zip(header.schema.names, header.schema.types, strict=True)
         if name not in known
-        and (file.format in TEXTS or kind(held) == "integers")
-        and _COUNTED.fullmatch(name.lower())
+        and (file.format in TEXT_FORMATS or classify_type(held) == "integers")
+        and _COUNT_COLUMN.fullmatch(name.lower())
     )

@@ -1,27 +1,137 @@
-"""What is touched of OpenDP beyond its documents, each with the reason; tests notice changes.
+"""The contact with OpenDP that a new version of OpenDP may break.
 
-LazyFrameQuery.query, .polars_plan: a query on a LazyFrame leads every attribute to Polars, and
-    never asks the constructors that are registered. Its own `resolve` reads these two.
-LazyFrameQuery itself: a method of the class is found where Polars has no attribute of the name.
+Here OpenDP is imported, and here is everything that this package uses of OpenDP beyond what
+OpenDP's documentation describes. Each function holds one such use, and its comment gives the
+reason. `tests/opendp/test_compat.py` fails when a version of OpenDP changes one of them, and names
+the function that has to follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 
-def parts_of(query: Any) -> tuple[Any, Any]:
-    """The Query and the Polars plan inside a LazyFrameQuery."""
+def import_opendp() -> ModuleType:
+    """Import OpenDP's prelude.
+
+    Returns:
+        The module `opendp.prelude`.
+
+    Raises:
+        ImportError: OpenDP is not installed; the message names the extra to install.
+    """
+    try:
+        import opendp.prelude as dp
+    except ImportError:
+        raise ImportError(
+            'fitplug_opendp needs OpenDP; install it with: pip install "fitplug[opendp]"'
+        ) from None
+    return dp
+
+
+def is_feature_enabled(feature: str) -> bool:
+    """Return whether a feature of OpenDP, such as "contrib", is switched on."""
+    # OpenDP documents how features are switched on and off, and `assert_features`, which raises an
+    # error. A call that puts a feature back as it was must ask without an error.
+    from opendp.mod import GLOBAL_FEATURES
+
+    return feature in GLOBAL_FEATURES
+
+
+def make_partial_constructor(constructor: Callable[[Any, Any], Any]) -> Any:
+    """Make the object that `>>` completes with the input domain and metric on its left side.
+
+    Args:
+        constructor: A function of an input domain and an input metric.
+
+    Returns:
+        What OpenDP's own `then_` functions return.
+    """
+    # OpenDP offers no public way to write a `then_` function outside of its own modules.
+    from opendp.mod import _PartialConstructor
+
+    return _PartialConstructor(constructor)
+
+
+def make_empty_frame(domain: Any) -> Any:
+    """Make a Polars LazyFrame without rows that has the columns of a lazyframe_domain."""
+    # A LazyFrameDomain has no public attribute that tells its columns and their types.
+    from opendp.domains import _lazyframe_from_domain
+
+    return _lazyframe_from_domain(domain)
+
+
+def cast_measure(measurement: Any, measure: Any, d_out: Any) -> Any:
+    """Cast a measurement to an output measure, as OpenDP's Context API casts it.
+
+    Args:
+        measurement: A measurement under zCDP.
+        measure: The output measure that is wanted; None keeps that of the measurement.
+        d_out: The privacy loss in the measure that is wanted; its delta is used for the cast.
+
+    Returns:
+        The measurement under the measure that is wanted.
+    """
+    # The loss must be compared after exactly the cast that the Context API makes of the result.
+    from opendp.context import _cast_measure
+
+    return _cast_measure(measurement, measure, d_out)
+
+
+def register_constructor(name: str, constructor: Callable[..., Any]) -> None:
+    """Register a constructor in OpenDP's Context API, unless it is registered already.
+
+    Args:
+        name: The name of the method that queries get.
+        constructor: A function whose docstring differs from those of all other constructors.
+
+    Raises:
+        ValueError: Another constructor has this name.
+    """
+    # `opendp.context.register` raises an error for every name that is taken, also when it was
+    # taken by this constructor, and nothing public tells which constructor has a name. OpenDP
+    # registers a wrapper, which has the docstring of the function that it wraps.
+    from opendp.context import constructors, register
+
+    if name not in constructors:
+        register(constructor, name)
+        return
+    registered, _ = constructors[name]
+    if not (registered.__doc__ or "").startswith(str(constructor.__doc__)):
+        raise ValueError(f"another {name!r} is registered in OpenDP's Context API")
+
+
+def add_frame_method(name: str, method: Callable[..., Any]) -> None:
+    """Add a method to the queries on LazyFrames of OpenDP's Context API.
+
+    Args:
+        name: The name of the method; Polars' LazyFrame must not have it.
+        method: A function whose first argument is the query.
+
+    Raises:
+        ValueError: Queries on LazyFrames have another method of this name.
+    """
+    # A LazyFrameQuery passes every attribute on to Polars, and never looks for constructors that
+    # are registered. A method of the class itself is found where Polars has no such attribute.
+    from opendp.extras.polars import LazyFrameQuery
+
+    present = getattr(LazyFrameQuery, name, method)
+    if present is not method:
+        raise ValueError(f"queries on LazyFrames have another {name!r} already")
+    setattr(LazyFrameQuery, name, method)
+
+
+def split_frame_query(query: Any) -> tuple[Any, Any]:
+    """Return the Query and the Polars plan (a LazyFrame without data) in a LazyFrameQuery."""
+    # Attribute access on the query leads to Polars, so both are read as OpenDP's own `resolve`
+    # reads them.
     inner = object.__getattribute__(query, "_query")
     return inner, object.__getattribute__(query, "polars_plan")
 
 
-def add_to_frames(name: str, method: Callable[..., Any]) -> None:
-    """Let queries on LazyFrames have this method. Raises ValueError if they have another."""
-    from opendp.extras.polars import LazyFrameQuery
-
-    held = getattr(LazyFrameQuery, name, method)
-    if held is not method:
-        raise ValueError(f"queries on LazyFrames have another {name!r} already")
-    setattr(LazyFrameQuery, name, method)
+def get_query_chain(query: Any) -> Any:
+    """Return the chain of a Query: the pair (domain, metric) of a query without steps."""
+    # The input space of a query is in no public attribute.
+    return query._chain

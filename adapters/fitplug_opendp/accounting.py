@@ -6,20 +6,28 @@ from fractions import Fraction
 from typing import Any
 
 from fitplug.errors import BudgetError
+from fitplug.numeric import floor_float
 from fitplug.plan import Plan
-from fitplug.rounding import floor_float
 
 
 def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
-    """The plan as a dp_accounting.GaussianDpEvent, for its RDP and PLD accountants under the
-    add-or-remove-one relation. All answers together are one event, of noise multiplier sigma over
-    sensitivity, rounded down. Like the "gaussian" curve of `Plan.epsilon`, which the PLD
-    accountant gives back, it takes the discrete noise for the continuous.
+    """Make the dp_accounting.GaussianDpEvent of a plan.
 
-    :param plan: from `fitplug.design`.
-    :param contributions: most records one person may have.
-    :raises BudgetError: unless that is a whole number from 1.
-    :raises ImportError: if dp_accounting is not installed.
+    All answers together are one event, for the RDP and PLD accountants under the relation of adding
+    or removing one record. Its noise multiplier is sigma over the sensitivity, rounded down. The
+    event takes the discrete noise for the continuous one, as the "gaussian" curve of `Plan.epsilon`
+    does; the PLD accountant gives that curve.
+
+    Args:
+        plan: The plan, from `fitplug.plan.designer`.
+        contributions: The largest number of records that one person may have.
+
+    Returns:
+        The event.
+
+    Raises:
+        BudgetError: The number of contributions is not an integer from 1.
+        ImportError: dp_accounting is not installed.
     """
     if type(contributions) is not int or contributions < 1:
         raise BudgetError(f"contributions = {contributions!r} must be a whole number from 1")

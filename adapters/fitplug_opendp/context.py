@@ -1,4 +1,4 @@
-"""Plans in OpenDP's Context API: queries whose noise is solved for, and a check before asking."""
+"""Plans in OpenDP's Context API: queries whose noise is solved for, and a check before a query."""
 
 from __future__ import annotations
 
@@ -8,80 +8,92 @@ from typing import Any
 from fitplug.errors import OverBudget
 from fitplug.plan import Plan
 from fitplug_opendp import _compat
-from fitplug_opendp.gaussian import opendp
 from fitplug_opendp.measurement import make_fitness_for_use
 
 _NAME = "fitness_for_use"
 
 
 def register() -> None:
-    """Let `context.query(rho=...).fitness_for_use(plan)` work: the release has the plan's shape of
-    noise at the scale that spends this loss. With `scale=` given, the noise is that instead.
+    """Register plans in OpenDP's Context API, as `context.query(rho=...).fitness_for_use(plan)`.
+
+    The release has the plan's shape of noise at the scale that spends the loss of the query. When
+    the call gives `scale=`, the noise has that scale instead.
 
     It works in contexts of zCDP and of (epsilon, delta), on vectors of counts, on `fitplug.Tables`
     with `domain=fitplug_opendp.tables_domain(plan)`, and on LazyFrames. OpenDP has no contexts on
     frames of pandas: give `polars.from_pandas(frame).lazy()`, or the tables that
-    `fitplug.Tables.from_records(plan.domain, frame, plan.tables)` counts. Registering again does
-    nothing.
+    `fitplug.Tables.from_records(plan.domain, frame, plan.tables)` counts. A second call of
+    `register` does nothing.
 
-    :raises ValueError: if something else is registered under this name.
+    Raises:
+        ValueError: Something else is registered under this name.
     """
-    dp = opendp()
-    from opendp.context import constructors
-
-    if _NAME not in constructors:
-        dp.register(_to_fit, _NAME)
-    elif not getattr(constructors[_NAME][0], "__doc__", "").startswith(str(_to_fit.__doc__)):
-        raise ValueError(f"another {_NAME!r} is registered in OpenDP's Context API")
-    _compat.add_to_frames(_NAME, _fit_frame)
+    _compat.import_opendp()
+    _compat.register_constructor(_NAME, _make_query_measurement)
+    _compat.add_frame_method(_NAME, _fit_frame_query)
 
 
-def _to_fit(input_domain: Any, input_metric: Any, plan: Plan, scale: float | None = None) -> Any:
-    """make_fitness_for_use of fitplug, with the scale left open unless it is given."""
+def _make_query_measurement(
+    input_domain: Any, input_metric: Any, plan: Plan, scale: float | None = None
+) -> Any:
+    """Make fitplug's measurement of a plan, with the scale left open unless it is given."""
     if scale is not None:
         return make_fitness_for_use(input_domain, input_metric, plan, scale)
-    from fitplug_opendp.fitting import Fitted
+    # The module imports OpenDP, which this package imports only when it is needed.
+    from fitplug_opendp.noise_scale import UnscaledMeasurement
 
-    return Fitted(lambda scale: make_fitness_for_use(input_domain, input_metric, plan, scale))
+    return UnscaledMeasurement(
+        lambda scale: make_fitness_for_use(input_domain, input_metric, plan, scale)
+    )
 
 
-def _fit_frame(query: Any, plan: Plan, scale: float | None = None) -> Any:
-    """A method of OpenDP's queries on LazyFrames; see `register`."""
+def _fit_frame_query(query: Any, plan: Plan, scale: float | None = None) -> Any:
+    """Call `fitness_for_use` on one of OpenDP's queries on LazyFrames; see `register`."""
     given = {} if scale is None else {"scale": scale}
     return as_query(query).fitness_for_use(plan, **given)
 
 
 def as_query(query: Any) -> Any:
-    """An OpenDP Query on whose chain any registered constructor can be called, from the
-    LazyFrameQuery that a context on a LazyFrame gives, on which only Polars' methods can; and
-    `fitness_for_use`, once `register` was called. Steps that OpenDP finds stable (filter,
-    with_columns, truncate_per_group) may come between.
+    """Turn a query on a LazyFrame into one on which any registered constructor can be called.
 
-    :param query: of `Context.query`; any other Query comes back as it is.
+    A context on a LazyFrame gives queries on which only the methods of Polars can be called, and
+    `fitness_for_use` once `register` was called. Steps that OpenDP finds stable (filter,
+    with_columns, truncate_per_group) may come before.
+
+    Args:
+        query: What `Context.query` gives.
+
+    Returns:
+        An OpenDP Query with the steps of the LazyFrame in its chain. Any other query is returned
+        unchanged.
     """
-    dp = opendp()
+    dp = _compat.import_opendp()
     from opendp.extras.polars import LazyFrameQuery
 
     if not isinstance(query, LazyFrameQuery):
         return query
-    inner, plan = _compat.parts_of(query)
-    domain, metric = inner._chain
+    inner, plan = _compat.split_frame_query(query)
+    domain, metric = _compat.get_query_chain(inner)
     frame = "FrameDistance<SymmetricDistance>"
     return inner.new_with(chain=dp.t.make_stable_lazyframe(domain, metric, plan, MO=frame))
 
 
 def preflight(context: Any, measurement: Any) -> None:
-    """Raise if the context would refuse this measurement; ask nothing of it.
+    """Raise an error if the context would refuse this measurement; the context is asked nothing.
 
     A privacy filter that refuses a query is exhausted by it for good, and all that is left of its
-    budget is lost: check first.
+    budget is lost, so check first.
 
-    :param context: an opendp.context.Context.
-    :param measurement: what `context(measurement)` is to be called with, or a query's `resolve()`.
-    :raises OverBudget: if less is left than it costs.
-    :raises ValueError: if it is of another domain, metric or measure than the context.
+    Args:
+        context: An `opendp.context.Context`.
+        measurement: What `context(measurement)` is to be called with, or a query's `resolve()`.
+
+    Raises:
+        OverBudget: The context has less left than the measurement costs.
+        ValueError: The measurement has another input domain, input metric or output measure than
+            the context.
     """
-    dp = opendp()
+    dp = _compat.import_opendp()
     domain, metric = context.query_space or context.accountant.input_space
     for what, theirs, ours in (
         ("input domain", domain, measurement.input_domain),
@@ -90,22 +102,24 @@ def preflight(context: Any, measurement: Any) -> None:
     ):
         if theirs != ours:
             raise ValueError(f"the measurement's {what} is {ours}, the context's is {theirs}")
-    asked = _exact(measurement.map(context.d_in))
+    costs = _make_exact(measurement.map(context.d_in))
     if context.d_mids is not None:
-        left = _exact(context.d_mids[0]) if context.d_mids else [Fraction(0)] * len(asked)
+        left = _make_exact(context.d_mids[0]) if context.d_mids else [Fraction(0)] * len(costs)
     elif context.d_out is None:
         return
     else:
         try:
-            spent = _exact(context.current_privacy_loss())
-        except dp.OpenDPException:  # exhausted
-            left = [Fraction(0)] * len(asked)
+            spent = _make_exact(context.current_privacy_loss())
+        except dp.OpenDPException:  # the filter is exhausted
+            left = [Fraction(0)] * len(costs)
         else:
-            # OpenDP adds losses up rounding each sum up, to no more than d_out only if this is so.
-            left = [d - s for d, s in zip(_exact(context.d_out), spent, strict=True)]
-    for cost, rest in zip(asked, left, strict=True):
+            # OpenDP adds up losses and rounds each sum up. The sum is at most d_out only if the
+            # exact difference is not negative.
+            budget = _make_exact(context.d_out)
+            left = [d - s for d, s in zip(budget, spent, strict=True)]
+    for cost, rest in zip(costs, left, strict=True):
         if cost > rest:
-            shown = [", ".join(f"{float(v):.6g}" for v in amounts) for amounts in (asked, left)]
+            shown = [", ".join(f"{float(v):.6g}" for v in amounts) for amounts in (costs, left)]
             raise OverBudget(
                 f"a privacy loss of {shown[0]} is over budget: the context has {shown[1]} left",
                 requested=float(cost),
@@ -113,7 +127,7 @@ def preflight(context: Any, measurement: Any) -> None:
             )
 
 
-def _exact(loss: Any) -> list[Any]:
-    """A loss, or the parts of it; exact where it is finite."""
-    parts = loss if isinstance(loss, tuple) else (loss,)
-    return [part if part == float("inf") else Fraction(part) for part in parts]
+def _make_exact(loss: Any) -> list[Any]:
+    """Return the components of a privacy loss, as fractions where they are finite."""
+    components = loss if isinstance(loss, tuple) else (loss,)
+    return [value if value == float("inf") else Fraction(value) for value in components]

@@ -1,4 +1,4 @@
-"""The one place where noise comes from: OpenDP's discrete Gaussian on integer vectors."""
+"""OpenDP's discrete Gaussian sampler on integer vectors: the only source of noise."""
 
 from __future__ import annotations
 
@@ -15,92 +15,106 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import BudgetError
+from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE
+from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.rounding import ceil_float
-from fitplug.strategy import LARGEST_NOISE, LEAST_NOISE
+from fitplug_opendp._compat import import_opendp
 
-Integers: TypeAlias = npt.NDArray[np.int64]
+IntVector: TypeAlias = npt.NDArray[np.int64]
 Progress: TypeAlias = Callable[[int, int], object]
+"""A function that is called with the number of answers drawn, and the number of all answers."""
 
-_PART = 2**14
-"""Answers drawn at a time, about a third of a second's."""
+Sampler: TypeAlias = Callable[[IntVector, Progress | None], IntVector]
+"""A function of exact answers (n,) that returns noisy answers (n,)."""
 
-
-def opendp() -> ModuleType:
-    """OpenDP's prelude. Raises ImportError saying which extra to install."""
-    try:
-        import opendp.prelude as dp
-    except ImportError:
-        raise ImportError(
-            'fitplug_opendp needs OpenDP; install it with: pip install "fitplug[opendp]"'
-        ) from None
-    return dp
+_CHUNK = 2**14
+"""The number of answers that one call of OpenDP draws, in about a third of a second."""
 
 
-def noise(plan: Plan, scale: float = 1.0) -> Any:
-    """OpenDP measurement that adds the plan's noise to its exact answers, an i64 vector (n,)
-    under the L2 distance. Its standard deviation is scale * plan.noise_std.
+def make_noise(plan: Plan, scale: float = 1.0) -> Any:
+    """Make the OpenDP measurement that adds the plan's noise to its exact answers.
 
-    Needs OpenDP's feature "contrib". Raises BudgetError unless scale is positive and finite.
+    OpenDP's feature "contrib" must be switched on.
+
+    Args:
+        plan: The plan with n strategy answers.
+        scale: The factor on the standard deviation of the noise, which is scale * plan.noise_std.
+
+    Returns:
+        A Measurement on i64 vectors (n,) under the L2 distance, with zCDP as its output measure.
+
+    Raises:
+        BudgetError: The scale is not positive and finite, or it leaves noise of a size that the
+            sampler cannot draw exactly.
     """
     if not isinstance(scale, (int, float)) or not 0 < scale < math.inf:
         # OpenDP accepts a scale of 0, and then releases the exact answers.
         raise BudgetError(f"scale = {scale!r} must be a finite number greater than zero")
-    dp = opendp()
+    dp = import_opendp()
     std = plan.noise_std * scale
     if not LEAST_NOISE <= std <= LARGEST_NOISE:
         raise BudgetError(
             f"scale = {scale!r} leaves next to no noise, or more than 64-bit integers hold"
         )
-    return _gaussian(dp, plan.strategy.size, std)
+    return _make_gaussian(dp, plan.strategy.size, std)
 
 
-def sampler(plan: Plan) -> Callable[[Integers, Progress | None], Integers]:
-    """A function of the exact answers (n,) that adds the plan's noise.
+def make_sampler(plan: Plan) -> Sampler:
+    """Make a function that adds the plan's noise to exact answers (n,).
 
-    Long vectors are drawn in parts, on as many threads as there are processors (OpenDP's sampler
-    releases Python's lock): the noise of each answer is independent of the others', so all parts
-    together are what the whole would be. Needs "contrib" while it is made, not when it runs.
+    A long vector is drawn in chunks, on as many threads as there are processors, as OpenDP's
+    sampler releases Python's lock. The noise of each answer is independent of the noise of the
+    others, so the chunks together have the distribution of one draw of the long vector.
+
+    OpenDP's feature "contrib" must be switched on while the function is made. It need not be when
+    the function runs.
     """
-    dp, whole = opendp(), plan.strategy.size
-    starts = range(0, whole, _PART)
-    sizes = {min(_PART, whole - start) for start in starts}
+    dp, size = import_opendp(), plan.strategy.size
+    starts = range(0, size, _CHUNK)
+    lengths = {min(_CHUNK, size - start) for start in starts}
     workers = min(len(starts), os.cpu_count() or 1)
-    # Measurements of its own for each thread: nothing is said of sharing them.
+    # Each thread has its own measurements: OpenDP does not say that threads may share them.
     free: SimpleQueue[dict[int, Any]] = SimpleQueue()
     for _ in range(workers):
-        free.put({size: _gaussian(dp, size, plan.noise_std) for size in sizes})
+        free.put({length: _make_gaussian(dp, length, plan.noise_std) for length in lengths})
 
-    def draw(answers: Integers, progress: Progress | None = None) -> Integers:
-        drawn = np.empty(whole, dtype=np.int64)
+    def draw(answers: IntVector, progress: Progress | None = None) -> IntVector:
+        drawn = np.empty(size, dtype=np.int64)
 
-        def fill(start: int) -> int:
-            part = answers[start : start + _PART]
-            own = free.get()
+        def draw_chunk(start: int) -> int:
+            chunk = answers[start : start + _CHUNK]
+            measurements = free.get()
             try:
-                drawn[start : start + len(part)] = own[len(part)](part)
+                drawn[start : start + len(chunk)] = measurements[len(chunk)](chunk)
             finally:
-                free.put(own)
-            return len(part)
+                free.put(measurements)
+            return len(chunk)
 
         done = 0
         with ThreadPoolExecutor(workers) as pool:
-            for count in pool.map(fill, starts):
+            for count in pool.map(draw_chunk, starts):
                 done += count
                 if progress is not None:
-                    progress(done, whole)
+                    progress(done, size)
         return drawn
 
     return draw
 
 
-def _gaussian(dp: ModuleType, size: int, std: float) -> Any:
-    domain = dp.vector_domain(dp.atom_domain(T="i64"), size=size)
-    return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=std)
+def bound_sensitivity(plan: Plan, records: int) -> float:
+    """Compute the L2 sensitivity of the plan's exact answers, rounded up.
 
+    Args:
+        plan: The plan.
+        records: The number of records added or removed. Each of them moves one cell by one.
 
-def sensitivity(plan: Plan, records: int) -> float:
-    """L2 sensitivity of the plan's exact answers to `records` records added or removed, rounded
-    up: each of them moves one cell by one.
+    Returns:
+        records times the sensitivity of the plan's strategy to one record.
     """
     return ceil_float(records * Fraction(plan.strategy.sensitivity))
+
+
+def _make_gaussian(dp: ModuleType, size: int, std: float) -> Any:
+    """Make OpenDP's Gaussian measurement of standard deviation std on i64 vectors (size,)."""
+    domain = dp.vector_domain(dp.atom_domain(T="i64"), size=size)
+    return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=std)

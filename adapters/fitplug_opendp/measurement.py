@@ -8,56 +8,70 @@ import numpy as np
 
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug_opendp.advice import check_space
-from fitplug_opendp.frames import make_tables
-from fitplug_opendp.gaussian import noise, opendp, sensitivity
-from fitplug_opendp.spaces import Answer, TablesDescriptor, answer_counts, answer_tables
+from fitplug_opendp._compat import import_opendp, make_partial_constructor
+from fitplug_opendp.gaussian import bound_sensitivity, make_noise
+from fitplug_opendp.input_checks import check_space
+from fitplug_opendp.input_domains import (
+    AnswerFunction,
+    TablesDescriptor,
+    make_answers_from_counts,
+    make_answers_from_tables,
+)
+from fitplug_opendp.lazyframes import make_tables
 
 
 def make_fitness_for_use(
     input_domain: Any, input_metric: Any, plan: Plan, scale: float = 1.0
 ) -> Any:
-    """Make a Measurement that answers the plan's workload. Invoked, it returns a `fitplug.Release`.
+    """Make a Measurement that answers the plan's workload.
 
-    The map is rho = (d_in * Delta / scale)^2 / 2, in rationals, rounded up; for one record
+    The map is rho = (d_in * Delta / scale)^2 / 2, in rationals, rounded up. For one record
     (d_in = 1) and scale 1 it gives `plan.rho`. The input may be
 
-    * counts of the cells, in C order, of the workload's attributes or of the whole domain:
-      vector_domain(atom_domain(T)) of T i32, i64 or u32, under l1_distance. What OpenDP's
-      then_count_by_categories gives, if it has no null cell or the attribute has one for it;
+    * counts of the cells, in C order, of the workload's attributes or of all attributes:
+      vector_domain(atom_domain(T)) with T i32, i64 or u32, under l1_distance. OpenDP's
+      then_count_by_categories gives such counts, if it has no null cell or the attribute has one
+      for it;
     * `fitplug.Tables`: `tables_domain(plan)`, under symmetric_distance();
-    * a Polars LazyFrame: a lazyframe_domain under a metric of `make_tables`, which is put before.
+    * a Polars LazyFrame: a lazyframe_domain under a metric of `make_tables`, which then counts it.
 
-    Needs OpenDP's features "contrib" and "honest-but-curious", which it never enables itself. Give
-    vectors as NumPy arrays: of a Python list with a number that does not fit, OpenDP's own error
-    names that number.
+    OpenDP's features "contrib" and "honest-but-curious" must be switched on; this function never
+    does it. Give vectors as NumPy arrays: for a Python list with a number that does not fit,
+    OpenDP's own error names that number.
 
-    :param input_domain: one of these.
-    :param input_metric: in which d_in counts records added or removed.
-    :param plan: from `fitplug.design`.
-    :param scale: multiplies every standard deviation; must be positive.
-    :raises ValueError: for any other domain, size or metric.
+    Args:
+        input_domain: One of these domains.
+        input_metric: A metric in which d_in counts records added or removed.
+        plan: The plan, from `fitplug.plan.designer`.
+        scale: The factor on every standard deviation; it must be positive.
+
+    Returns:
+        A Measurement under zCDP. When it is invoked, it returns a `fitplug.Release`.
+
+    Raises:
+        ValueError: The domain, the size or the metric is another one.
+        BudgetError: The scale is not positive and finite.
     """
-    dp = opendp()
+    dp = import_opendp()
     dp.assert_features("contrib", "honest-but-curious")
     if not isinstance(plan, Plan):
         raise ValueError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
     check_space(input_domain, input_metric)
-    if _is_frame(input_domain):
-        counted = make_tables(input_domain, input_metric, plan)
-        return counted >> then_fitness_for_use(plan, scale)
-    noisy = noise(plan, scale)
+    if _is_frame_domain(input_domain):
+        counting = make_tables(input_domain, input_metric, plan)
+        return counting >> then_fitness_for_use(plan, scale)
+    noise = make_noise(plan, scale)
 
-    def stability(d_in: int) -> float:
+    def bound_distance(d_in: int) -> float:
         if d_in < 0:
             raise ValueError("d_in must not be negative")
-        return sensitivity(plan, d_in)
+        return bound_sensitivity(plan, d_in)
 
-    def to_release(answers: Any) -> Release:
+    def make_release(answers: Any) -> Release:
         return Release(
             plan=plan,
             answers=np.asarray(answers, dtype=np.int64),
-            rho=noisy.map(sensitivity(plan, 1)),
+            rho=noise.map(bound_sensitivity(plan, 1)),
             contributions=None,
             noise_scale=float(scale),
         )
@@ -65,39 +79,43 @@ def make_fitness_for_use(
     strategy = dp.t.make_user_transformation(
         input_domain,
         input_metric,
-        noisy.input_domain,
-        noisy.input_metric,
-        _answer(input_domain, input_metric, plan),
-        stability,
+        noise.input_domain,
+        noise.input_metric,
+        _make_answers(input_domain, input_metric, plan),
+        bound_distance,
     )
-    return strategy >> noisy >> to_release
+    return strategy >> noise >> make_release
 
 
 def then_fitness_for_use(plan: Plan, scale: float = 1.0) -> Any:
-    """Partial constructor of `make_fitness_for_use`, for `>>` after a transformation or space.
+    """Make the partial constructor of `make_fitness_for_use`.
 
-    :param plan: from `fitplug.design`.
-    :param scale: multiplies every standard deviation; must be positive.
+    Args:
+        plan: The plan, from `fitplug.plan.designer`.
+        scale: The factor on every standard deviation; it must be positive.
+
+    Returns:
+        An object for the right side of `>>`, after a transformation or a space.
     """
-    opendp()
-    from opendp.mod import _PartialConstructor
-
-    return _PartialConstructor(
+    import_opendp()
+    return make_partial_constructor(
         lambda input_domain, input_metric: make_fitness_for_use(
             input_domain, input_metric, plan, scale
         )
     )
 
 
-def _answer(domain: Any, metric: Any, plan: Plan) -> Answer:
+def _make_answers(domain: Any, metric: Any, plan: Plan) -> AnswerFunction:
+    """Make the function that computes exact answers from members of the input domain."""
     from opendp.mod import ExtrinsicDomain
 
     if isinstance(domain, ExtrinsicDomain) and isinstance(domain.descriptor, TablesDescriptor):
-        return answer_tables(domain.descriptor, metric, plan)
-    return answer_counts(domain, metric, plan)
+        return make_answers_from_tables(domain.descriptor, metric, plan)
+    return make_answers_from_counts(domain, metric, plan)
 
 
-def _is_frame(domain: Any) -> bool:
+def _is_frame_domain(domain: Any) -> bool:
+    """Return whether the members of a domain are Polars LazyFrames."""
     from opendp.mod import LazyFrameDomain
 
     return isinstance(domain, LazyFrameDomain)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from fitplug.display import above
 from fitplug.errors import LedgerError, OverBudget
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
-from fitplug.rounding import above
 from fitplug_cli import person_costs
 from fitplug_cli.spec import Spec
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.plan import Plan
-from fitplug.tables import Tables
 from fitplug_cli.files import check_target
 from fitplug_cli.output import open_progress_bar, print_row_rules, print_survey, read_counts
 from fitplug_cli.spec import Spec
@@ -50,9 +50,9 @@ def check_checkpoint(spec: Spec, checkpoint: Path | None) -> None:
             f"--checkpoint {checkpoint} cannot be kept of a count with [data] person, whose rows "
             "are never written to a file; leave it out"
         )
-    from fitplug_dask.checkpoint import check_place
+    from fitplug_dask.checkpoint import check_folder
 
-    check_place(checkpoint)
+    check_folder(checkpoint)
 
 
 def count_tables(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tables:

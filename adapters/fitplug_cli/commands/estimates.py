@@ -13,14 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fitplug import linear
-from fitplug.combination import estimate_each
 from fitplug.errors import InputError, WorkloadError
-from fitplug.exports import RESULT_COLUMNS
-from fitplug.expressions import Expressions, Quotient, Terms
-from fitplug.release import Release
-from fitplug.runs import Runs
-from fitplug.targets import check_confidence
+from fitplug.expressions import Expressions, Quotient, Runs, Terms
+from fitplug.release import RESULT_COLUMNS, Release, estimate_each, read_combination
+from fitplug.workload import check_confidence
 from fitplug_cli.inputs import Crosswalk, NamedExpression, read_crosswalk_of_release
 from fitplug_cli.output import Estimates, err
 
@@ -142,7 +138,7 @@ def _read_expressions(
             within = {crosswalk.attribute: crosswalk.regions[region]}
             where = f"region of {crosswalk.first[region]} of {crosswalk.file.path}: "
         try:
-            found = linear.read(parser, one.text, within)
+            found = read_combination(parser, one.text, within)
             if crosswalk is not None:
                 _check_has_attribute(parser, found, crosswalk.attribute)
         except WorkloadError as error:

@@ -12,12 +12,11 @@ from typing import Any
 
 from rich.table import Table
 
+from fitplug.display import above, below
 from fitplug.errors import BudgetError, InputError
-from fitplug.ledger import Ledger
-from fitplug.ledgerrows import Budget, Entry
-from fitplug.ledgerstages import Stage
+from fitplug.ledger import Budget, Entry, Ledger, Stage
+from fitplug.numeric import ceil_float, floor_float
 from fitplug.privacy import epsilon_at
-from fitplug.rounding import above, below, ceil_float, floor_float
 from fitplug_cli.output import neutralise_record, out, print_json, print_table
 
 _COLUMNS = (

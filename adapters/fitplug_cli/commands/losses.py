@@ -7,10 +7,9 @@ from typing import Any
 
 from rich.table import Table
 
-from fitplug.lost import Lost, estimate_lost
-from fitplug.release import Release
+from fitplug.release import Lost, Release, estimate_lost
 from fitplug.structure import listed
-from fitplug.targets import check_confidence
+from fitplug.workload import check_confidence
 from fitplug_cli.output import out, print_table
 from fitplug_cli.reporting import format_percent
 

@@ -13,7 +13,7 @@ from fitplug.domain import Domain
 from fitplug.errors import DomainError, InputError
 from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
 from fitplug_cli.inputs import read_codebook
-from fitplug_dask.schema import FOLDER, columns
+from fitplug_dask.schema import FOLDER, list_columns
 
 _HEAD = """\
 # What is published about the people in {path}, and how accurate it must be.
@@ -91,7 +91,7 @@ def write_new_spec(data: str, output: Path, codebook: Path | None, *, header: bo
     _check_is_new(output)
     folder = output.absolute().parent
     path = data if "://" in data else os.path.relpath(data, folder)
-    types = columns(data, header=header)
+    types = list_columns(data, header=header)
     content = _build_text(path, types, output.name, codebook, folder)
     with replace_file(output, PUBLIC) as partial:
         partial.write_text(content, encoding="utf-8")

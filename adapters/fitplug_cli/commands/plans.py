@@ -5,16 +5,16 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-from fitplug.design import design as design_plan
 from fitplug.errors import InputError
-from fitplug.plan import Plan
-from fitplug.planfile import describe, digest
-from fitplug.rounding import floor_float
+from fitplug.files import content_digest
+from fitplug.numeric import floor_float
+from fitplug.plan import Plan, describe
+from fitplug.plan import design as design_plan
 from fitplug_cli.commands.budgets import check_max_rho, compute_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.output import make_gap_reporter, open_progress_bar
 from fitplug_cli.spec import Spec, SpecError
-from fitplug_opendp.staging import kept_plan
+from fitplug_opendp.staged_answers import find_kept_plan
 
 
 def design_within_limit(spec: Spec) -> Plan:
@@ -88,7 +88,7 @@ def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:
     if has_ledger_file(spec):
         ledger = open_ledger(spec)
         assert ledger is not None
-        kept = kept_plan(ledger, spec.output_dir, key)
+        kept = find_kept_plan(ledger, spec.output_dir, key)
         if kept is not None and _fits(spec, kept) and _has_design_options(spec, kept):
             return kept
     return design_within_limit(spec)
@@ -106,7 +106,7 @@ def _has_design_options(spec: Spec, plan: Plan) -> bool:
 
 def _has_queries(spec: Spec, plan: Plan) -> bool:
     """Return whether a plan is for the spec's queries and targets."""
-    return digest(*describe(plan.workload)) == digest(*describe(spec.workload))
+    return content_digest(*describe(plan.workload)) == content_digest(*describe(spec.workload))
 
 
 def _fits_budget(spec: Spec, plan: Plan) -> bool:

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fitplug.counts import Tables
 from fitplug.errors import LedgerError, TablesError
-from fitplug.ledger import Ledger
-from fitplug.ledgerrules import Which
+from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
-from fitplug.release import Release
-from fitplug.review import review
+from fitplug.release import Release, review
 from fitplug.structure import listed
-from fitplug.tables import Tables
 from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
 from fitplug_cli.output import (
     ReleaseFiles,
@@ -28,8 +26,10 @@ from fitplug_cli.output import (
     warn_of_formulas,
 )
 from fitplug_cli.spec import Spec, SpecError
-from fitplug_opendp.noisy_release import Understood, check_limit, check_tables
+from fitplug_opendp.counted_rows import CountedRows
+from fitplug_opendp.input_checks import check_limit, check_tables
 from fitplug_opendp.publication import Publication
+from fitplug_opendp.release_request import ReleaseRequest
 
 _MOST_DIGITS = 19
 """A text of so many digits or more is never the number of an entry of a ledger."""
@@ -165,15 +165,17 @@ def _prepare_publication(
     spec: Spec, plan: Plan, options: ChargeOptions, ledger: Ledger | None
 ) -> Publication:
     return Publication.prepare(
-        plan,
-        spec.output_dir,
-        contributions=spec.data.contributions,
-        ledger=ledger,
-        within=options.within,
-        what=f"{spec.path.name}: {listed(spec.workload.names)}",
-        key=options.key,
-        again=options.again,
-        replace=options.replace,
+        ReleaseRequest(
+            plan,
+            spec.output_dir,
+            contributions=spec.data.contributions,
+            ledger=ledger,
+            within=options.within,
+            what=f"{spec.path.name}: {listed(spec.workload.names)}",
+            key=options.key,
+            again=options.again,
+            replace=options.replace,
+        )
     )
 
 
@@ -202,12 +204,12 @@ def publish_release(
         TablesError: If the counts are not those that the spec describes.
         OverBudget: If the ledger has too little left.
     """
-    plan = publication.mechanism.plan
+    plan = publication.request.plan
     if tables is not None:
         _check_counts(spec, plan, tables, counts_file)
-    if publication.ledger is None and spec.ledger is not None:
+    if publication.request.ledger is None and spec.ledger is not None:
         publication = _prepare_publication(spec, plan, options, open_ledger(spec))
-    ledger = publication.ledger
+    ledger = publication.request.ledger
     files = ReleaseFiles(
         spec.output.confidence,
         spec.privacy.delta,
@@ -217,7 +219,7 @@ def publish_release(
     with open_progress_bar("draw") as bar:
         published = publication.publish(
             tables,
-            understood=_describe_rows(spec),
+            rows=_describe_rows(spec),
             confidence=spec.output.confidence,
             files=files,
             progress=lambda done, total: bar.show(done / total, f"{done:,} of {total:,}"),
@@ -231,9 +233,9 @@ def publish_release(
     }
 
 
-def _describe_rows(spec: Spec) -> Understood:
+def _describe_rows(spec: Spec) -> CountedRows:
     """Return which rows the spec releases, for the release."""
-    return Understood(spec.data.rows, "declared" if spec.data.person is None else "enforced")
+    return CountedRows(spec.data.rows, "declared" if spec.data.person is None else "enforced")
 
 
 def _check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | None) -> None:

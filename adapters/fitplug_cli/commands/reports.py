@@ -6,12 +6,12 @@ import zipfile
 from fractions import Fraction
 from pathlib import Path
 
+from fitplug.display import above
 from fitplug.errors import InputError, OverBudget
-from fitplug.plan import Plan
-from fitplug.population import Limited
+from fitplug.numeric import ceil_float, floor_float
+from fitplug.plan import Plan, Relaxation, relax
 from fitplug.privacy import check_delta, check_rho
-from fitplug.relaxation import Relaxation, relax
-from fitplug.rounding import above, ceil_float, floor_float
+from fitplug.release import Limited
 from fitplug_cli.commands.plans import design_at_any_cost
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.output import (

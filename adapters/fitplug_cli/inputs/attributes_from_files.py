@@ -18,9 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fitplug.domain import Attribute, Domain
+from fitplug.domain import Attribute, Domain, Hierarchy
 from fitplug.errors import DomainError, nearest
-from fitplug.hierarchy import Hierarchy
 from fitplug_cli.inputs.code_files import Code, CodeFile, read_code_list
 from fitplug_cli.inputs.crosswalks import CROSSWALK_KEY, add_levels_of_regions
 

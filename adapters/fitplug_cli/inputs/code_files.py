@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from fitplug.errors import InputError
-from fitplug.exports import open_parquet
+from fitplug.files import open_parquet
 from fitplug_cli.files import read_text
 
 Code: TypeAlias = str | int

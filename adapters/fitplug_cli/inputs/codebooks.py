@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fitplug.columns import hint
+from fitplug.counts import hint
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, nearest
 from fitplug_cli.files import read_text

@@ -20,15 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import Attribute, Categories
+from fitplug.domain import Attribute, Categories, Hierarchy, Members, Prefix
 from fitplug.errors import DomainError, WorkloadError, nearest
-from fitplug.factors import Factor, labelled_factor
-from fitplug.hierarchy import Hierarchy
-from fitplug.labelled import check_entries, is_blank, is_misnamed
-from fitplug.members import Members
-from fitplug.prefixes import Prefix
-from fitplug.runs import Runs, union
-from fitplug.selections import Selector
+from fitplug.expressions import Runs, Selector, union
+from fitplug.workload import Factor, check_entries, is_blank, is_misnamed, labelled_factor
 from fitplug_cli.inputs.code_files import CodeFile, ErrorClass
 
 CROSSWALK_KEY = "crosswalk"

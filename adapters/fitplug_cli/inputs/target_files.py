@@ -26,8 +26,13 @@ import numpy as np
 
 from fitplug.domain import Domain
 from fitplug.errors import WorkloadError, nearest
-from fitplug.factors import Factor, factor
-from fitplug.targets import DEFAULT_CONFIDENCE, check_confidence, two_sided_quantile
+from fitplug.workload import (
+    DEFAULT_CONFIDENCE,
+    Factor,
+    check_confidence,
+    factor,
+    two_sided_quantile,
+)
 from fitplug_cli.files import read_text
 from fitplug_cli.inputs.csv_errors import convert_csv_errors
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from fitplug import archive
+from fitplug.counts import Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
-from fitplug.tables import Tables
+from fitplug.files import read_archive
 from fitplug_cli.files import replace_file
 
 _FORMAT = 2
@@ -67,7 +67,7 @@ def read_counts(path: Path) -> Tables:
         raise TablesError(f"{path}: there is no such counts file; make it with: fitplug count")
     try:
         with path.open("rb") as file:
-            header, arrays = archive.read(file, _list_shapes)
+            header, arrays = read_archive(file, _list_shapes)
         tables = Tables(
             _build_domain(header),
             {tuple(names): arrays[f"table{i}"] for i, names in enumerate(header["tables"])},

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from fitplug.exports import MEASURES
+from fitplug.release import MEASURES
 from fitplug.workload import Workload
 
 DIGITS = 4

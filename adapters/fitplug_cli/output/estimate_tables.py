@@ -17,8 +17,8 @@ import pyarrow.parquet
 from rich.table import Table
 
 from fitplug.errors import InputError
-from fitplug.exports import MEASURES
-from fitplug.targets import quantile
+from fitplug.release import MEASURES
+from fitplug.workload import quantile
 from fitplug_cli.files import check_target, replace_file
 from fitplug_cli.inputs import PARQUET_SUFFIXES, CodeFile, NamedExpression
 from fitplug_cli.output.console import err, out, print_json, print_table

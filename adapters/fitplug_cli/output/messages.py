@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from fitplug.counts import filters_of, say_rows
+from fitplug.display import above, below
 from fitplug.ledger import Ledger
+from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.rounding import above, below, ceil_float
 from fitplug.structure import listed
-from fitplug.weights_and_filters import filters_of, say_rows
 from fitplug.workload import Workload
 from fitplug_cli import person_costs
 from fitplug_cli.output.console import err, out, print_table
@@ -22,7 +23,7 @@ from fitplug_cli.output.csv_tables import find_formula_warning
 if TYPE_CHECKING:
     from fitplug_cli.spec import DataSection
     from fitplug_dask import Survey
-    from fitplug_opendp.publication import Published, State
+    from fitplug_opendp.publication import PublicationState, PublishedRelease
 
 _MOST_VALUES = 3
 """The largest number of a filter's values that a message names; others are only counted."""
@@ -132,7 +133,7 @@ def warn_of_formulas(workload: Workload, *, safe: bool) -> None:
         err.print(f"warning: {warning}")
 
 
-def print_release(published: Published, directory: Path, state: State) -> None:
+def print_release(published: PublishedRelease, directory: Path, state: PublicationState) -> None:
     """Print what was released, and where it is.
 
     Args:
@@ -155,7 +156,7 @@ def print_release(published: Published, directory: Path, state: State) -> None:
         out.print(f"the earlier release was kept as {published.earlier}")
 
 
-def print_charge(ledger: Ledger | None, release: Release, state: State) -> None:
+def print_charge(ledger: Ledger | None, release: Release, state: PublicationState) -> None:
     """Print what a release was charged, and what the ledger has left.
 
     Args:

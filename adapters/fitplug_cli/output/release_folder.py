@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fitplug.errors import InputError
-from fitplug.exports import spread
-from fitplug.release import Release
-from fitplug.releasefile import file_names, versions
-from fitplug.rounding import ceil_float
+from fitplug.numeric import ceil_float
+from fitplug.release import Release, file_names, spread, versions
 from fitplug_cli.output.csv_tables import write_csv
 from fitplug_cli.output.review_files import write_review
 
@@ -57,7 +55,7 @@ def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What the command line adds to a release folder; see `fitplug.releasefile.TableFiles`.
+    """What the command line adds to a release folder; see `fitplug.release.folder.TableFiles`.
 
     Attributes:
         confidence: The confidence of the intervals of groups that do not name one.

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from fitplug.review import markdown
+from fitplug.release import markdown
 
 YAML, MARKDOWN = "review.yaml", "review.md"
 
@@ -30,7 +30,7 @@ def write_review(folder: Path, record: Mapping[str, Any]) -> None:
 
     Args:
         folder: The folder.
-        record: The review, by `fitplug.review`.
+        record: The review, by `fitplug.release.review`.
 
     Raises:
         OSError: If a file cannot be written.

@@ -12,13 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug import baselines
+from fitplug.display import above
 from fitplug.errors import DesignError, WorkloadError
-from fitplug.plan import GroupRow, Plan
-from fitplug.population import Limited
-from fitplug.prices import NEAR, most_saved, prices
+from fitplug.plan import NEAR, GroupRow, Plan, most_saved, price_groups
 from fitplug.privacy import epsilon_at
-from fitplug.review import About
-from fitplug.rounding import above
+from fitplug.release import About, Limited
 from fitplug_cli import person_costs
 from fitplug_cli.reporting.limits import Limit, compare_limits
 
@@ -68,7 +66,7 @@ class Group(GroupRow):
 
     Attributes:
         binding: The number of its queries that are held by their targets.
-        price: Its price, see `fitplug.prices`; None if there is none.
+        price: Its price, see `fitplug.plan.prices`; None if there is none.
         saves: The largest share of rho that is saved if every std of the group is RELAXED times as
             large; None if there is no price.
     """
@@ -252,7 +250,7 @@ def _collect_groups(plan: Plan) -> tuple[Group, ...]:
     held = np.where(used >= _BINDING, structure.repeats, 0.0)
     binding = np.add.reduceat(held, structure.starts[:-1]).astype(int)
     try:
-        priced = prices(plan)
+        priced = price_groups(plan)
     except DesignError:
         priced = {}
     found = []

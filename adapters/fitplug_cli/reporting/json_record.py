@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fitplug.relaxation import Relaxation
+from fitplug.plan import Relaxation
 from fitplug_cli.output import build_plan_record
 from fitplug_cli.reporting.facts import DELTAS, Facts
 

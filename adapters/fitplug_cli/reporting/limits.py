@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fitplug.plan import Plan
-from fitplug.population import Limited, describe_population
 from fitplug.privacy import epsilon_at
+from fitplug.release import Limited, describe_population
 from fitplug_cli import person_costs
 
 _SHOWN = (1, 2, 3, 5, 10)

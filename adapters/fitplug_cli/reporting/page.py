@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fitplug.plots import MOST_BARS
-from fitplug.rounding import above, below
+from fitplug.display import MOST_BARS, above, below
 from fitplug_cli.reporting import plots
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
 from fitplug_cli.reporting.limits import explain_limits

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.plots import BLUE, GREY, INK, MOST_BARS, ORANGE, drawing, separate_thousands, shorten
+from fitplug.display import BLUE, GREY, INK, MOST_BARS, ORANGE, drawing, separate_thousands, shorten
 from fitplug_cli.reporting.facts import DELTAS, Facts
 from fitplug_cli.reporting.numbers import format_factor, format_percent
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from fitplug.relaxation import LARGEST_FACTOR, Relaxation
-from fitplug.rounding import above
+from fitplug.display import above
+from fitplug.plan import LARGEST_FACTOR, Relaxation
 from fitplug_cli.output import out, print_plan, print_table
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
 from fitplug_cli.reporting.limits import explain_limits

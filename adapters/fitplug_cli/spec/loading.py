@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fitplug.counts import check_rows, filters_of
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError
-from fitplug.exports import RESULT_COLUMNS
-from fitplug.weights_and_filters import check_rows, filters_of
+from fitplug.release import RESULT_COLUMNS
 from fitplug.workload import Workload
 from fitplug_cli.inputs import TARGETS_KEY, check_files_are_public, fill_in_codebooks
 from fitplug_cli.spec.errors import SpecError, explain_validation

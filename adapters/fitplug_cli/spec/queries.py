@@ -8,9 +8,7 @@ from typing import Any
 
 from fitplug.domain import Domain
 from fitplug.errors import WorkloadError, nearest
-from fitplug.factors import ranges
-from fitplug.labelled import rows
-from fitplug.workload import Queries, queries
+from fitplug.workload import Queries, queries, ranges, rows
 from fitplug_cli.inputs import CROSSWALK_KEY, TARGETS_KEY, build_region_rows, read_targets
 
 TARGET_KEYS = ("variance", "std", "moe", "confidence", "simultaneous")

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fitplug.cellcosts import MOST_CONTRIBUTIONS
-from fitplug.objective import LARGEST_WEIGHT
+from fitplug.counts import filters_of, say_rows
+from fitplug.ledger import MOST_CONTRIBUTIONS
 from fitplug.privacy import rho_at
-from fitplug.review import About
-from fitplug.targets import LEAST_CONFIDENCE
-from fitplug.weights_and_filters import filters_of, say_rows
+from fitplug.release import About
+from fitplug.structure import LARGEST_WEIGHT
+from fitplug.workload import LEAST_CONFIDENCE
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability: TypeAlias = Annotated[float, Field(gt=0, lt=1)]

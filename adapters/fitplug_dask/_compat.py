@@ -1,0 +1,71 @@
+"""Insides of other libraries: everything undocumented that this adapter uses, in one place.
+
+tests/dask/test_compat.py notices when one of these changes, and when another module of this
+package uses an inside of its own. The libraries are imported when they are used, as importing
+`fitplug_dask` must load none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def count_processors() -> int:
+    """Return the number of processors that Dask's own schedulers count on.
+
+    `dask.system` is in no documentation. It is used because it respects the limits of containers,
+    which `os.cpu_count` does not, and because it is the default of Dask's threads.
+    """
+    from dask.system import CPU_COUNT
+
+    processors: int = CPU_COUNT
+    return processors
+
+
+def run_threaded(
+    graph: Mapping[str, Any], top: str, pool: Any, on_task_end: Callable[..., None]
+) -> Any:
+    """Run a graph of tasks on a pool of threads.
+
+    The documented way to watch tasks is to enter a `Callback` as a context. That one is active for
+    all threads of the process, and so also for graphs that other threads run meanwhile. Here the
+    callbacks are an argument instead: a tuple of five functions, the fourth for the end of a task.
+    The argument replaces the callbacks that a user has entered, so these are added to it; their
+    set, `Callback.active`, is in no documentation.
+
+    Args:
+        graph: Tasks by key.
+        top: The key of the result.
+        pool: A `concurrent.futures` executor or a pool of `multiprocessing.pool`.
+        on_task_end: Called with the key and the result of each task, and more.
+
+    Returns:
+        The result of the task `top`.
+    """
+    from dask import threaded
+    from dask.callbacks import Callback
+
+    callbacks = [(None, None, None, on_task_end, None), *Callback.active]
+    return threaded.get(graph, top, pool=pool, callbacks=callbacks)
+
+
+def read_worker_memory_limits(client: Any) -> list[int]:
+    """Return the memory limits, in bytes, of the workers of a cluster that have one.
+
+    `Client.scheduler_info` is documented, but what it says of each worker is not.
+    """
+    workers = client.scheduler_info()["workers"].values()
+    return [worker["memory_limit"] for worker in workers if worker["memory_limit"]]
+
+
+def find_install_hint(scheme: str) -> str:
+    """Return which package a scheme of URLs needs, as fsspec words it.
+
+    The exception of fsspec says the same, but the exception of a store may hold credentials; the
+    table of implementations holds none. Its key "err" is in no documentation.
+    """
+    from fsspec.registry import known_implementations
+
+    hint: str = known_implementations.get(scheme, {}).get("err", "a package of fsspec is missing")
+    return hint

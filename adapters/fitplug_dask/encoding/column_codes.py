@@ -1,0 +1,81 @@
+"""Column codes: the codes of an Arrow column's values, by the public domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from fitplug.domain import Attribute, Codes, Dates
+from fitplug_dask.encoding.column_types import classify_type
+from fitplug_dask.encoding.text_values import encode_texts
+
+_TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def convert_to_days(column: Any) -> Any:
+    """Return the days since 1970-01-01, an Arrow array of int64 (n,).
+
+    Args:
+        column: An Arrow array (n,) of dates, or of times without a time zone.
+    """
+    if pt.is_date32(column.type):
+        return column.cast(pa.int32()).cast(pa.int64())
+    unit = getattr(column.type, "unit", "ms")  # date64 is in milliseconds
+    ticks = 86_400 * _TICKS_A_SECOND[unit]
+    values, missing = split_nulls(column.cast(pa.int64()))
+    return pa.array(values // ticks, mask=missing)
+
+
+def encode_column(attribute: Attribute, column: Any) -> Codes:
+    """Return the codes (n,) of an Arrow array (n,); -1 where a value has none.
+
+    Args:
+        attribute: The attribute whose values the column holds.
+        column: An Arrow array without a dictionary, of a type that the attribute can read.
+    """
+    if classify_type(column.type) == "strings":
+        texts = _decode_texts(column)
+        # Text comes to attributes of other types from CSV files, and to dates from any file.
+        if attribute.value_type is str:
+            return attribute.codes(texts)
+        return encode_texts(attribute, texts.tolist())
+    if classify_type(column.type) == "dates":
+        column = convert_to_days(column)
+    values, missing = split_nulls(column)
+    codes = encode_numbers(attribute, values)
+    if missing is not None:
+        codes[missing] = attribute.null_code
+    return codes
+
+
+def encode_numbers(attribute: Attribute, values: npt.NDArray[Any]) -> Codes:
+    """Return the codes (n,) of values (n,) that are numbers, booleans, or days of dates."""
+    return (attribute.codes_of_days if isinstance(attribute, Dates) else attribute.codes)(values)
+
+
+def split_nulls(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+    """Split an Arrow array of numbers or booleans into its values and its nulls.
+
+    Returns:
+        The values (n,), and where they are null (n,), or None if none is. The value of a null
+        means nothing.
+    """
+    if not column.null_count:
+        return column.to_numpy(zero_copy_only=False), None
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    if not pt.is_floating(column.type):  # a null float becomes NaN by itself
+        column = column.fill_null(pa.scalar(0).cast(column.type))
+    return column.to_numpy(zero_copy_only=False), missing
+
+
+def _decode_texts(column: Any) -> Any:
+    """Return the texts (n,) of a column of strings or bytes, and None for null."""
+    # Damaged UTF-8 is a value like any other that the domain does not have; it must not raise.
+    raw = column.cast(pa.large_binary()).to_pylist()
+    texts = np.empty(len(raw), dtype=object)
+    texts[:] = [None if b is None else b.decode("utf-8", "surrogateescape") for b in raw]
+    return texts

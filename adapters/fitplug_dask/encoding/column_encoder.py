@@ -1,0 +1,154 @@
+"""Column encoder: what each value of an Arrow column adds to the number of its row's cell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from fitplug.domain import Attribute, Categories, Codes, Dates, Integers
+from fitplug_dask.encoding.column_codes import (
+    convert_to_days,
+    encode_column,
+    encode_numbers,
+    split_nulls,
+)
+from fitplug_dask.encoding.column_types import classify_type
+from fitplug_dask.loops import Lookup
+
+_MAX_SPAN = 2**16
+
+Terms = npt.NDArray[np.int64]
+
+
+class ColumnEncoder:
+    """Encodes batches of one column as terms: the stride times the code, or `outside`.
+
+    Each dictionary and each public range of integers is encoded once, so that a batch costs one
+    gather.
+    """
+
+    def __init__(self, attribute: Attribute, stride: int, outside: int) -> None:
+        """Prepare the terms of all codes.
+
+        Args:
+            attribute: The attribute whose values the column holds.
+            stride: The number of cells between two consecutive codes.
+            outside: The term of a value that has no code; negative.
+        """
+        self._attribute = attribute
+        self._stride, self._outside = stride, outside
+        self._entries: Any = None
+        self._entry_outside = False
+        self._term_of_entry: Terms = np.empty(0, dtype=np.int64)
+        # The first term is that of the code -1, which values outside the domain have.
+        self._term_of_code = self._compute_terms(np.arange(-1, attribute.size))
+        self._null = int(self._compute_terms(np.array([attribute.null_code]))[0])
+        self._span = _find_span(attribute)
+        if self._span:
+            low, high = self._span
+            codes = encode_numbers(attribute, np.arange(low, high + 1))
+            # The term of null follows those of the integers.
+            self._term_of_integer = np.append(self._compute_terms(codes), self._null)
+            self._integer_outside = bool((codes < 0).any())
+
+    def make_lookup(self, column: Any) -> Lookup:
+        """Return what an Arrow array (n,) adds to the cells of its rows."""
+        held = classify_type(column.type)
+        if held == "null":
+            codes = np.full(len(column), self._attribute.null_code)
+            return Lookup(codes, -1, self._term_of_code, strict=True, doubtful=True)
+        if held == "strings" and not pt.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        if pt.is_dictionary(column.type):
+            return self._look_up_entries(column.dictionary, column.indices)
+        if held == "dates":
+            column, held = convert_to_days(column), "integers"
+        if held == "integers" and self._span:
+            return self._look_up_integers(column, self._span)
+        codes = encode_column(self._attribute, column)
+        return Lookup(codes, -1, self._term_of_code, strict=True, doubtful=True)
+
+    def _look_up_entries(self, entries: Any, indices: Any) -> Lookup:
+        """Look up the entries of a dictionary by their indices (n,)."""
+        self._encode_entries(entries)
+        terms, doubtful = self._term_of_entry, self._entry_outside
+        if not indices.null_count:
+            return Lookup(_view_integers(indices), 0, terms[:-1], strict=True, doubtful=doubtful)
+        largest = pc.max(indices).as_py()
+        if largest is not None and largest >= len(entries):
+            raise IndexError("an index is beyond the end of its dictionary")
+        # A narrow index may not hold one number more than there are entries.
+        indices = indices.cast(pa.int64()).fill_null(len(entries))
+        doubtful |= self._null < 0
+        return Lookup(_view_integers(indices), 0, terms, strict=True, doubtful=doubtful)
+
+    def _encode_entries(self, entries: Any) -> None:
+        """Encode the entries of a dictionary that were not encoded before."""
+        known = self._entries
+        if known is not None and entries.equals(known):
+            return
+        # Pages without a dictionary append to that of the pages before; only what follows is new.
+        grown = known is not None and entries.slice(0, len(known)).equals(known)
+        start = len(known) if grown else 0
+        new = self._compute_terms(encode_column(self._attribute, entries.slice(start)))
+        # The term of null follows those of the entries.
+        self._term_of_entry = np.concatenate([self._term_of_entry[:start], new, [self._null]])
+        self._entry_outside = bool((self._term_of_entry[:-1] < 0).any())
+        self._entries = entries
+
+    def _look_up_integers(self, column: Any, span: tuple[int, int]) -> Lookup:
+        """Look up integers (n,) by their distance from the lower end of the span."""
+        low, high = span
+        terms, doubtful = self._term_of_integer, self._integer_outside
+        if not column.null_count:
+            return Lookup(_view_integers(column), low, terms[:-1], strict=False, doubtful=doubtful)
+        values, missing = split_nulls(column)
+        values = np.clip(_limit_to_int64(values).astype(np.int64), low, high)
+        values[missing] = high + 1
+        doubtful |= self._null < 0
+        return Lookup(values, low, terms, strict=False, doubtful=doubtful)
+
+    def _compute_terms(self, codes: Codes) -> Terms:
+        """Return the terms (n,) of codes (n,)."""
+        return np.where(codes < 0, self._outside, codes * self._stride)
+
+
+def _view_integers(column: Any) -> npt.NDArray[Any]:
+    """Return an Arrow array (n,) of integers without nulls in a type that a Lookup takes.
+
+    What is too large for int64 becomes the largest int64. Arrow's own conversion is not used: it
+    releases Python's lock, which other threads then take.
+    """
+    if not len(column):
+        return np.empty(0, dtype=np.int64)
+    dtype = column.type.to_pandas_dtype()
+    start = column.offset * np.dtype(dtype).itemsize
+    return _limit_to_int64(np.frombuffer(column.buffers()[1], dtype, len(column), start))
+
+
+def _limit_to_int64(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return uint64 values (n,) as int64, with larger ones replaced by the largest int64."""
+    return np.minimum(values, 2**63 - 1).astype(np.int64) if values.dtype == np.uint64 else values
+
+
+def _find_span(attribute: Attribute) -> tuple[int, int] | None:
+    """Return the ends of a short range of integers outside which all codes are those of the ends.
+
+    Returns:
+        Both ends, which belong to the range; None if there is no range short enough for a table.
+    """
+    if isinstance(attribute, Integers):
+        low, high = attribute.low - 1, attribute.high + 1
+    elif isinstance(attribute, Categories) and attribute.value_type is int:
+        known = [int(value) for value in attribute.values]
+        low, high = min(known) - 1, max(known) + 1
+    elif isinstance(attribute, Dates):
+        low, high = attribute.days[0] - 1, attribute.days[1] + 1
+    else:
+        return None
+    return (low, high) if high - low < _MAX_SPAN and abs(low) < 2**62 else None

@@ -1,0 +1,85 @@
+"""Text values: the values that the text of a CSV file or of a folder's name spells.
+
+The attribute alone says how text is read: "01" is the string "01" for string categories and the
+integer 1 for integers. Text with a blank, a sign "+", a thousands separator or another spelling
+is no value.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from fitplug.domain import NAMES, OUTSIDE, Attribute, Codes, Dates, day_of_text
+
+_INTEGER = re.compile(r"-?[0-9]+")
+_NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_BOOLEAN = {"true": True, "false": False}
+_DIGITS = 4000  # Python refuses to convert longer integers, and no domain reaches as far
+
+
+def describe_values(attribute: Attribute) -> str:
+    """Return what the values of an attribute are, in the plural, for messages."""
+    return NAMES[attribute.value_type]
+
+
+def encode_texts(attribute: Attribute, texts: Iterable[str | None]) -> Codes:
+    """Return the codes (n,) of n texts.
+
+    Args:
+        attribute: The attribute whose values the texts spell.
+        texts: Texts, or None for null. A text that spells no value of the attribute's type is a
+            value outside the domain.
+    """
+    parse = _PARSERS[attribute.value_type]
+    values = [None if text is None else parse(text) for text in texts]
+    if isinstance(attribute, Dates):
+        codes = attribute.codes_of_days(np.array([day or 0 for day in values], dtype=np.int64))
+        codes[[day is None for day in values]] = attribute.null_code
+        return codes
+    return attribute.codes(np.array([*values, None], dtype=object)[:-1])
+
+
+def encode_text(attribute: Attribute, text: str | None) -> int | None:
+    """Return the code of the value that a folder's name spells.
+
+    Returns:
+        The code; None if the text spells no value of the attribute's type.
+    """
+    if text is not None and _PARSERS[attribute.value_type](text) is None:
+        return None
+    if attribute.value_type is float and text is not None and text.lower() == "nan":
+        return OUTSIDE
+    return int(encode_texts(attribute, [text])[0])
+
+
+def _parse_integer(text: str) -> int | None:
+    if not _INTEGER.fullmatch(text):
+        return None
+    if len(text) > _DIGITS:
+        text = text[0] + text[1:].lstrip("0")[:_DIGITS]
+    return int(text)
+
+
+def _parse_number(text: str) -> float | None:
+    if text.lower() == "nan":
+        return math.nan
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _parse_boolean(text: str) -> bool | None:
+    return _BOOLEAN.get(text.lower())
+
+
+_PARSERS: dict[type, Callable[[str], Any]] = {
+    str: str,
+    int: _parse_integer,
+    float: _parse_number,
+    bool: _parse_boolean,
+    datetime.date: day_of_text,
+}

@@ -1,0 +1,58 @@
+"""Checked file: one file of the snapshot, which was checked against the domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from fitplug_dask.sources import Format, Location
+
+Batches: TypeAlias = Iterator[Any]
+"""Arrow record batches that hold at least the columns wanted."""
+
+ReadRowGroup: TypeAlias = Callable[[int, int], Batches]
+"""From the number of a row group and the largest number of rows of a batch to its batches."""
+
+
+@dataclass(frozen=True)
+class CheckedFile:
+    """A file as it was when the snapshot was taken.
+
+    Attributes:
+        display_path: The path as it was given, for messages.
+        location: Where the file is opened.
+        format: The format of the file.
+        size: The size in bytes.
+        stamp: What the file system or the store says about the content.
+        rows: The rows of each row group: by the footer if `exact`, else guesses above 0.
+        exact: Whether `rows` are exact.
+        columns: The columns to read, which are those of attributes, filters, weights and persons.
+        dictionaries: The columns among them to read as dictionaries.
+        folder_codes: Attributes and the codes that the file's folders give them.
+        records: The rows of the file, None if only reading the file can count them.
+        person: What the column that identifies persons holds, if there is one.
+        left_out: Whether its folders say that no row of the file passes the filters.
+    """
+
+    display_path: str
+    location: Location
+    format: Format
+    size: int
+    stamp: str
+    rows: tuple[int, ...] = field(repr=False)
+    exact: bool
+    records: int | None = field(repr=False)
+    columns: tuple[str, ...]
+    dictionaries: tuple[str, ...]
+    folder_codes: tuple[tuple[str, int], ...]
+    person: str | None = None
+    left_out: bool = False
+
+    def is_unchanged(self) -> bool:
+        """Return whether the file is still the one of the snapshot.
+
+        Raises:
+            Exception: Whatever the file system or the client of the store raises.
+        """
+        return self.location.read_state() == (self.size, self.stamp)

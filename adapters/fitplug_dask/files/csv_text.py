@@ -1,0 +1,151 @@
+"""CSV text: the names and the rows of CSV files, plain or gzipped.
+
+A CSV file is read by one task: where a record begins is known only from all bytes before it, as
+quoted values may hold line ends. What PyArrow raises may quote values: callers drop it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.csv as pc
+
+from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
+from fitplug_dask.files.header import DamagedFileError, Header, guess_rows
+from fitplug_dask.sources import Format, Location
+
+_NAMES_BYTES = 2**18  # the line of names of a CSV file ends within these
+_BLOCK_BYTES = 2**22
+
+
+def read_csv_header(location: Location, size: int) -> Header:
+    """Return the header of a CSV file of `size` bytes.
+
+    Raises:
+        DamagedFileError: The file has no line of names.
+        Exception: The line of names cannot be read.
+    """
+    return _make_header(_read_names(location, zipped=False), size)
+
+
+def read_gzipped_csv_header(location: Location, size: int) -> Header:
+    """Return the header of a gzipped CSV file of `size` bytes; it raises as `read_csv_header`."""
+    return _make_header(_read_names(location, zipped=True), size)
+
+
+def _make_header(names: Sequence[str], size: int) -> Header:
+    if not names:
+        raise DamagedFileError("has no line of column names; write one")
+    schema = pa.schema([pa.field(name, pa.binary()) for name in names])
+    return Header(schema, (guess_rows(size),), False, None)
+
+
+def _read_names(location: Location, *, zipped: bool) -> Sequence[str]:
+    """Return the names on the first line that is not blank; no names if there is no such line."""
+    with _open_bytes(location, zipped=zipped) as stream:
+        text = stream.read(_NAMES_BYTES).decode("utf-8-sig", errors="replace")
+    records = csv.reader(io.StringIO(text, newline=""), strict=True)
+    return next((record for record in records if record), ())
+
+
+def _open_bytes(location: Location, *, zipped: bool) -> Any:
+    """Open the unzipped bytes of a CSV file; the gzip reader checks length and checksum."""
+    stream = location.open(sequential=True)
+    if not zipped:
+        return stream
+    return pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "gzip")
+
+
+@contextmanager
+def open_csv_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
+    """Open a CSV file for reading all of it."""
+    yield lambda _, rows: _parse(file, rows)
+
+
+def _parse(file: CheckedFile, rows: int) -> Batches:
+    """Yield the text of each column, as binary columns.
+
+    Whether a text is a value of the attribute is decided when it is encoded. An empty value is
+    null; a quoted empty one is the empty string.
+    """
+    zipped = file.format is Format.CSV_GZ
+    names = _read_names(file.location, zipped=zipped)
+    wanted = list(file.columns) or [names[0]]
+    sentinel = uuid4().hex.encode()
+    with _open_bytes(file.location, zipped=zipped) as stream:
+        reader = pc.open_csv(
+            _SentinelStream(stream, b",".join([sentinel] * len(names)) + b"\n"),
+            read_options=pc.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
+            # A line of one column that holds nothing is a null.
+            parse_options=pc.ParseOptions(
+                newlines_in_values=True, ignore_empty_lines=len(names) > 1
+            ),
+            convert_options=pc.ConvertOptions(
+                include_columns=wanted,
+                column_types={name: pa.binary() for name in wanted},
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                check_utf8=False,
+            ),
+        )
+        yield from _slice_batches(_drop_sentinel(reader, sentinel), rows)
+
+
+class _SentinelStream:
+    """A stream of bytes that is followed by one record of sentinels.
+
+    Arrow's parser closes a quote that is still open at the end of the file. The sentinels are then
+    inside of the quote and are no record, which reveals a truncated file.
+
+    Where a block ends in a carriage return and the next begins with a line feed, the parser drops
+    the line feed even inside of a quote. So no block that this stream returns ends in a carriage
+    return.
+    """
+
+    def __init__(self, stream: Any, record: bytes) -> None:
+        self._stream, self._record = stream, record
+        self._last = b"\n"
+        self._held = b""
+        self.closed = False
+
+    def read(self, size: int) -> bytes:
+        read: bytes = self._held + self._stream.read(size - 2)
+        self._held = b""
+        if read.endswith(b"\r"):
+            read += self._stream.read(1)
+        if read.endswith(b"\r") and len(read) > 1:
+            read, self._held = read[:-1], read[-1:]
+        if read:
+            self._last = read[-1:]
+            return read
+        if self._last not in (b"\n", b"\r"):
+            raise ValueError("the last line does not end")
+        record, self._record = self._record, b""
+        return record
+
+
+def _drop_sentinel(reader: Any, sentinel: bytes) -> Batches:
+    """Yield the batches without the last record, which must be the sentinel's."""
+    previous = None
+    for batch in reader:
+        if not batch.num_rows:
+            continue
+        if previous is not None:
+            yield previous
+        previous = batch
+    if previous is None or previous.column(0)[-1].as_py() != sentinel:
+        raise ValueError("the file ends within a quote")
+    yield previous.slice(0, previous.num_rows - 1)
+
+
+def _slice_batches(batches: Batches, rows: int) -> Batches:
+    for batch in batches:
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)

@@ -1,0 +1,45 @@
+"""Header: what a file says about itself before any row is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fitplug.files import Footer
+
+_ROW_BYTES = 32  # a guess, for files that do not say how many rows they hold
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says about itself.
+
+    A row group is what can be read independently of the other rows: a row group of Parquet, a
+    record batch of an Arrow file, an entire Arrow stream, or an entire CSV file.
+
+    Attributes:
+        schema: The names and Arrow types of all columns. All columns of CSV are binary, as their
+            text is typed by the domain.
+        rows: The rows of each row group; guesses of at least 1 unless `exact`.
+        exact: Whether `rows` are exact.
+        records: The rows of the file, None if only reading the file can count them.
+        footer: The footer of a Parquet file.
+    """
+
+    schema: Any
+    rows: tuple[int, ...]
+    exact: bool
+    records: int | None
+    footer: Footer | None = None
+
+
+class DamagedFileError(Exception):
+    """A fault of a file, in words that quote nothing of its content."""
+
+
+def guess_rows(size: int) -> int:
+    """Return a guess of the rows of a file of `size` bytes, at least 1.
+
+    Partitions and progress use it where no footer says how many rows there are.
+    """
+    return max(1, size // _ROW_BYTES)

@@ -1,0 +1,103 @@
+"""Parquet: the header and the row groups of a Parquet file.
+
+What PyArrow raises may quote values: callers drop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fitplug.files import Chunk, EncryptedError, Footer, read_footer
+from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
+from fitplug_dask.files.header import DamagedFileError, Header
+from fitplug_dask.files.parquet_pages import holds_rows
+from fitplug_dask.sources import Location
+
+ENCRYPTED_FAULT = "is encrypted; store it decrypted"
+
+_INT96_UNIT = "us"  # of old timestamps: nanoseconds would wrap beyond the year 2262
+_LOCAL_BUFFER = 2**20
+_LOCAL_READ_AHEAD = 2**10  # the header of a page
+_STORE_BUFFER = 2**22  # a request to a store takes as long as reading a few MB
+
+
+def read_parquet_header(location: Location, size: int) -> Header:
+    """Return the header of a Parquet file.
+
+    Raises:
+        DamagedFileError: The file is encrypted.
+        Exception: The footer is damaged.
+    """
+    try:
+        footer = load_footer(location)
+    except EncryptedError:
+        raise DamagedFileError(ENCRYPTED_FAULT) from None
+    with pq.ParquetFile(
+        pa.BufferReader(footer.for_arrow), coerce_int96_timestamp_unit=_INT96_UNIT
+    ) as parquet:
+        return Header(parquet.schema_arrow, footer.rows, True, sum(footer.rows), footer)
+
+
+def load_footer(location: Location) -> Footer:
+    """Return the footer of a Parquet file. It raises what `read_footer` does."""
+    with location.open(sequential=False) as file:
+        return read_footer(file)
+
+
+def open_parquet(location: Location, footer: Footer, **options: Any) -> Any:
+    """Open a ParquetFile, which the caller closes; Arrow looks at no footer but this one."""
+    source = location.path if location.options is None else location.open(sequential=False)
+    metadata = pq.read_metadata(pa.BufferReader(footer.for_arrow))
+    return pq.ParquetFile(
+        source, metadata=metadata, coerce_int96_timestamp_unit=_INT96_UNIT, **options
+    )
+
+
+@contextmanager
+def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
+    """Open a Parquet file for reading its row groups."""
+    footer = load_footer(file.location)
+    flat = [
+        index
+        for index, column in enumerate(footer.columns)
+        if column.flat and column.path in file.columns
+    ]
+    with open_parquet(
+        file.location,
+        footer,
+        read_dictionary=list(file.dictionaries),
+        buffer_size=_LOCAL_BUFFER if file.location.options is None else _STORE_BUFFER,
+        pre_buffer=False,  # it would hold an entire row group, read by threads of Arrow's own
+        page_checksum_verification=True,
+    ) as parquet:
+
+        def read_row_group(row_group: int, rows: int) -> Batches:
+            if flat:
+                chunks = [footer.chunks[row_group][index] for index in flat]
+                _check_pages(file, chunks, footer.rows[row_group])
+            # Threads of Arrow's own would only compete with the scheduler's.
+            yield from parquet.iter_batches(
+                rows, [row_group], list(file.columns), use_threads=False
+            )
+
+        yield read_row_group
+
+
+def _check_pages(file: CheckedFile, chunks: Sequence[Chunk], rows: int) -> None:
+    """Raise ValueError if the pages of a row group do not hold the rows that the footer says.
+
+    This happens before Arrow reads the pages. Of a file in a store only the smallest column is
+    checked, since the headers of pages cost as much there as all that lies between them.
+    """
+    in_store = file.location.options is not None
+    if in_store:
+        chunks = [min(chunks, key=lambda chunk: chunk.bytes)]
+    read_ahead = _STORE_BUFFER if in_store else _LOCAL_READ_AHEAD
+    with file.location.open(sequential=False) as pages:
+        if not all(holds_rows(pages, chunk, rows, read_ahead) for chunk in chunks):
+            raise ValueError("the pages hold other rows than the footer says")

@@ -1,0 +1,122 @@
+"""Readers: the header and the rows of a file in any format, and what is wrong with a damaged one.
+
+Another format goes in as one new module beside `parquet`, and as one entry in each table here.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from fitplug_dask.encoding import classify_type
+from fitplug_dask.files.arrow_ipc import END_OF_STREAM, open_arrow_row_groups, read_arrow_header
+from fitplug_dask.files.checked_file import CheckedFile, ReadRowGroup
+from fitplug_dask.files.csv_text import (
+    open_csv_row_groups,
+    read_csv_header,
+    read_gzipped_csv_header,
+)
+from fitplug_dask.files.header import DamagedFileError, Header
+from fitplug_dask.files.parquet import (
+    ENCRYPTED_FAULT,
+    open_parquet_row_groups,
+    read_parquet_header,
+)
+from fitplug_dask.sources import TEXT_FORMATS, Format, Location
+
+
+def read_header(location: Location, file_format: Format, size: int) -> Header | str:
+    """Return the header of a file of `size` bytes, or what is wrong with the file.
+
+    The words about what is wrong quote nothing of the file's content.
+    """
+    if not size:
+        return _explain_unreadable(location, file_format)
+    try:
+        header = _READ_HEADER[file_format](location, size)
+        # Damaged names, of columns and of time zones, raise when they are read: here and not later.
+        _ = header.schema.names, str(header.schema), [classify_type(t) for t in header.schema.types]
+        return header
+    except DamagedFileError as error:
+        return str(error)
+    except Exception:
+        # What a reader says may quote the file's content.
+        return _explain_unreadable(location, file_format)
+
+
+def open_file(file: CheckedFile) -> AbstractContextManager[ReadRowGroup]:
+    """Open a file of the snapshot for reading its columns."""
+    return _OPEN[file.format](file)
+
+
+def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be read") -> str:
+    """Return a sentence that names the file and the damaged row group, and says what to do."""
+    if file.format in TEXT_FORMATS:
+        return (
+            f"{file.display_path} cannot be read as CSV to its end: records must have as many "
+            "values as there are column names, quotes must close, and the last line must end; it "
+            "may be truncated, write it again"
+        )
+    name = "row group" if file.format is Format.PARQUET else "record batch"
+    return f"{file.display_path}: {name} {row_group} {what}; the file is damaged, write it again"
+
+
+_READ_HEADER: dict[Format, Callable[[Location, int], Header]] = {
+    Format.PARQUET: read_parquet_header,
+    Format.ARROW: read_arrow_header,
+    Format.CSV: read_csv_header,
+    Format.CSV_GZ: read_gzipped_csv_header,
+}
+
+_OPEN: dict[Format, Callable[[CheckedFile], AbstractContextManager[ReadRowGroup]]] = {
+    Format.PARQUET: open_parquet_row_groups,
+    Format.ARROW: open_arrow_row_groups,
+    Format.CSV: open_csv_row_groups,
+    Format.CSV_GZ: open_csv_row_groups,
+}
+
+# The first and the last bytes of a file of each format, and what is wrong if both are there.
+_MAGIC = {
+    Format.PARQUET: (b"PAR1", b"PAR1", "has a damaged footer; write it again"),
+    Format.ARROW: (b"ARRO", b"ROW1", "has a damaged footer or schema; write it again"),
+    Format.CSV: (b"", b"", "has no readable line of column names; write one"),
+    Format.CSV_GZ: (b"\x1f\x8b", b"", "is damaged or truncated; write it again"),
+}
+
+_NAME_WITH_ARTICLE = {
+    Format.PARQUET: "a Parquet",
+    Format.ARROW: "an Arrow",
+    Format.CSV: "a CSV",
+    Format.CSV_GZ: "a gzipped CSV",
+}
+
+
+def _explain_unreadable(location: Location, file_format: Format) -> str:
+    """Return why no header can be read, by the file's size and its first and last four bytes."""
+    try:
+        with location.open(sequential=False) as file:
+            head = file.read(4)
+            size = file.seek(0, io.SEEK_END)
+            file.seek(max(0, size - 4))
+            tail = file.read(4)
+    except FileNotFoundError:
+        return "does not exist; check the path"
+    except OSError as error:
+        if location.options is None:
+            return f"cannot be read: {error.strerror}"
+        return "cannot be read; check the URL and storage_options"
+    except Exception:  # a store's client raises types of its own, whose words may hold credentials
+        return "cannot be read; check the URL and storage_options"
+    start, end, fault = _MAGIC[file_format]
+    if not size:
+        return "is empty (0 bytes); write it again or remove it"
+    if file_format is Format.PARQUET and b"PARE" in (head, tail):
+        return ENCRYPTED_FAULT
+    if file_format is Format.ARROW and head == b"FEA1":
+        return "is Feather version 1; write it again as version 2"
+    if file_format is Format.ARROW and head == END_OF_STREAM[:4]:
+        return fault
+    if not head.startswith(start):
+        return f"is not {_NAME_WITH_ARTICLE[file_format]} file; convert it or remove it"
+    return "is truncated; write it again" if not tail.endswith(end) else fault

@@ -1,0 +1,37 @@
+"""Kernel: the joint tables, the partitions of the rows, and how one task counts its partition."""
+
+from fitplug_dask.kernel.job import Job
+from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
+from fitplug_dask.kernel.partial_counts import (
+    LARGEST_SUM,
+    OUT_OF_MEMORY,
+    Fault,
+    PartialCounts,
+    add_partial_counts,
+)
+from fitplug_dask.kernel.partitions import (
+    Partition,
+    check_memory,
+    choose_fan_in,
+    cut_partitions,
+    estimate_memory,
+)
+from fitplug_dask.kernel.reading import count_partition, read_partition
+
+__all__ = [
+    "LARGEST_SUM",
+    "OUT_OF_MEMORY",
+    "Fault",
+    "Job",
+    "PartialCounts",
+    "Partition",
+    "add_partial_counts",
+    "check_memory",
+    "choose_fan_in",
+    "choose_joint_tables",
+    "count_partition",
+    "cut_partitions",
+    "estimate_memory",
+    "read_partition",
+    "sum_to_tables",
+]

@@ -1,0 +1,186 @@
+"""Counters: the joint tables of one partition, and how the rows of a batch are counted in them.
+
+The attributes are split into atoms, each inside of some joint tables and disjoint from the
+others. The cell of every atom is found once per row, as a sum of terms, one for each attribute.
+The cell of a joint table is then a number whose digits are the cells of its atoms, first to last.
+Filters are terms of an atom, too: 0 for the values that pass, and for all other values so negative
+that the row is outside the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.counts import Filters
+from fitplug.domain import Attribute
+from fitplug_dask import loops
+from fitplug_dask.encoding import ColumnEncoder, WeightReader
+from fitplug_dask.kernel.joint_tables import split_into_atoms
+from fitplug_dask.kernel.partial_counts import LARGEST_SUM
+
+_BLOCK_ROWS = 2**16
+"""Rows counted at once: fewer cost more calls, more leave the cache."""
+
+
+class JointCounters:
+    """The counts of each joint table, and the memory that finding cells takes.
+
+    Attributes:
+        counters: The counts (cells,) of each joint table.
+        records: The records that weighted rows stand for. Beyond LARGEST_SUM no more are counted,
+            and the counts mean nothing.
+    """
+
+    def __init__(
+        self,
+        attributes: Mapping[str, Attribute],
+        joints: Sequence[Sequence[str]],
+        rows: int,
+        weight: str | None = None,
+        filters: Filters = MappingProxyType({}),
+    ) -> None:
+        """Allocate the counters.
+
+        Args:
+            attributes: The attributes that are counted, by name.
+            joints: The attribute sets, as `choose_joint_tables` orders them.
+            rows: The most rows that will be counted.
+            weight: The column that says how many records a row stands for, None if each is one.
+            filters: What rows must hold to be counted.
+        """
+        # No cell can hold more than all rows; narrow counters stay in the cache twice as long.
+        dtype = np.uint32 if rows < 2**32 and weight is None else np.int64
+        # The table of the total has no attributes, but an atom is needed to filter rows.
+        atoms = split_into_atoms(joints) or ([()] if filters else [])
+        self._atoms = [
+            _Atom({name: attributes[name] for name in atom}, filters if i == 0 else {})
+            for i, atom in enumerate(atoms)
+        ]
+        self._digits = [[a for a in self._atoms if set(a.names) <= set(j)] for j in joints]
+        self.counters = [
+            np.zeros(math.prod(atom.size for atom in digits), dtype=dtype)
+            for digits in self._digits
+        ]
+        # Of a single table, the rows outside the domain are those outside the table.
+        self._single_table = weight is None and len(self._atoms) == 1 and all(self._digits)
+        self._combined = np.empty(_BLOCK_ROWS, dtype=np.int64)
+        self._weight_reader = None if weight is None else WeightReader(weight, _BLOCK_ROWS)
+        self.records = 0
+
+    def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
+        """Count the rows of an Arrow batch (n,) that are in the domain on every attribute.
+
+        Args:
+            batch: The batch.
+            columns: The columns of the batch: attributes, and those of weights and filters.
+            shared: The codes, none negative, of the other attributes, which all rows share.
+        """
+        arrays = {name: batch.column(name) for name in columns}
+        for start in range(0, batch.num_rows, _BLOCK_ROWS):
+            rows = min(_BLOCK_ROWS, batch.num_rows - start)
+            block = {name: array.slice(start, rows) for name, array in arrays.items()}
+            self._count_block(rows, block, shared)
+
+    def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
+        """Count `rows` rows that share the codes of all attributes."""
+        for digits, counter in zip(self._digits, self.counters, strict=True):
+            cell = 0
+            for atom in digits:
+                cell = cell * atom.size + atom.sum_shared_terms(shared)
+            counter[cell] += rows
+
+    def _count_block(
+        self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]
+    ) -> None:
+        """Count the rows of a block in all joint tables."""
+        if self.records > LARGEST_SUM:
+            return
+        doubtful = [atom for atom in self._atoms if atom.find_cells(rows, columns, shared)]
+        weights = None if self._weight_reader is None else self._weight_reader.read(columns)
+        if doubtful and not self._single_table:
+            kept = self._drop_outside(doubtful)
+            rows = rows if kept is None else len(kept)
+            weights = weights if kept is None or weights is None else weights[kept]
+        if weights is not None:
+            self.records += int(weights.sum())
+        for digits, counter in zip(self._digits, self.counters, strict=True):
+            if not digits:
+                counter[0] += rows if weights is None else weights.sum()
+                continue
+            cells = digits[0].cells
+            for atom in digits[1:-1]:
+                cells = np.multiply(cells, atom.size, out=self._combined[:rows])
+                cells += atom.cells
+            last = digits[-1]
+            if weights is not None and len(digits) == 1:
+                loops.add_weights(counter, cells, weights)
+            elif weights is not None:
+                loops.add_weights_of_pairs(counter, cells, last.size, last.cells, weights)
+            elif len(digits) == 1:
+                loops.increment(counter, cells)
+            else:
+                loops.increment_pairs(counter, cells, last.size, last.cells)
+
+    def _drop_outside(self, doubtful: Sequence[_Atom]) -> npt.NDArray[np.intp] | None:
+        """Drop the cells of rows that are outside the domain on any attribute.
+
+        Returns:
+            The positions of the rows that are kept; None if all are.
+        """
+        inside = np.logical_and.reduce([atom.cells >= 0 for atom in doubtful])
+        if inside.all():
+            return None
+        kept = np.flatnonzero(inside)
+        for atom in self._atoms:
+            atom.cells = atom.cells[kept]
+        return kept
+
+
+class _Atom:
+    """Attributes whose common cell is found at once.
+
+    Attributes:
+        names: The names of the attributes.
+        size: The number of cells.
+        cells: The cells (n,) of a block's rows; negative where a row is outside the domain on any
+            of the attributes or does not pass the filters.
+    """
+
+    def __init__(self, attributes: Mapping[str, Attribute], filters: Filters) -> None:
+        self.names = tuple(attributes)
+        self.size = math.prod(attribute.size for attribute in attributes.values())
+        self.cells = self._buffer = np.empty(_BLOCK_ROWS, dtype=np.int64)
+        self._strides: dict[str, int] = {}
+        self._encoders: dict[str, ColumnEncoder] = {}
+        stride = self.size
+        for name, attribute in attributes.items():
+            stride //= attribute.size
+            self._strides[name] = stride
+            # The other terms sum to less than the size, so the cell stays negative.
+            self._encoders[name] = ColumnEncoder(attribute, stride, -self.size)
+        self._filters = {
+            name: ColumnEncoder(wanted, 0, -self.size) for name, wanted in filters.items()
+        }
+
+    def sum_shared_terms(self, shared: Mapping[str, int]) -> int:
+        """Return what the codes that all rows share add to the cell."""
+        return sum(shared[name] * self._strides[name] for name in self.names if name in shared)
+
+    def find_cells(self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]) -> bool:
+        """Find the cells of a block's rows, and return whether any may be negative."""
+        lookups = [
+            encoder.make_lookup(columns[name])
+            for encoders in (self._encoders, self._filters)
+            for name, encoder in encoders.items()
+            if name in columns
+        ]
+        self.cells = self._buffer[:rows]
+        # A negative cell stays negative: one `outside` is larger than the sum of all other terms.
+        loops.locate(lookups, self.sum_shared_terms(shared), self.cells)
+        return any(lookup.doubtful for lookup in lookups)

@@ -1,0 +1,109 @@
+"""Partial counts: the joint tables over some of the rows, and the faults of tasks.
+
+A task returns a Fault and never raises: an exception of a reader may quote values, and a
+scheduler would log it together with the arguments of the task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LARGEST_SUM = 2**58
+"""The most records that are added up. Eight such sums and one more block of rows fit in int64.
+Tables refuse to hold as many.
+"""
+
+_DENSE_FROM = 4  # with more than a quarter of the cells in use, positions cost what they save
+
+
+@dataclass(frozen=True, repr=False)
+class PartialCounts:
+    """The joint tables over some of the rows. They are confidential, and so is their repr.
+
+    Attributes:
+        counts: The counts (cells,) of each joint table.
+    """
+
+    counts: tuple[npt.NDArray[Any], ...]
+
+    def __repr__(self) -> str:
+        return "PartialCounts(counts confidential)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel between processes without most zeros and leading zeros."""
+        return _unpack_counts, tuple(map(_pack_counts, self.counts))
+
+
+def _pack_counts(counts: npt.NDArray[Any]) -> tuple[Any, ...]:
+    """Pack the counts (cells,) of a table in the narrowest type that holds them.
+
+    Returns:
+        The counts alone; or, where few are not zero, their positions, these counts, and the number
+        of cells.
+    """
+    largest = counts.max(initial=0)
+    # Never uint64, which NumPy does not add to int64.
+    dtype = np.min_scalar_type(largest) if largest < 2**32 else np.dtype(np.int64)
+    if np.count_nonzero(counts) * _DENSE_FROM >= len(counts):
+        return (counts.astype(dtype, copy=False),)
+    positions = np.flatnonzero(counts)
+    narrow = positions.astype(np.min_scalar_type(len(counts)))
+    return narrow, counts[positions].astype(dtype), len(counts)
+
+
+def _unpack_counts(*packed: tuple[Any, ...]) -> PartialCounts:
+    return PartialCounts(
+        tuple(counts if not rest else _scatter(counts, *rest) for counts, *rest in packed)
+    )
+
+
+def _scatter(positions: npt.NDArray[Any], counts: npt.NDArray[Any], cells: int) -> npt.NDArray[Any]:
+    dense = np.zeros(cells, dtype=counts.dtype)
+    dense[positions] = counts
+    return dense
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why counting failed.
+
+    Attributes:
+        message: A sentence that reveals nothing that rows hold.
+        of_data: Whether the files are at fault, and not the machines.
+    """
+
+    message: str
+    of_data: bool = True
+
+
+OUT_OF_MEMORY = Fault(
+    "counting ran out of memory; use fewer workers, or fewer or coarser attributes", of_data=False
+)
+
+TOO_MANY_RECORDS = Fault("the rows stand for more than 2**53 records; integers would overflow")
+
+
+def add_partial_counts(*terms: PartialCounts | Fault) -> PartialCounts | Fault:
+    """Return the sum of some partial counts, or the first fault. The terms are not changed."""
+    for term in terms:
+        if isinstance(term, Fault):
+            return term
+    try:
+        sums = None
+        for term in terms:
+            assert isinstance(term, PartialCounts)
+            if sums is None:
+                sums = tuple(counts.astype(np.int64) for counts in term.counts)
+            else:
+                for total, counts in zip(sums, term.counts, strict=True):
+                    total += counts
+    except MemoryError:
+        return OUT_OF_MEMORY
+    # Each table counts the same records.
+    if sums and sums[0].sum() > LARGEST_SUM:
+        return TOO_MANY_RECORDS
+    return PartialCounts(sums or ())

@@ -1,0 +1,137 @@
+"""Partitions: the row groups that one task counts, and the memory that tasks need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fitplug.errors import TablesError
+from fitplug_dask.files import CheckedFile
+
+_PER_WORKER = 3
+_MOST_ROWS = 2**24  # about half a second of work: progress shows, and a lost worker loses little
+_ROWS_PER_CELL = 4  # below this, allocating and adding up a task's cells costs more than counting
+
+MEMORY_LIMIT = 2**34
+"""Bytes of counters and tables that one process may hold at once, 16 GiB."""
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """Some row groups of one file.
+
+    Attributes:
+        file: The file.
+        row_groups: The numbers of the row groups.
+    """
+
+    file: CheckedFile
+    row_groups: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, a guess unless `file.exact`."""
+        return sum(self.file.rows[group] for group in self.row_groups)
+
+
+@dataclass(frozen=True, repr=False)
+class Partition:
+    """The rows that one task counts.
+
+    Workers may log its repr, so the repr contains no number of rows.
+
+    Attributes:
+        slices: The row groups, file by file.
+    """
+
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, a guess unless all files say how many they hold."""
+        return sum(held.rows for held in self.slices)
+
+    @property
+    def max_rows(self) -> int:
+        """What no counter can exceed: the rows, if the files say how many they hold."""
+        return self.rows if all(held.file.exact for held in self.slices) else 2**62
+
+    def __repr__(self) -> str:
+        return f"Partition({len(self.slices)} slices)"
+
+
+def cut_partitions(files: Sequence[CheckedFile], cells: int, workers: int) -> list[Partition]:
+    """Cut files into partitions of about equally many rows, each of neighbouring row groups.
+
+    Args:
+        files: The files.
+        cells: The number of cells of all joint tables.
+        workers: The number of threads that will count at once.
+    """
+    files = [file for file in files if not file.left_out]
+    total = sum(map(sum, (file.rows for file in files)))
+    finest = max(_PER_WORKER * workers, total // _MOST_ROWS)
+    wanted = min(finest, total // (_ROWS_PER_CELL * cells))
+    # A multiple, or some workers would idle while others count the last partitions.
+    partitions = max(1, round(wanted / workers)) * workers
+    cuts: dict[int, list[FileSlice]] = {}
+    before = 0
+    for file in files:
+        held: dict[int, list[int]] = {}
+        for group, rows in enumerate(file.rows):
+            if rows:
+                # The partition in which the middle row of this group falls.
+                number = (2 * before + rows) * partitions // (2 * total)
+                held.setdefault(number, []).append(group)
+            before += rows
+        for number, row_groups in held.items():
+            cuts.setdefault(number, []).append(FileSlice(file, tuple(row_groups)))
+    return [Partition(tuple(slices)) for slices in cuts.values()]
+
+
+def choose_fan_in(cells: int) -> int:
+    """Return how many partial counts are added at once.
+
+    They are few when each is large, since all are held at once.
+    """
+    return 8 if cells <= 2**20 else 2
+
+
+def check_memory(
+    joint_cells: int, table_cells: int, threads: int, *, weighted: bool = False
+) -> None:
+    """Check that counting holds at most MEMORY_LIMIT bytes in one process.
+
+    Args:
+        joint_cells: The number of cells of all joint tables.
+        table_cells: The number of cells of all wanted tables.
+        threads: The number of threads of the process that count.
+        weighted: Whether rows are weighted.
+
+    Raises:
+        TablesError: It may hold more.
+    """
+    need = estimate_memory(joint_cells, table_cells, threads, weighted=weighted)
+    if need > MEMORY_LIMIT:
+        raise TablesError(
+            f"the tables to count hold {joint_cells:,} cells, and counting them would take about "
+            f"{need / 2**30:,.0f} GiB where {MEMORY_LIMIT / 2**30:.0f} GiB are allowed; "
+            "use fewer attributes per table or coarser ones, or fewer workers"
+        )
+
+
+def estimate_memory(
+    joint_cells: int, table_cells: int, threads: int, *, weighted: bool = False
+) -> int:
+    """Return the most bytes that one process holds, without the batches of rows.
+
+    Each thread holds its counters, 4 bytes a cell (a partition of 2^32 rows or more would have
+    more cells than are allowed), or 8 if rows are weighted. An addition holds its terms and the
+    sum, 8 bytes a cell each, and twice while sums are added. After that, the tables are held with
+    their copies.
+
+    The arguments are those of `check_memory`.
+    """
+    fan_in = choose_fan_in(joint_cells)
+    counting = joint_cells * ((8 if weighted else 4) * threads + 8 * fan_in + 8)
+    return max(counting, 8 * joint_cells + 3 * 8 * table_cells)

@@ -1,0 +1,92 @@
+"""Packing: rows of persons in little memory, as hashes and packed cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug_dask.kernel import Job
+from fitplug_dask.persons.siphash import Words
+
+_WORD = 2**63
+
+
+class Rows(NamedTuple):
+    """Rows inside of the domain. They are confidential, and so is their repr.
+
+    Attributes:
+        tags: The hashes (n, 2) of the rows' persons.
+        words: The cells (n, w) of the rows on all attributes, as `Packing` packs them.
+    """
+
+    tags: Words
+    words: Words
+
+    def __repr__(self) -> str:
+        return "Rows(confidential)"
+
+    def take(self, positions: Any) -> Rows:
+        """Return the rows at these positions."""
+        return Rows(self.tags[positions], self.words[positions])
+
+
+def concatenate_rows(groups: Sequence[Rows]) -> Rows:
+    """Concatenate groups of rows, at least one."""
+    if len(groups) == 1:
+        return groups[0]
+    return Rows(*(np.concatenate(arrays) for arrays in zip(*groups, strict=True)))
+
+
+class Packing:
+    """Packs the codes of a row on all attributes into as few 64-bit words as hold them.
+
+    Attributes:
+        words: The attributes that each word holds.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._sizes = {name: attribute.size for name, attribute in job.attributes.items()}
+        self.words: list[list[str]] = []
+        room = 0
+        for name, size in self._sizes.items():
+            room //= size
+            if not room:
+                self.words.append([])
+                room = _WORD // size
+            self.words[-1].append(name)
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row in `Rows`."""
+        return 16 + 8 * len(self.words)
+
+    def pack(self, codes: Mapping[str, Any], rows: int) -> Words:
+        """Pack codes.
+
+        Args:
+            codes: The codes (n,) of each attribute, or one code for all rows.
+            rows: The number of rows n.
+
+        Returns:
+            The words (n, w).
+        """
+        words = np.zeros((rows, len(self.words)), dtype=np.uint64)
+        for w, names in enumerate(self.words):
+            cell = np.zeros(rows, dtype=np.int64)
+            for name in names:
+                cell *= self._sizes[name]
+                cell += codes[name]
+            words[:, w] = cell
+        return words
+
+    def unpack(self, words: Words) -> dict[str, npt.NDArray[np.int64]]:
+        """Return the codes (n,) of each attribute from words (n, w)."""
+        codes: dict[str, npt.NDArray[np.int64]] = {}
+        for w, names in enumerate(self.words):
+            cell = words[:, w].astype(np.int64)
+            for name in reversed(names):
+                cell, codes[name] = np.divmod(cell, self._sizes[name])
+        return codes

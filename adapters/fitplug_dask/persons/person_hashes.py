@@ -1,0 +1,80 @@
+"""Person hashes: which person a row belongs to, as a keyed hash of the column of persons."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from fitplug_dask.encoding import classify_person_type
+from fitplug_dask.persons.siphash import Words, siphash128
+
+Known: TypeAlias = npt.NDArray[np.bool_]
+
+
+class PersonHasher:
+    """Hashes the persons of batches of rows; a dictionary is hashed once, not with every batch."""
+
+    def __init__(self, key: bytes) -> None:
+        """Keep the secret key of 16 bytes."""
+        self._key = key
+        self._entries: Any = None
+        self._hashes_of_entries: tuple[Words, Known] | None = None
+
+    def hash_persons(self, column: Any) -> tuple[Words, Known]:
+        """Hash the persons of an Arrow array (n,).
+
+        Strings are hashed by their bytes in whichever type they are stored, integers by their
+        value in whichever width.
+
+        Returns:
+            The hashes (n, 2), and whether there is a person (n,): null is none.
+        """
+        if isinstance(column, pa.ExtensionArray):
+            column = column.storage
+        if not pt.is_dictionary(column.type):
+            return self._hash_values(column)
+        entries = column.dictionary
+        if self._hashes_of_entries is None or not entries.equals(self._entries):
+            self._entries, self._hashes_of_entries = entries, self._hash_values(entries)
+        tags, known = self._hashes_of_entries
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        indices = column.indices.cast(pa.int64()).fill_null(0).to_numpy()
+        if not len(entries):
+            return np.zeros((len(column), 2), dtype=np.uint64), np.zeros(len(column), dtype=bool)
+        return tags[indices], known[indices] & valid
+
+    def _hash_values(self, column: Any) -> tuple[Words, Known]:
+        """Hash a column without a dictionary, as `hash_persons` does."""
+        known = column.is_valid().to_numpy(zero_copy_only=False)
+        held = classify_person_type(column.type)
+        if held is not None and held.startswith(("strings", "bytes")):
+            return self._hash_bytes(column.cast(pa.large_binary())), known
+        if held == "integers":
+            values = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy()
+            # The ninth byte distinguishes the largest unsigned integers from negative ones:
+            # persons that were taken for one would share the rows that are kept.
+            signed = np.zeros((len(values), 9), dtype=np.uint8)
+            wide = values.astype("<u8" if values.dtype.kind == "u" else "<i8")
+            signed[:, :8] = wide.view(np.uint8).reshape(-1, 8)
+            signed[:, 8] = np.where(values < 0, 0xFF, 0)
+            return siphash128(self._key, signed), known
+        return np.zeros((len(column), 2), dtype=np.uint64), np.zeros(len(column), dtype=bool)
+
+    def _hash_bytes(self, column: Any) -> Words:
+        """Hash a large_binary array (n,) to (n, 2), all values of one length together."""
+        _, ends, content = column.buffers()
+        tags = np.zeros((len(column), 2), dtype=np.uint64)
+        if not len(column):
+            return tags
+        offsets = np.frombuffer(ends, dtype=np.int64)[column.offset :][: len(column) + 1]
+        held = np.frombuffer(content, dtype=np.uint8) if content else np.zeros(0, dtype=np.uint8)
+        lengths = np.diff(offsets)
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length)
+            positions = offsets[rows][:, None] + np.arange(length)
+            tags[rows] = siphash128(self._key, held[positions])
+        return tags

@@ -1,0 +1,136 @@
+"""Request: what to count and on how many threads, checked before any file is looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fitplug.counts import Filters, Names
+from fitplug.domain import Domain
+from fitplug.errors import DomainError, TablesError
+from fitplug.plan import Plan
+from fitplug.workload import Workload
+
+if TYPE_CHECKING:
+    from fitplug_dask.kernel import Job
+
+Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
+"""What says which attribute sets to count, and over which domain."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is known before any file is looked at.
+
+    Attributes:
+        job: What to count.
+        threads: The number of threads that count at once in all.
+        process_threads: The most threads that count at once in one process.
+        table_cells: The number of cells of all wanted tables.
+    """
+
+    job: Job
+    threads: int
+    process_threads: int
+    table_cells: int
+
+    def check_memory(self) -> None:
+        """Raise TablesError if counting may need more memory than is allowed."""
+        from fitplug_dask.kernel import check_memory
+
+        weighted = self.job.weight is not None
+        cells = self.job.total_cells
+        check_memory(cells, self.table_cells, self.process_threads, weighted=weighted)
+
+    def estimate_memory(self) -> int:
+        """Return the most bytes of counters and tables that one process holds."""
+        from fitplug_dask.kernel import estimate_memory
+
+        weighted = self.job.weight is not None
+        cells = self.job.total_cells
+        return estimate_memory(cells, self.table_cells, self.process_threads, weighted=weighted)
+
+
+def prepare_request(
+    domain: Domain, names: Sequence[Names], client: Any, weight: str | None, filters: Filters
+) -> Request:
+    """Prepare the count of these tables with this client.
+
+    Args:
+        domain: The domain.
+        names: The attribute sets of the wanted tables, in the domain's order.
+        client: A client of dask.distributed, or None for threads of this process.
+        weight: The column that says how many records a row stands for, None if each is one.
+        filters: What rows must hold to be counted.
+
+    Raises:
+        DomainError: The domain does not have an attribute.
+    """
+    from fitplug_dask.kernel import Job, choose_joint_tables
+    from fitplug_dask.scheduling import count_threads
+
+    used = domain.ordered(tuple({name for table in names for name in table}))
+    attributes = {name: domain[name] for name in used}
+    job = Job(attributes, choose_joint_tables(domain, names), weight, filters)
+    table_cells = sum(math.prod(domain.shape_of(table)) for table in names)
+    return Request(job, *count_threads(client), table_cells)
+
+
+def list_tables(wanted: Wanted) -> tuple[Domain, list[Names]]:
+    """List the attribute sets that are wanted, each once and in the domain's order.
+
+    Returns:
+        The domain and the attribute sets.
+
+    Raises:
+        TablesError: No table is wanted, or a table names an attribute twice.
+        DomainError: The domain does not have an attribute.
+    """
+    domain, tables = wanted if isinstance(wanted, tuple) else (wanted.domain, wanted.tables)
+    names: list[Names] = []
+    for table in tables:
+        given = (table,) if isinstance(table, str) else tuple(table)
+        if len(set(given)) != len(given):
+            raise TablesError(f"table {given} names an attribute twice; name it once")
+        ordered = domain.ordered(given)
+        if ordered not in names:
+            names.append(ordered)
+    if not names:
+        raise TablesError("no table is wanted; name at least one attribute set")
+    return domain, names
+
+
+def check_person(person: str | None, used: Container[str]) -> None:
+    """Raise DomainError if the column of persons is among the attributes that are counted."""
+    if person is not None and person in used:
+        raise DomainError(
+            f"{person!r} identifies persons, so it cannot be counted too; "
+            "leave it out of the queries or name another column of persons"
+        )
+
+
+def check_client(client: Any) -> None:
+    """Raise TypeError if `client` is neither None nor a client that can be waited for."""
+    if client is None:
+        return
+    if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
+        raise TypeError(f"client must be a dask.distributed Client, not {type(client).__name__}")
+    if getattr(client, "asynchronous", False):
+        raise TypeError("client must be a synchronous Client, made with asynchronous=False")
+
+
+def check_libraries() -> None:
+    """Raise ImportError if a library is missing."""
+    try:
+        import dask  # noqa: F401
+        import pyarrow  # noqa: F401
+    except ImportError:
+        missing = True
+    else:
+        missing = False
+    if missing:
+        raise ImportError(
+            'counting needs dask and pyarrow; install them with: pip install "fitplug[dask]"'
+        )

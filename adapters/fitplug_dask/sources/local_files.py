@@ -1,0 +1,86 @@
+"""Local files: the files that a local path, folder or glob means."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+
+from fitplug.errors import DataError
+from fitplug_dask.sources.formats import DELTA_FAULT, IGNORED_PREFIXES, SUFFIX_LIST, SUFFIXES
+
+
+def list_local_files(given: str) -> list[str]:
+    """List the files that a local file, folder or glob means.
+
+    Args:
+        given: The path or pattern. The paths returned begin as it does.
+
+    Returns:
+        The paths, in a fixed order.
+
+    Raises:
+        DataError: The path does not exist, a folder cannot be read or is a Delta table, or no
+            file has a known suffix.
+    """
+    path = Path(given)
+    if path.is_dir():
+        files = list(_walk_folder(given, ()))
+        if not files:
+            raise DataError(f"the folder {given} holds no {SUFFIX_LIST} file; check the path")
+        return files
+    if path.exists():
+        return [given]
+    if not glob.has_magic(given):
+        raise DataError(f"{given} does not exist; check the path")
+    files = []
+    for match in _match_pattern(given):
+        if Path(match).is_dir():
+            files += _walk_folder(match, ())
+        elif match.endswith(SUFFIXES):
+            files.append(match)
+    if not files:
+        raise DataError(f"{given} matches no {SUFFIX_LIST} file; check the pattern")
+    return files
+
+
+def _match_pattern(pattern: str) -> list[str]:
+    """List the files and folders that match a pattern, without ignored names."""
+    fixed = list(itertools.takewhile(lambda p: not glob.has_magic(p), PurePath(pattern).parts))
+    matches = [
+        match
+        for match in sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 (Path.glob takes no absolute pattern)
+        if not any(
+            name.startswith(IGNORED_PREFIXES) for name in PurePath(match).parts[len(fixed) :]
+        )
+    ]
+    # `**` matches folders and what lies in them; a folder already stands for all of it.
+    folders = {PurePath(match) for match in matches if Path(match).is_dir()}
+    return [match for match in matches if folders.isdisjoint(PurePath(match).parents)]
+
+
+def _walk_folder(folder: str, above: tuple[str, ...]) -> Iterator[str]:
+    """Yield the files of known suffixes below a folder; `above` are the real paths on the way."""
+    real = os.path.realpath(folder)
+    if real in above:  # a link back up
+        return
+    try:
+        names = sorted(path.name for path in Path(folder).iterdir())
+    except OSError as error:
+        reason = error.strerror
+    else:
+        reason = None
+    if reason is not None:
+        raise DataError(f"the folder {folder} cannot be read: {reason}")
+    if "_delta_log" in names:
+        raise DataError(f"{folder} {DELTA_FAULT}")
+    for name in names:
+        path = os.path.join(folder, name)  # noqa: PTH118 (keeps a leading "./" as it was given)
+        if name.startswith(IGNORED_PREFIXES):
+            continue
+        if Path(path).is_dir():
+            yield from _walk_folder(path, (*above, real))
+        elif name.endswith(SUFFIXES):
+            yield path

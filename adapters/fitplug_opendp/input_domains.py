@@ -1,0 +1,232 @@
+"""The OpenDP domains that a plan can be run on, and the exact answers from their members.
+
+The members are vectors of counts and `fitplug.Tables`. OpenDP calls the functions here on the data.
+They are defined on every member of their domains; the only refusals depend on what is the same for
+all neighbours. No error of theirs carries anything of the data, as OpenDP puts the full traceback
+of an exception into its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.counts import Names, Tables
+from fitplug.domain import Domain
+from fitplug.errors import TablesError
+from fitplug.mechanism import exact_answers
+from fitplug.numeric import largest
+from fitplug.plan import Plan
+from fitplug.workload import largest_sets
+from fitplug_opendp._compat import import_opendp
+from fitplug_opendp.gaussian import IntVector
+from fitplug_opendp.input_checks import advise_counting
+
+AnswerFunction: TypeAlias = Callable[[Any], IntVector]
+"""A function of a member of the input domain that returns exact answers (n,). Confidential."""
+
+MAX_CELLS = 10**9
+"""The largest size of a vector of counts. More cells are not enumerated; tables of fewer attributes
+are counted instead.
+"""
+
+_COUNT_TYPES = ("i32", "i64", "u32")
+"""The types that counts, and distances between vectors of counts, may have."""
+
+
+@dataclass(frozen=True)
+class TablesDescriptor:
+    """The descriptor of a user domain: all `fitplug.Tables` that give at least these tables.
+
+    Attributes:
+        domain: The fitplug Domain, with at least the attributes of the tables.
+        tables: The attribute sets of the tables, none inside another.
+    """
+
+    domain: Domain
+    tables: tuple[Names, ...]
+
+    def __contains__(self, value: object) -> bool:
+        return (
+            isinstance(value, Tables)
+            and all(
+                name in value.domain and value.domain[name] == self.domain[name]
+                for names in self.tables
+                for name in names
+            )
+            and _holds_all(tuple(value), self.tables)
+        )
+
+    def allows(self, plan: Plan) -> bool:
+        """Return whether every member holds what the plan needs."""
+        same = all(
+            name in self.domain and self.domain[name] == plan.domain[name]
+            for names in plan.tables
+            for name in names
+        )
+        return same and _holds_all(self.tables, plan.tables)
+
+    @property
+    def identifier(self) -> str:
+        """A text that differs for different domains, as OpenDP compares user domains only by it."""
+        spec = self.domain.spec()
+        used = sorted({name for names in self.tables for name in names})
+        content = [[(name, spec[name]) for name in used], sorted(map(sorted, self.tables))]
+        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return f"fitplug.Tables({len(self.tables)} tables, sha256 {digest})"
+
+
+def tables_domain(plan: Plan, *more: Plan) -> Any:
+    """Make the OpenDP user domain of `fitplug.Tables` that hold what these plans need.
+
+    Its metric is symmetric_distance(), where d_in is the number of records added to or removed from
+    the one histogram that the tables are marginals of. OpenDP's feature "honest-but-curious" must
+    be switched on; this function never does it.
+
+    Args:
+        plan: The plan, from `fitplug.plan.designer`.
+        more: Further plans of the same domain, to be run on the same tables.
+
+    Returns:
+        The OpenDP domain.
+
+    Raises:
+        ValueError: The plans are of different domains.
+    """
+    plans = (plan, *more)
+    for other in more:
+        if other.domain != plan.domain:
+            raise ValueError("the plans are of different domains; use one domain for all of them")
+    needed = largest_sets(names for each in plans for names in each.tables)
+    descriptor = TablesDescriptor(plan.domain, needed)
+    return import_opendp().user_domain(
+        descriptor.identifier, lambda value: value in descriptor, descriptor
+    )
+
+
+def make_answers_from_tables(
+    descriptor: TablesDescriptor, metric: Any, plan: Plan
+) -> AnswerFunction:
+    """Make the function that computes the plan's exact answers from Tables.
+
+    Args:
+        descriptor: The descriptor of the input domain.
+        metric: The input metric.
+        plan: The plan with n strategy answers.
+
+    Returns:
+        A function of Tables that returns exact answers (n,).
+
+    Raises:
+        ValueError: The plan cannot be run on this domain, or under this metric.
+    """
+    if metric != import_opendp().symmetric_distance():
+        raise ValueError(
+            f"Tables need symmetric_distance() as their metric, not {metric}: "
+            "there d_in is the number of records added or removed"
+        )
+    if not descriptor.allows(plan):
+        raise ValueError(
+            "the input domain's tables do not hold what the plan needs; "
+            "make it by tables_domain(plan)"
+        )
+
+    def answer(tables: Any) -> IntVector:
+        if tables not in descriptor:
+            raise TablesError(
+                "the data is not fitplug.Tables of the measurement's input domain; "
+                + advise_counting(tables)
+            )
+        return exact_answers(plan.strategy, tables.marginal)
+
+    return answer
+
+
+def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunction:
+    """Make the function that computes the plan's exact answers from a vector of counts.
+
+    Args:
+        domain: The input domain.
+        metric: The input metric.
+        plan: The plan with n strategy answers.
+
+    Returns:
+        A function of the counts of all cells, in C order, that returns exact answers (n,). Its
+        error for a vector of another length does not tell that length: if the vector holds records
+        by mistake, the length is the number of records.
+
+    Raises:
+        ValueError: The plan cannot be run on this domain, or under this metric.
+    """
+    dp = import_opendp()
+    if not any(metric == dp.l1_distance(T=T) for T in _COUNT_TYPES):
+        raise ValueError(
+            f'a count vector needs l1_distance(T="i64") as its metric, not {metric}: '
+            "there d_in is the number of records added or removed"
+        )
+    attributes = _find_vector_attributes(domain, plan)
+
+    def answer(counts: Any) -> IntVector:
+        vector = np.asarray(counts, dtype=np.int64)
+        if len(vector) not in attributes:
+            raise TablesError(
+                f"the vector must hold {' or '.join(map(str, attributes))} counts; if it has one "
+                "more from then_count_by_categories, that is its null cell: set "
+                "null_category=False there, or give the attribute a cell for other values"
+            )
+        names = attributes[len(vector)]
+        # Sums that 64 bits might not hold are taken in Python integers.
+        exact = vector if largest(vector) * len(vector) < 2**62 else vector.astype(object)
+        cells = exact.reshape(plan.domain.shape_of(names))
+
+        def sum_over_others(wanted: Names) -> npt.NDArray[Any]:
+            summed = cells.sum(axis=tuple(i for i, n in enumerate(names) if n not in wanted))
+            left = [name for name in names if name in wanted]
+            return np.asarray(summed).transpose([left.index(name) for name in wanted])
+
+        return exact_answers(plan.strategy, sum_over_others)
+
+    return answer
+
+
+def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, Names]:
+    """Find the lengths that vectors may have, with the attributes whose cells each length counts.
+
+    These are the attributes that the workload uses, and all attributes. Raises ValueError if no
+    vectors of the domain can be counts of their cells.
+    """
+    from opendp.mod import VectorDomain
+
+    used_cells = plan.workload.cell_count
+    carriers = [f"Vec<{T}>" for T in _COUNT_TYPES]
+    if isinstance(domain, VectorDomain) and domain.carrier_type in carriers:
+        found: dict[int, Names] = {}
+        for names in (plan.workload.attributes, plan.domain.names):
+            size = math.prod(plan.domain.shape_of(names))
+            # OpenDP's own counting transformations do not say how long their vectors are.
+            if size <= MAX_CELLS and domain.size in (None, size):
+                found.setdefault(size, names)
+        if found:
+            return found
+    wanted = f'vector_domain(atom_domain(T="i64"), size={used_cells})'
+    raise ValueError(
+        f"the plan counts {used_cells} cells and needs {wanted}, or one of "
+        f"{', '.join(T for T in _COUNT_TYPES if T != 'i64')}, not {domain}"
+    )
+
+
+def _holds_all(held: tuple[Names, ...], needed: tuple[Names, ...]) -> bool:
+    """Return whether each attribute set that is needed lies in one that is held."""
+    sets = [frozenset(names) for names in held]
+    known = set(sets)
+    return all(
+        wanted in known or any(wanted <= other for other in sets)
+        for wanted in map(frozenset, needed)
+    )

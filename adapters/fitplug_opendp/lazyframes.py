@@ -1,0 +1,137 @@
+"""The OpenDP transformation from a Polars LazyFrame to exact tables."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fitplug.counts import are_names, hint
+from fitplug.domain import NAMES, Attribute
+from fitplug.errors import nearest
+from fitplug.plan import Plan
+from fitplug_opendp._compat import import_opendp, make_empty_frame, make_partial_constructor
+from fitplug_opendp.input_checks import check_space
+from fitplug_opendp.input_domains import tables_domain
+from fitplug_opendp.lazyframe_counts import count_frame
+
+_FRAME_METRIC = "FrameDistance<SymmetricDistance>"
+
+
+def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
+    """Make a Transformation that counts a Polars LazyFrame into the tables that the plan needs.
+
+    A record is in no table if its value on an attribute of the workload is null or outside the
+    domain, and the attribute has no cell for other values. One record more or less changes the
+    tables by one record, or not at all, and the map says so: for bounds it gives the least product
+    of per_group and num_groups. A frame that cannot be computed fails with an error that says
+    nothing of it, so give data that is read and checked.
+
+    OpenDP's features "contrib" and "honest-but-curious" must be switched on; this function never
+    does it.
+
+    Args:
+        input_domain: A lazyframe_domain with a column for each attribute that the workload uses.
+        input_metric: symmetric_distance(), change_one_distance(), or the frame_distance of
+            symmetric_distance() with Bounds, as make_stable_lazyframe gives after truncation.
+        plan: The plan, from `fitplug.plan.designer`.
+
+    Returns:
+        A Transformation into `tables_domain(plan)` under symmetric_distance().
+
+    Raises:
+        ValueError: The domain or the metric is another one.
+    """
+    dp = import_opendp()
+    dp.assert_features("contrib", "honest-but-curious")
+    check_space(input_domain, input_metric)
+    from opendp.mod import LazyFrameDomain
+
+    if not isinstance(input_domain, LazyFrameDomain):
+        raise ValueError(f"make_tables needs a lazyframe_domain, not {input_domain}")
+    _check_metric(dp, input_metric)
+    empty = make_empty_frame(input_domain)
+    schema = dict(empty.collect_schema())
+    for name in plan.workload.attributes:
+        _check_column(name, plan.domain[name], schema)
+    if str(input_metric.type) != _FRAME_METRIC:
+        # OpenDP casts the metric itself: one record changed is one removed and one added.
+        bounded = dp.t.make_stable_lazyframe(input_domain, input_metric, empty, MO=_FRAME_METRIC)
+        return bounded >> then_tables(plan)
+    return dp.t.make_user_transformation(
+        input_domain,
+        input_metric,
+        tables_domain(plan),
+        dp.symmetric_distance(),
+        lambda frame: count_frame(plan, schema, frame),
+        _bound_records,
+    )
+
+
+def then_tables(plan: Plan) -> Any:
+    """Make the partial constructor of `make_tables`.
+
+    Args:
+        plan: The plan, from `fitplug.plan.designer`.
+
+    Returns:
+        An object for the right side of `>>`, after a transformation or a space.
+    """
+    import_opendp()
+    return make_partial_constructor(
+        lambda input_domain, input_metric: make_tables(input_domain, input_metric, plan)
+    )
+
+
+def _check_metric(dp: Any, metric: Any) -> None:
+    """Raise ValueError unless records of a LazyFrame can be counted under this metric."""
+    known = (
+        dp.symmetric_distance(),
+        dp.change_one_distance(),
+        dp.frame_distance(dp.symmetric_distance()),
+    )
+    if metric not in known:
+        raise ValueError(
+            f"a LazyFrame is counted under {', '.join(map(str, known))}, not {metric}; "
+            "where people are told apart by an identifier, bound the records of each first, by "
+            f'truncate_per_group in make_stable_lazyframe(..., MO="{_FRAME_METRIC}")'
+        )
+
+
+def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the schema has a column of the attribute's type."""
+    import polars as pl
+
+    if name not in schema:
+        # The columns of a table that was read without its header are named by a person's values.
+        told = nearest(name, schema) if are_names(list(schema)) else hint(name, schema)
+        raise ValueError(f"the input domain has no column {name!r}; {told}")
+    dtype, wanted = schema[name], attribute.value_type
+    fits = {
+        str: dtype in (pl.String, pl.Categorical, pl.Enum),
+        int: dtype.is_integer(),
+        bool: dtype == pl.Boolean,
+        float: dtype.is_integer() or dtype.is_float(),
+        # The day of a time with a zone depends on the zone, so such times have no one day.
+        datetime.date: dtype in (pl.Date, pl.String)
+        or (isinstance(dtype, pl.Datetime) and dtype.time_zone is None),
+    }
+    if not fits[wanted]:
+        raise ValueError(
+            f"column {name!r} holds {dtype}, but the plan's domain expects {NAMES[wanted]}"
+        )
+
+
+def _bound_records(bounds: Sequence[Any]) -> int:
+    """Return the largest number of records that differ where all of these Bounds hold."""
+    products = []
+    for bound in bounds:
+        groups = bound.num_groups if bound.by else 1
+        if bound.per_group is not None and groups is not None:
+            products.append(bound.per_group * groups)
+    if not products:
+        raise ValueError(
+            "no Bound limits the records of one person; give one with per_group, and with "
+            "num_groups if it has by"
+        )
+    return min(products)

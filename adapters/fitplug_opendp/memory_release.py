@@ -1,0 +1,102 @@
+"""Releases in memory: charge the ledger, draw the noise once, and return the noisy answers."""
+
+from __future__ import annotations
+
+from fitplug.counts import Tables
+from fitplug.errors import KeyTaken
+from fitplug.ledger import Entry, Ledger, Which
+from fitplug.plan import Plan
+from fitplug.release import Release, answers_digest
+from fitplug_opendp.counted_rows import find_seal
+from fitplug_opendp.gaussian import Progress
+from fitplug_opendp.input_checks import check_are_tables, check_limit
+from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
+from fitplug_opendp.release_request import ReleaseRequest, find_charge
+
+
+def release(
+    plan: Plan,
+    tables: Tables,
+    *,
+    contributions: int = 1,
+    ledger: Ledger | None = None,
+    within: Which | None = None,
+    what: str | None = None,
+    key: str | None = None,
+    output: str | None = None,
+    progress: Progress | None = None,
+) -> Release:
+    """Draw the plan's noise through OpenDP once, and release the noisy answers.
+
+    The ledger and the plan refuse what they refuse before any look at the counts, and the ledger
+    is charged before any noise is drawn. A refusal charges nothing. The ledger keeps with the
+    charge what the plan costs each cell.
+
+    OpenDP's feature "contrib", which its Gaussian constructor asks for, is switched on for the
+    length of this call only: the call itself is the consent.
+
+    Args:
+        plan: The plan, from `fitplug.plan.designer`.
+        tables: Exact counts that hold at least `plan.tables`.
+        contributions: The largest number of records that one person may have; k of them cost
+            k^2 rho. Tables that were limited to more records are refused.
+        ledger: The ledger that is charged rho.
+        within: The key or the number of an earlier charge. Nothing is charged then, if at no cell
+            the costs add up to more than that charge; see `Ledger.charge_free`. Both releases must
+            have counted the same records: tables whose records of a person were chosen by a hash,
+            or whose rows were weighted or filtered, must be the tables of that charge.
+        what: The text that the ledger keeps with the charge; see `Ledger.charge`.
+        key: A name for the release. If a process was killed before it had the noise, the same call
+            with the same key releases at no further cost. Once the noise was drawn, the key is
+            refused.
+        output: Where the release will be, as a text that the ledger keeps.
+        progress: A function that is called with the number of answers drawn and the number of all
+            answers, while many are drawn.
+
+    Returns:
+        The release, with the noisy answers and the charge.
+
+    Raises:
+        TablesError: The tables are not what the plan needs.
+        BudgetError: The number of contributions is out of range, or `within` was given without a
+            ledger.
+        OverBudget: The ledger has less left than the release costs.
+        KeyTaken: The key names a charge for something else, or a release that was drawn already.
+        LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
+    """
+    check_are_tables(tables)
+    noise_source = NoiseSource.from_plan(plan, contributions)
+    check_limit(tables, contributions)
+    request = ReleaseRequest(
+        plan,
+        contributions=contributions,
+        ledger=ledger,
+        within=within,
+        what=what,
+        key=key,
+        output=output,
+    ).make_ledger_request(noise_source.charged)
+    find_charge(ledger, request)
+    answers = compute_exact_answers(plan, tables)
+    if ledger is None:
+        return noise_source.draw(tables, answers, progress)
+    begun = ledger.begin(request, find_seal(tables))
+    if begun.stage.state != "begun":
+        raise _make_drawn_error(ledger, begun.entry)
+    drawn = noise_source.draw(tables, answers, progress, begun.entry)
+    digest = answers_digest(drawn)
+    # Nobody has seen this draw. If another process was first, the charge pays for its draw, and
+    # this one is discarded.
+    if ledger.mark_made(begun.entry, digest, counts=drawn.seal).answers != digest:
+        raise _make_drawn_error(ledger, begun.entry)
+    return drawn
+
+
+def _make_drawn_error(ledger: Ledger, entry: Entry) -> KeyTaken:
+    """Make the error for a key whose noise was drawn already."""
+    return KeyTaken(
+        f"the ledger {ledger.path} has the release under the key {entry.key!r} as drawn already, "
+        f"at {entry.time}: nothing more was charged, and its noise is never drawn again; give "
+        "another release another key",
+        number=entry.id,
+    )

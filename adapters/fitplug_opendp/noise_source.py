@@ -1,0 +1,165 @@
+"""A plan's noise, ready to be drawn for counts of people with at most so many records each."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+
+from fitplug.counts import Tables
+from fitplug.ledger import CellCosts, Entry, check_contributions
+from fitplug.mechanism import exact_answers as strategy_answers
+from fitplug.mechanism import may_be_clamped
+from fitplug.numeric import ceil_float
+from fitplug.plan import Plan
+from fitplug.release import Release
+from fitplug_opendp._compat import import_opendp, is_feature_enabled
+from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
+from fitplug_opendp.gaussian import (
+    IntVector,
+    Progress,
+    Sampler,
+    bound_sensitivity,
+    make_noise,
+    make_sampler,
+)
+from fitplug_opendp.input_checks import check_tables
+
+_FEATURES_LOCK = threading.Lock()
+
+CLAMPED = (
+    "some answers are as large as 64-bit integers hold, so estimates of this release may be far "
+    "too small: count fewer records, or design a plan of fewer or smaller tables"
+)
+"""The warning about clamped answers. It is decided from the noisy answers alone, so that it costs
+no privacy; see `fitplug.mechanism.answers.may_be_clamped`.
+"""
+
+
+@dataclass(frozen=True)
+class NoiseSource:
+    """The noise of one plan, what it costs, and the function that draws it.
+
+    Attributes:
+        plan: The plan with n strategy answers.
+        contributions: The largest number of records that one person may have.
+        rho: The zCDP cost for all records of one person, rounded up as OpenDP's map rounds it.
+        charged: The exact rho that a ledger is charged, which is never less than `rho`.
+        sample: The function that adds the noise to exact answers (n,).
+    """
+
+    plan: Plan
+    contributions: int
+    rho: float
+    charged: Fraction
+    sample: Sampler
+
+    @classmethod
+    def from_plan(cls, plan: Plan, contributions: int) -> NoiseSource:
+        """Prepare the noise of a plan without drawing any.
+
+        Args:
+            plan: The plan.
+            contributions: The largest number of records that one person may have.
+
+        Returns:
+            The noise, whose `rho` is what OpenDP's own map gives.
+
+        Raises:
+            BudgetError: The number of contributions is out of range.
+            ImportError: OpenDP is not installed.
+        """
+        check_contributions(contributions)
+        with _enable_contrib():
+            noise, sample = make_noise(plan), make_sampler(plan)
+        rho = noise.map(bound_sensitivity(plan, contributions))
+        charged = _raise_to_cell_costs(Fraction(rho), CellCosts.of(plan, contributions))
+        return cls(plan, contributions, rho, charged, sample)
+
+    def draw(
+        self,
+        tables: Tables,
+        answers: IntVector,
+        progress: Progress | None,
+        entry: Entry | None = None,
+    ) -> Release:
+        """Draw the noise. The caller must have charged the ledger, if there is one.
+
+        Args:
+            tables: The exact counts; the release says which rows they hold.
+            answers: The exact answers (n,) from these counts.
+            progress: A function that is told how many answers are drawn.
+            entry: The charge in the ledger.
+
+        Returns:
+            The release of the noisy answers.
+        """
+        noisy = self.sample(answers, progress)
+        if may_be_clamped(noisy, self.plan.noise_std):
+            warnings.warn(CLAMPED, RuntimeWarning, stacklevel=3)
+        return Release(
+            plan=self.plan,
+            answers=noisy,
+            rho=self.rho,
+            contributions=self.contributions,
+            entry=entry,
+            limited=find_limit(tables),
+            rows=tables.rows,
+            seal=find_seal(tables),
+            outside=list_outside_attributes(self.plan, tables),
+        )
+
+
+def compute_exact_answers(plan: Plan, tables: Tables) -> IntVector:
+    """Compute the exact answers A x from counts. They are confidential.
+
+    Args:
+        plan: The plan with the strategy matrix A, which has n rows.
+        tables: Exact counts that hold at least `plan.tables`.
+
+    Returns:
+        The exact answers (n,), clamped at +-2^62.
+
+    Raises:
+        TablesError: The tables are not what the plan needs.
+    """
+    check_tables(plan, tables)
+    return strategy_answers(plan.strategy, tables.marginal)
+
+
+def compute_charged_rho(plan: Plan, contributions: int) -> float:
+    """Compute the rho that a release charges, without OpenDP.
+
+    Args:
+        plan: The plan.
+        contributions: The largest number of records that one person may have.
+
+    Returns:
+        The zCDP cost for all records of one person, rounded up.
+    """
+    rho = (Fraction(bound_sensitivity(plan, contributions)) / Fraction(plan.noise_std)) ** 2 / 2
+    return ceil_float(_raise_to_cell_costs(rho, CellCosts.of(plan, contributions)))
+
+
+def _raise_to_cell_costs(rho: Fraction, costs: CellCosts) -> Fraction:
+    """Return rho, or the charge that the costs per cell require if that is more."""
+    # The costs per cell are rounded up for one record; for many records they may exceed rho by a
+    # unit in the last digit.
+    return max(rho, costs.rho())
+
+
+@contextmanager
+def _enable_contrib() -> Iterator[None]:
+    """Switch OpenDP's feature "contrib" on for the length of the block."""
+    dp = import_opendp()
+    with _FEATURES_LOCK:  # OpenDP has one set of features for all threads
+        was_enabled = is_feature_enabled("contrib")
+        dp.enable_features("contrib")
+        try:
+            yield
+        finally:
+            if not was_enabled:
+                dp.disable_features("contrib")

@@ -1,0 +1,168 @@
+"""Staged answers: noisy answers in a hidden file beside the release folder, until it is published.
+
+A draw is written to one durable file, which only its owner can read, before the ledger enters it
+as made. The name of the file begins with the name of the folder, the number of the charge and the
+digest of the plan. A retry finds the file by its name, and removes what a killed process left.
+"""
+
+from __future__ import annotations
+
+import glob
+import secrets
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fitplug.errors import InputError
+from fitplug.ledger import Entry, Ledger, chained_hash
+from fitplug.plan import Plan
+from fitplug.release import PLAN, Release, read_answers, write_answers
+from fitplug_opendp.folder_checks import encode_path
+
+_OWNER_ONLY = 0o600
+_KEPT_PLAN = "before-the-charge.plan.npz"
+
+
+@dataclass(frozen=True)
+class StagedAnswers:
+    """Noisy answers that are on the disk, and not in their folder yet.
+
+    Attributes:
+        folder: The release folder that they are beside.
+        path: The file that holds them.
+        release: The release of these answers.
+        digest: The digest of the content of the file.
+    """
+
+    folder: Path
+    path: Path
+    release: Release
+    digest: str
+
+
+@dataclass(frozen=True)
+class StagingArea:
+    """The hidden files of one release beside its folder.
+
+    Attributes:
+        folder: The release folder.
+        plan: The plan that is released.
+        entry: The charge of the release; None for a release that no ledger records.
+    """
+
+    folder: Path
+    plan: Plan
+    entry: Entry | None
+
+    @property
+    def label(self) -> str:
+        """The part of file names that tells this release from others beside the same folder."""
+        return _label_files(self.plan, self.entry)
+
+    def keep_plan(self) -> None:
+        """Write the plan, to find before the charge whether files can be written here.
+
+        Raises:
+            OSError: They cannot.
+        """
+        self.plan.save(self._kept_plan)
+
+    def remove_plan(self) -> None:
+        """Remove what `keep_plan` wrote."""
+        self._kept_plan.unlink(missing_ok=True)
+
+    def write(self, drawn: Release) -> StagedAnswers:
+        """Write noisy answers, which are on the disk when the function returns.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        path = self._name_file(f"{secrets.token_hex(4)}.staged.npz", self.entry)
+        return StagedAnswers(self.folder, path, drawn, write_answers(drawn, path, _OWNER_ONLY))
+
+    def find(self, contributions: int, digest: str | None) -> StagedAnswers | None:
+        """Find answers that were staged for this charge.
+
+        Args:
+            contributions: The number of records of one person that the answers must be for.
+            digest: The digest that the answers must have; None accepts any.
+
+        Returns:
+            The first file that fits; None if there is none.
+        """
+        prefix = glob.escape(f".{self.folder.name}.{self.label}.")
+        for path in sorted(self.folder.parent.glob(f"{prefix}*.staged.npz")):
+            with suppress(InputError, OSError):
+                fields, found = read_answers(path, self.plan)
+                release = Release(**fields)
+                same = release.contributions == contributions and release.entry == self.entry
+                if same and digest in (None, found):
+                    return StagedAnswers(self.folder, path, release, found)
+        return None
+
+    def remove(self) -> None:
+        """Remove what this release, and killed runs of it, left beside the folder."""
+        names = f".{self.folder.name}.{self.label}.", self._kept_plan.name
+        # The name of a file that is being written has one more dot in front.
+        prefixes = tuple(dots + name for name in names for dots in ("", "."))
+        with suppress(OSError):
+            for path in list(self.folder.parent.iterdir()):
+                if not path.name.startswith(prefixes):
+                    continue
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+    @property
+    def _kept_plan(self) -> Path:
+        # The plan is written before there is a charge. Its name is as long as the names that come
+        # after the charge, so that a name that is too long is found before the charge.
+        return self._name_file(_KEPT_PLAN, None)
+
+    def _name_file(self, name: str, entry: Entry | None) -> Path:
+        """Return the path of a hidden file of this release for a charge."""
+        label = _label_files(self.plan, entry)
+        return self.folder.with_name(f".{self.folder.name}.{label}.{name}")
+
+
+def find_kept_plan(ledger: Ledger, folder: Path, key: str | None) -> Plan | None:
+    """Find the plan of a release that was begun before, as its run kept it.
+
+    Another processor or another version of NumPy may design a plan that differs in its last
+    digits. The ledger takes that for another plan, so a retry must use the plan that was kept.
+
+    Args:
+        ledger: The ledger that has the charge.
+        folder: The release folder.
+        key: The key of the release. None finds an unfinished release without a key for the folder.
+
+    Returns:
+        The plan, from beside the folder or from inside it; None if there is none.
+    """
+    output = encode_path(folder)
+    stages = ledger.stages()
+    for entry in reversed(ledger.entries()):
+        stage = stages.get(entry.id)
+        if stage is None or stage.output is None or entry.key != key or not entry.plan_digest:
+            continue
+        if key is None and (stage.state == "published" or entry.output != output):
+            continue
+        place = Path(stage.output)
+        beside = place.with_name(f".{place.name}.0-{entry.plan_digest[:12]}.{_KEPT_PLAN}")
+        for path in (beside, place / PLAN):
+            with suppress(InputError):
+                plan = Plan.load(path)
+                if plan.digest == entry.plan_digest:
+                    return plan
+    return None
+
+
+def _label_files(plan: Plan, entry: Entry | None) -> str:
+    """Build the label of a release's files from its charge and its plan."""
+    if entry is None:
+        return f"0-{plan.digest[:12]}"
+    # A charge of the same number in another ledger differs in the hash.
+    charge = chained_hash(entry.id, entry.time, entry.what, entry.key)
+    return f"{entry.id}-{plan.digest[:12]}-{charge[:8]}"

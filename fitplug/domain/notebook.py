@@ -1,0 +1,20 @@
+"""What notebooks show of a domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fitplug.display import MOST_GROUPS, make_block, make_table
+from fitplug.domain.kinds import Attribute
+
+
+def domain_html(attributes: Sequence[tuple[str, Attribute]], size: int) -> str:
+    """The attributes, and how many cells each has."""
+    rows = [
+        (name, type(attribute).__name__, f"{attribute.size:,}")
+        for name, attribute in attributes[: MOST_GROUPS + 1]
+    ]
+    cells = f"{size:,}" if size < 10**15 else f"about 10^{len(str(size)) - 1}"
+    headings = ("attribute", "kind", "cells")
+    listed = make_table("attributes", headings, rows, MOST_GROUPS, len(attributes))
+    return make_block("Domain", [f"{cells} cells"], listed)

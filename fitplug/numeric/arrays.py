@@ -1,0 +1,23 @@
+"""The types of arrays that the code speaks of."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+"""Floating-point numbers of 64 bits."""
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+"""Integers of 64 bits."""
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+"""Truth values."""
+
+IndexArray: TypeAlias = npt.NDArray[np.intp]
+"""Positions in another array, as NumPy and LAPACK return them."""
+
+AnyArray: TypeAlias = npt.NDArray[Any]
+"""Numbers of a type that differs from call to call: int64 or Python integers, for instance."""

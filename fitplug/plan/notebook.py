@@ -1,0 +1,27 @@
+"""What notebooks show of a plan."""
+
+from __future__ import annotations
+
+from fitplug.display import DELTA, MOST_GROUPS, above, make_block, make_table, show_std
+from fitplug.plan.summary import describe_groups, describe_status
+from fitplug.proof import PlanRecord
+
+
+def plan_html(plan: PlanRecord, digest: str) -> str:
+    """The cost, and what each group asks and gets."""
+    facts = [
+        f"rho = {above(plan.rho)} (zCDP, one record)",
+        f"epsilon {above(plan.epsilon(DELTA, 'zcdp'), 4)} at delta = {DELTA:g}",
+        describe_status(plan),
+    ]
+    if plan.scale != 1.0:
+        facts.append(f"all target variances scaled by {above(plan.scale)}")
+    rows = [
+        (row.name, f"{row.queries:,}", row.target, show_std(row.smallest_std, row.largest_std),
+         f"{row.used:.1%}")
+        for row in describe_groups(plan)
+    ]  # fmt: skip
+    headings = ("group", "queries", "target", "std it gets", "of the target")
+    return make_block(
+        f"Plan {digest[:12]}", facts, make_table("groups of queries", headings, rows, MOST_GROUPS)
+    )

@@ -1,0 +1,277 @@
+"""Plan files: one NumPy .npz archive of a JSON header and arrays, with a digest of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fitplug.domain import Attribute, Domain
+from fitplug.errors import PlanError, WorkloadError
+from fitplug.files import (
+    Arrays,
+    Header,
+    content_digest,
+    read_with_digest,
+    write_with_digest,
+)
+from fitplug.mechanism import Basis, BlockSet, DenseMatrix, Strategy, TreeMatrix, make_contrasts
+from fitplug.numeric import FloatArray
+from fitplug.proof import Frame, PlanRecord, Tiers, check_form, check_privacy
+from fitplug.structure import Objective, analyse_structure, batch_groups
+from fitplug.workload import QueryGroup, Workload, interval_factor, labelled_factor, queries
+
+FORMATS = (3, 4, 5)
+"""What is read. 4 has simultaneous targets and 5 labels of a matrix's rows; plans without them stay
+files of format 3, with the digest that ledgers and releases know them by.
+"""
+
+
+def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
+    """The header and arrays that `read_plan` reads back."""
+    header, arrays = describe(plan.workload)
+    of_strategy = describe_strategy(plan.strategy)
+    header, arrays = header | of_strategy[0], arrays | of_strategy[1]
+    header |= {
+        "noise_std": plan.noise_std.hex(),
+        "scale": plan.scale.hex(),
+        "lower_bound": plan.lower_bound.hex(),
+        "tolerance": plan.tolerance,
+        "total_error_weight": plan.objective.weight.hex(),
+        "iterations": plan.iterations,
+        "ended": plan.ended,
+        "frame": [plan.frame.columns, plan.frame.tilt.hex()],
+    }
+    arrays |= {
+        "p": plan.p,
+        "q": plan.q,
+        "tiers.of_cell": plan.weights.of_cell,
+        "tiers.p": plan.weights.p,
+        "tiers.q": plan.weights.q,
+    }
+    if plan.objective.budgets is not None:
+        arrays["budgets"] = plan.objective.budgets
+    return header, arrays
+
+
+def plan_digest(plan: PlanRecord) -> str:
+    """SHA-256, in hex, of everything the plan says."""
+    return content_digest(*describe_plan(plan))
+
+
+def write_plan(plan: PlanRecord, path: str | PathLike[str]) -> None:
+    """Write the plan to one file; a NumPy .npz archive with its digest inside."""
+    write_with_digest(path, *describe_plan(plan))
+
+
+def read_plan(path: str | PathLike[str]) -> PlanRecord:
+    """The plan in a file. Raises PlanError as `Plan.load` does."""
+    header, arrays = read(path)
+    try:
+        plan = PlanRecord(
+            workload=(workload := read_workload(header, arrays)),
+            strategy=read_strategy(workload, header, arrays),
+            objective=Objective(arrays.get("budgets"), float.fromhex(header["total_error_weight"])),
+            noise_std=float.fromhex(header["noise_std"]),
+            scale=float.fromhex(header["scale"]),
+            lower_bound=float.fromhex(header["lower_bound"]),
+            p=arrays["p"],
+            q=arrays["q"],
+            frame=Frame(int(header["frame"][0]), float.fromhex(header["frame"][1])),
+            weights=Tiers(arrays["tiers.of_cell"], arrays["tiers.p"], arrays["tiers.q"]),
+            tolerance=float(header["tolerance"]),
+            iterations=int(header["iterations"]),
+            ended=header["ended"],
+        )
+        check_form(plan)
+        check_privacy(plan)
+        if plan_digest(plan) != content_digest(header, arrays):
+            raise PlanError("it holds more than a plan does, or writes it in another form")
+    except PlanError as error:
+        raise PlanError(f"{path}: {error}; design the plan again") from None
+    except Exception:  # whatever parts that are missing or of another kind make of it
+        raise PlanError(f"{path}: the plan file is incomplete; design the plan again") from None
+    return plan
+
+
+def describe(workload: Workload) -> tuple[Header, Arrays]:
+    """The header and arrays that `read_workload` reads back."""
+    arrays: Arrays = {
+        "targets": _joined([group.target.value for group in workload.groups]),
+        "variances": _joined([_once(group) for group in workload.groups]),
+    }
+    groups = []
+    for g, group in enumerate(workload.groups):
+        factors = []
+        for f, factor in enumerate(group.factors):
+            factors.append([factor.attribute, factor.kind])
+            if factor.kind == "ranges":
+                arrays[f"group{g}.factor{f}"] = factor.intervals()
+            elif factor.kind == "matrix":
+                arrays[f"group{g}.factor{f}"] = factor.matrix()
+        described: Header = {
+            "name": group.name,
+            "factors": factors,
+            "target": group.target.kind,
+            "shape": group.target.value.shape,
+            "confidence": group.target.confidence,
+        }
+        if group.target.simultaneous:
+            described["simultaneous"] = True
+        if labels := {str(f): x.names for f, x in enumerate(group.factors) if x.names is not None}:
+            described["labels"] = labels
+        groups.append(described)
+    header = {
+        "format": _format(groups),
+        "domain": list(workload.domain.spec().items()),
+        "groups": groups,
+    }
+    return header, arrays
+
+
+def _format(groups: Sequence[Header]) -> int:
+    """The oldest format that has what the groups need."""
+    if any("labels" in described for described in groups):
+        return 5
+    return 4 if any("simultaneous" in described for described in groups) else 3
+
+
+def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
+    """The header and arrays that `read_strategy` reads back, beside those of the workload."""
+    arrays: Arrays = {
+        "column_squares": strategy.column_squares,
+        "unit_variances": strategy.unit_variances,
+    }
+    for i, block_set in enumerate(strategy.block_sets):
+        arrays[f"family{i}.blocks"], arrays[f"family{i}.M"] = block_set.blocks, block_set.M
+        arrays[f"family{i}.index"] = block_set.basis.index
+        arrays[f"family{i}.scale"] = block_set.basis.scale
+    for a, split in enumerate(strategy.attribute_matrices):
+        arrays |= {f"split{a}.{name}": array for name, array in split.arrays().items()}
+    header = {
+        "dense": strategy.structure.dense,
+        "ordered": strategy.structure.ordered,
+        "bases": [block_set.basis.kind for block_set in strategy.block_sets],
+        "sensitivity_squared": str(strategy.sensitivity_squared),
+        "max_records": str(strategy.max_records),
+    }
+    return header, arrays
+
+
+def _joined(values: Sequence[FloatArray]) -> FloatArray:
+    return np.concatenate([value.ravel() for value in values])
+
+
+def _once(group: QueryGroup) -> FloatArray:
+    """The targets in the shape they were asked in, which broadcasts to the group's."""
+    asked = group.target.value.shape
+    first = (0,) * (len(group.shape) - len(asked))
+    return group.variances[(*first, *(slice(0, 1) if n == 1 else slice(None) for n in asked))]
+
+
+def read_workload(header: Header, arrays: Arrays) -> Workload:
+    """The workload described, built as a user would build it. Raises PlanError for a description
+    that says two things at once, and whatever building raises for one that says nothing.
+    """
+    domain = Domain.from_spec(dict(header["domain"]))
+    groups = []
+    shapes = [tuple(described["shape"]) for described in header["groups"]]
+    ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
+    if not len(arrays["targets"]) == len(arrays["variances"]) == ends[-1]:
+        raise PlanError("the targets are not numbers of their shapes")
+    for g, described in enumerate(header["groups"]):
+        factors: dict[str, Any] = {}
+        for f, (attribute, kind) in enumerate(described["factors"]):
+            if attribute in factors:
+                raise PlanError(f"a query names the attribute {attribute!r} twice")
+            part = arrays.get(f"group{g}.factor{f}")
+            labels = described.get("labels", {}).get(str(f))
+            factors[attribute] = _factor(attribute, domain[attribute], kind, part, labels)
+        value = arrays["targets"][ends[g] : ends[g + 1]].reshape(shapes[g])
+        asked: dict[str, Any] = {described["target"]: value}
+        if described["confidence"] is not None:
+            asked["confidence"] = described["confidence"]
+        if "simultaneous" in described:
+            asked["simultaneous"] = described["simultaneous"]
+        groups.append(queries(factors, name=described["name"], **asked))
+    workload = Workload(domain, groups)
+    kept = []
+    for g, group in enumerate(workload.groups):
+        stored = arrays["variances"][ends[g] : ends[g + 1]].reshape(shapes[g])
+        if stored.dtype != np.float64:
+            raise PlanError(f"the targets of {group.name!r} are not numbers")
+        # Another version of SciPy may give another last digit of a quantile; keep the one used.
+        # Targets step below the quantile by 2^-49: this much more is still within what was asked.
+        if not np.allclose(stored, _once(group), rtol=1.5e-15, atol=0):
+            raise PlanError(f"the targets of {group.name!r} are not what it says it asked")
+        kept.append(replace(group, variances=np.broadcast_to(stored, group.shape)))
+    return Workload.of_groups(domain, kept)
+
+
+def _factor(name: str, attribute: Attribute, kind: str, part: Any, labels: Any) -> Any:
+    """What a query asks of an attribute, by its kind, its array and its rows' labels, if any."""
+    if labels is not None:
+        if kind != "matrix":
+            raise PlanError(f"a query of {name!r} has labels and is no matrix")
+        try:
+            return labelled_factor(name, attribute, part, labels)
+        except WorkloadError as error:
+            raise PlanError(str(error)) from None
+    if kind == "ranges":
+        return interval_factor(name, attribute, part)
+    return part if kind == "matrix" else kind
+
+
+def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strategy:
+    """The strategy described, as it claims to be. Raises PlanError for another structure."""
+    structure = analyse_structure(workload, header["dense"], family=bool(header["ordered"]))
+    if (structure.dense, structure.ordered) != (tuple(header["dense"]), tuple(header["ordered"])):
+        raise PlanError("the attributes it takes for symmetric are not")
+    matrices = list(make_contrasts(structure))
+    for a, shape in enumerate(batch_groups(structure).trees if structure.ordered else ()):
+        if structure.split[a] not in structure.ordered:
+            continue
+        matrices[a] = matrix = DenseMatrix(arrays[f"split{a}.matrix"])
+        if shape is not None:
+            matrices[a] = TreeMatrix(shape, matrix, arrays[f"split{a}.multipliers"])
+    block_sets = [
+        BlockSet(
+            blocks=arrays[f"family{i}.blocks"],
+            basis=Basis(kind, arrays[f"family{i}.index"], arrays[f"family{i}.scale"]),
+            M=arrays[f"family{i}.M"],
+        )
+        for i, kind in enumerate(header["bases"])
+    ]
+    return Strategy(
+        structure=structure,
+        block_sets=tuple(block_sets),
+        attribute_matrices=tuple(matrices),
+        sensitivity_squared=int(header["sensitivity_squared"]),
+        column_squares=arrays["column_squares"],
+        unit_variances=arrays["unit_variances"],
+        max_records=int(header["max_records"]),
+    )
+
+
+def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:
+    """Header and arrays of a plan file. Raises PlanError if it is no plan, damaged or edited."""
+    if not Path(path).is_file():
+        raise PlanError(f"{path}: there is no such plan file; design one first")
+    try:
+        header, arrays, whole = read_with_digest(path)
+        known = header["format"]
+    except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
+        raise PlanError(
+            f"{path}: this is no plan file, or it is damaged; design it again"
+        ) from None
+    if known not in FORMATS:
+        wanted = " or ".join(map(str, FORMATS))
+        raise PlanError(f"{path}: plan format {known} is not {wanted}; design the plan again")
+    if not whole:
+        raise PlanError(f"{path}: the plan was edited after it was designed; design it again")
+    return header, arrays

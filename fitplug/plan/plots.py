@@ -1,0 +1,61 @@
+"""Plots of a plan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fitplug.display import (
+    BLUE,
+    MOST_BARS,
+    ORANGE,
+    Figure,
+    drawing,
+    label_powers,
+    separate_thousands,
+    shorten,
+)
+from fitplug.errors import DesignError
+from fitplug.plan.prices import price_groups
+from fitplug.plan.summary import describe_groups
+from fitplug.proof import PlanRecord
+
+
+def plot_plan(plan: PlanRecord) -> Figure:
+    """Per group, the std it asked for and gets; and its part of the cost, where there is one."""
+    rows = describe_groups(plan)
+    try:
+        priced = price_groups(plan)
+    except DesignError:
+        priced = {}
+    if len(rows) > MOST_BARS:  # those that cost the most
+        kept = sorted(rows, key=lambda row: -priced.get(row.name, 0.0))[:MOST_BARS]
+        rows = [row for row in rows if row in kept]
+    asked = [np.sqrt(plan.scale * plan.targets[row.name]) for row in rows]
+    places = np.arange(len(rows))[::-1]
+    with drawing(9.0 if priced else 6.0, 1.2 + 0.32 * len(rows), 2 if priced else 1) as made:
+        figure, axes = made
+        left, right = axes if priced else (axes, None)
+        for place, row, target in zip(places, rows, asked, strict=True):
+            first = {"label": "asked, at most"} if place == places[0] else {}
+            ends = float(target.min()), float(target.max())
+            left.plot(ends, [place + 0.14] * 2, "|-", color=ORANGE, ms=11, mew=2.5, **first)
+            first = {"label": "of the answers"} if first else {}
+            ends = row.smallest_std, row.largest_std
+            left.plot(ends, [place - 0.14] * 2, "o-", color=BLUE, ms=5, **first)
+        left.set_yticks(places, [shorten(row.name) for row in rows])
+        left.set(xscale="log", xlabel="standard deviation (records)")
+        separate_thousands(left.xaxis)
+        label_powers(left)
+        left.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+        if right is not None:
+            shares = [100 * priced[row.name] for row in rows]
+            right.barh(places, shares, color=BLUE, height=0.62)
+            for place, share in zip(places, shares, strict=True):
+                text = f"{share:.1f} %"
+                right.annotate(
+                    text, (share, place), (4, 0), textcoords="offset points", va="center"
+                )
+            right.set_yticks([])
+            right.set(xlim=(0, 1.2 * max(shares)), xlabel="part of the privacy cost (%)")
+            right.set_ylim(left.get_ylim())
+    return figure

@@ -1,0 +1,106 @@
+"""What a plan says of itself to people: its status, its certificate, its groups, its summary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fitplug.display import above, below
+from fitplug.domain import fewer_cells
+from fitplug.proof import PlanRecord
+from fitplug.structure import listed
+
+_REMEDIES = {
+    "reached": "the rest is lost to rounding: bring targets and coefficients closer together",
+    "exhausted": "raise max_iterations",
+    "stopped": "it was stopped; let it run on",
+}
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """What a group asked and gets. used: largest variance over (scaled) target, at most 1."""
+
+    name: str
+    queries: int
+    target: str
+    smallest_std: float
+    largest_std: float
+    used: float
+
+
+def describe_status(plan: PlanRecord) -> str:
+    """Whether the tolerance was reached, and what to do if not."""
+    if plan.gap <= plan.tolerance:
+        return f"certified: within {above(plan.gap, 2)} of the least possible"
+    return (
+        f"certified only to {above(plan.gap, 2)} after {plan.iterations} iterations, "
+        f"{plan.tolerance:.1e} was asked: {_describe_remedy(plan)}, or accept this gap"
+    )
+
+
+def _describe_remedy(plan: PlanRecord) -> str:
+    if plan.ended != "apart":
+        return _REMEDIES[plan.ended]
+    names = plan.structure.ordered
+    fewer = "" if len(names) == 1 else f"ask fewer of {listed(names)} together, or "
+    return f"for the optimum, {fewer}take {fewer_cells(plan.domain, names)}"
+
+
+def describe_certificate(plan: PlanRecord) -> str:
+    """What the lower bound says, in a sentence."""
+    bound = below(plan.lower_bound)
+    if plan.objective.plain:
+        return f"no mechanism that meets these targets costs less than {bound}"
+    return f"{plan.objective}: {above(plan.cost)}, and no mechanism below {bound}"
+
+
+def summarise(plan: PlanRecord, delta: float) -> str:
+    """A text table: what it costs, how close to the least, what each group asked and gets."""
+    lines = [
+        f"privacy cost  Delta = {above(plan.privacy_cost)}   rho = {above(plan.rho)} (zCDP)",
+        f"epsilon       {above(plan.epsilon(delta), 4)} at delta = {delta:g} "
+        f"(exact Gaussian curve); {above(plan.epsilon(delta, 'zcdp'), 4)} "
+        "proven from rho for the discrete noise",
+        f"optimality    {describe_status(plan)}",
+        f"              {describe_certificate(plan)}",
+        f"structure     {plan.structure}",
+        f"strategy      {plan.strategy.size:,} integer queries; counts needed: "
+        + listed([" x ".join(t) or "total" for t in plan.tables]),
+    ]
+    if plan.scale != 1.0:
+        lines.append(f"targets       all variances scaled by {above(plan.scale)} to fit the budget")
+    rows = [("group", "queries", "target", "largest std", "of target")]
+    rows += [
+        (row.name, f"{row.queries:,}", row.target, above(row.largest_std, 4), f"{row.used:.1%}")
+        for row in describe_groups(plan)
+    ]
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    lines.append("")
+    lines += [
+        "  ".join(cell.ljust(width) for cell, width in zip(r, widths, strict=True)).rstrip()
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def describe_groups(plan: PlanRecord) -> list[GroupRow]:
+    """Per group: what it asked and what it gets."""
+    rows = []
+    # By rows of the structure: a group may have more answers than can be looked at.
+    starts = plan.structure.starts
+    proven, targets = plan.strategy.variances(plan.noise_std), plan.structure.targets
+    for group, start, end in zip(plan.workload.groups, starts, starts[1:], strict=False):
+        variances = proven[start:end]
+        used = float((variances / (plan.scale * targets[start:end])).max())
+        rows.append(
+            GroupRow(
+                name=group.name,
+                queries=group.size,
+                target=group.target.describe(),
+                smallest_std=math.sqrt(float(variances.min())),
+                largest_std=math.sqrt(float(variances.max())),
+                used=used,
+            )
+        )
+    return rows

@@ -1,0 +1,134 @@
+"""Plots of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fitplug.display import (
+    LETTER,
+    LINE_COLOURS,
+    Figure,
+    drawing,
+    separate_thousands,
+    shorten,
+)
+from fitplug.domain import Bins, Dates, Integers
+from fitplug.errors import WorkloadError
+from fitplug.numeric import FloatArray
+from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.release.tables import spread
+from fitplug.workload import QueryGroup, quantile
+
+_MOST_TICKS = 16
+
+_MOST_POINTS = 40
+"""Of a line with error bars; of more, they become a band."""
+
+
+def plot_release(
+    release: NoisyAnswers, name: str, *, confidence: float | None, simultaneous: bool | None
+) -> Figure:
+    """The estimates of a group of up to two attributes, with their intervals; of two attributes of
+    many values each, a map of the estimates alone. Raises WorkloadError for more attributes.
+    """
+    group = release.plan.workload[name]
+    if len(group.shape) > 2:
+        raise WorkloadError(
+            f"group {name!r} has {len(group.shape)} attributes, and up to 2 can be plotted; plot "
+            "its table, release.to_pandas(...), or a combination of its rows"
+        )
+    of = spread(group, confidence, simultaneous)
+    z = quantile(of.confidence, group.size if of.simultaneous else 1)
+    estimates = np.asarray(release.estimates[name], dtype=np.float64)
+    margins = z * np.sqrt(release.variances[name])
+    domain = release.plan.domain
+    labels = [[str(v) for v in f.labels(domain[f.attribute])] for f in group.factors]
+    if estimates.ndim == 2 and min(estimates.shape) > len(LINE_COLOURS):
+        return _plot_map(group, estimates, labels)
+    order = tuple(range(estimates.ndim))
+    if estimates.ndim == 2 and estimates.shape[0] <= estimates.shape[1]:
+        order = (1, 0)
+    lines = estimates.transpose(order).reshape(len(labels[order[0]]) if order else 1, -1)
+    spans = margins.transpose(order).reshape(lines.shape)
+    along = labels[order[0]] if order else [name]
+    kinds = labels[order[1]] if len(order) == 2 else [""]
+    width = min(10.0, 4.5 + 0.12 * len(along))
+    if len(kinds) > 1:  # the legend stands beside the axes, which keep their width
+        of_kinds = shorten(group.factors[order[1]].attribute)
+        width += 0.8 + LETTER * max(map(len, [of_kinds, *map(shorten, kinds)]))
+    with drawing(width, 4.0) as (figure, axes):
+        band = len(along) > _MOST_POINTS
+        for i, kind in enumerate(kinds):
+            shift = 0.0 if band or len(kinds) == 1 else 0.6 * ((i + 0.5) / len(kinds) - 0.5)
+            at = np.arange(len(along)) + shift
+            y, moe, colour = lines[:, i], spans[:, i], LINE_COLOURS[i]
+            label = shorten(kind) if len(kinds) > 1 else None
+            if band:
+                axes.plot(at, y, color=colour, lw=1.2, label=label)
+                axes.fill_between(at, y - moe, y + moe, color=colour, alpha=0.25, linewidth=0)
+            else:
+                axes.errorbar(at, y, moe, fmt="o", ms=4, color=colour, capsize=2, label=label)
+        _label_ticks(axes.xaxis, along, release, group, order[0] if order else None)
+        axes.set(ylabel="estimate (records)")
+        _set_title(axes, name, width, f"{of}, of the noise alone")
+        separate_thousands(axes.yaxis)
+        if len(kinds) > 1:
+            axes.legend(
+                title=of_kinds,
+                alignment="left",
+                frameon=False,
+                loc="upper left",
+                bbox_to_anchor=(1.0, 1.0),
+            )
+    return figure
+
+
+def _set_title(axes: Any, name: str, width: float, note: str = "") -> None:
+    """A title of one line that fits a figure of this width in inches, and a note of another line
+    between it and the axes.
+    """
+    most = int((width - 1.2) / LETTER)
+    axes.set_title(shorten(name, most), loc="left", fontsize=11, pad=20 if note else None)
+    if note:
+        axes.annotate(
+            note, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=8
+        )
+
+
+def _plot_map(group: QueryGroup, estimates: FloatArray, labels: list[list[str]]) -> Figure:
+    rows, columns = estimates.shape
+    width = min(10.0, 3.5 + 0.1 * columns)
+    with drawing(width, min(8.0, 2.5 + 0.1 * rows)) as (figure, axes):
+        drawn = axes.imshow(estimates, aspect="auto", cmap="viridis", interpolation="nearest")
+        for axis, own, factor in zip((axes.yaxis, axes.xaxis), labels, group.factors, strict=True):
+            _set_ticks(axis, own)
+            axis.set_label_text(shorten(factor.attribute))
+        bar = figure.colorbar(drawn, ax=axes, label="estimate (records)")
+        separate_thousands(bar.ax.yaxis)
+        _set_title(axes, group.name, width)
+    return figure
+
+
+def _label_ticks(
+    axis: Any, labels: Sequence[str], release: NoisyAnswers, group: QueryGroup, place: int | None
+) -> None:
+    if place is None:
+        axis.set_ticks([])
+        return
+    factor = group.factors[place]
+    attribute = release.plan.domain[factor.attribute]
+    ordered = isinstance(attribute, Integers | Bins | Dates) and factor.kind != "matrix"
+    _set_ticks(axis, labels)
+    if not ordered and max(map(len, labels)) * len(axis.get_ticklocs()) > 60:
+        for tick in axis.get_ticklabels():
+            tick.set(rotation=30, ha="right", rotation_mode="anchor")
+    axis.set_label_text(shorten(factor.attribute))
+
+
+def _set_ticks(axis: Any, labels: Sequence[str]) -> None:
+    """Some of many labels, at even steps."""
+    at = range(0, len(labels), -(-len(labels) // _MOST_TICKS))
+    axis.set_ticks(at, [shorten(labels[i], 18) for i in at])

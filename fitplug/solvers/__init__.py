@@ -1,1 +1,0 @@
-"""Solvers: from a reduced problem to a covariance and dual weights. One solver a file."""

@@ -1,0 +1,75 @@
+"""What a design makes least, beyond the plain privacy cost: cell budgets and total squared error.
+
+The root of
+
+    max_i (profile_i / budget_i) * (max_j (variance_j / target_j) + weight * sum_j variance_j)
+
+with budgets 1 and weight 0 is the privacy cost Delta at the targets (the paper's Problem 1); the
+weight is the lambda of its hybrid with total squared error.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+from fitplug.errors import BudgetError
+from fitplug.numeric import UNIT, FloatArray
+
+LARGEST_WEIGHT = 1e60
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """budgets: largest profile allowed per dense cell (D,), or None. weight: of the total squared
+    error, in units of one over a variance.
+    """
+
+    budgets: FloatArray | None = None
+    weight: float = 0.0
+
+    @property
+    def plain(self) -> bool:
+        return self.budgets is None and not self.weight
+
+    def __str__(self) -> str:
+        over = "" if self.budgets is None else " over the cells' budgets"
+        error = f" with weight {self.weight:.3g} on the total squared error" if self.weight else ""
+        return f"privacy cost{over}{error}"
+
+    def at(self, scale: float) -> Objective:
+        """The objective in units of scale * targets."""
+        return replace(self, weight=self.weight / scale)
+
+    def value(self, privacy_cost: float, profile: FloatArray, total: float) -> float:
+        """The objective, rounded up, of a mechanism that meets its targets.
+
+        total: the sum of all variances, rounded up.
+        """
+        if self.plain:
+            return privacy_cost
+        if self.budgets is not None:
+            privacy_cost = math.sqrt(float(self.relative(profile).max())) * (1 + 2 * UNIT)
+        if not self.weight:
+            return privacy_cost
+        return privacy_cost * math.sqrt(self.excess(total)) * (1 + 8 * UNIT)
+
+    def excess(self, total: float) -> float:
+        """1 + weight * the sum of all variances, rounded up."""
+        return (1 + self.weight * total) * (1 + 4 * UNIT)
+
+    def relative(self, profile: FloatArray) -> FloatArray:
+        """profile / budgets (d,), rounded up."""
+        return profile if self.budgets is None else profile / self.budgets * (1 + 2 * UNIT)
+
+
+def check_weight(weight: Any) -> float:
+    """The weight of the total squared error. Raises BudgetError unless 0 <= weight <= 1e60."""
+    number = isinstance(weight, Real) and not isinstance(weight, bool)
+    if not number or not 0 <= weight <= LARGEST_WEIGHT:
+        raise BudgetError(
+            f"total_error_weight = {weight!r} must be a number from 0 to {LARGEST_WEIGHT:g}"
+        )
+    return float(weight)

@@ -1,0 +1,186 @@
+"""The nodes of a hierarchy that a workload tells apart.
+
+A tree is read from its top level down: P top nodes, then the levels asked for, then the leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fitplug.domain import Hierarchy
+from fitplug.errors import DomainError
+from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+
+MAX_TOP = 600
+"""Most nodes of the top level, whose covariance is dense."""
+
+
+@dataclass(frozen=True, eq=False)
+class Siblings:
+    """The nodes of a depth that have k > 1 children each.
+
+    parents: (b,), their places at that depth. places: (b,), among all nodes that branch.
+    children: (b, k), places at the next depth.
+    """
+
+    depth: int
+    k: int
+    parents: IntArray
+    places: IntArray
+    children: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class TreeShape:
+    """The nodes that a workload tells apart: depth 0 is the top level, the last depth the leaves.
+
+    first: per depth the first leaf of each node, ascending; a node's leaves follow each other.
+    depths: of the levels asked for, at the top or below. above: of coarser ones and "total", the
+    first top node of each node. deepest: the depth of the finest level asked for.
+
+    The V nodes that branch, those with k > 1 children, are in the order of depth, then of leaves.
+    """
+
+    first: tuple[IntArray, ...]
+    depths: dict[str, int]
+    above: dict[str, IntArray]
+    deepest: int
+
+    @property
+    def n(self) -> int:
+        """The number of leaves."""
+        return len(self.first[-1])
+
+    @property
+    def top(self) -> int:
+        """P, the number of top nodes."""
+        return len(self.first[0])
+
+    @property
+    def steps(self) -> int:
+        """The number of depths below the top."""
+        return len(self.first) - 1
+
+    @frozen_property
+    def eldest(self) -> tuple[IntArray, ...]:
+        """Per step the first child of each parent."""
+        return tuple(
+            np.searchsorted(below, own)
+            for own, below in zip(self.first, self.first[1:], strict=False)
+        )
+
+    @frozen_property
+    def children(self) -> tuple[IntArray, ...]:
+        """Per step the number of each parent's children."""
+        return tuple(
+            np.diff(eldest, append=len(below))
+            for eldest, below in zip(self.eldest, self.first[1:], strict=True)
+        )
+
+    @frozen_property
+    def parents(self) -> tuple[IntArray, ...]:
+        """Per step the parent of each child."""
+        return tuple(np.repeat(np.arange(len(k)), k) for k in self.children)
+
+    @frozen_property
+    def leaves(self) -> tuple[IntArray, ...]:
+        """Per depth the number of each node's leaves."""
+        return tuple(np.diff(first, append=self.n) for first in self.first)
+
+    @frozen_property
+    def siblings(self) -> tuple[Siblings, ...]:
+        """The nodes that branch, by step and number of children."""
+        found, start = [], 0
+        for depth, (k, eldest) in enumerate(zip(self.children, self.eldest, strict=True)):
+            place = start + np.cumsum(k > 1) - 1
+            start += int((k > 1).sum())
+            order = np.argsort(k, kind="stable")
+            sizes, ends = np.unique(k[order], return_index=True)
+            for size, own in zip(sizes.tolist(), np.split(order, ends[1:]), strict=True):
+                if size > 1:
+                    children = eldest[own, None] + np.arange(size)
+                    found.append(Siblings(depth, size, own, place[own], children))
+        return tuple(found)
+
+    @cached_property
+    def branching(self) -> int:
+        """V, the number of nodes that branch."""
+        return sum(int((k > 1).sum()) for k in self.children)
+
+    def by_step(self, values: AnyArray, fill: Any) -> list[AnyArray]:
+        """Values (V,) of the nodes that branch, per step for every parent; `fill` for others."""
+        found, start = [], 0
+        for k in self.children:
+            here = np.full(len(k), fill, dtype=values.dtype)
+            count = int((k > 1).sum())
+            here[k > 1] = values[start : start + count]
+            start += count
+            found.append(here)
+        return found
+
+    def sums(self, values: AnyArray, depth: int) -> AnyArray:
+        """Leaves (..., n) summed to the nodes of a depth, (..., nodes)."""
+        return np.add.reduceat(values, self.first[depth], axis=-1)
+
+    def nodes(self, level: str) -> int:
+        """How many nodes a level has."""
+        return (
+            len(self.above[level]) if level in self.above else len(self.first[self.depths[level]])
+        )
+
+    def over(self, level: str) -> IntArray:
+        """The top node of every node of a level that is not above it, (nodes,)."""
+        first = self.first[self.depths[level]]
+        return np.searchsorted(self.first[0], first, side="right") - 1
+
+    def over_top(self, level: str) -> FloatArray:
+        """The rows of a level above the top, over the top nodes, (nodes, P)."""
+        first = self.above[level]
+        node = np.searchsorted(first, np.arange(self.top), side="right") - 1
+        return (np.arange(len(first))[:, None] == node).astype(np.float64)
+
+
+def tree_shape(
+    hierarchy: Hierarchy, asked: Collection[str], *, most: int = MAX_TOP, top: str | None = None
+) -> TreeShape:
+    """The tree of the levels asked for; "identity" is the finest, "total" need not be named.
+
+    Its top is the second finest level asked for: leaves below it are alike. Where that has more
+    than `most` nodes, the finest of all levels that has no more, or one root of all leaves.
+    top: another choice. Raises DomainError for what is no level, or a top below all that is asked.
+    """
+    levels = hierarchy.levels
+    for name in asked:
+        if name not in (*levels, "identity", "total"):
+            hierarchy.intervals(name)
+    first = {level: hierarchy.intervals(level)[:, 0] for level in levels}
+    named = [level for level in levels if level in asked]
+    if "identity" in asked and levels[-1] not in named:
+        named.append(levels[-1])
+    if top is None and len(named) > 1:
+        fit = [level for level in levels if len(first[level]) <= most]
+        at = min(levels.index(named[-2]), len(fit) - 1)
+        top = levels[at] if at >= 0 else None
+    elif top is not None and (not named or levels.index(top) > levels.index(named[-1])):
+        raise DomainError(f"level {top!r} is finer than every level asked for")
+    start = -1 if top is None else levels.index(top)
+    kept = [np.zeros(1, dtype=np.int64) if top is None else first[top]]
+    depths, above = {}, {"total": np.zeros(1, dtype=np.int64)}
+    for level in named:
+        if levels.index(level) < start:
+            above[level] = np.searchsorted(kept[0], first[level])
+            continue
+        if len(first[level]) > len(kept[-1]):
+            kept.append(first[level])
+        depths[level] = len(kept) - 1
+    deepest = len(kept) - 1
+    if len(kept[-1]) < hierarchy.size:
+        kept.append(first[levels[-1]])
+    if levels[-1] in depths:
+        depths["identity"] = depths[levels[-1]]
+    return TreeShape(tuple(kept), depths, above, deepest)

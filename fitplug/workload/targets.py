@@ -1,0 +1,161 @@
+"""Targets: how accurate answers must be, as a variance, std or margin of error (moe)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import erfinv, ndtri
+
+from fitplug.errors import WorkloadError
+from fitplug.numeric import FloatArray
+
+DEFAULT_CONFIDENCE = 0.95
+LEAST_CONFIDENCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A target as it was asked for.
+
+    value: a scalar or an array that broadcasts to the group's shape, in the unit of `kind`.
+    confidence: of a margin of error; None for the other kinds. simultaneous: whether all margins
+    of the group hold together with that confidence, rather than each alone.
+    """
+
+    kind: Literal["variance", "std", "moe"]
+    value: FloatArray
+    confidence: float | None = None
+    simultaneous: bool = False
+
+    def variance(self, shape: tuple[int, ...]) -> FloatArray:
+        """The largest variance allowed per query, shape `shape`, never rounded up.
+
+        Raises WorkloadError if the value does not broadcast to the shape.
+        """
+        allowed = self._allowed(math.prod(shape))
+        try:
+            # A view: a scalar target takes no memory, however many queries share it.
+            return np.broadcast_to(allowed, shape)
+        except ValueError:
+            raise WorkloadError(
+                f"{self.kind} has shape {self.value.shape}, which does not broadcast to the "
+                f"group's shape {shape}"
+            ) from None
+
+    def _allowed(self, queries: int) -> FloatArray:
+        if self.kind == "variance":
+            return self.value
+        if self.kind == "std":
+            return _squares_rounded_down(self.value)
+        assert self.confidence is not None
+        z = quantile(self.confidence, queries if self.simultaneous else 1)
+        # The quantile and the division are each within a few ulps; step below them.
+        return np.asarray((self.value / z) ** 2 * (1 - 2.0**-49))
+
+    def describe(self) -> str:
+        """For people: "std 5", "moe 30 at 90%", "moe 30 at 90% simultaneous", with the range of an
+        array.
+        """
+        low, high = float(self.value.min()), float(self.value.max())
+        amount = f"{low:,.10g}" if low == high else f"{low:,.10g} to {high:,.10g}"
+        if self.confidence is None:
+            return f"{self.kind} {amount}"
+        together = " simultaneous" if self.simultaneous else ""
+        return f"moe {amount} at {100 * self.confidence:g}%{together}"
+
+
+def target(
+    *,
+    variance: Any = None,
+    std: Any = None,
+    moe: Any = None,
+    confidence: float | None = None,
+    simultaneous: bool = False,
+) -> Target:
+    """The one target given. Raises WorkloadError unless exactly one is, positive and finite."""
+    given = {"variance": variance, "std": std, "moe": moe}
+    named = [kind for kind, value in given.items() if value is not None]
+    if len(named) != 1:
+        found = "none was given" if not named else " and ".join(named) + " were given"
+        raise WorkloadError(f"exactly one target is needed, variance, std or moe, but {found}")
+    kind = named[0]
+    if kind != "moe" and confidence is not None:
+        raise WorkloadError(f"confidence belongs to moe, but the target is {kind}; leave it out")
+    if not isinstance(simultaneous, bool):
+        raise WorkloadError(f"simultaneous = {simultaneous!r} must be true or false")
+    if kind != "moe" and simultaneous:
+        raise WorkloadError(f"simultaneous belongs to moe, but the target is {kind}; leave it out")
+    if kind == "moe":
+        confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
+        check_confidence(confidence)
+    value = _numbers(kind, given[kind])
+    for wrong, text in ((~np.isfinite(value), "finite"), (value <= 0, "greater than zero")):
+        if wrong.any():
+            at = [int(i) for i in np.argwhere(wrong)[0]]
+            place = f"{kind}{at}" if at else kind
+            raise WorkloadError(f"{place} = {value[tuple(at)]:g} must be {text}")
+    if value.size == 0:
+        raise WorkloadError(f"{kind} is an empty array; give one target per query")
+    largest = 1e60 if kind == "variance" else 1e30
+    if not 1 / largest <= float(value.min()) <= float(value.max()) <= largest:
+        raise WorkloadError(f"{kind} must lie between {1 / largest:g} and {largest:g}")
+    return Target(kind, value, confidence, simultaneous)  # type: ignore[arg-type]
+
+
+def _numbers(kind: str, given: Any) -> FloatArray:
+    try:
+        array = np.asarray(given)
+    except ValueError:  # a ragged list
+        array = np.asarray(None)
+    mixed = isinstance(given, (list, tuple)) and any(
+        isinstance(v, bool) for v in np.asarray(given, dtype=object).flat
+    )
+    if array.dtype.kind not in "iuf" or mixed:
+        raise WorkloadError(f"{kind} = {given!r} is not a number or an array of numbers")
+    return array.astype(np.float64)
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise WorkloadError unless 1e-6 <= confidence < 1."""
+    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
+        raise WorkloadError(f"confidence = {confidence!r} must lie strictly between 0 and 1")
+    if confidence < LEAST_CONFIDENCE:
+        raise WorkloadError(f"confidence = {confidence!r} must be at least {LEAST_CONFIDENCE:g}")
+
+
+def two_sided_quantile(confidence: float) -> float:
+    """z with P(|N(0,1)| <= z) = confidence: margin of error = z * std."""
+    # From the tail where the confidence is close to 1, from the centre where it is close to 0.
+    if confidence > 0.5:
+        return float(-ndtri((1 - confidence) / 2))
+    return math.sqrt(2) * float(erfinv(confidence))
+
+
+def quantile(confidence: float, queries: int = 1) -> float:
+    """z with P(every |N_i| <= z) >= confidence for that many standard normal N_i, whatever their
+    correlations: Sidak's inequality (1967), an equality where they are independent.
+    """
+    if queries <= 1:
+        return two_sided_quantile(confidence)
+    each = math.log(confidence) / queries
+    # 1 - confidence^(1/k), which would be lost in confidence^(1/k) where that is close to 1.
+    tail = -math.expm1(each)
+    if tail < 0.5:
+        return float(-ndtri(tail / 2))
+    return math.sqrt(2) * float(erfinv(math.exp(each)))
+
+
+def _squares_rounded_down(value: FloatArray) -> FloatArray:
+    squares = np.asarray(value * value)
+    if value.ndim == 0:
+        below = Fraction(float(squares)) > Fraction(float(value)) ** 2
+        return np.nextafter(squares, 0) if below else squares
+    for number in np.unique(value):
+        square = number * number
+        if Fraction(float(square)) > Fraction(float(number)) ** 2:
+            squares[value == number] = np.nextafter(square, 0)
+    return squares

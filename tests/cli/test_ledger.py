@@ -1,0 +1,249 @@
+"""`fitplug ledger`, and how the other commands charge."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import fitplug as fp
+from fitplug.display.numbers import above
+from fitplug.privacy import epsilon_at, rho_at
+from tests.helpers.command_line import SPEC, Ran, fitplug, make, names
+
+DIGEST = "ab" * 32
+COLUMNS = [
+    *("id", "time", "rho", "rho_exact", "what", "key", "plan_digest", "output"),
+    *("within", "profile", "state", "state_time", "answers", "counts"),
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "budget.db"
+
+
+def refused(ran: Ran, code: int, *says: str) -> None:
+    assert ran.code == code, ran
+    assert ran.out == ""
+    assert ran.err.startswith(("fitplug: ", f'{{"error": {{"code": {code}, "kind": "'))
+    assert ran.err.count("\n") == 1
+    assert all(word in ran.err for word in says), ran.err
+
+
+def charged(path: Path) -> fp.Ledger:
+    ledger = fp.Ledger(path, rho=1.0)
+    ledger.charge(0.25, what='an, "odd"\nname \x1b[31m[bold]', key="k", plan_digest=DIGEST)
+    ledger.charge(Fraction(1, 3), what="plain", output="/out/release")
+    return ledger
+
+
+class TestInit:
+    def test_in_rho(self, path):
+        ran = fitplug("ledger", "init", path, "--rho", "0.5")
+        assert (ran.code, ran.err) == (0, "")
+        assert "rho = 0.5" in ran.out
+        assert str(path) in ran.out
+        assert fp.Ledger(path).total == 0.5
+
+    def test_in_epsilon_and_delta(self, path):
+        assert fitplug("ledger", "init", path, "--epsilon", "1", "--delta", "1e-9").code == 0
+        ledger = fp.Ledger(path)
+        assert (ledger.total, ledger.privacy) == (rho_at(1.0, 1e-9), (1.0, 1e-9))
+
+    def test_again(self, path):
+        fitplug("ledger", "init", path, "--rho", "1")
+        fp.Ledger(path).charge(0.25, what="x")
+        ran = fitplug("ledger", "init", path, "--rho", "1")
+        assert ran.code == 0
+        assert "0.25 of it spent already" in ran.out
+        refused(fitplug("ledger", "init", path, "--rho", "2"), 1, str(path), "1.0", "2.0")
+        assert fp.Ledger(path).spent == 0.25
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ([], "--rho"),
+            (["--rho", "-1"], "-1"),
+            (["--rho", "nan"], "nan"),
+            (["--rho", "much"], "'--rho'"),
+            (["--rho", "1", "--epsilon", "1"], "not both"),
+            (["--epsilon", "1"], "delta"),
+            (["--epsilon", "1", "--delta", "2"], "delta = 2.0"),
+        ],
+    )
+    def test_wrong_budgets(self, path, options, says):
+        refused(fitplug("ledger", "init", path, *options), 2, says)
+        assert names(path.parent) == set()
+
+    def test_no_folder(self, path):
+        refused(fitplug("ledger", "init", path / "x", "--rho", "1"), 1, "make the folder first")
+
+
+class TestShow:
+    def test_a_table_a_person_can_read(self, path):
+        charged(path)
+        ran = fitplug("ledger", "show", path)
+        assert (ran.code, ran.err) == (0, "")
+        assert "\x1b" not in ran.out
+        for words in ("0.25", "0.333334", "plain", "/out/release", DIGEST[:12], "[bold]"):
+            assert words in ran.out
+        assert "remaining  rho = 0.416666" in ran.out
+        assert len(ran.out.splitlines()) == 3 + 1 + 2
+
+    def test_epsilon_where_the_budget_is_in_it(self, path):
+        fp.Ledger(path, epsilon=1.0, delta=1e-9).charge(0.01, what="x")
+        out = fitplug("ledger", "show", path).out
+        spent = epsilon_at(0.02**0.5, 1e-9, "zcdp")
+        assert "epsilon = 1 at delta = 1e-09" in out
+        assert f"epsilon = {above(spent)} at delta = 1e-09" in out
+
+    def test_json(self, path):
+        ledger = charged(path)
+        said = json.loads(fitplug("ledger", "show", path, "--json").out)
+        assert said == json.loads(fitplug("ledger", "export", path, "--json").out)
+        assert (said["total"], said["spent"]) == (1.0, ledger.spent)
+        assert said["remaining"] == ledger.remaining
+        assert Fraction(said["spent_exact"]) == Fraction(7, 12)
+        assert (said["epsilon"], said["delta"]) == (None, None)
+        assert [list(entry) for entry in said["entries"]] == [COLUMNS] * 2
+        first, second = said["entries"]
+        assert (first["what"], first["key"]) == (ledger.entries()[0].what, "k")
+        assert first["plan_digest"] == DIGEST
+        assert (second["id"], second["output"]) == (2, "/out/release")
+        assert Fraction(second["rho_exact"]) == Fraction(1, 3)
+
+    def test_nothing_yet(self, path):
+        fp.Ledger(path, rho=1.0)
+        assert "nothing was charged yet" in fitplug("ledger", "show", path).out
+
+
+class TestExport:
+    def test_csv(self, path):
+        ledger = charged(path)
+        ran = fitplug("ledger", "export", path, "--csv")
+        assert (ran.code, ran.err) == (0, "")
+        rows = list(csv.DictReader(io.StringIO(ran.out, newline="")))
+        assert list(rows[0]) == COLUMNS
+        assert [row["what"] for row in rows] == [e.what for e in ledger.entries()]
+        assert [Fraction(row["rho_exact"]) for row in rows] == [Fraction(1, 4), Fraction(1, 3)]
+        assert rows[0]["output"] == rows[0]["within"] == ""
+
+    def test_amounts_with_more_digits_than_python_prints(self, path):
+        fp.Ledger(path, rho=1.0).charge(Fraction(1, 16**5000), what="x")
+        assert f"0x1/0x1{'0' * 5000}" in fitplug("ledger", "export", path, "--csv").out
+
+    @pytest.mark.parametrize("options", [[], ["--csv", "--json"]])
+    def test_one_of_the_two(self, path, options):
+        charged(path)
+        refused(fitplug("ledger", "export", path, *options), 2, "--csv", "--json")
+
+
+@pytest.mark.parametrize("command", [["show"], ["show", "--json"], ["export", "--csv"]])
+def test_what_is_no_ledger(path, command):
+    arguments = ["ledger", command[0], path, *command[1:]]
+    refused(fitplug(*arguments), 2, str(path), "fitplug ledger init")
+    assert names(path.parent) == set()
+    path.write_bytes(b"something else" * 100)
+    refused(fitplug(*arguments), 1, str(path), "not a SQLite database")
+
+
+def test_no_command():
+    refused(fitplug("ledger"), 2, "command")
+
+
+class TestCharging:
+    def test_the_entry_says_which_plan_and_where(self, tmp_path):
+        assert fitplug("run", make(tmp_path), "--key", "2024").code == 0
+        (entry,) = fp.Ledger(tmp_path / "budget.db").entries()
+        record = json.loads((tmp_path / "release" / "release.json").read_text())
+        assert (entry.key, entry.plan_digest) == ("2024", record["plan_digest"])
+        assert entry.output == str(tmp_path / "release")
+
+    def test_a_retry_finds_the_release_and_draws_nothing(self, tmp_path):
+        spec = make(tmp_path)
+        assert fitplug("run", spec, "--key", "2024").code == 0
+        before = (tmp_path / "release" / "release.json").read_bytes()
+        ran = fitplug("run", spec, "--key", "2024")
+        assert (ran.code, ran.err) == (0, "")
+        assert f"done already, nothing was charged or drawn: {tmp_path / 'release'}" in ran.out
+        assert (tmp_path / "release" / "release.json").read_bytes() == before
+        assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
+
+    def test_a_key_of_another_plan_has_an_exit_code_of_its_own(self, tmp_path):
+        assert fitplug("run", make(tmp_path), "--key", "2024").code == 0
+        spec = make(tmp_path / "b", SPEC.replace("std = 5.0", "std = 6.0").replace(
+            '"budget.db"', '"../budget.db"'))  # fmt: skip
+        ran = fitplug("run", spec, "--key", "2024")
+        assert ran.code == 4
+        assert "this is another plan; if the spec is the same, give the plan file" in ran.err
+        assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
+        assert not (tmp_path / "b" / "release").exists()
+
+    def test_a_refusal_says_requested_and_remaining(self, tmp_path):
+        spec = make(tmp_path, SPEC.replace("rho = 100.0", "rho = 0.1"))
+        assert fitplug("run", spec).code == 0
+        ledger = fp.Ledger(tmp_path / "budget.db")
+        ran = fitplug("run", spec, "--again", "--replace")
+        assert ran.code == 3
+        assert repr(ledger.remaining) in ran.err
+        assert f"rho = {float(ledger.entries()[0].rho)!r}"[:12] in ran.err
+        assert len(ledger.entries()) == 1
+
+    def test_free_within_an_earlier_charge(self, tmp_path):
+        """Men, of whom the first asked nothing."""
+        women = (
+            SPEC[: SPEC.index("[[query]]")]
+            + ('[[query]]\nname = "w"\nSEX = [[1, 0]]\nINC = "identity"\nstd = 5.0\n')
+            + SPEC[SPEC.index("\n[ledger]") :]
+        )
+        spec = make(tmp_path, women)
+        assert fitplug("run", spec, "--key", "women").code == 0
+        men = tmp_path / "men.toml"
+        men.write_text(women.replace("[[1, 0]]", "[[0, 1]]").replace("release/", "men/"))
+        ran = fitplug("run", men, "--within", "women")
+        assert (ran.code, ran.err) == (0, "")
+        assert "free within the charge 1 of" in ran.out
+        record = json.loads((tmp_path / "men" / "release.json").read_text())
+        assert record["rho_charged"] == 0 < record["rho"]
+        one, two = fp.Ledger(tmp_path / "budget.db").entries()
+        assert (one.within, two.within, two.rho) == (None, 1, 0)
+        ran = fitplug("run", men, "--within", "1", "--again")
+        assert ran.code == 3
+        assert "SEX='2'" in ran.err
+        shown = fitplug("ledger", "show", tmp_path / "budget.db").out
+        assert "free within 1" in shown
+
+    def test_within_what_is_not_there(self, tmp_path):
+        spec = make(tmp_path)
+        ran = fitplug("run", spec, "--within", "1")
+        assert (ran.code, names(tmp_path)) == (1, {"people", "spec.toml"})
+        assert "does not exist yet" in ran.err
+
+    @pytest.mark.parametrize("option", ["--key", "--within"])
+    def test_without_a_ledger(self, tmp_path, option):
+        spec = make(tmp_path, SPEC.replace('[ledger]\npath = "budget.db"\nrho = 100.0\n', ""))
+        refused(fitplug("run", spec, option, "x"), 2, option, "[ledger]")
+
+    def test_a_budget_in_epsilon_and_delta(self, tmp_path):
+        both = "epsilon = 50.0\ndelta = 1e-9"
+        spec = make(tmp_path, SPEC.replace("rho = 100.0", both))
+        assert fitplug("run", spec).code == 0
+        assert fitplug("run", spec, "--again", "--replace").code == 0
+        assert fp.Ledger(tmp_path / "budget.db").privacy == (50.0, 1e-9)
+
+    @pytest.mark.parametrize(
+        ("wrong", "says"),
+        [
+            ("epsilon = 1.0", "epsilon and delta"),
+            ("rho = 1.0\nepsilon = 1.0\ndelta = 0.1", "rho alone"),
+            ("epsilon = 1e-30\ndelta = 0.1", "epsilon = 1e-30"),
+        ],
+    )
+    def test_half_a_budget(self, tmp_path, wrong, says):
+        spec = make(tmp_path, SPEC.replace("rho = 100.0", wrong))
+        refused(fitplug("run", spec), 2, "spec.toml", "[ledger]", says)

@@ -1,0 +1,104 @@
+"""--json prints one object and nothing else, --quiet nothing; errors stay on stderr."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import fitplug as fp
+from fitplug.plan.prices import price_groups as prices
+from fitplug.release.release import Release
+from tests.helpers.command_line import make
+
+
+def fitplug(*arguments):
+    """In a process of its own: the modes are those of a process."""
+    command = [sys.executable, "-m", "fitplug_cli.main", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("output"))
+
+
+def said(done):
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_a_design(spec):
+    record = said(fitplug("design", spec, "--json"))
+    plan = fp.Plan.load(record["plan"])
+    for name, value in {
+        "plan_digest": plan.digest,
+        "rho": plan.rho,
+        "privacy_cost": plan.privacy_cost,
+        "plan_rho_exact": str(plan.rho_exact),
+        "epsilon_zcdp": plan.epsilon(record["delta"], "zcdp"),
+        "epsilon_gaussian_curve": plan.epsilon(record["delta"]),
+        "lower_bound": plan.lower_bound,
+        "certified_gap": plan.gap,
+    }.items():
+        assert record[name] == value
+    assert [group["name"] for group in record["groups"]] == list(plan.workload.names)
+
+
+def test_a_report_and_a_budget_it_does_not_fit(spec):
+    whole = said(fitplug("report", spec, "--json"))
+    plan = fp.Plan.load(said(fitplug("design", spec, "--json"))["plan"])
+    assert {group["name"]: group["price"] for group in whole["groups"]} == prices(plan)
+    assert whole["relaxation"] is None
+    assert len(whole["usual_mechanisms"]) == 6
+    done = fitplug("report", spec, "--json", "--max-rho", whole["rho"] / 4)
+    assert done.returncode == 3
+    assert "more than" in done.stderr
+    told = json.loads(done.stdout)["relaxation"]
+    assert told["proportional"] == pytest.approx(2, rel=2e-3)
+    assert set(told["groups"]) <= set(plan.workload.names)
+
+
+def test_a_run_and_the_ledger_after_it(spec):
+    record = said(fitplug("run", spec, "--json"))
+    release = Release.read(record["folder"])
+    assert record["rho"] == record["rho_charged"] == release.rho
+    assert record["plan_digest"] == release.plan_digest
+    ledger = fp.Ledger(record["ledger"]["path"])
+    assert record["ledger"]["spent"] == ledger.spent
+    assert record["ledger"]["remaining"] == ledger.remaining
+    assert record["ledger_entry"] == len(ledger.entries())
+
+
+@pytest.mark.parametrize("command", ["run", "design", "report", "count"])
+def test_quiet(spec, command):
+    again = ["--again", "--replace"] if command == "run" else []
+    done = fitplug(command, spec, "--quiet", *again)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_quiet_errors(tmp_path):
+    done = fitplug("run", tmp_path / "none.toml", "--quiet", "--json")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    error = json.loads(done.stderr)["error"]
+    assert (error["code"], error["kind"]) == (2, "SpecError")
+    assert "none.toml: there is no such spec file" in error["message"]
+
+
+def test_usage_errors_are_json_too(tmp_path):
+    done = fitplug("run", "spec.toml", "--json", "--keey", "x")
+    error = json.loads(done.stderr)["error"]
+    assert (done.returncode, error["code"], error["kind"]) == (2, 2, "UsageError")
+
+
+def test_the_log_says_what_is_done_and_nothing_of_the_rows(spec):
+    done = fitplug("run", spec, "--again", "--replace", "--verbose")
+    assert done.returncode == 0
+    for words in (
+        "designed a plan of rho =", " tables from ", "fitplug.ledger: charged rho =",
+        "are staged", "is made", "is published",
+    ):  # fmt: skip
+        assert words in done.stderr

@@ -1,0 +1,117 @@
+"""The command line with [data] person: rows limited, and counts made without refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fitplug as fp
+from fitplug_cli.output import read_counts
+from tests.helpers.command_line import fitplug
+
+SPEC = """
+[data]
+path = "people.parquet"
+contributions = 2
+person = "PERSONID"
+
+[domain]
+SEX = ["1", "2"]
+
+[[query]]
+name = "sex"
+SEX = "identity"
+std = 5.0
+
+[output]
+path = "release/"
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    people = {"PERSONID": np.arange(500) // 5, "SEX": rng.choice(["1", "2"], 500)}
+    pq.write_table(pa.table(people), tmp_path / "people.parquet")
+    path = tmp_path / "spec.toml"
+    path.write_text(SPEC, encoding="utf-8")
+    return path
+
+
+def test_run_charges_for_the_rows_it_keeps(spec: Path) -> None:
+    ran = fitplug("run", spec)
+    assert ran.code == 0, ran.err
+    assert json.loads((spec.parent / "release/release.json").read_text())["contributions"] == 2
+
+
+def test_counts_files_say_what_was_enforced(spec: Path) -> None:
+    counts = spec.parent / "counts.npz"
+    assert fitplug("count", spec, "--output", counts).code == 0
+    tables = read_counts(counts)
+    assert tables.contributions == 2
+    assert tables["SEX",].sum() == 2 * 100
+    assert fitplug("release", spec, "--counts", counts).code == 0
+    spec.write_text(SPEC.replace("contributions = 2", "contributions = 1"), encoding="utf-8")
+    ran = fitplug("release", spec, "--counts", counts, "--replace")
+    assert ran.code == 2
+    assert "hold up to 2 records of a person, but the release is charged for 1" in ran.err
+
+
+def test_counts_made_without_persons_are_refused(spec: Path) -> None:
+    counts = spec.parent / "counts.npz"
+    spec.write_text(SPEC.replace('person = "PERSONID"', ""), encoding="utf-8")
+    assert fitplug("count", spec, "--output", counts).code == 0
+    spec.write_text(SPEC, encoding="utf-8")
+    ran = fitplug("release", spec, "--counts", counts)
+    assert ran.code == 2
+    assert "were limited not by person, and" in ran.err
+
+
+def test_a_column_of_persons_that_is_not_there(spec: Path) -> None:
+    spec.write_text(SPEC.replace("PERSONID", "PERSON"), encoding="utf-8")
+    ran = fitplug("run", spec)
+    assert ran.code == 2
+    assert "has no column 'PERSON'; did you mean 'PERSONID'?" in ran.err
+
+
+def test_persons_are_not_queried(spec: Path) -> None:
+    spec.write_text(SPEC.replace("PERSONID", "SEX"), encoding="utf-8")
+    ran = fitplug("run", spec)
+    assert ran.code == 2
+    assert "[data] person = 'SEX' identifies persons, so no query may name it" in ran.err
+
+
+def test_an_empty_name(spec: Path) -> None:
+    spec.write_text(SPEC.replace("PERSONID", ""), encoding="utf-8")
+    ran = fitplug("run", spec)
+    assert ran.code == 2
+    assert "[data] person = ''" in ran.err
+
+
+def test_one_counts_file_carries_several_releases(spec: Path) -> None:
+    """Women are free within the charge for men, from the very file that was charged alone."""
+    ledger = '\n[ledger]\npath = "budget.db"\nrho = 1.0\n'
+    men = SPEC.replace('SEX = "identity"', "SEX = [[1, 0]]") + ledger
+    women = SPEC.replace('SEX = "identity"', "SEX = [[0, 1]]") + ledger
+    spec.write_text(men, encoding="utf-8")
+    other = spec.with_name("women.toml")
+    other.write_text(women.replace('"release/"', '"women/"'), encoding="utf-8")
+    counts, recount = spec.parent / "counts.npz", spec.parent / "again.npz"
+    for path in (counts, recount):
+        assert fitplug("count", spec, "--output", path).code == 0
+    assert fitplug("release", spec, "--counts", counts, "--key", "men").code == 0
+    before = fp.Ledger(spec.parent / "budget.db").spent
+    for command in (["run", other], ["release", other, "--counts", recount]):
+        ran = fitplug(*command, "--within", "men")
+        assert ran.code != 0
+        assert "the counts file that the charge was released from" in ran.err
+    assert not (spec.parent / "women").exists()
+    ran = fitplug("release", other, "--counts", counts, "--within", "men")
+    assert (ran.code, ran.err) == (0, "")
+    assert "free within the charge 1 of" in ran.out
+    assert fp.Ledger(spec.parent / "budget.db").spent == before

@@ -1,0 +1,181 @@
+"""Counts on a dask.distributed cluster: equal to those on threads, also when workers are killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+
+import fitplug as fp
+import fitplug_dask as fpd
+from fitplug.errors import DataError, FitplugError
+from fitplug_dask import scheduling
+from fitplug_dask.kernel import partitions
+from fitplug_dask.persons import shuffle
+
+DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99), "state": ["01", "02"]})
+WANTED = (DOMAIN, [("sex", "age"), ("age", "state"), ()])
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("people")
+    rng = np.random.default_rng(3)
+    for state in ("01", "02"):
+        for part in range(3):
+            path = root / f"state={state}" / f"{part}.parquet"
+            path.parent.mkdir(exist_ok=True)
+            n = int(rng.integers(20_000, 60_000))
+            sex = rng.choice(["1", "2", "3"], n)
+            table = pa.table({"sex": sex, "age": rng.integers(-1, 102, n)})
+            pq.write_table(table, path, row_group_size=2_000)
+    return root
+
+
+def assert_same(one: fp.Tables, other: fp.Tables) -> None:
+    assert set(one) == set(other)
+    for names in one:
+        np.testing.assert_array_equal(one[names], other[names])
+
+
+def test_a_cluster_counts_as_threads_do(client: Client, people: Path) -> None:
+    told: list[tuple[int, int]] = []
+    counted = fpd.count(people, WANTED, client=client, progress=lambda *rows: told.append(rows))
+    assert_same(counted, fpd.count(people, WANTED))
+    done, totals = zip(*told, strict=True)
+    assert list(done) == sorted(done)
+    assert (done[0], done[-1]) == (0, totals[0])
+    assert len(told) > 4
+
+
+def test_every_run_counts_anew(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    wanted = (DOMAIN, [("sex",)])
+    pq.write_table(pa.table({"sex": ["1", "1", "2"]}), path)
+    state = path.stat()
+    first = fpd.count(path, wanted, client=client)
+    pq.write_table(pa.table({"sex": ["1", "2", "2"]}), path)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    second = fpd.count(path, wanted, client=client)
+    assert (first["sex"].tolist(), second["sex"].tolist()) == ([2, 1], [1, 2])
+
+
+def test_runs_at_the_same_time_do_not_meet(client: Client, people: Path, tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"sex": ["1"] * 10, "age": [3] * 10, "state": ["01"] * 10}), tmp_path / "a.parquet"
+    )
+    inner: list[fp.Tables] = []
+
+    def start_another(done: int, total: int) -> None:
+        if done and not inner:
+            inner.append(fpd.count(tmp_path, WANTED, client=client))
+
+    outer = fpd.count(people, WANTED, client=client, progress=start_another)
+    assert inner[0][()] == 10
+    assert_same(outer, fpd.count(people, WANTED))
+
+
+def test_killed_workers_keep_the_same_rows_of_each_person(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(7)
+    for i in range(4):
+        table = {"id": rng.integers(0, 3_000, 10_000), "age": rng.integers(-1, 102, 10_000)}
+        pq.write_table(pa.table(table), tmp_path / f"{i}.parquet", row_group_size=1_000)
+    limit: dict[str, Any] = {"person": "id", "contributions": 3, "key": bytes(16)}
+    wanted = (DOMAIN, [("age",), ()])
+    expected = fpd.count(tmp_path, wanted, **limit)
+    monkeypatch.setattr(partitions, "_MOST_ROWS", 2_500)
+    monkeypatch.setattr(shuffle, "MEMORY", 1_500_000)
+    pids = list(client.run(os.getpid).values())[:1]
+
+    def kill(done: int, total: int) -> None:
+        if pids and 3 * done > total:
+            os.kill(pids.pop(), signal.SIGKILL)
+
+    assert_same(fpd.count(tmp_path, wanted, client=client, progress=kill, **limit), expected)
+    assert not pids
+
+
+def test_a_bad_file_ends_the_run_with_the_same_error(
+    client: Client, people: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(people, tmp_path / "people")
+    bad = copy / "state=02" / "1.parquet"
+    content = bytearray(bad.read_bytes())
+    content[4:200] = b"\xff" * 196
+    bad.write_bytes(bytes(content))
+    with pytest.raises(DataError) as caught:
+        fpd.count(copy, WANTED, client=client)
+    message = str(caught.value)
+    assert message.startswith(f"{bad}: row group 0 cannot be read")
+    assert caught.value.__context__ is None
+    with pytest.raises(DataError, match=r"1\.parquet: row group 0 cannot be read"):
+        fpd.count(copy, WANTED)
+    assert_same(fpd.count(people, WANTED, client=client), fpd.count(people, WANTED))
+
+
+def test_nothing_stays_on_the_cluster(client: Client, people: Path) -> None:
+    fpd.count(people, WANTED, client=client)
+
+    def tasks(dask_scheduler: Any) -> list[str]:
+        return [str(key) for key in dask_scheduler.tasks if "fitplug" in str(key)]
+
+    for _ in range(100):
+        if not client.run_on_scheduler(tasks):
+            return
+    raise AssertionError("tasks are left on the scheduler")
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("closed", ["client", "cluster"])
+def test_a_cluster_that_fails_ends_in_one_clear_error(
+    people: Path, closed: str, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "_MOST_ROWS", 2_500)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        ends: list[int] = []
+
+        def close(done: int, total: int) -> None:
+            ends.append(done)
+            if len(ends) == 1 + after:
+                {"client": client, "cluster": cluster}[closed].close()
+
+        with pytest.raises(FitplugError, match="the cluster could not finish") as caught:
+            fpd.count(people, WANTED, client=client, progress=close)
+    assert not isinstance(caught.value, DataError)
+    assert caught.value.__context__ is None
+
+
+def test_an_error_of_the_cluster_is_named_but_not_quoted() -> None:
+    def dies() -> None:
+        raise MemoryError("secret")
+
+    fault = scheduling.attempt(dies)
+    assert "could not finish counting (MemoryError)" in fault.message
+    assert "secret" not in fault.message

@@ -1,0 +1,433 @@
+"""At most k rows of each person: which ones depends on the person's rows alone."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+from pyarrow import csv, feather
+
+import fitplug as fp
+import fitplug_dask as fpd
+import fitplug_opendp as fpo
+from fitplug.errors import BudgetError, DataError, DomainError, TablesError
+from fitplug_dask.kernel import Job, reading
+from fitplug_dask.persons import buckets, shuffle
+from fitplug_dask.persons.packing import Packing, Rows
+from fitplug_dask.persons.selection import Selection
+from tests.helpers.siphash import scalar_siphash128
+
+DOMAIN = fp.Domain(
+    {"sex": ["1", "2"], "age": fp.Integers(0, 9), "race": fp.Categories(["a", "b"], other="rest")}
+)
+TABLES = [("sex", "age"), ("age", "race"), ()]
+WANTED = (DOMAIN, TABLES)
+KEY = b"sixteen bytes or more"
+
+
+def naive_cells(row: dict[str, Any]) -> tuple[int, ...] | None:
+    if row["sex"] not in ("1", "2") or row["age"] is None or not 0 <= row["age"] <= 9:
+        return None
+    race = {"a": 0, "b": 1}.get(row["race"], 2)
+    return int(row["sex"]) - 1, row["age"], race
+
+
+def brute_force(rows: list[dict[str, Any]], k: int, key: bytes = KEY) -> dict[Any, Any]:
+    """Persons in a dictionary, each one's rows sorted by their priorities, written apart."""
+    chosen = Selection.create("id", k, key)
+    persons: dict[Any, list[tuple[int, ...]]] = defaultdict(list)
+    for row in rows:
+        cells = naive_cells(row)
+        if row["id"] is not None and cells is not None:
+            persons[row["id"]].append(cells)
+    counts = {t: np.zeros(DOMAIN.shape_of(t), dtype=np.int64) for t in TABLES}
+    for person, held in persons.items():
+        text = (
+            person.encode()
+            if isinstance(person, str)
+            else person.to_bytes(9, "little", signed=True)
+        )
+        tag = b"".join(h.to_bytes(8, "little") for h in scalar_siphash128(chosen.tag_key, text))
+
+        def priority(cells: tuple[int, ...], tag: bytes = tag) -> int:
+            sex, age, race = cells
+            word = ((sex * 10 + age) * 3 + race).to_bytes(8, "little")
+            return scalar_siphash128(chosen.priority_key, tag + word)[0]
+
+        for sex, age, race in sorted(held, key=priority)[:k]:
+            counts["sex", "age"][sex, age] += 1
+            counts["age", "race"][age, race] += 1
+            counts[()] += 1
+    return counts
+
+
+def people(seed: int, persons: int = 40, integers: bool = False) -> list[dict[str, Any]]:
+    """Persons of 1 to 19 rows each, some rows outside the domain, some of nobody."""
+    rng = np.random.default_rng(seed)
+    names = [i * 7 if integers else f"person {i}" * (1 + i % 3) for i in range(persons)]
+    rows = [
+        {
+            "id": None if rng.random() < 0.05 else name,
+            "sex": str(rng.choice(["1", "2", "3"], p=[0.6, 0.3, 0.1])),
+            "age": None if rng.random() < 0.03 else int(rng.integers(-1, 11)),
+            "race": str(rng.choice(["a", "b", "c"])),
+        }
+        for name in names
+        for _ in range(rng.integers(1, 20))
+    ]
+    return [rows[i] for i in rng.permutation(len(rows))]
+
+
+def write(path: Path, rows: list[dict[str, Any]], group: int = 50, id_type: Any = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    integers = any(isinstance(row["id"], int) for row in rows)
+    types = {
+        "id": id_type or (pa.int64() if integers else pa.string()),
+        "sex": pa.string(),
+        "age": pa.int8(),
+        "race": pa.string(),
+    }
+    columns = {n: pa.array([row[n] for row in rows], type=t) for n, t in types.items()}
+    pq.write_table(pa.table(columns), path, row_group_size=group)
+    return path
+
+
+def limited(source: Any, k: int, **options: Any) -> fp.Tables:
+    return fpd.count(source, WANTED, person="id", contributions=k, **{"key": KEY, **options})
+
+
+def assert_equal(tables: fp.Tables, expected: Any) -> None:
+    for names in TABLES:
+        np.testing.assert_array_equal(tables[names], expected[names])
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches, rows compacted after every few, and several rounds of several buckets."""
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
+    monkeypatch.setattr(buckets, "_COMPACTED_ROWS", 20)
+    monkeypatch.setattr(shuffle, "MEMORY", 10_000)
+    monkeypatch.setattr(shuffle, "_ROWS_PER_CELL", 0.01)
+
+
+@pytest.mark.parametrize("integers", [False, True])
+@pytest.mark.parametrize("k", [1, 2, 5, 18, 19, 10**6])
+def test_equals_brute_force_and_duckdb(tmp_path: Path, k: int, integers: bool) -> None:
+    rows = people(k, integers=integers)
+    write(tmp_path / "a.parquet", rows[:200])
+    write(tmp_path / "b.parquet", rows[200:], group=7)
+    tables = limited(tmp_path, k)
+    assert_equal(tables, brute_force(rows, k))
+    assert tables.contributions == k
+    inside = "sex IN ('1', '2') AND age BETWEEN 0 AND 9 AND id IS NOT NULL"
+    with duckdb.connect() as connection:
+        query = f"""SELECT sum(least(n, {k})) FROM (SELECT count(*) AS n
+            FROM '{tmp_path}/*.parquet' WHERE {inside} GROUP BY id)"""
+        (kept,) = connection.sql(query).fetchall()[0]
+    assert tables[()] == kept
+
+
+@pytest.mark.usefixtures("crowded")
+@pytest.mark.parametrize("k", [1, 3, 30])
+def test_rounds_buckets_and_compaction_change_nothing(tmp_path: Path, k: int) -> None:
+    rows = people(3)
+    told: list[tuple[int, int]] = []
+    counted = limited(
+        write(tmp_path / "a.parquet", rows), k, progress=lambda *rows: told.append(rows)
+    )
+    assert_equal(counted, brute_force(rows, k))
+    assert told[0] == (0, told[-1][1])
+    assert told[-1][0] == told[-1][1] > 3 * len(rows)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_order_files_and_workers_change_nothing(
+    tmp_path: Path, seed: int, client: Client, request: pytest.FixtureRequest
+) -> None:
+    rows = people(seed)
+    k = 3
+    first = limited(write(tmp_path / "one" / "a.parquet", rows), k)
+    rng = np.random.default_rng(seed)
+    mixed = [rows[i] for i in rng.permutation(len(rows))]
+    for i in range(5):
+        write(tmp_path / "many" / f"{i}.parquet", mixed[i::5], group=1 + 9 * i)
+    assert_equal(limited(tmp_path / "many", k), first)
+    with dask.config.set(num_workers=1):
+        assert_equal(limited(tmp_path / "many", k), first)
+    assert_equal(limited(tmp_path / "many", k, client=client), first)
+    request.getfixturevalue("crowded")
+    assert_equal(limited(tmp_path / "many", k, client=client), first)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_person_more_or_less_changes_its_own_kept_rows_only(tmp_path: Path, seed: int) -> None:
+    rows, k = people(seed, persons=8), 1 + seed
+    whole = limited(write(tmp_path / "all.parquet", rows), k)
+    for name in {row["id"] for row in rows if row["id"] is not None}:
+        without = [row for row in rows if row["id"] != name]
+        alone = [row for row in rows if row["id"] == name]
+        rest = limited(write(tmp_path / "rest.parquet", without), k)
+        own = limited(write(tmp_path / "own.parquet", alone), k)
+        assert own[()] <= k
+        for names in TABLES:
+            np.testing.assert_array_equal(whole[names] - rest[names], own[names])
+
+
+def test_every_key_keeps_other_rows_and_a_fresh_one_is_drawn(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", people(1))
+    kept = {limited(path, 2, key=bytes([i] * 16))["sex", "age"].tobytes() for i in range(4)}
+    assert len(kept) == 4
+    fresh = {limited(path, 2, key=None)["sex", "age"].tobytes() for _ in range(4)}
+    assert len(fresh) == 4
+
+
+def test_each_of_a_persons_cells_is_kept_equally_often(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"{i}", "sex": "1", "age": age, "race": "a"} for i in range(4000) for age in range(4)
+    ]
+    counts = limited(write(tmp_path / "a.parquet", rows, group=16_000), 1)["sex", "age"][0]
+    # 1000 of each expected, with a standard deviation of 27.
+    assert counts.sum() == 4000
+    assert np.abs(counts[:4] - 1000).max() < 140
+
+
+STRINGS = [
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.dictionary(pa.int32(), pa.string()),
+]
+
+
+@pytest.mark.parametrize("id_type", STRINGS, ids=str)
+def test_every_way_to_store_strings_names_the_same_persons(tmp_path: Path, id_type: Any) -> None:
+    rows = people(2)
+    write(tmp_path / "a.parquet", rows[:150], id_type=id_type)
+    write(tmp_path / "b.parquet", rows[150:])
+    assert_equal(limited(tmp_path, 2), brute_force(rows, 2))
+
+
+@pytest.mark.parametrize("id_type", [pa.int16(), pa.int32(), pa.uint8(), pa.uint64()], ids=str)
+def test_every_width_of_integers_names_the_same_persons(tmp_path: Path, id_type: Any) -> None:
+    rows = people(2, persons=30, integers=True)
+    write(tmp_path / "a.parquet", rows[:150], id_type=id_type)
+    write(tmp_path / "b.parquet", rows[150:])
+    assert_equal(limited(tmp_path, 2), brute_force(rows, 2))
+
+
+def test_a_column_of_the_null_type_is_nobody(tmp_path: Path) -> None:
+    rows = people(2)
+    write(tmp_path / "a.parquet", rows)
+    pq.write_table(
+        pa.table({"id": pa.nulls(2), "sex": ["1", "1"], "age": [1, 1], "race": ["a", "a"]}),
+        tmp_path / "b.parquet",
+    )
+    assert_equal(limited(tmp_path, 2), brute_force(rows, 2))
+
+
+def test_the_total_alone_and_folders_as_attributes(tmp_path: Path) -> None:
+    rows = people(6)
+    write(tmp_path / "state=01" / "a.parquet", rows)
+    write(tmp_path / "state=02" / "a.parquet", rows)
+    write(tmp_path / "state=03" / "a.parquet", rows)
+    total = fpd.count(tmp_path, (DOMAIN, [()]), person="id", contributions=2)
+    per_person = Counter(row["id"] for row in rows if row["id"] is not None)
+    assert total[()] == sum(min(2, 3 * n) for n in per_person.values())
+    states = fp.Domain({"state": ["01", "02"]})
+    counted = fpd.count(tmp_path, (states, [("state",)]), person="id", contributions=10**6)
+    assert counted["state"].tolist() == [sum(per_person.values())] * 2
+
+
+def test_many_attributes_take_several_words() -> None:
+    attributes: dict[str, Any] = {f"a{i}": fp.Integers(0, 10**6) for i in range(7)}
+    packing = Packing(Job(attributes, ()))
+    assert [len(names) for names in packing.words] == [3, 3, 1]
+    rng = np.random.default_rng(0)
+    codes = {name: rng.integers(0, 10**6 + 1, 50) for name in attributes}
+    unpacked = packing.unpack(packing.pack(codes, 50))
+    assert all((unpacked[name] == codes[name]).all() for name in attributes)
+
+
+def test_rows_whose_persons_agree_in_half_of_the_hash_are_told_apart() -> None:
+    tags = np.array([[5, 1], [5, 2], [5, 1], [5, 2], [6, 1]], dtype=np.uint64)
+    rows = Rows(tags, np.arange(5, dtype=np.uint64)[:, None])
+    kept = Selection.create("id", 1, KEY).select_rows(rows)
+    assert sorted(tuple(t) for t in tags[kept].tolist()) == [(5, 1), (5, 2), (6, 1)]
+
+
+def test_memory_is_bounded_by_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, limit = 120_000, 3_000_000
+    rng = np.random.default_rng(0)
+    columns = {"id": rng.integers(0, n // 8, n), "sex": ["1"] * n, "age": rng.integers(0, 10, n)}
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=10_000)
+    del columns
+    wanted = (DOMAIN, [("sex", "age")])
+    options: dict[str, Any] = {"person": "id", "contributions": 3, "key": KEY}
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 2048)
+    peaks = {}
+    with dask.config.set(num_workers=1):
+        fpd.count(path, wanted, **options)
+        for memory in (2**32, limit):
+            monkeypatch.setattr(shuffle, "MEMORY", memory)
+            tracemalloc.start()  # NumPy tells it of every array
+            counted = fpd.count(path, wanted, **options)
+            peaks[memory] = counted, tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+    (whole, most), (parts, least) = peaks.values()
+    np.testing.assert_array_equal(whole["sex", "age"], parts["sex", "age"])
+    assert least < limit + 1_500_000  # batches, tables and tasks
+    assert most > 2 * least
+
+
+def test_workers_hold_a_quarter_of_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffle, "MEMORY", 1000)
+
+    def held(*limits: int | None) -> int:
+        workers = {str(i): {"memory_limit": limit} for i, limit in enumerate(limits)}
+        return shuffle._measure_memory(
+            SimpleNamespace(scheduler_info=lambda: {"workers": workers}, nthreads=lambda: workers)
+        )
+
+    assert held(10**6, 10**6) == 2000
+    assert held(400, 10**6, 0, None) == 4 * 100
+    assert held() == 1000
+
+
+def test_a_person_of_very_many_rows_takes_no_more_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 512)
+    monkeypatch.setattr(buckets, "_COMPACTED_ROWS", 1000)
+    held: list[int] = []
+    add = buckets.concatenate_rows
+
+    def watched(parts: Any) -> Rows:
+        rows = add(parts)
+        held.append(len(rows.tags))
+        return rows
+
+    monkeypatch.setattr(buckets, "concatenate_rows", watched)
+    rows = [{"id": "0", "sex": "1", "age": i % 10, "race": "a"} for i in range(20_000)]
+    counted = limited(write(tmp_path / "a.parquet", rows, group=20_000), 5)
+    assert counted[()] == 5
+    assert max(held) < 2_000
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"contributions": 2}, BudgetError, "name the column that identifies persons"),
+        ({"key": KEY}, BudgetError, "name the column that identifies persons"),
+        ({"person": "id"}, BudgetError, "'id' needs contributions=k"),
+        ({"person": "id", "contributions": 0}, BudgetError, "whole number"),
+        ({"person": "id", "contributions": True}, BudgetError, "whole number"),
+        ({"person": "id", "contributions": 1, "key": b"short"}, TypeError, "16 secret bytes"),
+        ({"person": "age", "contributions": 1}, DomainError, "cannot be counted too"),
+        ({"person": "idd", "contributions": 1}, DataError, "no column 'idd'; did you mean 'id'"),
+        ({"person": "weight", "contributions": 1}, DataError, "holds double, but persons"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, options: Any, error: Any, says: str) -> None:
+    table = {"id": ["x"], "sex": ["1"], "age": [1], "race": ["a"], "weight": [0.5]}
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    with pytest.raises(error, match=says) as caught:
+        fpd.count(tmp_path, WANTED, **options)
+    assert caught.value.__context__ is None
+    if "person" in options and error in (DomainError, DataError):
+        with pytest.raises(error, match=says):
+            fpd.survey(tmp_path, WANTED, person=options["person"])
+
+
+def test_persons_of_two_types_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", people(1))
+    write(tmp_path / "b.parquet", people(1, integers=True))
+    with pytest.raises(DataError, match=r"b\.parquet: column 'id' holds integers, but strings in"):
+        limited(tmp_path, 1)
+
+
+def test_persons_by_folder_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "who=3" / "a.parquet", people(1))
+    with pytest.raises(DataError, match=r"identified by a column 'who' of the files, not by"):
+        fpd.count(tmp_path, WANTED, person="who", contributions=1)
+
+
+@pytest.mark.parametrize("on", ["threads", "cluster"])
+def test_a_damaged_file_is_named_and_nothing_is_quoted(
+    tmp_path: Path, on: str, client: Client
+) -> None:
+    path = write(tmp_path / "a.parquet", people(1))
+    content = bytearray(path.read_bytes())
+    content[4:100] = b"\xff" * 96
+    path.write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"a\.parquet: row group 0 cannot be read") as caught:
+        limited(tmp_path, 1, client=client if on == "cluster" else None)
+    assert caught.value.__context__ is None
+
+
+def test_secrets_are_not_shown() -> None:
+    chosen = Selection.create("id", 3, KEY)
+    rows = Rows(np.full((1, 2), 735, np.uint64), np.full((1, 1), 735, np.uint64))
+    shown = repr(chosen) + repr(rows) + repr(buckets.BucketedRows((rows,)))
+    assert "735" not in shown
+    assert repr(chosen.tag_key) not in shown
+
+
+def test_a_release_is_charged_for_no_fewer_records_than_the_tables_hold(tmp_path: Path) -> None:
+    workload = fp.Workload(DOMAIN, [fp.marginal("sex", std=5.0)])
+    plan = fp.design(workload)
+    path = write(tmp_path / "a.parquet", people(1))
+    tables = fpd.count(path, plan, person="id", contributions=3)
+    with pytest.raises(TablesError, match="is charged for 2"):
+        fpo.release(plan, tables, contributions=2)
+    assert fpo.release(plan, tables, contributions=3).contributions == 3
+    assert fpd.count(path, plan).contributions is None
+
+
+@pytest.mark.parametrize("name", ["d.csv", "d.feather"])
+def test_of_other_formats_the_same_rows_are_kept(tmp_path: Path, name: str) -> None:
+    rng = np.random.default_rng(3)
+    n = 3000
+    people = pa.table(
+        {
+            "id": pa.array([f"p{i}" for i in rng.integers(0, 400, n)]),
+            "sex": pa.array(rng.choice(["1", "2"], n)),
+            "age": pa.array(rng.integers(0, 10, n)),
+            "race": pa.array(rng.choice(["a", "b", "c"], n)),
+        }
+    )
+    pq.write_table(people, tmp_path / "d.parquet")
+    writers: Any = {"d.csv": csv.write_csv, "d.feather": feather.write_feather}
+    writers[name](people, str(tmp_path / name))
+    wanted = {"person": "id", "contributions": 3, "key": KEY}
+    one, other = (fpd.count(tmp_path / file, WANTED, **wanted) for file in ("d.parquet", name))
+    assert one[()] < n
+    for table in TABLES:
+        np.testing.assert_array_equal(one[table], other[table])

@@ -1,0 +1,190 @@
+"""Exact rational linear algebra, for small cases only: what the tests hold floats against."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from scipy.linalg import hadamard
+
+import fitplug as fp
+from fitplug.mechanism.contrasts import contrast
+from fitplug.mechanism.integer_tree import TreeMatrix
+from fitplug_opendp.noise_source import compute_exact_answers
+
+
+def rationals(matrix):
+    """The exact values of a float or integer matrix."""
+    return [
+        [Fraction(int(v)) if float(v).is_integer() else Fraction(float(v)) for v in r]
+        for r in matrix
+    ]
+
+
+def solve_left(A, w):
+    """r with r A = w, for A (n x d) of full row rank; None if w is not in its row space."""
+    n, d = len(A), len(A[0])
+    rows = [[A[i][j] for i in range(n)] + [w[j]] for j in range(d)]
+    pivots, at = [], 0
+    for column in range(n):
+        found = next((i for i in range(at, d) if rows[i][column] != 0), None)
+        assert found is not None, "A has not full row rank"
+        rows[at], rows[found] = rows[found], rows[at]
+        lead = rows[at][column]
+        rows[at] = [v / lead for v in rows[at]]
+        for i in range(d):
+            if i != at and rows[i][column] != 0:
+                factor = rows[i][column]
+                rows[i] = [a - factor * b for a, b in zip(rows[i], rows[at], strict=True)]
+        pivots.append(at)
+        at += 1
+    if any(row[n] != 0 for row in rows[at:]):
+        return None
+    return [rows[p][n] for p in pivots]
+
+
+def least_variance(A, w):
+    """w (A'A)^+ w', the variance of the best estimate of w x from A x plus noise of variance 1;
+    None if w is not in the row space of A, which may have any rank.
+    """
+    d = len(w)
+    columns = list(zip(*A, strict=True))
+    gram = [
+        [sum(a * b for a, b in zip(one, two, strict=True)) for two in columns] for one in columns
+    ]
+    rows = [[*map(Fraction, row), v] for row, v in zip(gram, w, strict=True)]
+    pivots = []
+    for column in range(d):
+        found = next((i for i in range(len(pivots), d) if rows[i][column] != 0), None)
+        if found is None:
+            continue
+        at = len(pivots)
+        rows[at], rows[found] = rows[found], rows[at]
+        rows[at] = [v / rows[at][column] for v in rows[at]]
+        for i in range(d):
+            if i != at and rows[i][column] != 0:
+                rows[i] = [a - rows[i][column] * b for a, b in zip(rows[i], rows[at], strict=True)]
+        pivots.append(column)
+    if any(row[d] != 0 for row in rows[len(pivots) :]):
+        return None
+    # Any solution u of A'A u = w' will do: the variance is w u.
+    return sum((w[column] * row[d] for column, row in zip(pivots, rows, strict=False)), Fraction(0))
+
+
+def contrasts(n):
+    """H (r, n) of one symmetric attribute, in Python integers."""
+    eye, ones = np.eye(n, dtype=object), np.ones((n, n), dtype=object)
+    kind = contrast(n).kind
+    if kind == "sylvester":
+        H, precision = hadamard(n, dtype=object)[1:], n
+    elif kind == "centred":
+        H, precision = n * eye - ones, n**2
+    else:
+        H, precision = contrast(n).apply(eye, 0), n
+    # All that matters of it: no totals, and the same noise on all that is left.
+    assert not H.sum(axis=1).any()
+    assert (n * (H.T @ H) == precision * (n * eye - ones)).all()
+    return H
+
+
+def nodes_of(shape, depth):
+    first = shape.first[depth]
+    owner = np.searchsorted(first, np.arange(shape.n), side="right") - 1
+    return (np.arange(len(first))[:, None] == owner).astype(np.int64)
+
+
+def branching(shape):
+    """R_v (k, n) of every node that branches, in order, by the leaves that its children hold."""
+    for depth in range(shape.steps):
+        above, below = nodes_of(shape, depth), nodes_of(shape, depth + 1)
+        for node in above:
+            own = below[(below @ node) > 0]
+            if len(own) > 1:
+                yield own
+
+
+def integer_matrix(own):
+    """A of a tree, in Python integers, from what its numbers say it is."""
+    rows = [own.top.matrix.astype(object) @ nodes_of(own.shape, 0).astype(object)]
+    order = np.concatenate([g.places for g in own.shape.siblings] or [np.zeros(0, dtype=int)])
+    sums = list(branching(own.shape))
+    for v in order:
+        R = sums[v].astype(object)
+        rows.append(int(own.multipliers[v]) * contrasts(len(R)) @ R)
+    return np.concatenate(rows)
+
+
+def integer_basis(basis, piece):
+    """B (n, D) in Python integers, from what its index and scale say it is."""
+    if basis.kind == "cells":
+        return np.array([[int(c == k) for c in basis.index] for k in range(basis.size)], object)
+    rows = [
+        [Fraction(float(v)) * Fraction(float(s)) for v in piece.matrix[r]]
+        for r, s in zip(basis.index, basis.scale, strict=True)
+    ]
+    assert all(v.denominator == 1 for row in rows for v in row)
+    return np.array([[int(v) for v in row] for row in rows], dtype=object)
+
+
+def full_strategy(plan):
+    """A, as rows of Python integers over the cells of the workload's attributes in C order: the
+    mechanism is y = A x + z, in the order of its answers.
+    """
+    structure, domain = plan.structure, plan.domain
+    names = (*structure.split, *structure.dense)
+    axes = [names.index(name) for name in plan.workload.attributes]
+    A = []
+    for family in plan.strategy.block_sets:
+        for block, M in zip(family.blocks, family.M, strict=True):
+            within = {int(a) for a in structure.blocks[block] if a >= 0}
+            rows = np.ones((1, 1), dtype=object)
+            for a, name in enumerate(structure.split):
+                n = domain[name].size
+                split = plan.strategy.attribute_matrices[a]
+                if isinstance(split, TreeMatrix):
+                    own = integer_matrix(split)
+                elif name in structure.ordered:
+                    own = split.matrix.astype(object)
+                else:
+                    own = contrasts(n)
+                rows = np.kron(rows, own if a in within else np.ones((1, n), dtype=object))
+            B = np.ones((1, 1), dtype=object)
+            if not structure.ordered:
+                B = integer_basis(family.basis, structure.piece(int(block)))
+            rows = np.kron(rows, M.astype(object) @ B)
+            shaped = rows.reshape(len(rows), *domain.shape_of(names))
+            ordered = shaped.transpose(0, *(axis + 1 for axis in axes))
+            A += ordered.reshape(len(rows), plan.workload.cell_count).tolist()
+    assert all(type(v) is int for row in A for v in row)
+    return A
+
+
+def assert_exact(plan):
+    """rho, profile, variances and unbiasedness against the strategy written out, in rationals."""
+    A = full_strategy(plan)
+    cells = plan.workload.cell_count
+    squares = [sum(row[i] ** 2 for row in A) for i in range(cells)]
+    assert plan.rho_exact == Fraction(max(squares)) / (2 * Fraction(plan.noise_std) ** 2)
+    assert plan.rho >= plan.rho_exact
+    names = plan.workload.attributes
+    at = tuple(slice(None) if n in names else 0 for n in plan.domain.names)
+    profile = np.broadcast_to(plan.profile(), plan.domain.shape)[at].ravel()
+    for square, claimed in zip(squares, profile, strict=True):
+        assert Fraction(square) / Fraction(plan.noise_std) ** 2 <= Fraction(float(claimed))
+    x = np.random.default_rng(1).integers(0, 50, cells)
+    tables = fp.Tables(plan.domain, {t: marginal(plan, x, t) for t in plan.tables})
+    answers = compute_exact_answers(plan, tables)
+    assert answers.tolist() == [sum(a * int(v) for a, v in zip(row, x, strict=True)) for row in A]
+    # Without noise the estimates are the answers: R A = W.
+    release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
+    exact = plan.workload.split(plan.workload.matrix() @ x)
+    for name, estimate in release.estimates.items():
+        np.testing.assert_allclose(estimate, exact[name], atol=1e-6)
+
+
+def marginal(plan, x, names):
+    used = plan.workload.attributes
+    shaped = x.reshape(plan.workload.shape)
+    summed = shaped.sum(axis=tuple(i for i, n in enumerate(used) if n not in names))
+    # Attributes that no query uses are summed out already.
+    return summed.transpose([[n for n in used if n in names].index(n) for n in names])

@@ -1,0 +1,9 @@
+"""Folders of the project that tests read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+EXAMPLES = ROOT / "examples"

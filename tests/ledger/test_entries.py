@@ -1,0 +1,342 @@
+"""The ledger's rows: what entries keep, the chain that holds them, and files of older versions."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sqlite3
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import opendp.prelude as dp
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
+from fitplug.ledger import rows as ledgerrows
+from fitplug.ledger.ledger import Ledger
+from fitplug.privacy import epsilon_at, rho_at
+
+DIGEST = "ab" * 32
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "budget.db"
+
+
+def execute(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as database:
+        for statement in statements:
+            database.execute(statement)
+    database.close()
+
+
+def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(path) as database:
+        found = database.execute(query).fetchall()
+    database.close()
+    return found
+
+
+# What entries keep
+
+
+def test_an_entry_keeps_the_plan_and_the_place(path: Path) -> None:
+    ledger = Ledger(path, 1.0)
+    entry = ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST, output="/where/it/went")
+    assert (entry.plan_digest, entry.output) == (DIGEST, "/where/it/went")
+    assert Ledger(path).entries() == (entry,)
+    with pytest.raises(InputError, match="output of a charge must be text"):
+        ledger.charge(0.1, what="x", output="half a pair \ud83d")
+    assert len(ledger.entries()) == 1
+
+
+def test_a_retry_is_told_when_and_for_which_plan(path: Path) -> None:
+    ledger = Ledger(path, 1.0)
+    entry = ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST)
+    with pytest.raises(LedgerError) as caught:
+        ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST)
+    for words in ("'k' already", entry.time, f"for the plan {DIGEST[:12]}", "nothing was charged"):
+        assert words in str(caught.value)
+    assert ledger.entries() == (entry,)
+
+
+# Epsilon and delta
+
+
+def test_a_budget_in_epsilon_and_delta(path: Path) -> None:
+    ledger = Ledger(path, epsilon=1.0, delta=1e-9)
+    assert ledger.privacy == (1.0, 1e-9)
+    assert ledger.total == rho_at(1.0, 1e-9)
+    assert epsilon_at(math.sqrt(2 * ledger.total), 1e-9, "zcdp") <= 1.0
+    ledger.charge(ledger.remaining, what="all of it")
+    for again in (Ledger(path), Ledger(path, epsilon=1, delta=1e-9), Ledger(path, ledger.total)):
+        assert again.remaining == 0.0
+    with pytest.raises(LedgerError, match=r"epsilon = 1\.0 at delta = 1e-09, not epsilon = 2\.0"):
+        Ledger(path, epsilon=2.0, delta=1e-9)
+    with pytest.raises(LedgerError, match=r"not 0\.5"):
+        Ledger(path, 0.5)
+
+
+def test_one_in_rho_is_not_one_in_epsilon(path: Path) -> None:
+    assert Ledger(path, rho_at(1.0, 1e-9)).privacy is None
+    with pytest.raises(LedgerError, match=r"not epsilon = 1\.0 at delta = 1e-09"):
+        Ledger(path, epsilon=1.0, delta=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"rho": 1.0, "epsilon": 1.0, "delta": 1e-9}, "not both"),
+        ({"rho": 1.0, "delta": 1e-9}, "not both"),
+        ({"epsilon": 1.0}, "belong together"),
+        ({"delta": 1e-9}, "belong together"),
+        ({"epsilon": 0.0, "delta": 1e-9}, "epsilon"),
+        ({"epsilon": 1.0, "delta": 1.0}, "delta"),
+        ({"epsilon": 1e-15, "delta": 1e-100}, "leaves a rho below"),
+    ],
+)
+def test_budgets_that_are_none(path: Path, given: dict[str, float], says: str) -> None:
+    with pytest.raises(BudgetError, match=says):
+        Ledger(path, **given)
+    assert not path.exists()
+
+
+# Measurements of OpenDP
+
+
+@pytest.fixture
+def contrib() -> None:
+    dp.enable_features("contrib")
+
+
+SPACE = dp.atom_domain(T="i64"), dp.absolute_distance(T="i64")
+
+
+@pytest.mark.usefixtures("contrib")
+def test_any_zcdp_measurement_can_be_charged(path: Path) -> None:
+    ledger = Ledger(path, 1.0)
+    gaussian = dp.m.make_gaussian(*SPACE, scale=2.0)
+    entry = ledger.charge_measurement(gaussian, 2, what="a sum", key="sum")
+    assert entry.rho == Fraction(gaussian.map(2)) >= Fraction(1, 2)
+    assert (entry.what, entry.key, ledger.spent) == ("a sum", "sum", gaussian.map(2))
+    both = dp.c.make_composition([gaussian, gaussian])
+    assert ledger.charge_measurement(both, 1, what="two").rho == Fraction(both.map(1))
+    pure = dp.c.make_pureDP_to_zCDP(dp.m.make_laplace(*SPACE, scale=10.0))
+    assert ledger.charge_measurement(pure, 1, what="converted").rho == Fraction(pure.map(1))
+    with pytest.raises(OverBudget):
+        ledger.charge_measurement(gaussian, 2, what="too much")
+
+
+@pytest.mark.usefixtures("contrib")
+def test_other_measurements_are_refused(path: Path) -> None:
+    ledger = Ledger(path, 1.0)
+    gaussian = dp.m.make_gaussian(*SPACE, scale=2.0)
+    for other in (
+        dp.m.make_laplace(*SPACE, scale=2.0),
+        dp.c.make_approximate(gaussian),
+        dp.c.make_zCDP_to_approxDP(gaussian),
+    ):
+        with pytest.raises(InputError, match="zero-concentrated divergence: use"):
+            ledger.charge_measurement(other, 1, what="x")
+    for none in (None, dp.t.make_count(dp.vector_domain(SPACE[0]), dp.symmetric_distance()), 0.5):
+        with pytest.raises(InputError, match="is no OpenDP measurement"):
+            ledger.charge_measurement(none, 1, what="x")
+    with pytest.raises(InputError, match="d_in is of type str"):
+        ledger.charge_measurement(gaussian, "x", what="x")
+    with pytest.raises(InputError, match=r"has no cost at d_in = 1\.5: "):
+        ledger.charge_measurement(gaussian, 1.5, what="x")
+    with pytest.raises(InputError, match=r"rho = 0\.0 at d_in = 0, which is no finite"):
+        ledger.charge_measurement(gaussian, 0, what="x")
+    with pytest.raises(InputError, match="rho = inf"):
+        ledger.charge_measurement(dp.m.make_gaussian(*SPACE, scale=0.0), 1, what="x")
+    assert ledger.entries() == ()
+
+
+# The chain
+
+
+def five(path: Path) -> Ledger:
+    ledger = Ledger(path, 1.0)
+    for i in range(5):
+        ledger.charge(0.1, what=f"release {i}", key=str(i))
+    return ledger
+
+
+SWAP = [f"UPDATE entry SET id = {b} WHERE id = {a}" for a, b in ((2, 9), (3, 2), (9, 3))]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        SWAP,
+        ["UPDATE entry SET what = 'y' WHERE id = 2"],
+        ["DELETE FROM entry WHERE id = 2"],
+        ["DELETE FROM entry WHERE id = 5"],
+        [
+            "DELETE FROM entry WHERE id = 5",
+            "UPDATE budget SET entries = 4, spent = (SELECT sum(rho) FROM entry)",
+        ],
+        [
+            "DELETE FROM entry WHERE id = 5",
+            "UPDATE budget SET entries = 4, head = (SELECT chain FROM entry WHERE id = 4)",
+        ],
+    ],
+)
+def test_edits_anywhere_are_noticed(path: Path, statements: list[str]) -> None:
+    ledger = five(path)
+    execute(path, *statements)
+    for look in (ledger.entries, ledger.statement, lambda: ledger.check(0.1), lambda: Ledger(path)):
+        with pytest.raises(LedgerError, match="is damaged: restore it from a copy"):
+            look()
+
+
+def test_the_newest_taken_away_stops_the_next_charge(path: Path) -> None:
+    ledger = five(path)
+    execute(path, "DELETE FROM entry WHERE id = 5")
+    for look in (
+        lambda: ledger.spent,
+        lambda: ledger.remaining,
+        lambda: ledger.charge(0.1, what="x"),
+    ):
+        with pytest.raises(LedgerError, match="is damaged"):
+            look()
+
+
+def test_an_older_copy_of_the_whole_file_is_not_noticed(path: Path) -> None:
+    """What the docstring says it cannot do."""
+    ledger = five(path)
+    older = path.with_name("older.db")
+    shutil.copy(path, older)
+    ledger.charge(0.1, what="forgotten")
+    shutil.copy(older, path)
+    assert len(ledger.entries()) == 5
+
+
+def test_a_charge_reads_no_more_with_many_entries(path: Path) -> None:
+    steps: dict[int, int] = {}
+    ledger = Ledger(path, 1.0)
+    for n in range(40):
+        with ledger._file.transaction() as database:
+            asked: list[int] = []
+            database.set_progress_handler(lambda asked=asked: asked.append(1), 1)
+            ledgerrows.read_budget(database)
+            steps[n] = len(asked)
+        ledger.charge(0.01, what="x" * 50)
+    assert steps[39] == steps[5]
+
+
+# Files of version 1
+
+
+def version_1(path: Path, *, entries: int = 3) -> None:
+    execute(
+        path,
+        f"PRAGMA application_id = {ledgerrows.APPLICATION}",
+        "PRAGMA user_version = 1",
+        "CREATE TABLE budget (rho REAL NOT NULL, rho_exact TEXT NOT NULL)",
+        "CREATE TABLE entry (id INTEGER PRIMARY KEY, time TEXT NOT NULL, rho REAL NOT NULL,"
+        " rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE)",
+        "INSERT INTO budget VALUES (1.0, '1/1')",
+        *(
+            f"INSERT INTO entry VALUES ({i}, '2024-01-0{i}', 0.25, '1/4', 'release {i}', 'k{i}')"
+            for i in range(1, entries + 1)
+        ),
+        "PRAGMA journal_mode = WAL",
+    )
+
+
+def test_version_1_is_brought_here_whole(path: Path) -> None:
+    version_1(path)
+    ledger = Ledger(path, 1.0)
+    assert [(e.id, e.time, e.rho, e.what, e.key) for e in ledger.entries()] == [
+        (i, f"2024-01-0{i}", Fraction(1, 4), f"release {i}", f"k{i}") for i in (1, 2, 3)
+    ]
+    assert rows(path, "PRAGMA user_version") == [(3,)]
+    assert (ledger.spent, ledger.remaining) == (0.75, 0.25)
+    with pytest.raises(LedgerError, match="'k2' already, of 2024-01-02: "):
+        ledger.charge(0.1, what="x", key="k2")
+    ledger.charge(0.25, what="the rest")
+    assert Ledger(path).remaining == 0.0
+
+
+def test_a_damaged_version_1_stays_as_it_is(path: Path) -> None:
+    version_1(path, entries=5)  # more than the budget
+    with pytest.raises(LedgerError, match="is damaged"):
+        Ledger(path)
+    assert rows(path, "PRAGMA user_version") == [(1,)]
+    assert len(rows(path, "SELECT * FROM entry")) == 5
+
+
+# Against a plain model
+
+
+class AgainstAList(RuleBasedStateMachine):
+    """Charges, refusals, retries and new handles, beside a list of fractions and keys."""
+
+    amounts = st.fractions(min_value=Fraction(1, 10**9), max_value=2) | st.floats(1e-300, 0.5)
+    keys = st.none() | st.sampled_from(["a", "b", "c"])
+
+    @initialize(total=st.fractions(min_value=Fraction(1, 100), max_value=3))
+    def begin(self, total: Fraction) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.file = Path(self.folder.name, "budget.db")
+        self.ledger = Ledger(self.file, total)
+        self.total, self.made = total, list[tuple[Fraction, str | None]]()
+
+    @property
+    def left(self) -> Fraction:
+        return self.total - sum(rho for rho, _ in self.made)
+
+    @rule(amount=amounts, key=keys)
+    def charge(self, amount: float | Fraction, key: str | None) -> None:
+        if key is not None and key in [known for _, known in self.made]:
+            with pytest.raises(LedgerError, match="already"):
+                self.ledger.charge(amount, what="x", key=key)
+        elif Fraction(amount) > self.left:
+            with pytest.raises(OverBudget) as caught:
+                self.ledger.charge(amount, what="x", key=key)
+            assert caught.value.remaining <= self.left < caught.value.requested
+        else:
+            self.ledger.charge(amount, what="x", key=key)
+            self.made.append((Fraction(amount), key))
+
+    @rule()
+    def charge_the_rest(self) -> None:
+        if self.left:
+            self.made.append((self.ledger.charge(self.left, what="rest").rho, None))
+
+    @rule(amount=amounts)
+    def check(self, amount: float | Fraction) -> None:
+        if Fraction(amount) <= self.left:
+            self.ledger.check(amount)
+        else:
+            with pytest.raises(OverBudget):
+                self.ledger.check(amount)
+
+    @rule(rho=st.booleans())
+    def open_again(self, rho: bool) -> None:
+        self.ledger = Ledger(self.file, self.total if rho else None)
+
+    @invariant()
+    def holds_the_same(self) -> None:
+        budget, entries = self.ledger.statement()
+        assert [(e.rho, e.key) for e in entries] == self.made
+        assert [e.id for e in entries] == list(range(1, len(entries) + 1))
+        assert (budget.total, budget.left) == (self.total, self.left)
+        assert self.ledger.remaining <= self.left <= math.nextafter(self.ledger.remaining, 4.0)
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+
+AgainstAList.TestCase.settings = settings(
+    max_examples=10, stateful_step_count=12, deadline=None, derandomize=True, database=None
+)
+TestAgainstAList = AgainstAList.TestCase

@@ -1,0 +1,81 @@
+"""The commands of examples/cluster/README.md, with few rows and a free port."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.places import ROOT
+
+README = (ROOT / "examples" / "cluster" / "README.md").read_text(encoding="utf-8")
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture
+def folder(tmp_path):
+    shutil.copytree(ROOT / "examples" / "acs" / "people", tmp_path / "examples" / "acs" / "people")
+    files = shutil.ignore_patterns("people*", "release", "*.db*")
+    shutil.copytree(ROOT / "examples" / "cluster", tmp_path / "examples" / "cluster", ignore=files)
+    return tmp_path
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def test_the_commands_count_and_release(folder):
+    (block,) = re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL)
+    port = free_port()
+    commands = block.replace("8786", port).replace("--rows 1000000", "--rows 20000").splitlines()
+    spec = folder / "examples" / "cluster" / "release.toml"
+    spec.write_text(spec.read_text().replace("8786", port))
+    path = os.pathsep.join([str(ROOT), str(ROOT / "adapters"), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": path}
+    running = []
+    said = []
+    try:
+        for command in commands:
+            words = command.split()
+            if words[-1] == "&":
+                with (folder / f"log-{len(running)}").open("w") as log:
+                    running.append(
+                        subprocess.Popen(words[:-1], cwd=folder, env=env, stdout=log, stderr=log)
+                    )
+                continue
+            done = subprocess.run(
+                words, cwd=folder, env=env, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            said.append(done.stdout)
+    finally:
+        for process in reversed(running):
+            process.terminate()
+        for process in running:
+            process.wait(30)
+    assert len(running) == 3
+    _, by_script, by_command = said
+    value = re.search(r"people, released: (\d+), std", by_script)
+    assert abs(int(value.group(1)) - 20_000) < 100
+    assert "released 238 answers" in by_command
+    assert (folder / "examples" / "cluster" / "release").is_dir()
+
+
+def test_an_address_where_nothing_answers_is_one_sentence(folder, monkeypatch):
+    from fitplug.errors import FitplugError
+    from fitplug_cli.commands import counts
+    from fitplug_cli.spec import load_spec
+
+    monkeypatch.setattr(counts, "_CONNECT_SECONDS", 0.2)
+    path = folder / "examples" / "cluster" / "release.toml"
+    path.write_text(path.read_text().replace("8786", free_port()))
+    with pytest.raises(FitplugError, match=r"\[data\] cluster = .*no Dask scheduler answers"):
+        counts.count_tables(load_spec(path), None)

@@ -1,0 +1,208 @@
+"""README and docs, run as they stand: Python, spec files and commands, in the order of the page and
+beside copies of the examples.
+
+A block of TOML that begins with a comment such as `# visits.toml` is written to that file. A line
+of a block of shell that begins with `fitplug` is run, and must end with code 0 or as a comment such
+as `# exit code 3` says. A block of text after one of shell holds lines that it prints, where any
+number may stand for another.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import opendp.prelude as dp
+import pytest
+
+from fitplug_cli.spec import load_spec
+from fitplug_cli.spec.toml_files import tomllib
+from tests.helpers.command_line import fitplug
+from tests.helpers.places import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN_ONLY = ("csv", "bibtex")
+_NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    fences = re.findall(r"^```.*$", text, re.MULTILINE)
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert len(fences) == 2 * len(found), "every block names its language"
+    return [Block(*block) for block in found]
+
+
+@pytest.fixture
+def beside_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    made = shutil.ignore_patterns("release", "release-*", "*.db*")
+    for name in ("acs", "redistricting"):
+        shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name, ignore=made)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    yield
+    dp.disable_features("contrib", "honest-but-curious")
+
+
+def run_page(page: Path) -> dict[str, Any]:
+    """Run the blocks of a page; gives the names that its Python has, and what was printed last."""
+    said: dict[str, Any] = {}
+    previous = ""
+    for block in blocks(page):
+        if block.language == "python":
+            exec(block.text, said)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
+            named = re.match(r"# (\S+\.toml)\n", block.text)
+            if named:
+                Path(named[1]).write_text(block.text, encoding="utf-8")
+        elif block.language == "sh":
+            said["printed"] = "".join(map(run_line, block.text.splitlines()))
+        elif block.language == "text":
+            if previous == "sh":
+                check_printed(block.text, said["printed"])
+        else:
+            assert block.language in SHOWN_ONLY
+        previous = block.language
+    return said
+
+
+def run_line(line: str) -> str:
+    """Run a command; gives what it prints."""
+    if not line.startswith("fitplug "):
+        return ""
+    expected = re.search(r"# exit code (\d)", line)
+    ran = fitplug(*shlex.split(line, comments=True)[1:])
+    assert ran.code == (int(expected[1]) if expected else 0), (line, ran.err)
+    return ran.out + ran.err
+
+
+def check_printed(shown: str, printed: str) -> None:
+    """Every line that is shown was printed, in this order, whatever its numbers and its spaces."""
+    rest = words(printed)
+    for line in shown.splitlines():
+        wanted = words(line)
+        places = range(len(rest) - len(wanted) + 1)
+        found = next((i for i in places if rest[i : i + len(wanted)] == wanted), None)
+        assert found is not None, f"{line!r} was not printed: {printed}"
+        rest = rest[found + len(wanted) :]
+
+
+def words(text: str) -> list[str]:
+    return _NUMBER.sub("#", text).split()
+
+
+@pytest.mark.usefixtures("beside_the_examples")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run(page: Path) -> None:
+    if page.stem == "README":  # its two commands are run by CI
+        assert fitplug("run", "examples/acs/release.toml").code == 0
+    said = run_page(page)
+    check = {"contributions": check_records_lost, "README": check_readme, "opendp": check_opendp}
+    check.get(page.stem, lambda said: None)(said)
+
+
+def check_records_lost(said: dict[str, Any]) -> None:
+    """What the page's commands say against the data it made."""
+    visits = said["visits"]
+    lost = 1 - visits.clip(max=3).sum() / visits.clip(max=40).sum()
+    printed = said["printed"].replace("\N{NO-BREAK SPACE}", " ")
+    found = re.search(r"share of them lost +(\S+) % +(\S+) % +(\S+) %", printed)
+    assert found is not None
+    share, low, high = (float(part) / 100 for part in found.groups())
+    assert abs(lost - share) < 3 * (high - low)
+    assert "differ" not in printed
+    for limit, release in said["kept"].items():
+        assert release.rho == pytest.approx(1 / 800)
+        value, std = release.combine("total")
+        assert abs(value - visits.clip(max=limit).sum()) < 6 * std
+
+
+def check_readme(said: dict[str, Any]) -> None:
+    """What is shown of a release against the data, and the ledger against the plan."""
+    assert said["ledger"].spent == said["plan"].rho
+    adults = said["release"].combine("adults")
+    assert abs(adults.value - 22_062) < 6 * adults.std
+    shown = next(b.text for b in blocks(ROOT / "README.md") if b.language == "text")
+    total = re.search(r"total +(\S+) +(\S+)", shown)
+    assert total is not None
+    assert abs(float(total[1]) - 27_253) < 5 * float(total[2])
+
+
+def check_opendp(said: dict[str, Any]) -> None:
+    assert said["release"].noise_scale == pytest.approx((said["plan"].rho / 0.1) ** 0.5, rel=1e-3)
+
+
+def test_pages_are_found() -> None:
+    """Every page is in the navigation, and every link of the README leads to a file."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert all(f": {page.name}\n" in nav for page in PAGES[1:])
+    readme = PAGES[0].read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", readme) if "://" not in link]
+    assert len(links) > 10
+    for link in links:
+        assert (ROOT / link).exists(), link
+
+
+def test_the_code_map_names_what_there_is() -> None:
+    text = (ROOT / "docs" / "code.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    assert len(rows) > 10
+    for row in rows:
+        first, *others = re.findall(r"`(.*?)`", row)
+        folder = ROOT / first.split("/")[0]
+        assert (ROOT / first).exists(), first
+        for name in others:
+            assert (folder / name).exists(), name
+
+
+DOMAIN_OF_SPEC = """
+[data]
+path = "people"
+
+[domain]
+SEX = ["1", "2"]
+AGE = { integers = [0, 115] }
+PLACE = { levels = ["region", "city"], leaves = [["north", "Ulm"], ["south", "Rom"]] }
+"""
+
+
+def rows_of(heading: str) -> list[str]:
+    """What is written, in the first column of the table below a heading of the page of specs."""
+    text = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
+    table = text[text.index(f"## {heading}") :].partition("\n## ")[0]
+    found = re.findall(r"^\| `([A-Z]+ = .*?)` \|", table, re.MULTILINE)
+    assert len(found) > 5
+    return found
+
+
+@pytest.mark.parametrize("row", rows_of("[domain]"))
+def test_every_domain_of_the_table_is_one(row: str, tmp_path: Path) -> None:
+    (name,) = tomllib.loads(row)
+    if ".csv" in row or ".txt" in row or ".parquet" in row:  # of files that are not shown
+        return
+    query = f'[[query]]\nname = "q"\n{name} = "identity"\nstd = 1.0\n'
+    path = tmp_path / "spec.toml"
+    path.write_text(f'[data]\npath = "p"\n[domain]\n{row}\n{query}', encoding="utf-8")
+    assert load_spec(path).workload.domain[name].size > 1
+
+
+@pytest.mark.parametrize("row", rows_of("[[query]]"))
+def test_every_query_of_the_table_is_one(row: str, tmp_path: Path) -> None:
+    (name,) = tomllib.loads(row)
+    if name not in tomllib.loads(DOMAIN_OF_SPEC)["domain"]:
+        return
+    path = tmp_path / "spec.toml"
+    path.write_text(f'{DOMAIN_OF_SPEC}[[query]]\nname = "q"\n{row}\nstd = 1.0\n', encoding="utf-8")
+    assert load_spec(path).workload["q"].size >= 1

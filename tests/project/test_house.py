@@ -1,0 +1,72 @@
+"""The house: rooms with one door each, and files that a reader holds in the head."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.helpers.places import ROOT
+
+PACKAGES = ("fitplug", "adapters/fitplug_opendp", "adapters/fitplug_dask", "adapters/fitplug_cli")
+ROOMS = sorted(path.parent.name for path in (ROOT / "fitplug").glob("*/__init__.py"))
+
+MOST_LINES = 450
+
+
+def sources() -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from (ROOT / package).rglob("*.py")
+
+
+def imports_of_rooms(path: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """The room, the rest of the module's name, and the names, of each import from the core."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fitplug."):
+            room, *rest = (node.module or "").split(".")[1:]
+            if room in ROOMS:
+                yield room, rest, [alias.name for alias in node.names]
+        if isinstance(node, ast.Import):
+            assert not any(alias.name.startswith("fitplug.") for alias in node.names), path
+
+
+def own_room(path: Path) -> str | None:
+    parts = path.relative_to(ROOT).parts
+    return parts[1] if parts[0] == "fitplug" and len(parts) > 2 else None
+
+
+def exported(room: str) -> list[str]:
+    tree = ast.parse((ROOT / "fitplug" / room / "__init__.py").read_text(encoding="utf-8"))
+    (listed,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    )
+    return list(ast.literal_eval(listed))
+
+
+def test_a_room_is_entered_by_its_door() -> None:
+    doors = {room: set(exported(room)) for room in ROOMS}
+    assert len(ROOMS) > 10
+    for path in sources():
+        for room, rest, names in imports_of_rooms(path):
+            if room == own_room(path):
+                continue
+            assert not rest, f"{path} reaches behind the door of {room}: {'.'.join(rest)}"
+            assert set(names) <= doors[room], f"{path}: {set(names) - doors[room]} of {room}"
+
+
+def test_a_door_names_what_others_use() -> None:
+    used: dict[str, set[str]] = {room: set() for room in ROOMS}
+    for path in (*sources(), *(ROOT / "tests").rglob("*.py")):
+        for room, _, names in imports_of_rooms(path):
+            if room != own_room(path):
+                used[room].update(names)
+    for room in ROOMS:
+        assert exported(room) == sorted(set(exported(room)), key=exported(room).index)
+        assert set(exported(room)) <= used[room], set(exported(room)) - used[room]
+
+
+def test_no_file_grows_past_what_a_reader_holds() -> None:
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
+    assert {path: n for path, n in lengths.items() if n > MOST_LINES} == {}

@@ -1,0 +1,91 @@
+"""What users and their tools see of the packages: names by completion, types by mypy."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import fitplug as fp
+import fitplug_dask as fpd
+import fitplug_opendp as fpo
+
+USE = """\
+import fitplug as fp
+import fitplug_dask as fpd
+import fitplug_opendp as fpo
+import opendp.prelude as dp
+
+domain = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
+pyramid = fp.queries({"sex": "identity", "age": "prefix"}, std=5.0, name="pyramid")
+workload = fp.Workload(domain, [pyramid, fp.marginal("sex", moe=3), fp.total(variance=4)])
+plan = fp.design(workload, rho=0.5)
+tables = fpd.count("people/*.parquet", plan)
+more = fpd.count(["a.csv", "b.csv"], workload)
+release = fpo.release(plan, tables, ledger=fp.Ledger("budget.db", rho=1.0))
+space = dp.vector_domain(dp.atom_domain(T="i64"), size=232), dp.l1_distance(T="i64")
+measurement = space >> fpo.then_fitness_for_use(plan)
+reveal_type(plan.rho)
+reveal_type(tables)
+reveal_type(release)
+reveal_type(release.to_arrow("pyramid"))
+reveal_type(release.to_pandas("pyramid"))
+reveal_type(release.to_polars("pyramid"))
+reveal_type(release.combine({"pyramid": 1}))
+plan.nothing
+"""
+
+REVEALED = [
+    r"float",
+    r"fitplug\.counts\.tables\.Tables",
+    r"fitplug\.release\.release\.Release",
+    r"pyarrow\.\w+\.Table|Any",  # Any where a library has neither types of its own nor stubs
+    r"pandas\.core\.frame\.DataFrame|Any",
+    r"polars\.dataframe\.frame\.DataFrame",
+    r".*fitplug\.release\.combination\.Combination.*",
+]
+
+
+def test_mypy_knows_what_is_installed(tmp_path):
+    pytest.importorskip("polars")
+    (tmp_path / "use.py").write_text(USE)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache"]
+    apart = {key: value for key, value in os.environ.items() if key not in _PATHS}
+    ran = subprocess.run(
+        [*command, "use.py"], capture_output=True, text=True, check=False, cwd=tmp_path, env=apart
+    )
+    found = re.findall(r'Revealed type is "(.*)"', ran.stdout)
+    for told, expected in zip(found, REVEALED, strict=True):
+        assert re.fullmatch(expected, told)
+    errors = [line for line in ran.stdout.splitlines() if "error:" in line]
+    (error,) = (line for line in errors if not re.search("import-untyped|opendp", line))
+    assert '"Plan" has no attribute "nothing"' in error
+
+
+_PATHS = ("MYPYPATH", "PYTHONPATH")
+
+
+@pytest.mark.parametrize("package", [fp, fpd, fpo])
+def test_only_public_names_are_offered(package):
+    offered = {name for name in dir(package) if not name.startswith("__")}
+    assert offered == set(package.__all__)
+    assert all(hasattr(package, name) for name in package.__all__)
+    held: dict[str, object] = {}
+    exec(f"from {package.__name__} import *", held)
+    assert held.keys() - {"__builtins__"} == offered
+
+
+def test_completion_in_notebooks():
+    code = """
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("import fitplug as fp; from fitplug import plan, errors")
+with provisionalcompleter():
+    print(*{found.text for found in shell.Completer.completions("fp.", 3)})
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(ran.stdout.split()) == set(fp.__all__)

@@ -1,0 +1,409 @@
+"""A release into a folder happens exactly once: killed, on a full disk, by two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fitplug as fp
+import fitplug_opendp as fpo
+from fitplug.files.folders import partial_folder, put_in_place
+from fitplug_opendp import release_folder, staged_answers
+
+DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
+PYRAMID = fp.queries({"sex": "identity", "age": "prefix"}, std=5.0, name="pyramid")
+PLAN = fp.design(fp.Workload(DOMAIN, [PYRAMID, fp.total(std=3.0)]))
+X = np.arange(10, dtype=np.int64).reshape(2, 5) * 7
+TABLES = fp.Tables(DOMAIN, {("sex", "age"): X})
+
+# In a process of its own, which forks: imports are done once, and each child is killed or not.
+DRIVER = """
+import json, os, resource, signal, sys, threading
+import numpy as np
+import fitplug as fp, fitplug_opendp as fpo
+from fitplug.release import held_digest
+from pathlib import Path
+
+root = Path(sys.argv[1])
+plan = fp.Plan.load(root / "plan.npz")
+domain = plan.domain
+x = np.arange(10, dtype=np.int64).reshape(2, 5) * 7
+tables = fp.Tables(domain, {("sex", "age"): x})
+
+def fork(work):
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = work() or 0
+        finally:
+            os._exit(code)
+    return child
+
+def wait(child):
+    status = os.waitpid(child, 0)[1]
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+def publish(folder, **options):
+    ledger = fp.Ledger(folder / "budget.db", rho=100.0)
+    return fpo.publish(plan, tables, folder / "out", ledger=ledger, key="2026", **options)
+
+OURS = ("fitplug/", "fitplug_opendp/", "sqlite3", "zipfile", "shutil", "pathlib", "_npyio")
+
+def killed_at(point, folder, **options):
+    '''Publish, and be killed at this call of a function of ours or of what writes files. Returns
+    the number of such calls if there are fewer.'''
+    fp.Ledger(folder / "budget.db", rho=100.0)
+    calls = 0
+    def trace(frame, event, argument):
+        nonlocal calls
+        if event in ("call", "c_call") and any(o in frame.f_code.co_filename for o in OURS):
+            calls += 1
+            if calls == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.setprofile(trace)
+    try:
+        publish(folder, **options)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+def state(folder):
+    ledger = fp.Ledger(folder / "budget.db", rho=100.0)
+    return {
+        "charges": len(ledger.entries()),
+        "stages": [[s.state, s.answers] for s in ledger.stages().values()],
+        "held": held_digest(folder / "out"),
+        "names": sorted(p.name for p in folder.iterdir()),
+    }
+
+def say(value):
+    os.write(1, (json.dumps(value) + "\\n").encode())
+
+warm = root / "warm"; warm.mkdir()
+publish(warm)  # what is imported late is imported now, and not in each child
+"""
+
+
+def drive(script: str, root: Path, *arguments: str) -> list[Any]:
+    """What the script says, run in a process of its own after the DRIVER."""
+    PLAN.save(root / "plan.npz")
+    source = Path(fp.__file__).parents[1]
+    ran = subprocess.run(
+        [sys.executable, "-c", DRIVER + script, str(root), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env={**os.environ, "PYTHONPATH": f"{source}:{source / 'adapters'}"},
+    )
+    assert ran.returncode == 0, ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("points", [40, pytest.param(260, marks=pytest.mark.slow)])
+def test_killed_at_every_step_it_is_finished_by_the_same_call(tmp_path: Path, points: int) -> None:
+    """One charge, one release, nothing left over; answers that were entered as made stay those."""
+    said = drive(
+        """
+import shutil
+whole = root / "whole"; whole.mkdir()
+read, write = os.pipe()
+def measure():
+    os.write(write, str(killed_at(0, whole)).encode())
+assert wait(fork(measure)) == 0
+total = int(os.read(read, 100))
+say(total)
+most = int(sys.argv[2])
+points = sorted({1 + i * (total - 1) // (most - 1) for i in range(most)})
+for point in points:
+    folder = root / str(point); folder.mkdir()
+    ended = wait(fork(lambda: killed_at(point, folder) and 0))
+    before = state(folder)
+    again = wait(fork(lambda: publish(folder) and 0))
+    say([ended, before, again, state(folder)])
+    shutil.rmtree(folder)
+""",
+        tmp_path,
+        str(points),
+    )
+    total, *outcomes = said
+    assert total > 1000
+    assert len(outcomes) == points
+    states = set()
+    for ended, before, again, after in outcomes:
+        assert again == 0
+        assert after["charges"] == 1
+        ((state, answers),) = after["stages"]
+        assert (state, after["held"]) == ("published", answers)
+        assert after["names"] == ["budget.db", "out"] or after["names"] == [
+            "budget.db", "budget.db-shm", "budget.db-wal", "out",
+        ]  # fmt: skip
+        for was, made in before["stages"]:
+            states.add(was)
+            assert made in (None, answers), "noise is never drawn again"
+        if not before["stages"]:
+            states.add("new")
+        if before["held"] is not None:
+            assert before["held"] == answers
+            states.add("in place")
+        assert ended in (-9, 0)
+    assert states == {"new", "begun", "made", "in place", "published"}
+
+
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    (after,) = drive(
+        """
+folder = root / "f"; folder.mkdir()
+rng = np.random.default_rng(3)
+for point in rng.integers(200, 6000, 20):
+    wait(fork(lambda: killed_at(int(point), folder) and 0))
+assert wait(fork(lambda: publish(folder) and 0)) == 0
+say(state(folder))
+""",
+        tmp_path,
+    )
+    assert after["charges"] == 1
+    assert after["stages"] == [["published", after["held"]]]
+    assert [name for name in after["names"] if name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_two_processes_at_one_key(tmp_path: Path, kill: bool) -> None:
+    """Whoever is first, both end with the same release, or with a sentence that says why not."""
+    said = drive(
+        """
+kill = sys.argv[2] == "True"
+rng = np.random.default_rng(5)
+read, write = os.pipe()
+for turn in range(8):
+    folder = root / str(turn); folder.mkdir()
+    fp.Ledger(folder / "budget.db", rho=100.0)
+    def work():
+        try:
+            digest = publish(folder).answers.sum()
+            os.write(write, f"{digest}\\n".encode())
+        except fp.FitplugError as error:
+            os.write(write, f"{error}\\n".encode())
+            return 7
+    point = int(rng.integers(1, 6000))
+    children = [fork(work), fork(work)]
+    if kill:
+        children.append(fork(lambda: killed_at(point, folder) and 0))
+    ends = [wait(child) for child in children]
+    sums = os.read(read, 10**5).decode().splitlines()
+    say([ends, sums, state(folder)])
+""",
+        tmp_path,
+        str(kill),
+    )
+    for ends, sums, after in said:
+        assert set(ends[:2]) == {0}, sums
+        assert len(set(sums)) == 1
+        assert after["charges"] == 1
+        assert after["stages"] == [["published", after["held"]]]
+        assert [n for n in after["names"] if n.startswith(".")] == [] or kill
+
+
+@pytest.mark.parametrize("limit", [100, 600, 1200, 2500, 4000, 5500, 9000, 20000, 40000])
+def test_a_full_disk_loses_nothing(tmp_path: Path, limit: int) -> None:
+    (first, before, again, after) = drive(
+        """
+folder = root / "f"; folder.mkdir()
+fp.Ledger(folder / "budget.db", rho=100.0)
+def small():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+    try:
+        publish(folder)
+    except fp.FitplugError as error:
+        return 7
+say(wait(fork(small))); say(state(folder))
+say(wait(fork(lambda: publish(folder) and 0))); say(state(folder))
+""",
+        tmp_path,
+        str(limit),
+    )
+    assert first in (0, 7)
+    assert again == 0
+    assert after["charges"] == 1
+    assert after["stages"] == [["published", after["held"]]]
+    for _, made in before["stages"]:
+        assert made in (None, after["held"])
+
+
+class TestPublish:
+    @pytest.fixture
+    def ledger(self, tmp_path: Path) -> fp.Ledger:
+        return fp.Ledger(tmp_path / "budget.db", rho=1.0)
+
+    def test_the_same_call_again_is_the_same_release(self, tmp_path, ledger):
+        first = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        again = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        np.testing.assert_array_equal(first.answers, again.answers)
+        assert ledger.spent == first.rho
+        assert first.entry == again.entry == ledger.entries()[0]
+        (stage,) = ledger.stages().values()
+        assert (stage.state, stage.output) == ("published", str(tmp_path / "out"))
+
+    def test_answers_that_were_begun_and_not_made_are_drawn_by_a_retry(
+        self, tmp_path, ledger, monkeypatch
+    ):
+        def fail(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(staged_answers, "write_answers", fail)
+            with pytest.raises(fp.FitplugError, match="no space left on device; the"):
+                fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
+        assert [s.state for s in ledger.stages().values()] == ["begun"]
+        made = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
+        assert ledger.spent == made.rho
+
+    def test_made_answers_that_are_gone_are_not_drawn_again(self, tmp_path, ledger, monkeypatch):
+        def fail(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(release_folder, "fill", fail)
+            with pytest.raises(fp.FitplugError, match="charges nothing more"):
+                fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        (staged,) = tmp_path.glob(".out.*.staged.npz")
+        aside = staged.rename(tmp_path / "aside")
+        with pytest.raises(fp.FitplugError, match="staged answers are gone"):
+            fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        aside.rename(staged)
+        fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        assert len(ledger.entries()) == 1
+
+    def test_staged_answers_of_another_release_are_not_taken(self, tmp_path, ledger, monkeypatch):
+        """Not those that nothing was charged for, nor those that were edited."""
+
+        def fail(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(release_folder, "fill", fail)
+            with pytest.raises(fp.FitplugError):
+                fpo.publish(PLAN, TABLES, tmp_path / "out")
+        (unpaid,) = tmp_path.glob(".out.*.staged.npz")
+        paid = fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger)
+        assert ledger.spent == paid.rho
+        assert unpaid.exists()
+        with pytest.raises(fp.InputError, match="holds a release already"):
+            fpo.publish(PLAN, TABLES, tmp_path / "out")
+
+    def test_the_folder_gone_is_told(self, tmp_path, ledger):
+        fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        (tmp_path / "out").rename(tmp_path / "elsewhere")
+        with pytest.raises(fp.FitplugError, match="which does not hold it any more"):
+            fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        assert len(ledger.entries()) == 1
+
+    def test_a_key_of_another_plan_or_cost(self, tmp_path, ledger):
+        fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        other = fp.design(fp.Workload(DOMAIN, [fp.total(std=9.0)]))
+        with pytest.raises(fp.KeyTaken, match="this is another plan"):
+            fpo.publish(other, TABLES, tmp_path / "b", ledger=ledger, key="k")
+        with pytest.raises(fp.KeyTaken, match=r"is to be charged rho = .* for 2 record"):
+            fpo.publish(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="k", contributions=2)
+        rho = ledger.entries()[0].rho
+        ledger.charge(rho, what="by hand", key="hand", plan_digest=PLAN.digest)
+        with pytest.raises(fp.KeyTaken, match="does not know whether its noise was drawn"):
+            fpo.publish(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="hand")
+        assert not (tmp_path / "b").exists()
+
+    def test_in_memory_a_key_is_drawn_once(self, tmp_path, ledger, monkeypatch):
+        real = fp.Ledger.mark_made
+
+        def killed(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(fp.Ledger, "mark_made", killed)
+        with pytest.raises(KeyboardInterrupt):
+            fpo.release(PLAN, TABLES, ledger=ledger, key="k")
+        monkeypatch.setattr(fp.Ledger, "mark_made", real)
+        made = fpo.release(PLAN, TABLES, ledger=ledger, key="k")
+        assert ledger.spent == made.rho
+        with pytest.raises(fp.KeyTaken, match="never drawn again"):
+            fpo.release(PLAN, TABLES, ledger=ledger, key="k")
+        with pytest.raises(fp.KeyTaken, match="begun in memory, and this is"):
+            fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
+        assert len(ledger.entries()) == 1
+
+    def test_threads_at_one_key_draw_one_release(self, ledger):
+        made: list[object] = []
+
+        def work() -> None:
+            try:
+                made.append(fpo.release(PLAN, TABLES, ledger=ledger, key="k"))
+            except fp.KeyTaken as error:
+                made.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(isinstance(one, fp.Release) for one in made) == 1
+        assert len(ledger.entries()) == 1
+
+    def test_refusals_come_before_any_look_at_the_counts(self, tmp_path, ledger):
+        class Untouchable(fp.Tables):
+            def marginal(self, names: object) -> np.ndarray:  # type: ignore[override]
+                raise AssertionError("counts were looked at")
+
+        unseen = Untouchable(DOMAIN, {("sex", "age"): X}, contributions=2)
+        whole = Untouchable(DOMAIN, {("sex", "age"): X})
+        ledger.charge(0.999, what="nearly all")
+        for refusal, keywords, tables in (
+            (fp.OverBudget, {}, whole),
+            (fp.LedgerError, {"within": "none"}, whole),
+            (fp.TablesError, {}, unseen),
+            (fp.BudgetError, {"contributions": 0}, whole),
+        ):
+            with pytest.raises(refusal):
+                fpo.release(PLAN, tables, ledger=ledger, **keywords)
+            if refusal is not fp.TablesError:
+                with pytest.raises(refusal):
+                    fpo.publish(PLAN, tables, tmp_path / "out", ledger=ledger, **keywords)
+
+    def test_one_count_by_person_carries_several_releases(self, tmp_path, ledger):
+        """Within the charge that was made from it, and no other count of the same people."""
+        some = fp.Workload(DOMAIN, [fp.queries({"sex": [[1, 0]], "age": "prefix"}, std=5.0)])
+        others = fp.Workload(DOMAIN, [fp.queries({"sex": [[0, 1]], "age": "prefix"}, std=5.0)])
+        first, second = fp.design(some), fp.design(others)
+        count = fp.Tables(DOMAIN, {("sex", "age"): X}, contributions=1, person="ID")
+        anew = fp.Tables(DOMAIN, {("sex", "age"): X}, contributions=1, person="ID")
+        paid = fpo.publish(first, count, tmp_path / "a", ledger=ledger, key="first")
+        with pytest.raises(fp.LedgerError, match="use the counts file that the charge"):
+            fpo.publish(second, anew, tmp_path / "b", ledger=ledger, within="first")
+        fpo.publish(second, count, tmp_path / "b", ledger=ledger, within="first")
+        with pytest.raises(fp.OverBudget):
+            fpo.release(second, count, ledger=ledger, within="first")
+        assert ledger.spent == paid.rho
+        assert [s.counts for s in ledger.stages().values()] == [count.seal] * 2
+
+
+def test_a_folder_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        with partial_folder(folder, "1") as partial:
+            (partial / "a").write_text("x")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "out").mkdir()
+    with partial_folder(tmp_path / "out") as partial:
+        (partial / "a").write_text("x")
+        put_in_place(partial, tmp_path / "out")
+    assert (tmp_path / "out" / "a").read_text() == "x"
+    assert len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,374 @@
+"""Limits on the records of a person: what the intervals are about, and what a limit leaves out."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.stats import chi2
+
+import fitplug as fp
+import fitplug_dask as fpd
+import fitplug_opendp as fpo
+from fitplug.errors import BudgetError, InputError
+from fitplug.files import read_with_digest, write_with_digest
+from fitplug.mechanism.answers import exact_answers
+from fitplug.release.population import describe_population
+from fitplug.release.review_markdown import markdown
+from fitplug_cli.reporting import collect_facts, render_page
+from tests.helpers import people
+from tests.helpers.command_line import fitplug
+
+RELEASES = 1000
+DOMAIN = fp.Domain({"SEX": ["1", "2"], "AGE": fp.Integers(0, 9)})
+PLAN = fp.design(
+    fp.Workload(DOMAIN, [fp.marginal("SEX", "AGE", std=12.0, name="table"), fp.total(std=20.0)])
+)
+COARSE = fp.design(fp.Workload(DOMAIN, [fp.total(std=60.0)]))
+KEPT, LARGEST = 3, 40
+
+
+def visits() -> dict[str, np.ndarray]:
+    """Visits of 300 persons: most have few, some many."""
+    rng = np.random.default_rng(11)
+    rows = np.minimum(rng.geometric(0.2, 300), LARGEST)
+    person = np.repeat(np.arange(300), rows)
+    sex = np.repeat(rng.choice(["1", "2"], 300), rows)
+    return {"ID": person, "SEX": sex, "AGE": rng.integers(0, 10, len(person))}
+
+
+VISITS = visits()
+PER_PERSON = np.bincount(VISITS["ID"])
+TRUE_KEPT, TRUE_ALL = int(np.minimum(PER_PERSON, KEPT).sum()), len(VISITS["ID"])
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> fp.Tables:
+    path = tmp_path_factory.mktemp("visits") / "visits.parquet"
+    pq.write_table(pa.table(VISITS), path)
+    return fpd.count(path, PLAN, person="ID", contributions=KEPT)
+
+
+@pytest.fixture(scope="module")
+def whole() -> fp.Tables:
+    table = {("SEX",): np.bincount((VISITS["SEX"] == "2").astype(int))}
+    return fp.Tables(DOMAIN, table, contributions=LARGEST, person="ID")
+
+
+@pytest.fixture(scope="module")
+def limited(counted: fp.Tables) -> list[fp.Release]:
+    return [fpo.release(PLAN, counted, contributions=KEPT) for _ in range(RELEASES)]
+
+
+def is_share(covered: float, confidence: float) -> bool:
+    """Within five standard deviations of the binomial."""
+    return abs(covered - confidence) <= 5 * math.sqrt(confidence * (1 - confidence) / RELEASES)
+
+
+def test_intervals_cover_the_records_kept_and_rarely_all(
+    limited: list[fp.Release], counted: fp.Tables
+) -> None:
+    kept = counted["SEX", "AGE"]
+    every = np.zeros(DOMAIN.shape)
+    np.add.at(every, ((VISITS["SEX"] == "2").astype(int), VISITS["AGE"]), 1)
+    assert (every > kept).all()
+    ends = [release.interval("table") for release in limited]
+    of_kept, of_all = (
+        np.mean([(low <= exact) & (exact <= high) for low, high in ends], axis=0)
+        for exact in (kept, every)
+    )
+    assert all(is_share(share, 0.95) for share in of_kept.ravel())
+    assert of_all.mean() < 0.2  # 0.14 was found
+    totals = [release.interval("total") for release in limited]
+    assert is_share(np.mean([low <= TRUE_KEPT <= high for low, high in totals]), 0.95)
+    assert not any(low <= TRUE_ALL <= high for low, high in totals)
+    assert limited[0].limited == "enforced"
+    assert "about the records kept, at most 3 of each person's" in limited[0].population
+    assert "need not cover the count of all records" in limited[0].population
+
+
+def estimated(noise: float, counted: fp.Tables, whole: fp.Tables) -> list[fp.Lost]:
+    """Pairs of releases by the sampler that releases, or with so much noise of another kind."""
+    rng = np.random.default_rng(5)
+
+    def drawn(plan: fp.Plan, tables: fp.Tables, k: int) -> fp.Release:
+        if noise == 1.0:
+            return fpo.release(plan, tables, contributions=k)
+        exact = exact_answers(plan.strategy, tables.marginal)
+        added = rng.normal(size=len(exact)) * plan.noise_std * noise
+        answers = exact + np.rint(added).astype(np.int64)
+        return fp.Release(plan, answers, plan.rho * k**2, k, limited="enforced")
+
+    return [
+        fp.estimate_lost(drawn(PLAN, counted, KEPT), drawn(COARSE, whole, LARGEST))
+        for _ in range(RELEASES)
+    ]
+
+
+def is_calibrated(found: list[fp.Lost]) -> bool:
+    """Whether the intervals cover what was lost as often as they say, and errors have their std."""
+    records, share = TRUE_ALL - TRUE_KEPT, 1 - TRUE_KEPT / TRUE_ALL
+    covered = []
+    for lost in found:
+        low, high = lost.share_interval()
+        least, most = lost.records.interval()
+        covered.append((low <= share <= high, least <= records <= most))
+    errors = sum(((lost.records.value - records) / lost.records.std) ** 2 for lost in found)
+    spread = 1e-6 <= chi2.cdf(errors, RELEASES) <= 1 - 1e-6
+    return spread and all(is_share(part, 0.95) for part in np.mean(covered, axis=0))
+
+
+def test_the_estimate_of_records_lost_covers_them_as_often_as_it_says(
+    counted: fp.Tables, whole: fp.Tables
+) -> None:
+    assert is_calibrated(estimated(1.0, counted, whole))
+
+
+@pytest.mark.parametrize("noise", [0.8, 1.25])
+def test_other_noise_would_be_noticed(noise: float, counted: fp.Tables, whole: fp.Tables) -> None:
+    assert not is_calibrated(estimated(noise, counted, whole))
+
+
+def exact(plan: fp.Plan, tables: fp.Tables, k: int, limited: str | None) -> fp.Release:
+    answers = exact_answers(plan.strategy, tables.marginal)
+    return fp.Release(plan, answers, plan.rho * k**2, k, limited=limited)  # type: ignore[arg-type]
+
+
+def test_what_is_lost_without_noise(counted: fp.Tables, whole: fp.Tables) -> None:
+    few, many = (
+        exact(PLAN, counted, KEPT, "enforced"),
+        exact(COARSE, whole, LARGEST, "enforced"),
+    )
+    lost = fp.estimate_lost(few, many)
+    assert lost.records.value == pytest.approx(TRUE_ALL - TRUE_KEPT)
+    assert lost.share == pytest.approx(1 - TRUE_KEPT / TRUE_ALL)
+    # AGE is in the first plan alone, and SEX too: rows outside their domains are told apart.
+    assert lost.apart == ("SEX", "AGE")
+    low, high = lost.share_interval()
+    assert low < lost.share < high
+    by_group = fp.estimate_lost(few, many, "table[SEX = 1] + table[SEX = 2]", of="total")
+    assert by_group.records.value == pytest.approx(lost.records.value)
+
+
+def test_fieller_ends_solve_their_equation() -> None:
+    from fitplug.release.combination import Combination
+    from fitplug.workload.targets import quantile
+
+    lost = fp.Lost(Combination(700.0, 20.0), Combination(1000.0, 60.0), 3, 40)
+    for end in lost.share_interval(0.9):
+        ratio = 1 - end
+        at = abs(700.0 - ratio * 1000.0) / math.hypot(20.0, ratio * 60.0)
+        assert at == pytest.approx(quantile(0.9, 1))
+
+
+def test_releases_that_tell_nothing_of_a_limit_are_refused(
+    counted: fp.Tables, whole: fp.Tables
+) -> None:
+    few, many = (
+        exact(PLAN, counted, KEPT, "enforced"),
+        exact(COARSE, whole, LARGEST, "declared"),
+    )
+    for first in ("declared", None):
+        with pytest.raises(InputError, match="name the release that was limited by person"):
+            fp.estimate_lost(exact(PLAN, counted, KEPT, first), many)
+    with pytest.raises(InputError, match=r"keeps at most 3 .* second 3: the second must keep more"):
+        fp.estimate_lost(few, replace(many, contributions=3))
+    with pytest.raises(InputError, match="second does not say how many"):
+        fp.estimate_lost(few, replace(many, contributions=None))
+    only = replace(few, rows='only rows where ST is "15" are counted')
+    with pytest.raises(InputError, match=r'different records.* ST is "15".*each row is one record'):
+        fp.estimate_lost(only, many)
+    with pytest.raises(InputError, match="each row stands for N records") as caught:
+        fp.estimate_lost(few, replace(many, rows="each row stands for N records" + "; x" * 99))
+    assert len(str(caught.value)) < 400
+    same = fp.estimate_lost(only, replace(many, rows=only.rows))
+    assert same.records == fp.estimate_lost(few, many).records
+    with pytest.raises(InputError, match="is a ratio; give a count"):
+        fp.estimate_lost(few, many, "total / total")
+    near = fp.Lost(fp.Combination(70.0, 20.0), fp.Combination(100.0, 60.0), 3, 40)
+    with pytest.raises(InputError, match="release it with a smaller std"):
+        near.share_interval()
+
+
+@pytest.mark.parametrize(
+    ("k", "limited", "said", "unsaid"),
+    [
+        (3, "enforced", "at most 3 of each person's. They are not about all", "word"),
+        (1, "enforced", "a total is a number of persons. They are not about all", "word"),
+        (3, "declared", "all records that were counted: the count left none out", "kept"),
+        (1, "declared", "no person has more than one record is the publisher's word", "kept"),
+        (3, None, "does not say whether", "word"),
+        (None, None, "whoever called the OpenDP measurement", "word"),
+    ],
+)
+def test_every_limit_in_words(k: int, limited: str | None, said: str, unsaid: str) -> None:
+    sentences = describe_population(k, limited)  # type: ignore[arg-type]
+    assert said in sentences
+    assert unsaid not in sentences
+    assert "household" in describe_population(k, limited, "household")  # type: ignore[arg-type]
+
+
+def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
+    made = fpo.release(people.plan(), people.tables(people.histogram()), contributions=2)
+    assert made.limited == "declared"
+    made.write(tmp_path / "now")
+    again = fp.Release.read(tmp_path / "now")
+    assert again.limited == "declared"
+    assert again.population == made.population
+    said = pq.read_schema(tmp_path / "now" / "total.parquet").metadata
+    assert said[b"fitplug.limited"] == b"declared"
+    assert said[b"fitplug.population"].decode() == made.population
+    assert made.to_arrow("total").schema.metadata[b"fitplug.population"]
+    assert made.to_pandas("total").attrs["fitplug.limited"] == "declared"
+    assert "about all records counted" in repr(made)
+
+    earlier = replace(made, limited=None)  # a folder as it was written before: without these words
+    earlier.write(tmp_path / "before")
+    header, _, _ = read_with_digest(tmp_path / "before" / "answers.npz")
+    assert "limited" not in header
+    assert fp.Release.read(tmp_path / "before").limited is None
+    assert "fitplug.limited" not in earlier.to_pandas("total").attrs
+
+
+def test_a_release_into_a_folder_keeps_it(counted: fp.Tables, tmp_path: Path) -> None:
+    ledger = fp.Ledger(tmp_path / "budget.db", rho=10.0)
+    keywords = {"contributions": KEPT, "ledger": ledger, "key": "visits"}
+    for _ in range(2):  # made, and found
+        release = fpo.publish(PLAN, counted, tmp_path / "out", **keywords)  # type: ignore[arg-type]
+        assert release.limited == "enforced"
+    assert len(ledger.entries()) == 1
+    assert fp.Release.read(tmp_path / "out").limited == "enforced"
+
+
+def test_an_edited_limit_is_noticed(tmp_path: Path) -> None:
+    made = fpo.release(people.plan(), people.tables(people.histogram()), contributions=2)
+    made.write(tmp_path / "out")
+    table = pq.read_table(tmp_path / "out" / "total.parquet")
+    metadata = table.schema.metadata | {b"fitplug.limited": b"enforced"}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "out" / "total.parquet")
+    with pytest.raises(InputError, match="the table does not say what"):
+        fp.Release.read(tmp_path / "out")
+    header, arrays, _ = read_with_digest(tmp_path / "out" / "answers.npz")
+    write_with_digest(tmp_path / "out" / "answers.npz", header | {"limited": "perhaps"}, arrays)
+    with pytest.raises(InputError, match="do not agree"):
+        fp.Release.read(tmp_path / "out")
+
+
+def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
+    release = fpo.release(PLAN, counted, contributions=KEPT)
+    about = fp.About(unit="patient")
+    said = fp.review(release, about=about)["deployment"]
+    processed = said["accounting"]["post_processing"]
+    assert "about the records kept, at most 3 of each patient's" in processed
+    assert "what is more is left out" in said["privacy_loss"]["privacy_unit_details"]
+    assert "the others are in no count" in markdown({"deployment": said})
+    with pytest.raises(BudgetError, match="limited = 'declared', but the count"):
+        fp.review(release, limited="declared")
+    before = fp.review(replace(release, limited="declared"), limited="enforced")["deployment"]
+    assert "about the records kept" in before["accounting"]["post_processing"]
+
+
+def test_reports_tell_what_each_limit_costs() -> None:
+    told = collect_facts(PLAN, contributions=3, delta=1e-6, limited="enforced")
+    assert [limit.contributions for limit in told.limits] == [1, 2, 3, 5, 10]
+    for limit in told.limits:
+        k = limit.contributions
+        assert limit.rho == pytest.approx(k**2 * PLAN.rho)
+        assert limit.rho >= k**2 * PLAN.rho_exact
+        assert limit.std_factor == k / 3
+        # The same release with every std larger by the factor costs what the declared one does.
+        eased = fp.design(
+            fp.Workload(
+                DOMAIN,
+                [
+                    fp.marginal("SEX", "AGE", std=12.0 * k / 3, name="table"),
+                    fp.total(std=20.0 * k / 3),
+                ],
+            )
+        )
+        assert k**2 * eased.rho == pytest.approx(9 * PLAN.rho, rel=1e-3)
+    limits = collect_facts(PLAN, contributions=7).limits
+    assert [limit.contributions for limit in limits][-2:] == [7, 10]
+    page = " ".join(render_page(told).split())
+    assert "How many records of a person are counted" in page
+    assert "about the records kept, at most 3 of each person" in page
+    assert "3 (declared)" in page
+
+
+SPEC = """
+[data]
+path = "visits.parquet"
+person = "ID"
+contributions = 3
+
+[domain]
+SEX = ["1", "2"]
+AGE = { integers = [0, 9] }
+
+[[query]]
+name = "table"
+SEX = "identity"
+AGE = "identity"
+std = 12.0
+
+[[query]]
+name = "total"
+std = 20.0
+"""
+
+
+def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
+    pq.write_table(pa.table(VISITS), tmp_path / "visits.parquet")
+    spec, coarse = tmp_path / "visits.toml", tmp_path / "rows.toml"
+    spec.write_text(SPEC, encoding="utf-8")
+    text = SPEC.replace("= 3", "= 40").replace('AGE = "identity"\nstd = 12.0', "std = 60.0")
+    coarse.write_text(text + '[output]\npath = "rows"\n', encoding="utf-8")
+
+    kept = "about the records kept, at most 3 of each person's"
+    reported = fitplug("report", spec)
+    assert kept in reported.out
+    assert "3 (declared)" in reported.out
+    assert "rho = K^2 / (2 std^2)" in reported.out
+    record = json.loads(fitplug("report", spec, "--json").out)
+    assert [limit["std_factor"] for limit in record["limits"]][2] == 1
+
+    ran = fitplug("run", spec)
+    assert ran.code == 0, ran.err
+    assert kept in ran.out
+    said = json.loads((tmp_path / "release/release.json").read_text(encoding="utf-8"))
+    assert said["limited"] == "enforced"
+    assert kept in said["population"]
+    assert kept in (tmp_path / "release/review.md").read_text(encoding="utf-8")
+    assert kept in fitplug("estimate", tmp_path / "release", "total").out
+    assert (
+        kept
+        in json.loads(fitplug("estimate", tmp_path / "release", "total", "--json").out)[
+            "population"
+        ]
+    )
+
+    assert fitplug("run", coarse).code == 0
+    lost = fitplug("lost", tmp_path / "release", tmp_path / "rows")
+    assert lost.code == 0, lost.err
+    assert "lost by the limit of 3" in lost.out
+    assert "the domain of AGE" in lost.out
+    record = json.loads(fitplug("lost", tmp_path / "release", tmp_path / "rows", "--json").out)
+    assert abs(record["lost"]["value"] - (TRUE_ALL - TRUE_KEPT)) < 6 * record["lost"]["std"]
+    assert record["left_out_by_one_only"] == ["AGE"]
+    ran = fitplug("lost", tmp_path / "rows", tmp_path / "release")
+    assert ran.code == 2
+    assert "the second must keep more" in ran.err
+
+    declared = SPEC.replace('person = "ID"\n', "")
+    spec.write_text(declared.replace("path", "path", 1) + '[output]\npath = "d"\n', "utf-8")
+    ran = fitplug("run", spec)
+    assert "about all records that were counted" in ran.out
+    ran = fitplug("lost", tmp_path / "d", tmp_path / "rows")
+    assert ran.code == 2
+    assert "no record is known to be lost" in ran.err

@@ -1,0 +1,198 @@
+"""Release folders: round trips, damage and edits."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fitplug as fp
+import fitplug_opendp as fpo
+from fitplug.files import read_with_digest, write_with_digest
+from tests.helpers import people
+
+
+def same(one: fp.Release, two: fp.Release) -> None:
+    assert one.plan_digest == two.plan_digest
+    np.testing.assert_array_equal(one.answers, two.answers)
+    assert two.answers.dtype == np.int64
+    for name in ("rho", "contributions", "noise_scale", "entry", "privacy_cost"):
+        assert getattr(one, name) == getattr(two, name)
+    for name in one.plan.workload.names:
+        np.testing.assert_array_equal(one.estimates[name], two.estimates[name])
+        np.testing.assert_array_equal(one.variances[name], two.variances[name])
+
+
+@pytest.fixture(scope="module")
+def charged(tmp_path_factory):
+    ledger = fp.Ledger(tmp_path_factory.mktemp("ledger") / "budget.db", rho=100.0)
+    tables = people.tables(people.histogram())
+    return fpo.release(people.plan(), tables, contributions=3, ledger=ledger, key="first")
+
+
+@pytest.fixture
+def folder(charged, tmp_path):
+    charged.write(tmp_path / "out")
+    return tmp_path / "out"
+
+
+class TestRoundTrip:
+    def test_everything_is_there_again(self, charged, folder):
+        again = fp.Release.read(folder)
+        same(charged, again)
+        assert again.entry.rho == charged.entry.rho
+        given = "pyramid[sex = 1] - total"
+        assert again.combine(given) == charged.combine(given)
+        assert sorted(p.name for p in folder.parent.iterdir()) == ["out"]
+        assert {p.name for p in folder.iterdir()} == {
+            "answers.npz", "plan.npz", "pyramid.parquet", "voting_age.parquet", "regions.parquet",
+            "cities.parquet", "spans.parquet", "weighted.parquet", "total.parquet",
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("scale", [0.1, 1 / 3, 7.0])
+    def test_other_noise_than_the_plans(self, tmp_path, scale):
+        import opendp.prelude as dp
+
+        plan = fp.design(fp.Workload.from_matrix(np.tri(3), std=2.0))
+        space = dp.vector_domain(dp.atom_domain(T="i64"), size=3), dp.l1_distance(T="i64")
+        dp.enable_features("contrib", "honest-but-curious")
+        try:
+            release = (space >> fpo.then_fitness_for_use(plan, scale))(np.array([5, 0, 9]))
+        finally:
+            dp.disable_features("contrib", "honest-but-curious")
+        release.write(tmp_path / "out")
+        same(release, fp.Release.read(tmp_path / "out"))
+
+    def test_an_exact_charge_of_any_length(self, charged, tmp_path):
+        entry = dataclasses.replace(charged.entry, rho=Fraction(10**9000 + 1, 10**9001 + 7))
+        long = dataclasses.replace(charged, entry=entry)
+        long.write(tmp_path / "out")
+        assert fp.Release.read(tmp_path / "out").entry == entry
+
+    def test_tables_can_be_read_alone(self, charged, folder):
+        table = pq.read_table(folder / "cities.parquet")
+        assert table.equals(charged.to_arrow("cities"), check_metadata=False)
+        said = table.schema.metadata
+        assert said[b"fitplug.plan_digest"].decode() == charged.plan_digest
+        assert {b"fitplug.version.fitplug", b"fitplug.version.numpy", b"fitplug.units"} <= set(said)
+
+    def test_a_folder_that_is_taken_stays_as_it_is(self, charged, folder):
+        before = {p.name: p.read_bytes() for p in folder.iterdir()}
+        with pytest.raises(fp.InputError, match="is there already"):
+            charged.write(folder)
+        assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+    def test_an_empty_folder_is_used(self, charged, tmp_path):
+        (tmp_path / "out").mkdir()
+        charged.write(tmp_path / "out")
+        same(charged, fp.Release.read(tmp_path / "out"))
+
+    def test_a_failed_write_leaves_nothing(self, charged, tmp_path, monkeypatch):
+        def fail(*_, **__):
+            raise OSError(28, os.strerror(28))
+
+        monkeypatch.setattr(pa.parquet, "write_table", fail)
+        with pytest.raises(OSError, match="No space"):
+            charged.write(tmp_path / "out")
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestDamage:
+    def refused(self, folder, says):
+        with pytest.raises(fp.InputError, match=says) as caught:
+            fp.Release.read(folder)
+        assert "\n" not in str(caught.value)
+
+    def test_missing(self, folder):
+        self.refused(folder / "none", "no such release folder")
+        (folder / "answers.npz").rename(folder / "other.npz")
+        self.refused(folder, "answers.npz is missing")
+
+    @pytest.mark.parametrize("name", ["plan.npz", "answers.npz", "pyramid.parquet"])
+    def test_flipped_or_truncated_bytes_are_refused_or_change_nothing(self, charged, folder, name):
+        path = folder / name
+        whole, refused = path.read_bytes(), 0
+        parts = [whole[: len(whole) * k // 5] for k in range(5)]
+        for at in range(3, len(whole), len(whole) // 25):
+            damaged = bytearray(whole)
+            damaged[at] ^= 0x10
+            parts.append(bytes(damaged))
+        for part in parts:
+            path.write_bytes(part)
+            try:
+                again = fp.Release.read(folder)
+            except fp.InputError as error:
+                refused += name in str(error)
+            else:
+                same(charged, again)
+        assert refused > 10
+
+    def forge(self, folder, change):
+        """Change the answers' file and mark it anew."""
+        header, arrays, _ = read_with_digest(folder / "answers.npz")
+        arrays = {name: array.copy() for name, array in arrays.items()}
+        change(header, arrays)
+        write_with_digest(folder / "answers.npz", header, arrays)
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            (lambda h, a: h.update(plan_digest="0" * 64), "of another plan"),
+            (lambda h, a: h.update(format=99), "format 99"),
+            (lambda h, a: h.update(kind="plan"), "answers of format"),
+            (lambda h, a: h.update(rho=(0.5).hex()), "do not agree"),
+            (lambda h, a: h.update(contributions=1), "do not agree"),
+            (lambda h, a: h.update(contributions=True), "do not agree"),
+            (lambda h, a: h.update(noise_scale=(2.0).hex()), "do not agree"),
+            (lambda h, a: h.update(noise_scale=(-1.0).hex()), "do not agree"),
+            (lambda h, a: h.update(noise_scale="nan"), "do not agree"),
+            (lambda h, a: h.update(rho="nan"), "do not agree"),
+            (lambda h, a: h["entry"].update(rho="1/0"), "do not agree"),
+            (lambda h, a: h["entry"].update(plan_digest="x"), "do not agree"),
+            (lambda h, a: h.pop("entry"), "do not agree"),
+            (lambda h, a: a.update(answers=a["answers"][:-1]), "do not agree"),
+            (lambda h, a: a.update(answers=a["answers"].astype(float)), "do not agree"),
+            (lambda h, a: a["answers"].__setitem__(0, 0), "does not say what answers.npz does"),
+        ],
+    )
+    def test_forged_answers(self, folder, change, says):
+        self.forge(folder, change)
+        self.refused(folder, says)
+
+    def test_edited_answers(self, folder):
+        with np.load(folder / "answers.npz") as archive:
+            arrays = dict(archive)
+        np.savez(folder / "answers.npz", **(arrays | {"answers": arrays["answers"] + 1}))
+        self.refused(folder, "edited")
+
+    def test_parts_of_another_release(self, charged, folder, tmp_path):
+        people.release(noise=1.0).write(tmp_path / "other")
+        (tmp_path / "other" / "total.parquet").rename(folder / "total.parquet")
+        self.refused(folder, "total.parquet.*another release")
+        (folder / "total.parquet").unlink()
+        self.refused(folder, "total.parquet is missing")
+
+    @pytest.mark.parametrize("column", ["estimate", "std", "lower", "sex"])
+    def test_an_edited_table(self, folder, column):
+        table = pq.read_table(folder / "pyramid.parquet")
+        at = table.column_names.index(column)
+        values = table[column].to_pylist()
+        values[3] = "2" if column == "sex" else values[3] + 0.01
+        edited = table.set_column(at, column, pa.array(values))
+        pq.write_table(edited, folder / "pyramid.parquet")
+        self.refused(folder, "pyramid.parquet.*edited")
+
+    def test_a_table_in_another_order_or_with_other_metadata(self, folder):
+        table = pq.read_table(folder / "pyramid.parquet")
+        pq.write_table(table.select(table.column_names[::-1]), folder / "pyramid.parquet")
+        self.refused(folder, "edited")
+        said = {**table.schema.metadata, b"fitplug.rho": b"0.001"}
+        pq.write_table(table.replace_schema_metadata(said), folder / "pyramid.parquet")
+        self.refused(folder, "edited")
+        pq.write_table(table.replace_schema_metadata(None), folder / "pyramid.parquet")
+        self.refused(folder, "damaged")

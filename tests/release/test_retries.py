@@ -1,0 +1,281 @@
+"""Retries of releases that were interrupted: of the same costs, rows and place, or refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fitplug as fp
+import fitplug_opendp as fpo
+from fitplug_opendp import release_folder
+from fitplug_opendp.publication import Publication
+from fitplug_opendp.release_request import ReleaseRequest
+from tests.helpers.command_line import fitplug
+
+DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
+X = np.arange(10, dtype=np.int64).reshape(2, 5) * 7
+TABLES = fp.Tables(DOMAIN, {("sex", "age"): X})
+MEN = fp.design(fp.Workload(DOMAIN, [fp.queries({"sex": [[1, 0]], "age": "prefix"}, std=5.0)]))
+WOMEN = fp.design(fp.Workload(DOMAIN, [fp.queries({"sex": [[0, 1]], "age": "prefix"}, std=5.0)]))
+
+
+class KilledError(BaseException):
+    """As a signal would end it: nothing of the product catches this."""
+
+
+def killed(*_: object, **__: object) -> None:
+    raise KilledError
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> fp.Ledger:
+    return fp.Ledger(tmp_path / "budget.db", rho=10.0)
+
+
+def publish_until(monkeypatch, where: str, *args, **keywords) -> None:
+    """Publish, and be killed at this function that the release folder calls."""
+    with monkeypatch.context() as patch:
+        patch.setattr(release_folder, where, killed)
+        with pytest.raises(KilledError):
+            fpo.publish(*args, **keywords)
+
+
+def limited(contributions: int = 1) -> fp.Tables:
+    return fp.Tables(DOMAIN, {("sex", "age"): X}, contributions=contributions, person="ID")
+
+
+def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeypatch):
+    fpo.release(MEN, TABLES, ledger=ledger, key="men")
+    keywords = {"ledger": ledger, "within": "men", "key": "women"}
+    publish_until(monkeypatch, "report_write_errors", WOMEN, TABLES, tmp_path / "w", **keywords)
+    with monkeypatch.context() as patch:
+        patch.setattr(fp.Ledger, "mark_made", killed)
+        with pytest.raises(KilledError):
+            fpo.publish(WOMEN, TABLES, tmp_path / "w", **keywords)
+    for more in (2, 1000):
+        with pytest.raises(fp.KeyTaken, match=f"for {more} record"):
+            fpo.publish(WOMEN, TABLES, tmp_path / "w", contributions=more, **keywords)
+    made = fpo.publish(WOMEN, TABLES, tmp_path / "w", **keywords)
+    assert made.entry is not None
+    assert made.entry.rho == 0
+
+
+def test_free_releases_need_the_same_kind_of_counts(tmp_path, ledger, monkeypatch):
+    """Neither all rows within those of persons, nor the other way, nor before these are drawn."""
+    count = limited()
+    fpo.release(MEN, count, ledger=ledger, key="kept")
+    with pytest.raises(fp.LedgerError, match="does not know these counts"):
+        fpo.release(WOMEN, TABLES, ledger=ledger, within="kept")
+    fpo.release(MEN, TABLES, ledger=ledger, key="all")
+    with pytest.raises(fp.LedgerError, match="does not know these counts"):
+        fpo.release(WOMEN, count, ledger=ledger, within="all")
+    with monkeypatch.context() as patch:
+        patch.setattr(fp.Ledger, "mark_made", killed)
+        with pytest.raises(KilledError):
+            fpo.publish(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
+    with pytest.raises(fp.LedgerError, match="not drawn yet: finish that one first"):
+        fpo.release(WOMEN, TABLES, ledger=ledger, within="begun")
+    # Finished from its staged answers, it still knows which counts it is of.
+    fpo.publish(MEN, count, tmp_path / "m", ledger=ledger, key="begun")
+    assert ledger.stages()[3].counts == count.seal
+    fpo.publish(WOMEN, count, tmp_path / "w", ledger=ledger, within="begun")
+
+
+def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
+    columns = {"sex": ["1", "2"] * 20, "age": [0, 1, 2, 3] * 10, "st": ["01", "02"] * 20}
+    one, two = (
+        fp.Tables.from_records(DOMAIN, columns, MEN.tables, where={"st": state})
+        for state in ("01", "02")
+    )
+    publish_until(monkeypatch, "fill", MEN, one, tmp_path / "m", ledger=ledger, key="k")
+    for _ in range(2):  # staged, then published
+        with pytest.raises(fp.KeyTaken, match=r"was drawn from .*01.* and this release is of .*02"):
+            fpo.publish(MEN, two, tmp_path / "m", ledger=ledger, key="k")
+        with pytest.raises(fp.KeyTaken, match="limited by person"):
+            fpo.publish(MEN, limited(), tmp_path / "m", ledger=ledger, key="k")
+        fpo.publish(MEN, one, tmp_path / "m", ledger=ledger, key="k")
+    assert len(ledger.entries()) == 1
+
+
+def test_another_folder_is_another_release_unless_a_key_tells(tmp_path, ledger, monkeypatch):
+    publish_until(monkeypatch, "fill", MEN, TABLES, tmp_path / "a", ledger=ledger)
+    with pytest.raises(fp.AlreadyReleased, match=r"unfinished release .* for .*a: finish"):
+        fpo.publish(MEN, TABLES, tmp_path / "b", ledger=ledger)
+    fpo.publish(MEN, TABLES, tmp_path / "a", ledger=ledger)
+    publish_until(monkeypatch, "fill", WOMEN, TABLES, tmp_path / "c", ledger=ledger, key="k")
+    publish_until(monkeypatch, "fill", WOMEN, TABLES, tmp_path / "d", ledger=ledger, key="k")
+    fpo.publish(WOMEN, TABLES, tmp_path / "e", ledger=ledger, key="k")
+    assert len(ledger.entries()) == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "budget.db", "e"]
+
+
+def test_killed_between_the_folder_and_the_ledger_it_is_found(tmp_path, ledger, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(fp.Ledger, "mark_published", killed)
+        with pytest.raises(KilledError):
+            fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
+    (staged,) = tmp_path.glob(".m.*.staged.npz")
+    staged.unlink()
+    made = fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
+    assert ledger.stages()[1].state == "published"
+    assert ledger.spent == made.rho
+
+
+def test_two_ledgers_at_one_folder_keep_apart(tmp_path, ledger, monkeypatch):
+    other = fp.Ledger(tmp_path / "other.db", rho=10.0)
+    publish_until(monkeypatch, "fill", MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
+    fpo.publish(MEN, TABLES, tmp_path / "m", ledger=other, key="k")
+    fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k", replace=True)
+    assert len(list(tmp_path.glob("m-*"))) == 1
+
+
+def test_places_that_no_folder_can_be_moved_to(tmp_path, ledger):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "dangling").symlink_to("nothing")
+    for name in ("link", "dangling"):
+        with pytest.raises(fp.InputError, match="is a link; name a folder of its own"):
+            fpo.publish(MEN, TABLES, tmp_path / name, ledger=ledger)
+    with pytest.raises(fp.InputError, match="is a mount point"):
+        fpo.publish(MEN, TABLES, "/proc", ledger=ledger)
+    assert ledger.entries() == ()
+
+
+def test_a_long_name_is_found_before_the_charge(tmp_path, ledger):
+    told = []
+    for length in range(150, 256, 7):
+        try:
+            fpo.publish(MEN, TABLES, tmp_path / ("n" * length), ledger=ledger, key=f"k{length}")
+        except fp.FitplugError as error:
+            told.append(str(error))
+    assert told
+    assert all("nothing was charged" in error for error in told)
+    assert all(stage.state == "published" for stage in ledger.stages().values())
+
+
+def test_a_folder_that_is_taken_while_counting_costs_nothing(tmp_path, ledger):
+    asked = Publication.prepare(ReleaseRequest(MEN, tmp_path / "m", ledger=ledger, key="late"))
+    fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="first")
+    with pytest.raises(fp.InputError, match="holds a release already"):
+        asked.publish(TABLES)
+    assert len(ledger.entries()) == 1
+
+
+def test_who_comes_second_finds_the_release(tmp_path, ledger):
+    """However far the first had come when the second looked."""
+    asked = [
+        Publication.prepare(ReleaseRequest(MEN, tmp_path / "m", ledger=ledger, key="k"))
+        for _ in range(2)
+    ]
+    first, second = (one.publish(TABLES).release for one in asked)
+    np.testing.assert_array_equal(first.answers, second.answers)
+    with pytest.raises(fp.KeyTaken, match="limited by person"):
+        asked[1].publish(limited())
+    assert len(ledger.entries()) == 1
+
+
+def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):
+    for key in ("", "\ud800"):
+        with pytest.raises(fp.InputError, match="must be text"):
+            Publication.prepare(ReleaseRequest(MEN, tmp_path / "m", ledger=ledger, key=key))
+    with pytest.raises(fp.BudgetError, match="give the ledger"):
+        fpo.publish(MEN, TABLES, tmp_path / "m", key="k")
+
+
+SPEC = """
+[data]
+path = "people.parquet"
+[domain]
+SEX = ["1", "2"]
+AGE = { integers = [0, 40] }
+EVENT = ["er", "in"]
+[[query]]
+name = "ages"
+SEX = "identity"
+AGE = "prefix"
+std = 5.0
+"""
+LEDGER = '[ledger]\npath = "budget.db"\nrho = 10.0\n'
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    people = {
+        "SEX": rng.choice(["1", "2"], 500),
+        "AGE": rng.integers(0, 41, 500),
+        "EVENT": rng.choice(["er", "in", "out"], 500),
+    }
+    pq.write_table(pa.table(people), tmp_path / "people.parquet")
+    path = tmp_path / "spec.toml"
+    path.write_text(SPEC + LEDGER, encoding="utf-8")
+    return path
+
+
+def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
+    """Also where a run without one left answers staged."""
+    spec.write_text(SPEC, encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(release_folder, "fill", killed)
+        with pytest.raises(KilledError):
+            fitplug("run", spec)
+    assert list(spec.parent.glob(".release.*.staged.npz"))
+    spec.write_text(SPEC + LEDGER, encoding="utf-8")
+    ran = fitplug("run", spec, "--key", "first")
+    assert (ran.code, ran.err) == (0, "")
+    assert len(fp.Ledger(spec.parent / "budget.db").entries()) == 1
+
+
+def test_another_processor_finishes_the_same_plan(spec):
+    """Its designs differ in their last digits; the plan that was begun is kept and used."""
+    code = (
+        "import sys; from fitplug_opendp import release_folder\n"
+        "def killed(*_, **__): raise SystemExit(9)\n"
+        "release_folder.fill = killed\n"
+        "sys.argv = ['fitplug', 'run', sys.argv[1], '--key', 'k', '--quiet']\n"
+        "from fitplug_cli.main import main; main()\n"
+    )
+    source = Path(fp.__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": f"{source}:{source / 'adapters'}"}
+    old = {"OPENBLAS_CORETYPE": "Prescott"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(spec)], env=environment | old, check=False
+    )
+    assert ran.returncode == 9
+    command = [sys.executable, "-m", "fitplug_cli.main", "run", str(spec), "--key", "k"]
+    for _ in range(2):  # finished, then found
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stderr) == (0, "")
+    ledger = fp.Ledger(spec.parent / "budget.db")
+    assert [stage.state for stage in ledger.stages().values()] == ["published"]
+    assert "done already" in ran.stdout
+
+
+def test_counts_for_other_queries_say_what_they_left_out(spec):
+    """Rows outside the domain of an attribute that this release does not use."""
+    events = spec.with_name("events.toml")
+    events.write_text(SPEC.replace("SEX =", "EVENT =", 1).replace(
+        'EVENT = ["1", "2"]', 'SEX = ["1", "2"]').replace(
+        'SEX = "identity"', 'SEX = "identity"\nEVENT = "identity"'), encoding="utf-8")  # fmt: skip
+    counts = spec.parent / "c.npz"
+    assert fitplug("count", events, "--output", counts).code == 0
+    ran = fitplug("release", spec, "--counts", counts)
+    assert ran.code == 0
+    told = "records with a value outside the domain of EVENT are in no estimate either"
+    folder = spec.parent / "release"
+    assert told in ran.out
+    assert told in json.loads((folder / "release.json").read_text())["population"]
+    assert told in fp.Release.read(folder).population
+    assert told in " ".join((folder / "review.yaml").read_text().split())
+    shutil.rmtree(folder)
+    ran = fitplug("run", spec, "--again")
+    assert told not in ran.out
