@@ -24,7 +24,7 @@ import numpy as np
 from fitplug.domain import Bins, Dates, Integers, fewer_cells
 from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
 from fitplug.numeric import FloatArray, linear_algebra
-from fitplug.optimizer import TotalErrorOptimum, minimise
+from fitplug.optimizer import TotalErrorOptimum, minimise_total_error
 from fitplug.structure import MAX_ENTRIES, check_coefficients
 from fitplug.workload import Factor, Workload
 
@@ -200,7 +200,7 @@ def _optimum(workload: Workload, weights: str) -> TotalErrorOptimum:
     W = _dense_matrix(workload)
     with linear_algebra():
         try:
-            found = minimise(
+            found = minimise_total_error(
                 W,
                 workload.targets() ** _POWERS[weights],
                 tolerance=_TOLERANCE,
