@@ -102,9 +102,9 @@ class AttributeCovariance(Protocol):
         price: float,
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> AttributeCovariance:
-        """Return the covariance that minimises the Lagrangian, first over C, then over u.
+        """Return the covariance that minimises the Lagrangian, first in C, then in u.
 
-        The Lagrangian is price * p'eta + the sum over all rows of pull_0 mu^2 + pull_1 gamma.
+        The Lagrangian is price * p'eta + the sum of pull_0 mu^2 + pull_1 gamma of all rows.
 
         Args:
             cells: Weights p of the cells, shape (n,), positive, summing to 1.

@@ -32,11 +32,11 @@ _BITS = (20, 24, 28, 32, 36, 40, 44)
 """Binary logarithms of the largest column norm of A, tried until rounding costs little enough."""
 
 _UNASKED_PRECISION = 2.0**-10
-"""The size of directions that no query needs, as a part of the weakest cell that they touch."""
+"""The size of directions that no query needs, as a part of the weakest cell that they touch.
+Measuring them costs 1e-6 of alpha."""
 
 _UNTOUCHED = 1e-12
-"""A direction does not touch cells below this part of its largest entry; ignoring them costs 1e-6
-of alpha."""
+"""A direction does not touch the cells where its entry is below this part of its largest entry."""
 
 
 @dataclass(frozen=True, eq=False)

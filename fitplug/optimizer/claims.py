@@ -12,11 +12,11 @@ from fitplug.mechanism import FEWEST_RECORDS, Strategy
 from fitplug.numeric import gamma
 
 CLAIM_MARGIN = 1e-12
-"""The relative margin of claimed variances above, and of claimed lower bounds below, the proven."""
+"""The relative margin of claimed variances above the proven ones, and of bounds below them."""
 
 PRODUCT_BOUND_MARGIN = 1e-9
-"""The relative margin of a claimed product bound: its frames are found anew at each evaluation, and
-differ with the machine."""
+"""The relative margin of a claimed product bound below the proven one. It is larger because the
+frames are computed anew at each evaluation, and differ with the machine."""
 
 LEAST_RECORDS = 2 * FEWEST_RECORDS
 """The number of records for which rounding must leave room; claims may take half of it."""

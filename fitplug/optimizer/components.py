@@ -1,7 +1,7 @@
 """Components: sets of queries that share no cell with other queries, directly or through others.
 
-They do not constrain each other. Sigma is block diagonal over them, and each block is at the
-refined optimum of its component (docs/theory/refinement.md, section "Components").
+They do not constrain each other. Sigma has a diagonal block for each of them, at the refined
+optimum of the component (docs/theory/refinement.md, section "Components").
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Component:
         cells: Its cells in the order of the solution, shape (c,).
         real: A strategy (k, c) with real' real = B' Sigma^-1 B.
         independent: k linearly independent rows of W, as indices into all rows, shape (k,).
-        solution: The optimum over these rows and cells.
+        solution: The optimum for these rows and cells.
         tiers: The tiers of these cells.
     """
 

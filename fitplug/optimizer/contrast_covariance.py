@@ -40,7 +40,7 @@ _ROTATIONS = 64
 """The most rotations of an attribute's matrix that are rounded."""
 
 _ROTATION_WORK = 1e8
-"""The cubes of an attribute's cells, over all rotations."""
+"""The cube of an attribute's cells times the rotations is at most this."""
 
 _UNASKED = 2.0**-10
 """The size of contrasts that no query asks for, as a part of the largest column norm."""
@@ -117,7 +117,7 @@ class ContrastCovariance:
         price: float,
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> ContrastCovariance:
-        """Return the covariance that minimises the Lagrangian, first over C, then over u."""
+        """Return the covariance that minimises the Lagrangian, first in C, then in u."""
         return self.descend_rows(cells, price, [(factor.rows, pull) for factor, pull in pulls])
 
     def descend_rows(
@@ -132,7 +132,7 @@ class ContrastCovariance:
 
             price sum_i p_i X_i G^-1 X_i' + sum_j pull_j1 f_j'G f_j + pull_j0 mu_j^2
 
-        over G, a geometric mean, and then over v, the solution of a linear system.
+        in G, which is a geometric mean, and then in v, which solves a linear system.
         """
         N = self.contrasts
         W = np.concatenate([rows for rows, _ in pulls])

@@ -168,6 +168,7 @@ class _Ascent:
         """Return the iterate at x (d + m,), or None where floating point cannot evaluate it.
 
         Its merit is 2 log T + eps (the mean of log p, weighted by the masses, + the mean of log q).
+        With several simplices a plain step may lower it. Only the gap is relied on.
         """
         d, eps = self.problem.cells, self.mixing
         p, q = np.exp(x[:d]), np.exp(x[d:])

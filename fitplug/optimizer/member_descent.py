@@ -38,7 +38,7 @@ _ROUND = 25
 """Iterations between two evaluations of the true privacy cost."""
 
 _WORK = 1e10
-"""The cubes of the attributes' widths, over all iterations: a minute or so."""
+"""The sum of the cubes of the attributes' widths times the iterations: a minute or so."""
 
 
 def descend_residual_family(

@@ -33,7 +33,7 @@ _BITS = (20, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4)
 """Binary logarithms of the largest column norm of an attribute's matrix, tried in this order."""
 
 _MULTIPLES = 2_000_000
-"""The most multiples of a block's integer that are tried, over all blocks."""
+"""The most multiples that are tried, counted for each block."""
 
 _WORSE = 0.01
 """If the cost is above the best one by more than this part, still fewer bits do no better."""
@@ -103,6 +103,8 @@ def _round_blocks(
     """Choose the integer multiples of the blocks for the integer matrices of the attributes."""
     tables = [matrices[factor.attribute].moments(factor.factor) for factor in batched.factors]
     entry = batched.products([float(max(matrix.entry, 1)) for matrix in matrices])
+    if float(entry.max()) * LEAST_RECORDS > SATURATION:
+        raise DesignError("no room for so many records")
     rows = build_extreme_rows(batched, tables, loss / 10)
     costs = batched.products([float(matrix.column_square) for matrix in matrices])
     z = optimise_scales(rows, costs, tolerance=loss).z

@@ -1,4 +1,4 @@
-"""The optimum of a workload, over all blocks and components of its structure."""
+"""The optimum of a workload: of all blocks and components of its structure together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """An optimum over the D cells and m rows of a structure, with the weights that certify it.
+    """An optimum for the D cells and m rows of a structure, with the weights that certify it.
 
     Attributes:
         reals: For each block a real strategy (k, D) with real' real = B' Sigma_A^-1 B, or one array

@@ -53,7 +53,7 @@ class ScalarBlocks:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The least of max_i profile_i * max_j (variance_j / target_j) over Sigma, of any scale.
+    """The problem of minimising max_i profile_i * max_j (variance_j / target_j) in Sigma.
 
     Attributes:
         cells: d, the number of cells.

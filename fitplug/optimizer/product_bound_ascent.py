@@ -24,7 +24,7 @@ _STEPS = 15
 """Steps of ascent between two sizes of frames."""
 
 _WORK = 6e9
-"""The cubes of the widths, over all steps: half a minute or so."""
+"""The sum of the cubes of the widths times the steps: half a minute or so."""
 
 _LEAST_GAIN = 1e-4
 """The relative gain of a larger frame that counts as one."""

@@ -110,7 +110,7 @@ class Scales:
 def build_extreme_rows(
     batched: BatchedGroups, tables: Sequence[FloatArray], slack: float = 0.0
 ) -> VarianceMatrix:
-    """Build K from rows that include the largest variance over target, whatever the scales are.
+    """Build K from rows that include the largest variance over target for all scales.
 
     Args:
         batched: The groups.

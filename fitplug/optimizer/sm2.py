@@ -143,7 +143,7 @@ def solve(
         DesignError: Unless the problem is one dense block without total error.
     """
     if np.any(problem.fixed_weights):
-        raise DesignError("SM-II here knows no total error weight; use the dual solver")
+        raise DesignError("SM-II cannot give the total error a weight; use the dual solver")
     block = problem.blocks[0]
     if len(problem.blocks) != 1 or not isinstance(block, Block):
         raise DesignError("SM-II optimises one dense covariance; use the dual solver for blocks")

@@ -104,7 +104,7 @@ class TreeCovariance:
         price: float,
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> TreeCovariance:
-        """Return the covariance that minimises the Lagrangian, first over C, then over u."""
+        """Return the covariance that minimises the Lagrangian, first in C, then in u."""
         levels = [(factor.factor.kind, pull) for factor, pull in pulls]
         return self.descend_levels(cells, price, levels)
 
