@@ -1,7 +1,7 @@
 """The covariance of one attribute in the residual family: a reference u and contrasts C.
 
 An attribute of n cells has a reference u (n,) with 1'u = 1, and a covariance C (n, n) of its
-contrasts with C 1 = 0. Its precision Y has Y u = 0 and Y C = I - 1 u'. The family needs
+contrasts with C 1 = 0. Its precision Y (F2) has Y u = 0 and Y C = I - 1 u'. The family needs
 eta_i = Y_ii of each cell, and mu = w'u and gamma = w'C w of each row w of a factor.
 
 Each kind of covariance is a class in a file of its own that implements `AttributeCovariance`, and
@@ -104,7 +104,7 @@ class AttributeCovariance(Protocol):
     ) -> AttributeCovariance:
         """Return the covariance that minimises the Lagrangian, first in C, then in u.
 
-        The Lagrangian is price * p'eta + the sum of pull_0 mu^2 + pull_1 gamma of all rows.
+        The Lagrangian (F18) is price * p'eta + the sum of pull_0 mu^2 + pull_1 gamma of all rows.
 
         Args:
             cells: Weights p of the cells, shape (n,), positive, summing to 1.

@@ -1,12 +1,12 @@
 """The dense covariance of an attribute, in the contrasts that its queries ask for.
 
-With N (n, k) whose orthonormal columns N'1 = 0 span these contrasts,
+With N (n, k), whose orthonormal columns span these contrasts and have N'1 = 0,
 
     u = 1/n + N v      C = N G N'      Y = X G^-1 X'  with  X = N - 1 v'
     eta_i = X_i G^-1 X_i'      mu = mean of w + f'v      gamma = f'G f  with  f = N'w
 
-where X_i is a row of X, and w a row of a factor. See docs/theory/residual-family.md: "One
-attribute" for these formulas, "Descent in the splits" for the least Lagrangian.
+where X_i is a row of X, and w a row of a factor. These are (F3) and (F6) of
+docs/theory/residual-family.md, whose section "Descent in the splits" derives the least Lagrangian.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ContrastCovariance:
 
             price sum_i p_i X_i G^-1 X_i' + sum_j pull_j1 f_j'G f_j + pull_j0 mu_j^2
 
-        in G, which is a geometric mean, and then in v, which solves a linear system.
+        in G, which is the geometric mean of (F19), and then in v, which solves (F20).
         """
         N = self.contrasts
         W = np.concatenate([rows for rows, _ in pulls])

@@ -8,10 +8,11 @@ profile g and its largest variance ratio h give the upper bound sqrt(max g * max
 
     p_i <- (p_i g_i / T + eps / d) / (1 + eps)        q_j <- (q_j h_j / T + eps / m) / (1 + eps)
 
-is a multiplicative ascent whose mixing mass eps keeps all weights positive.
+is a multiplicative ascent (D15) whose mixing mass eps keeps all weights positive.
 
 The cells may also be divided into several simplices, on each of which p has a fixed mass. The sum
-over the simplices of mass * max g is then minimised. The refinement of tiers uses this.
+over the simplices of mass * max g is then minimised by the steps (D19). The refinement of tiers
+uses this.
 
 The proofs are in docs/theory/dual.md.
 """
@@ -167,7 +168,8 @@ class _Ascent:
     def evaluate_at(self, x: FloatArray) -> Iterate[DualValue] | None:
         """Return the iterate at x (d + m,), or None where floating point cannot evaluate it.
 
-        Its merit is 2 log T + eps (the mean of log p, weighted by the masses, + the mean of log q).
+        Its merit (D16) is 2 log T + eps (the mean of log p, weighted by the masses, + the mean of
+        log q).
         With several simplices a plain step may lower it. Only the gap is relied on.
         """
         d, eps = self.problem.cells, self.mixing

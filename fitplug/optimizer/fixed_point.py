@@ -155,7 +155,7 @@ class _Extrapolation:
         self._residuals.clear()
 
     def extrapolate(self, x: FloatArray, residual: FloatArray, weight: FloatArray) -> FloatArray:
-        """Return the step to take from x, given the plain step and weights of the fit, all (n,).
+        """Return the step (D18) from x, given the plain step and weights of the fit, all (n,).
 
         The fit is weighted so that weights near zero, which are known on a log scale only, do not
         steer it.

@@ -23,7 +23,7 @@ _SHARP = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class GeometricMean:
-    """S = P # Q^-1 of one block, as F F' with F = R U diag(1 / divisors).
+    """S = P # Q^-1 of one block (D12), as F F' with F = R U diag(1 / divisors) (D14).
 
     Attributes:
         value: T = tr(P S^-1) = tr(Q S) = tr (P^1/2 Q P^1/2)^1/2.

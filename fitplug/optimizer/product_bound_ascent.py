@@ -188,7 +188,7 @@ def _normalise(gains: FloatArray) -> FloatArray:
 def differentiate_norms(
     gram_matrices: Grams, w: FloatArray, tables: Mapping[int, FloatArray]
 ) -> tuple[float, FloatArray, dict[int, FloatArray]]:
-    """Compute sum_B tr Gamma_B^1/2, not certified, and its derivatives.
+    """Compute sum_B tr Gamma_B^1/2 (B7), not certified, and its derivatives.
 
     Args:
         gram_matrices: Where the Gram matrices are, for these groups and frames.

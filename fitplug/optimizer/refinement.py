@@ -7,7 +7,7 @@ at which the largest profile of R cannot be lowered. The search minimises
 
     max_F g_i / level_i  +  kappa * max_R g_i / level_R
 
-for a small kappa. This is the same dual, with mass 1 of p on F and kappa on R. It raises the
+for a small kappa (R4). This is the same dual, with mass 1 of p on F and kappa on R. It raises the
 profile of F by the order of kappa^2, and it finds the level of R to the order of gap / kappa.
 Therefore kappa is about the square root of the tolerance. See docs/theory/refinement.md.
 """
@@ -115,7 +115,7 @@ def _find_tight(
 
     Args:
         profile: The profile of the last solution, shape (d,).
-        spent: p * profile, shape (d,). By weak duality, sum_i p_i (top - profile_i) <= 2 gap sum_i
+        spent: p * profile, shape (d,). By (R3), sum_i p_i (top - profile_i) <= 2 gap sum_i
             spent_i for every other solution within the levels.
         rest: Mask of the cells that are in no earlier tier, shape (d,).
         gap: The relative gap of the last solve.

@@ -61,7 +61,7 @@ class FamilyMember:
 def compute_largest_costs(
     batched: BatchedGroups, covariances: Sequence[AttributeCovariance]
 ) -> FloatArray:
-    """Compute E_A = prod_{a in A} max eta_a, shape (b,).
+    """Compute E_A = prod_{a in A} max eta_a (F13), shape (b,).
 
     It is what block A costs at the scale 1, in the cell where it costs most.
     """

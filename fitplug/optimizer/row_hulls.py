@@ -1,8 +1,8 @@
 """Hulls of the rows of a factor: the rows that can have the largest variance.
 
-If targets do not vary along an attribute, the variance of a group's queries along it is alpha mu^2
-+ beta gamma with alpha, beta >= 0. It is largest at a vertex of the upper right hull of the points
-(mu^2, gamma). See docs/theory/residual-family.md, "Queries that can be left out".
+If targets do not vary along an attribute, the variance (F10) of a group's queries along it is
+alpha mu^2 + beta gamma with alpha, beta >= 0. It is largest at a vertex of the upper right hull of
+the points (mu^2, gamma). See docs/theory/residual-family.md, "Queries that can be left out".
 """
 
 from __future__ import annotations

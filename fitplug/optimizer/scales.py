@@ -6,9 +6,9 @@ the attributes of block A, the problem
 
     min over z > 0 of  (sum_A E_A / z_A) * max (K z)
 
-is convex. Its dual is the largest sum_A sqrt(E_A (K'q)_A) over weights q that sum to 1, which is
-the diagonal case of the dual solver. See docs/theory/residual-family.md, "The best scales for given
-splits".
+is convex (F14). Its dual (F15) is the largest sum_A sqrt(E_A (K'q)_A) over weights q that sum to
+1, which is the diagonal case of the dual solver. See docs/theory/residual-family.md, "The best
+scales for given splits".
 """
 
 from __future__ import annotations

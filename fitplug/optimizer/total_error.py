@@ -4,8 +4,8 @@ With weights w on the queries, and g_i(S) and h_j(S) the privacy profile and the
 
     E* = min over S of  max_i g_i(S) * sum_j w_j h_j(S)
 
-is the total at privacy cost 1. This is the dual of `fitplug.optimizer.dual` with q held at w, so
-that only the weights p of the cells are left. For every p on the simplex, T(p)^2 <= E* with the
+is the total at privacy cost 1 (D22). This is the dual of `fitplug.optimizer.dual` with q held at w,
+so that only the weights p of the cells are left. For every p on the simplex, T(p)^2 <= E* with the
 nuclear norm T(p) = || diag(w)^1/2 W diag(p)^1/2 ||_*. The geometric mean S = P # Q^-1 has
 tr(P S^-1) = tr(Q S) = T, so that E* <= T max g. The fixed point
 

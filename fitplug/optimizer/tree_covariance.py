@@ -2,7 +2,7 @@
 
 With S the sums of the P top nodes, R_v the sums of the k_v children of a node v that branches, E
 and E_v their even spreads over the leaves (see `TreeShape`), and u_T, C_T, Y_T those of a dense
-covariance of the top sums,
+covariance of the top sums, (F23) and (F24) say
 
     u = E u_T      C = E C_T E' + sum_v c_v E_v (I - J/k_v) E_v'
                    Y = S'Y_T S  + sum_v c_v^-1 R_v'(I - J/k_v) R_v      Y C = I - 1 u',  Y u = 0
@@ -113,7 +113,7 @@ class TreeCovariance:
     ) -> TreeCovariance:
         """Descend with pulls (nodes, 2) on the nodes of levels; see `AttributeCovariance.descend`.
 
-        Of node v, c_v = (price P_v / a_v)^1/2, where P_v is the sum of p over its leaves, and
+        Of node v, c_v = (price P_v / a_v)^1/2 (F25), where P_v is the sum of p over its leaves, and
         a_v = the sum over its children w of pull_w1 + a_w / k_w^2.
         """
         shape = self.shape
