@@ -53,7 +53,7 @@ class TestCells:
         codes = np.array([number("0100301"), 0, -1, number("11")])
         assert NUMBERED.codes(codes).tolist() == [2, OUTSIDE, OUTSIDE, 6]
         assert GEO.codes(np.array(CODES)).tolist() == list(range(7))
-        assert (GEO.position("0200103"), GEO.position("02"), GEO.position(3)) == (5, None, None)
+        assert (GEO.find_end("0200103"), GEO.find_end("02"), GEO.find_end(3)) == (5, None, None)
         assert (DOMAIN.shape, DOMAIN.size) == ((7, 2), 14)
 
     @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fitplug.counts import hint
+from fitplug.counts import suggest_column
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, nearest
 from fitplug_cli.files import read_text
@@ -79,7 +79,7 @@ def _fill_in_entry(name: str, value: Any, folder: Path) -> Any:
     path = folder / value[CODEBOOK_KEY]
     found = read_codebook(path)
     if name not in found:
-        raise DomainError(f"{path} says nothing of it; {hint(name, found)}")
+        raise DomainError(f"{path} says nothing of it; {suggest_column(name, found)}")
     try:
         Domain.from_spec({name: found[name]})
     except DomainError:  # its message may quote the file

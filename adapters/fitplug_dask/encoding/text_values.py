@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import NAMES, OUTSIDE, Attribute, Codes, Dates, day_of_text
+from fitplug.domain import OUTSIDE, TYPE_NAMES, Attribute, Codes, Dates, parse_day
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -25,7 +25,7 @@ _DIGITS = 4000  # Python refuses to convert longer integers, and no domain reach
 
 def describe_values(attribute: Attribute) -> str:
     """Return what the values of an attribute are, in the plural, for messages."""
-    return NAMES[attribute.value_type]
+    return TYPE_NAMES[attribute.value_type]
 
 
 def encode_texts(attribute: Attribute, texts: Iterable[str | None]) -> Codes:
@@ -81,5 +81,5 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
     int: _parse_integer,
     float: _parse_number,
     bool: _parse_boolean,
-    datetime.date: day_of_text,
+    datetime.date: parse_day,
 }

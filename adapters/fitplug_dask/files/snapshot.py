@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-from fitplug.counts import WEIGHT, Filters, are_names, hint
+from fitplug.counts import WEIGHT, Filters, can_name_columns, suggest_column
 from fitplug.domain import OUTSIDE, Attribute
 from fitplug.errors import DataError, nearest
 from fitplug.files import Footer
@@ -202,7 +202,9 @@ def _find_column_type(found: FoundFile, name: str, schema: Any) -> Any:
     if name not in names:
         known = {*names, *(key.name for key in found.keys)}
         # The columns of a file made from a table without a header are named by a person's values.
-        advice = nearest(name, sorted(known)) if are_names(names) else hint(name, known)
+        advice = (
+            nearest(name, sorted(known)) if can_name_columns(names) else suggest_column(name, known)
+        )
         raise DataError(f"{found.path} has no column {name!r}; {advice}")
     return schema.field(name).type
 
