@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from fitplug.errors import DataError
 
-_TABLES = (
-    ("pandas", "DataFrame", "columns"),
-    ("polars", "DataFrame", "columns"),
-    ("pyarrow", "Table", "column_names"),
-    ("pyarrow", "RecordBatch", "schema"),
+_FRAMES: tuple[tuple[str, str, Callable[[Any], Iterable[Any]]], ...] = (
+    ("pandas", "DataFrame", lambda frame: frame.columns),
+    ("polars", "DataFrame", lambda frame: frame.columns),
+    ("pyarrow", "Table", lambda table: table.column_names),
+    ("pyarrow", "RecordBatch", lambda batch: batch.schema.names),
 )
-"""Library, class, and the attribute that holds the names of the columns or a schema of them."""
+"""Library, class, and what gives the names of the columns."""
 
 
 def read_column_names(columns: Any) -> tuple[str, ...]:
@@ -38,11 +38,10 @@ def read_column_names(columns: Any) -> tuple[str, ...]:
     if hasattr(columns, "collect_schema") and not hasattr(columns, "height"):
         raise DataError("a LazyFrame holds no records yet; give what its collect() returns")
     named: Iterable[Any] | None = columns if isinstance(columns, Mapping) else None
-    for library, table, attribute in _TABLES:
-        kind = getattr(sys.modules.get(library), table, None)
-        if isinstance(kind, type) and isinstance(columns, kind):
-            named = getattr(columns, attribute)
-            named = getattr(named, "names", named) if attribute == "schema" else named
+    for library, name, list_columns in _FRAMES:
+        frame = getattr(sys.modules.get(library), name, None)
+        if isinstance(frame, type) and isinstance(columns, frame):
+            named = list_columns(columns)
     if named is None:
         raise DataError(
             "the records must be a mapping from names of attributes to arrays of values, a pandas "

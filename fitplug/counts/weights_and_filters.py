@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts.columns import read_values
-from fitplug.domain import OUTSIDE, TYPE_NAMES, Categories, Codes, Dates
+from fitplug.domain import OUTSIDE, TYPE_NAMES, Categories, Codes, Dates, Encoder
 from fitplug.errors import DataError, DomainError, InputError
 from fitplug.numeric import AnyArray, BoolArray, IntArray, read_array
 
@@ -87,7 +87,7 @@ class Weight:
         return self.codes(numbers)
 
 
-WEIGHT = Weight()
+WEIGHT: Encoder = Weight()
 """How every column of weights is read."""
 
 

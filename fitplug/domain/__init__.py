@@ -1,6 +1,6 @@
 """Domains: which attributes there are, and which cells each has."""
 
-from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, Codes
+from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, Codes, Encoder
 from fitplug.domain.bins import Bins
 from fitplug.domain.categories import Categories
 from fitplug.domain.dates import Dates, parse_day
@@ -20,6 +20,7 @@ __all__ = [
     "Codes",
     "Dates",
     "Domain",
+    "Encoder",
     "Hierarchy",
     "Integers",
     "Prefix",

@@ -164,6 +164,12 @@ class Categories(Attribute):
             return text.title() if value not in self.values else value
         return text
 
+    @property
+    def ends(self) -> tuple[Category, Category]:
+        """The value or label of the first and of the last cell."""
+        named = self.values if self.other is None else (*self.values, self.other)
+        return named[0], named[-1]
+
     def column_values(self) -> Sequence[Any]:
         """List what a column of a table shows for each cell: the values or, if `other` is one of
         the cells, the labels, so that the column has one type.
