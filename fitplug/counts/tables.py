@@ -74,7 +74,10 @@ class Tables(Mapping[AttributeSet, Counts]):
                 "one person, or None"
             )
         if nonce is not None and (type(nonce) is not bytes or len(nonce) != NONCE_BYTES):
-            raise TablesError(f"the nonce of a seal is {NONCE_BYTES} bytes; leave it out")
+            raise TablesError(
+                f"nonce must be the {NONCE_BYTES} bytes of tables that were counted before; leave "
+                "it out for new tables"
+            )
         self.domain = domain
         self.contributions = contributions
         self.person = person
