@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import Attribute, Categories, Hierarchy, Members, Prefix
+from fitplug.domain import Attribute, Categories, Hierarchy, Prefix, ValueLookup
 from fitplug.errors import DomainError, WorkloadError, nearest
 from fitplug.expressions import Runs, Selector, union
 from fitplug.workload import Factor, check_entries, is_blank, is_misnamed, labelled_factor
@@ -55,7 +55,7 @@ def read_crosswalk_of_spec(
     given: Any,
     folder: Path,
     name: str,
-    members: Members,
+    members: ValueLookup,
     error: ErrorClass,
     level: str | None = None,
 ) -> Crosswalk:
@@ -142,7 +142,7 @@ def read_crosswalk_of_release(
 
 
 def _read_regions(
-    file: CodeFile, name: str, members: Members, error: ErrorClass, leaf: str, region: str
+    file: CodeFile, name: str, members: ValueLookup, error: ErrorClass, leaf: str, region: str
 ) -> Crosswalk:
     """Read the regions from two columns of a file."""
     regions: dict[str, list[tuple[int, int]]] = {}
@@ -165,7 +165,7 @@ def _read_regions(
 def _find_columns(
     file: CodeFile,
     name: str,
-    members: Members,
+    members: ValueLookup,
     error: ErrorClass,
     keys: Mapping[str, str],
     level: str | None,
@@ -218,7 +218,7 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
         # This refuses names that no level may have, before an error of the file can hide them.
         levels = (*tree.levels, level)
         Hierarchy(levels, [[name] * len(levels)])
-        found = read_crosswalk_of_spec(file, folder, name, Members(tree), DomainError, level)
+        found = read_crosswalk_of_spec(file, folder, name, ValueLookup(tree), DomainError, level)
         region_of: dict[Any, str] = {}
         for label, runs in found.regions.items():
             for first, end in runs:
@@ -261,7 +261,7 @@ def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path)
     Raises:
         WorkloadError: If the file is wrong, or a region has the label of another set of values.
     """
-    members = Members(attribute)
+    members = ValueLookup(attribute)
     found = read_crosswalk_of_spec(given, folder, name, members, WorkloadError)
     check_entries(name, len(found.regions), attribute.size)
     matrix = np.zeros((len(found.regions), attribute.size))

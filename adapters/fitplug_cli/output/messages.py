@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from fitplug.counts import filters_of, say_rows
+from fitplug.counts import describe_rows, make_filters
 from fitplug.display import above, below
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
@@ -86,7 +86,7 @@ def print_row_rules(data: DataSection) -> None:
     Args:
         data: The section of the spec that has them.
     """
-    rules = say_rows(data.weight, filters_of(data.where), _MOST_VALUES)
+    rules = describe_rows(data.weight, make_filters(data.where), _MOST_VALUES)
     if rules is not None:
         out.print(f"rows counted: {rules}")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fitplug.counts import check_rows, filters_of
+from fitplug.counts import check_weight, make_filters
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError
 from fitplug.release import RESULT_COLUMNS
@@ -189,6 +189,6 @@ def _check_rows(path: Path, data: DataSection, workload: Workload) -> None:
             "leave it out of the queries or name another column of persons"
         )
     try:
-        check_rows(data.weight, filters_of(data.where), workload.attributes, person)
+        check_weight(data.weight, make_filters(data.where), workload.attributes, person)
     except FitplugError as error:
         raise SpecError(f"{path}: [data] {error}") from None

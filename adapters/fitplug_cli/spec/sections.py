@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fitplug.counts import filters_of, say_rows
+from fitplug.counts import describe_rows, make_filters
 from fitplug.ledger import MOST_CONTRIBUTIONS
 from fitplug.privacy import rho_at
 from fitplug.release import About
@@ -46,7 +46,7 @@ class DataSection(_Section):
     @property
     def rows(self) -> str | None:
         """How weights and filters make records of rows, in the words of `Tables.rows`."""
-        return say_rows(self.weight, filters_of(self.where))
+        return describe_rows(self.weight, make_filters(self.where))
 
     @property
     def local_path(self) -> str | None:
