@@ -6,12 +6,12 @@ Domains are public. They are never read from records.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fitplug.domain.attribute import Attribute, Category
+from fitplug.domain.attribute import OUTSIDE, Attribute, Category
 from fitplug.domain.categories import Categories
 from fitplug.domain.kinds import make_attribute
 from fitplug.domain.notebook import render_domain
@@ -102,6 +102,16 @@ class Domain:
         for name in names:
             self[name]
         return tuple(sorted(set(names), key=self._index.__getitem__))
+
+    def names_without_other(self, names: Collection[str]) -> tuple[str, ...]:
+        """List those of the attributes that have no cell for other values and null.
+
+        A record with another value on one of them is left out of the tables that use it.
+
+        Args:
+            names: Names of attributes of the domain.
+        """
+        return tuple(n for n in self.names if n in names and self[n].null_code == OUTSIDE)
 
     def shape_of(self, names: Sequence[str]) -> tuple[int, ...]:
         """Look up the number of cells of each of these attributes, in the order of `names`.

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import Attribute, Categories, Hierarchy, Prefix, ValueLookup
+from fitplug.domain import Attribute, Hierarchy, ValueLookup
 from fitplug.errors import DomainError, WorkloadError, nearest
 from fitplug.expressions import Runs, Selector, union
 from fitplug.workload import Factor, check_entries, is_blank, is_misnamed, labelled_factor
@@ -278,13 +278,7 @@ def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path)
 
 def _convert_to_tree(name: str, attribute: Attribute) -> Hierarchy:
     """Return a tree as it is, and make a tree of one level from categories."""
-    if isinstance(attribute, Hierarchy):
-        return attribute
-    if not isinstance(attribute, Categories) or isinstance(attribute, Prefix):
-        raise DomainError(f"{CROSSWALK_KEY} goes with categories and trees")
-    if attribute.other is not None:
-        raise DomainError(
-            f"{CROSSWALK_KEY} and other do not go together: the cell of other values would be in "
-            "no region"
-        )
-    return Hierarchy([name], [[value] for value in attribute.values])
+    try:
+        return Hierarchy.from_attribute(attribute, level=name)
+    except DomainError as error:
+        raise DomainError(f"{CROSSWALK_KEY} does not fit: {error}") from None

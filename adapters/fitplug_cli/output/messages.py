@@ -77,7 +77,7 @@ def print_plan(plan: Plan, contributions: int, delta: float) -> None:
 def _list_strict_attributes(plan: Plan) -> list[str]:
     """Return the attributes of the plan's tables that have no cell for other values."""
     used = {name for names in plan.tables for name in names}
-    return [name for name in plan.domain.names if name in used and plan.domain[name].null_code < 0]
+    return list(plan.domain.names_without_other(used))
 
 
 def print_row_rules(data: DataSection) -> None:
