@@ -18,7 +18,7 @@ from fitplug.errors import FitplugError, InputError, LedgerError, OverBudget
 from fitplug.files import content_digest
 from fitplug.ledger import Ledger
 from fitplug.numeric import floor_float
-from fitplug.plan import Plan, describe
+from fitplug.plan import Plan, describe_workload
 from fitplug.plan import design as design_plan
 from fitplug_cli import costs, countsfile, output, show
 from fitplug_cli.files import check_target, replacing
@@ -108,8 +108,8 @@ def _fits(spec: Spec, plan: Plan) -> bool:
     """Whether a plan is for the spec's queries, targets and budget."""
     rho, spent = spec.privacy.rho, cost(spec, plan)
     paid = plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
-    return paid and content_digest(*describe(plan.workload)) == content_digest(
-        *describe(spec.workload)
+    return paid and content_digest(*describe_workload(plan.workload)) == content_digest(
+        *describe_workload(spec.workload)
     )
 
 
@@ -122,7 +122,9 @@ def saved_plan(spec: Spec, path: Path) -> Plan:
         plan.verify()
     except InputError as error:
         raise InputError(f"{path}: {error}; design the plan again") from None
-    same = content_digest(*describe(plan.workload)) == content_digest(*describe(spec.workload))
+    same = content_digest(*describe_workload(plan.workload)) == content_digest(
+        *describe_workload(spec.workload)
+    )
     rho, spent = spec.privacy.rho, cost(spec, plan)
     fits = plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
     if not same or not fits:
