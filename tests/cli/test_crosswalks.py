@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.mechanism.answers import exact_answers
-from fitplug_cli.spec import SpecError, load
+from fitplug_cli.spec import SpecError, load_spec
 from tests.helpers.command_line import fitplug
 
 TRACTS = [f"{s}{c}{t}" for s in ("01", "02") for c in ("001", "003") for t in ("10", "11", "12")]
@@ -106,7 +106,7 @@ def place(tmp_path):
 
 def spec(place, domain, query):
     (place / "spec.toml").write_text(SPEC.format(domain=domain, query=query))
-    return load(place / "spec.toml").workload
+    return load_spec(place / "spec.toml").workload
 
 
 def refused(place, domain, query, says):

@@ -1,4 +1,4 @@
-"""`fitplug init`: a spec to fill in, from the names and types of the columns alone."""
+"""`fitplug init`: it writes a spec to fill in, from the names and types of the columns alone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, InputError
-from fitplug_cli import codebooks
-from fitplug_cli.files import replacing
+from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
+from fitplug_cli.inputs import read_codebook
 from fitplug_dask.schema import FOLDER, list_columns
 
 _HEAD = """\
@@ -55,7 +55,7 @@ path = "release/"
 # intended_use = "..."
 """
 
-_MORE = """
+_SECOND_QUERY = """
 # [[query]]
 # name = {name}
 # {table}
@@ -74,97 +74,119 @@ _HINTS = {
 }
 
 
-def begin(data: str, output: Path, codebook: Path | None, *, header: bool = False) -> Path:
-    """Write a spec for this data. header: that the first line of a CSV file names its columns,
-    whatever it looks like. Raises InputError, DataError, WriteError.
+def write_new_spec(data: str, output: Path, codebook: Path | None, *, header: bool = False) -> None:
+    """Write a spec for data, without reading a row of it.
+
+    Args:
+        data: The path, glob or URL of the rows.
+        output: The spec to write.
+        codebook: A codebook of the attributes, if there is one.
+        header: Whether the first line of a CSV file names its columns although it looks like data.
+
+    Raises:
+        InputError: If the spec exists already, or the codebook has none of the columns.
+        DataError: If the columns cannot be read.
+        WriteError: If the spec cannot be written.
     """
-    _check_target(output)
+    _check_is_new(output)
     folder = output.absolute().parent
     path = data if "://" in data else os.path.relpath(data, folder)
-    content = text(path, list_columns(data, header=header), output.name, codebook, folder)
-    with replacing(output) as partial:
+    types = list_columns(data, header=header)
+    content = _build_text(path, types, output.name, codebook, folder)
+    with replace_file(output, PUBLIC) as partial:
         partial.write_text(content, encoding="utf-8")
-        partial.chmod(0o644)
-    return output
 
 
-def text(path: str, held: Mapping[str, str], spec: str, codebook: Path | None, folder: Path) -> str:
-    """The spec's text. A codebook's attributes are filled in; the others are comments.
+def _build_text(
+    path: str, types: Mapping[str, str], spec: str, codebook: Path | None, folder: Path
+) -> str:
+    """Build the text of a spec; attributes that the codebook does not have are comments.
 
-    path: of the data, and folder: that of the spec, both as the spec is to have them. Raises
-    DomainError for a codebook that is none, and InputError for columns that it has none of.
+    Args:
+        path: The path of the rows in the spec.
+        types: The type of each column.
+        spec: The file name of the spec.
+        codebook: A codebook of the attributes, if there is one.
+        folder: The folder of the spec.
     """
-    known = {} if codebook is None else codebooks.read(codebook)
-    if codebook is not None and not known.keys() & held.keys():
+    known = {} if codebook is None else read_codebook(codebook)
+    if codebook is not None and not known.keys() & types.keys():
         raise InputError(
-            f"{codebook} names none of the {len(held)} columns of the data; check that it is their "
-            "codebook, and that the first line of a CSV file names its columns"
+            f"{codebook} names none of the {len(types)} columns of the data; check that it is "
+            "their codebook, and that the first line of a CSV file names its columns"
         )
     lines = [
-        _known(name, _fitting(known[name], kind), known[name], codebook, folder)
+        _write_known(name, _convert_values(known[name], kind), known[name], codebook, folder)
         if name in known
-        else _unknown(name, kind)
-        for name, kind in held.items()
+        else _write_unknown(name, kind)
+        for name, kind in types.items()
     ]
-    first = next((name for name in held if name in known), "ATTRIBUTE")
-    more = _MORE.format(name=_string(f"by {first}"), table=f'{_key(first)} = "identity"')
-    head = _HEAD.format(path=_string(path), spec=spec)
+    first = next((name for name in types if name in known), "ATTRIBUTE")
+    more = _SECOND_QUERY.format(
+        name=_quote(f"by {first}"), table=f'{_write_key(first)} = "identity"'
+    )
+    head = _HEAD.format(path=_quote(path), spec=spec)
     return head + "\n".join(lines) + "\n" + _TAIL.format(more=more)
 
 
-def _fitting(value: Any, held: str) -> Any:
-    """A codebook's values as a column of this type has them: codebooks often take codes of digits
-    for numbers, and the other way round.
+def _convert_values(value: Any, kind: str) -> Any:
+    """Convert a codebook's values to the type of their column.
+
+    Codebooks often write codes of digits as numbers, or numbers as texts.
     """
     if not isinstance(value, list):
         return value
-    if held in ("strings", "text", FOLDER):
+    if kind in ("strings", "text", FOLDER):
         return [str(v) if type(v) is int else v for v in value]
-    if held == "integers" and all(
+    if kind == "integers" and all(
         isinstance(v, str) and re.fullmatch("-?[0-9]+", v) for v in value
     ):
         return [int(v) for v in value]
     return value
 
 
-def _known(name: str, value: Any, given: Any, codebook: Path | None, folder: Path) -> str:
+def _write_known(name: str, value: Any, given: Any, codebook: Path | None, folder: Path) -> str:
+    """Write the line of an attribute that the codebook has; `given` is its value there."""
     try:
         size = Domain.from_spec({name: value})[name].size
     except DomainError:
-        return f"# {_key(name)} = ...  # in {codebook}, but its values there make no attribute"
+        return (
+            f"# {_write_key(name)} = ...  # in {codebook}, but its values there make no attribute"
+        )
     shown = json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
         shown = f"{{ integers = {value['integers']} }}"
     elif value == given and len(shown) > 60:
         assert codebook is not None
-        path = codebook if codebook.is_absolute() else _relative(codebook, folder)
-        shown = f"{{ codebook = {_string(str(path))} }}"
-    return f"{_key(name)} = {shown}  # {size:,} cells"
+        path = codebook if codebook.is_absolute() else _make_relative(codebook, folder)
+        shown = f"{{ codebook = {_quote(str(path))} }}"
+    return f"{_write_key(name)} = {shown}  # {size:,} cells"
 
 
-def _unknown(name: str, held: str) -> str:
-    hint = _HINTS.get(held, "columns of this type cannot be counted: convert it")
-    return f"# {_key(name)} = ...  # {held}: {hint}"
+def _write_unknown(name: str, kind: str) -> str:
+    """Write the comment for an attribute that the codebook does not have."""
+    hint = _HINTS.get(kind, "columns of this type cannot be counted: convert it")
+    return f"# {_write_key(name)} = ...  # {kind}: {hint}"
 
 
-def _relative(path: Path, folder: Path) -> Path:
+def _make_relative(path: Path, folder: Path) -> Path:
     try:
         return path.resolve().relative_to(folder.resolve())
     except ValueError:
         return path.absolute()
 
 
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _string(name)
+def _write_key(name: str) -> str:
+    """Write a name as a key of TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quote(name)
 
 
-def _string(value: str) -> str:
-    """A TOML basic string, which JSON's escapes are valid in."""
+def _quote(value: str) -> str:
+    """Write a text as a basic string of TOML, in which the escapes of JSON are valid."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _check_target(target: Path) -> None:
+def _check_is_new(target: Path) -> None:
     if target.exists():
         raise InputError(f"{target} exists already; name another with --output")
-    if not target.absolute().parent.is_dir():
-        raise InputError(f"{target}: there is no such folder; make it first")
+    check_parent_folder(target)

@@ -1,5 +1,6 @@
-"""What a release writes: the folder that `Release.read` reads, a CSV beside each Parquet table, a
-JSON of what ran, and the review of it.
+"""The files that the command line adds to the folder of a release.
+
+These are a CSV beside each Parquet table, a JSON of what ran, and the review of the release.
 """
 
 from __future__ import annotations
@@ -17,18 +18,25 @@ from typing import Any
 from fitplug.errors import InputError
 from fitplug.numeric import ceil_float
 from fitplug.release import Release, file_names, spread, versions
-from fitplug_cli import csvfile, reviews
+from fitplug_cli.output.csv_tables import write_csv
+from fitplug_cli.output.review_files import write_review
 
-RECORD = "release.json"
+_RECORD = "release.json"
 _LIBRARIES = ("opendp", "dask", "pyarrow")
 
 
-def check_place(directory: Path, apart_from: Mapping[str, Path]) -> None:
-    """Raise InputError if a release cannot go here: the place cannot be written, or is within, or
-    around, one of `apart_from`, by what each is.
+def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
+    """Check that a release can be written into a folder.
+
+    Args:
+        directory: The folder, which need not exist.
+        others: Paths that must neither contain the folder nor lie in it, by what they are.
+
+    Raises:
+        InputError: If the folder cannot be written, or overlaps with another path.
     """
     try:
-        directory.exists()  # raises for a name that is none
+        directory.exists()  # this raises OSError for an invalid name
         parent = directory.absolute().parent
         while not parent.exists():
             parent = parent.parent
@@ -37,11 +45,11 @@ def check_place(directory: Path, apart_from: Mapping[str, Path]) -> None:
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise InputError(f"{directory} cannot be written; name another [output] path")
     here = directory.resolve()
-    for what, path in apart_from.items():
+    for what, path in others.items():
         there = path.resolve()
         if here in (there, *there.parents) or there in here.parents:
             raise InputError(
-                f"{directory} is not apart from {what}, {path}; name another [output] path"
+                f"{directory} overlaps with {what}, {path}; name another [output] path"
             )
 
 
@@ -49,9 +57,11 @@ def check_place(directory: Path, apart_from: Mapping[str, Path]) -> None:
 class ReleaseFiles:
     """What the command line adds to a release folder; see `fitplug.release.folder.TableFiles`.
 
-    confidence: of the intervals of groups that did not name one. delta: for epsilon. review: makes
-    the review of the release. spreadsheet_safe: whether no text of a CSV file begins as a formula
-    does.
+    Attributes:
+        confidence: The confidence of the intervals of groups that do not name one.
+        delta: The delta at which epsilon is given.
+        review: A function that makes the review of the release.
+        spreadsheet_safe: Whether texts of CSV tables that begin as formulas do get an apostrophe.
     """
 
     confidence: float
@@ -60,19 +70,36 @@ class ReleaseFiles:
     spreadsheet_safe: bool = False
 
     def add_table(self, folder: Path, name: str, table: Any) -> None:
-        """Write the table as CSV."""
-        csvfile.write(folder / f"{name}.csv", table, spreadsheet_safe=self.spreadsheet_safe)
+        """Write a table of the release as CSV.
+
+        Args:
+            folder: The folder of the release.
+            name: The name of the table's file, without its suffix.
+            table: The Arrow table.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        write_csv(folder / f"{name}.csv", table, spreadsheet_safe=self.spreadsheet_safe)
 
     def add_rest(self, folder: Path, release: Release) -> None:
-        """Write the JSON of what ran, and the review."""
-        record = describe(release, self.confidence, self.delta) | {"versions": all_versions()}
-        text = json.dumps(record, indent=2) + "\n"
-        (folder / RECORD).write_text(text, encoding="utf-8")
-        reviews.write(folder, self.review(release))
+        """Write the JSON of what ran, and the review.
+
+        Args:
+            folder: The folder of the release.
+            release: The release.
+
+        Raises:
+            OSError: If a file cannot be written.
+        """
+        record = _describe_release(release, self.confidence, self.delta)
+        text = json.dumps(record | {"versions": list_versions()}, indent=2) + "\n"
+        (folder / _RECORD).write_text(text, encoding="utf-8")
+        write_review(folder, self.review(release))
 
 
-def describe(release: Release, confidence: float, delta: float) -> dict[str, Any]:
-    """What release.json says."""
+def _describe_release(release: Release, confidence: float, delta: float) -> dict[str, Any]:
+    """Build the content of release.json, except for the versions."""
     plan = release.plan
     k = release.contributions
     files = file_names(plan.workload)
@@ -108,16 +135,22 @@ def describe(release: Release, confidence: float, delta: float) -> dict[str, Any
     }
 
 
-def all_versions() -> dict[str, str]:
-    """Of Python, and of the libraries that a release is made with."""
+def list_versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that a release is made with."""
     return versions() | {name: version(name) for name in _LIBRARIES}
 
 
-def record(directory: Path) -> dict[str, Any]:
-    """What release.json of a release says, and where it is; only that if there is none that can be
-    read, as where it was published without the command line.
+def read_release_record(directory: Path) -> dict[str, Any]:
+    """Read release.json of a release.
+
+    Args:
+        directory: The folder of the release.
+
+    Returns:
+        What it says, and the folder; only the folder if there is no file that can be read, as in
+        releases that were published without the command line.
     """
-    said: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        said = json.loads((directory / RECORD).read_text(encoding="utf-8"))
-    return {"folder": str(directory), **said}
+        record = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
+    return {"folder": str(directory), **record}

@@ -1,7 +1,8 @@
-"""Files of exact counts, between the steps `count` and `release`. Confidential: mode 0600.
+"""Files of exact counts, which `fitplug count` writes and `fitplug release` reads.
 
-They hold the seal of the counts and its nonce, so that a file that was edited is refused and the
-counts that are read back are known to be those that were written.
+The files are confidential: only their owner may read them. They hold the seal of the counts and its
+nonce. A file that was edited is therefore refused, and the counts that are read are known to be
+those that were written.
 """
 
 from __future__ import annotations
@@ -16,13 +17,21 @@ from fitplug.counts import Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
 from fitplug.files import read_archive
-from fitplug_cli.files import replacing
+from fitplug_cli.files import replace_file
 
 _FORMAT = 2
 
 
-def write(path: Path, tables: Tables) -> None:
-    """Write exact counts, readable by this user only. Raises WriteError."""
+def write_counts(path: Path, tables: Tables) -> None:
+    """Write exact counts into a file that only this user may read.
+
+    Args:
+        path: The file.
+        tables: The counts.
+
+    Raises:
+        WriteError: If the file cannot be written.
+    """
     names = [list(key) for key in tables]
     header = json.dumps(
         {
@@ -38,19 +47,29 @@ def write(path: Path, tables: Tables) -> None:
     )
     arrays = {f"table{i}": tables[key] for i, key in enumerate(tables)}
     text = np.frombuffer(header.encode(), dtype=np.uint8)
-    with replacing(path) as partial, partial.open("wb") as file:
+    with replace_file(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
 
 
-def read(path: Path) -> Tables:
-    """Read exact counts back, with the seal they were written with. Raises TablesError."""
+def read_counts(path: Path) -> Tables:
+    """Read exact counts, and check the seal they were written with.
+
+    Args:
+        path: A file by `write_counts`.
+
+    Returns:
+        The counts.
+
+    Raises:
+        TablesError: If the file is missing or damaged, was edited, or is of another version.
+    """
     if not path.is_file():
         raise TablesError(f"{path}: there is no such counts file; make it with: fitplug count")
     try:
         with path.open("rb") as file:
-            header, arrays = read_archive(file, _shapes)
+            header, arrays = read_archive(file, _list_shapes)
         tables = Tables(
-            _domain(header),
+            _build_domain(header),
             {tuple(names): arrays[f"table{i}"] for i, names in enumerate(header["tables"])},
             contributions=header["contributions"],
             person=header["person"],
@@ -69,13 +88,13 @@ def read(path: Path) -> Tables:
     return tables
 
 
-def _domain(header: dict[str, Any]) -> Domain:
+def _build_domain(header: dict[str, Any]) -> Domain:
     return Domain.from_spec(dict(header["domain"]))
 
 
-def _shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Of each array, by what the header says is counted. Raises TablesError for another format."""
+def _list_shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each array by the header. Raises TablesError for another format."""
     if header.get("format") != _FORMAT:
         raise TablesError("this counts file is of another version of fitplug; count again")
-    domain = _domain(header)
+    domain = _build_domain(header)
     return {f"table{i}": domain.shape_of(names) for i, names in enumerate(header["tables"])}

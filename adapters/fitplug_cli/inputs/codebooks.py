@@ -1,16 +1,17 @@
-"""Codebooks: published lists of values, in CSV, JSON or Parquet, as the domain of a spec.
+"""Codebooks: published lists of the values of attributes, in CSV, JSON or Parquet.
 
     attribute,value,min,max    {"SEX": ["1", "2"],
     SEX,1,,                     "RAC1P": {"1": "White alone", "2": "Black alone"},
     SEX,2,,                     "AGEP": {"min": 0, "max": 95}}
     AGEP,,0,95
 
-A CSV may have further columns, such as labels; Parquet has the columns attribute and value. JSON
-may hold all of it under "schema", and an attribute's values under "values": lists, or mappings from
-codes to labels. Trees and files with a line for each code are in `fitplug_cli.trees`.
+A CSV may have further columns, such as labels. Parquet has the columns attribute and value. JSON
+may hold all attributes under "schema", and the values of an attribute under "values": these are
+lists, or mappings from codes to labels. Trees, and files with a line for each code of one
+attribute, are in `fitplug_cli.inputs.attributes_from_files`.
 
-The wrong file may be given, the records themselves for instance: errors name lines and never what
-is on them.
+The wrong file may be given, for instance the records themselves. Errors therefore name a line and
+never quote it.
 """
 
 from __future__ import annotations
@@ -26,51 +27,65 @@ from typing import Any
 from fitplug.counts import hint
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, nearest
-from fitplug_cli import trees
-from fitplug_cli.codefiles import PARQUET, CodeFile
-from fitplug_cli.files import text_of
+from fitplug_cli.files import read_text
+from fitplug_cli.inputs.attributes_from_files import (
+    CODEBOOK_KEY,
+    COLUMN_KEY,
+    build_attribute,
+    names_code_file,
+)
+from fitplug_cli.inputs.code_files import PARQUET_SUFFIXES, CodeFile
+from fitplug_cli.inputs.csv_errors import convert_csv_errors
 
-KEY = "codebook"
 _RANGE = r"\s*-?[0-9]+\s*(-|\.\.+|to|\u2013)\s*-?[0-9]+\s*"
 
 
-def filled_in(domain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """A [domain] table in which `{ codebook = "FILE" }` gives way to what the file says of that
-    attribute; FILE is relative to the folder. Raises DomainError.
+def fill_in_codebooks(domain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Replace each entry of [domain] that names a file by what the file says of its attribute.
+
+    Args:
+        domain: The [domain] table of a spec.
+        folder: The folder that the paths of files are relative to.
+
+    Returns:
+        The table, with entries that `fitplug.Domain.from_spec` takes.
+
+    Raises:
+        DomainError: If a file cannot be read or does not describe its attribute.
     """
     filled = {}
     for name, value in domain.items():
         try:
-            if trees.is_here(value):
-                plain = partial(_plain, name, folder=folder)
-                filled[name] = trees.attribute(name, value, folder, plain)
+            if names_code_file(value):
+                fill_in = partial(_fill_in_entry, name, folder=folder)
+                filled[name] = build_attribute(name, value, folder, fill_in)
             else:
-                filled[name] = _plain(name, value, folder)
+                filled[name] = _fill_in_entry(name, value, folder)
         except DomainError as error:
             raise DomainError(f"attribute {name!r}: {error}") from None
     return filled
 
 
-def _plain(name: str, value: Any, folder: Path) -> Any:
-    """An entry with what a codebook of many attributes says of this one, if it names one."""
-    if not isinstance(value, Mapping) or KEY not in value:
+def _fill_in_entry(name: str, value: Any, folder: Path) -> Any:
+    """Replace an entry that names a codebook of many attributes; return other entries as is."""
+    if not isinstance(value, Mapping) or CODEBOOK_KEY not in value:
         return value
     for key in value:
-        if key not in (KEY, "other"):
-            known = nearest(key, [KEY, trees.COLUMN, "levels", "other"])
+        if key not in (CODEBOOK_KEY, "other"):
+            known = nearest(key, [CODEBOOK_KEY, COLUMN_KEY, "levels", "other"])
             raise DomainError(f"unknown key {key!r}; {known}")
-    if not isinstance(value[KEY], str):
+    if not isinstance(value[CODEBOOK_KEY], str):
         raise DomainError("codebook must be the path of a file")
-    path = folder / value[KEY]
-    found = read(path)
+    path = folder / value[CODEBOOK_KEY]
+    found = read_codebook(path)
     if name not in found:
         raise DomainError(f"{path} says nothing of it; {hint(name, found)}")
     try:
         Domain.from_spec({name: found[name]})
-    except DomainError:  # which may quote the file
+    except DomainError:  # its message may quote the file
         raise DomainError(
             f"what {path} says of it makes no attribute; give each value once, all of them strings "
-            "or all whole numbers, or its least and its largest"
+            "or all integers, or its least and its largest"
         ) from None
     if "other" not in value:
         return found[name]
@@ -79,20 +94,30 @@ def _plain(name: str, value: Any, folder: Path) -> Any:
     return {"categories": found[name], "other": value["other"]}
 
 
-def read(path: Path) -> dict[str, Any]:
-    """{attribute: as a [domain] table has it}, for every attribute of a codebook. Raises
-    DomainError naming the file.
+def read_codebook(path: Path) -> dict[str, Any]:
+    """Read a codebook of many attributes.
+
+    Args:
+        path: A CSV, JSON or Parquet file.
+
+    Returns:
+        For each attribute, an entry of a [domain] table.
+
+    Raises:
+        DomainError: If the file cannot be read or is not a codebook.
     """
-    if path.suffix.lower() in PARQUET:
-        found = _of_parquet(path)
+    if path.suffix.lower() in PARQUET_SUFFIXES:
+        found = _read_parquet(path)
     else:
-        text = text_of(path, "codebook", "a codebook", DomainError)
-        found = _of_json(path, text) if path.suffix.lower() == ".json" else _of_csv(path, text)
+        text = read_text(path, "codebook", "a codebook", DomainError)
+        found = (
+            _parse_json(path, text) if path.suffix.lower() == ".json" else _parse_csv(path, text)
+        )
     if not found:
         raise DomainError(f"{path}: the codebook is empty")
     for number, values in enumerate(found.values(), 1):
-        alone = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
-        if re.fullmatch(_RANGE, alone):
+        only_value = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
+        if re.fullmatch(_RANGE, only_value):
             raise DomainError(
                 f"{path}: the one value of attribute {number} looks like a range; give min and "
                 "max, as columns in CSV or names in JSON, or list the values"
@@ -100,11 +125,11 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _of_csv(path: Path, text: str) -> dict[str, Any]:
+def _parse_csv(path: Path, text: str) -> dict[str, Any]:
     rows = csv.DictReader(text.splitlines(), strict=True)
     found: dict[str, Any] = {}
     lines: dict[tuple[str, str], int] = {}
-    try:
+    with convert_csv_errors(path, rows, DomainError):
         for needed in ("attribute", "value"):
             if needed not in (rows.fieldnames or []):
                 raise DomainError(
@@ -121,7 +146,7 @@ def _of_csv(path: Path, text: str) -> dict[str, Any]:
             if value and isinstance(listed, list):
                 first = lines.setdefault((name, value), rows.line_num)
                 if first != rows.line_num:
-                    raise DomainError(f"{where} says what line {first} does; keep one of them")
+                    raise DomainError(f"{where} repeats line {first}; keep one of them")
                 listed.append(value)
             elif value or name in found:
                 raise DomainError(
@@ -129,45 +154,44 @@ def _of_csv(path: Path, text: str) -> dict[str, Any]:
                     "values"
                 )
             else:
-                found[name] = {"integers": [_whole(where, end) for end in (low, high)]}
-    except csv.Error:
-        raise DomainError(f"{path}: line {rows.line_num} is no CSV; check its quotes") from None
+                found[name] = {"integers": [_parse_integer(where, end) for end in (low, high)]}
     return found
 
 
-def _of_parquet(path: Path) -> dict[str, Any]:
+def _read_parquet(path: Path) -> dict[str, Any]:
     file = CodeFile(path, "codebook", DomainError)
     found: dict[str, Any] = {}
-    for name, value in zip(file.column("attribute"), file.column("value"), strict=True):
+    for name, value in zip(file.read_column("attribute"), file.read_column("value"), strict=True):
         found.setdefault(str(name), []).append(value)
     return found
 
 
-def _whole(where: str, text: str | None) -> int:
+def _parse_integer(where: str, text: str | None) -> int:
     if not re.fullmatch("-?[0-9]+", text or ""):
-        raise DomainError(f"{where}: min and max must be whole numbers")
+        raise DomainError(f"{where}: min and max must be integers")
     return int(text or "")
 
 
-def _of_json(path: Path, text: str) -> dict[str, Any]:
+def _parse_json(path: Path, text: str) -> dict[str, Any]:
     try:
-        said = json.loads(text)
+        content = json.loads(text)
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise DomainError(f"{path}: is not valid JSON from {place} on") from None
+        position = f"line {error.lineno}, column {error.colno}"
+        raise DomainError(f"{path}: is not valid JSON from {position} on") from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
         raise DomainError(f"{path}: is no codebook in JSON") from None
-    if isinstance(said, dict) and isinstance(said.get("schema"), dict):
-        said = said["schema"]
-    if not isinstance(said, dict):
+    if isinstance(content, dict) and isinstance(content.get("schema"), dict):
+        content = content["schema"]
+    if not isinstance(content, dict):
         raise DomainError(f"{path}: must be an object with an entry for each attribute")
     return {
-        name: _attribute(path, number, entry)
-        for number, (name, entry) in enumerate(said.items(), 1)
+        name: _parse_json_entry(path, number, entry)
+        for number, (name, entry) in enumerate(content.items(), 1)
     }
 
 
-def _attribute(path: Path, number: int, entry: Any) -> Any:
+def _parse_json_entry(path: Path, number: int, entry: Any) -> Any:
+    """Turn what the file has for one attribute into an entry of a [domain] table."""
     values = entry.get("values", entry) if isinstance(entry, dict) else entry
     if isinstance(values, list):
         return values
