@@ -11,7 +11,7 @@ from typing import Any
 from fitplug.counts import Tables
 from fitplug.display import above
 from fitplug.errors import LedgerError, OverBudget, TablesError
-from fitplug.ledger import Ledger, Which
+from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release, review
 from fitplug.structure import listed
@@ -34,7 +34,7 @@ class Charging:
     """
 
     key: str | None = None
-    within: Which | None = None
+    within: ChargeReference | None = None
     again: bool = False
     replace: bool = False
 

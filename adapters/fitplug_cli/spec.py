@@ -16,8 +16,7 @@ from pydantic.fields import FieldInfo
 from fitplug.counts import check_rows, filters_of, say_rows
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
-from fitplug.ledger import MOST_CONTRIBUTIONS
-from fitplug.privacy import rho_at
+from fitplug.privacy import MOST_CONTRIBUTIONS, rho_at
 from fitplug.release import RESULT_COLUMNS, About
 from fitplug.structure import LARGEST_WEIGHT
 from fitplug.workload import LEAST_CONFIDENCE, Queries, Workload, queries, ranges, rows

@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import check_arrow
-from fitplug.ledger import Request
+from fitplug.ledger import ChargeRequest
 from fitplug.release import Release, TableFiles, held_digest
 from fitplug.workload import DEFAULT_CONFIDENCE
 from fitplug_opendp.counted_rows import CountedRows, find_seal
@@ -74,7 +74,7 @@ class Publication:
 
     request: ReleaseRequest
     noise_source: NoiseSource
-    ledger_request: Request
+    ledger_request: ChargeRequest
     folder: ReleaseFolder
     state: PublicationState = "new"
 
@@ -164,7 +164,7 @@ class Publication:
         directory = self.folder.locate(stage)
         if stage.state == "made" and held_digest(directory) == stage.answers:
             # A process was killed after it had put the folder in place.
-            ledger.mark_published(stage, encode_path(directory))
+            ledger.record_publication(stage, encode_path(directory))
             state = "published"
         return self._with_charge(ReleaseCharge(ledger, begun.entry), state)
 
@@ -208,7 +208,7 @@ class Publication:
         charged = self
         if self.request.ledger is not None:
             try:
-                begun = self.request.ledger.begin(self.ledger_request, seal)
+                begun = self.request.ledger.begin_release(self.ledger_request, seal)
             except BaseException:
                 self.folder.staging.remove_plan()
                 raise
@@ -233,7 +233,7 @@ class Publication:
         charge = self.folder.charge
         if charge is None:
             return staged
-        stage = charge.ledger.mark_made(
+        stage = charge.ledger.record_draw(
             charge.entry,
             staged.digest,
             counts=staged.release.seal,
@@ -267,7 +267,7 @@ class Publication:
         earlier = self.folder.write(staged, confidence, files)
         charge, stage = self.folder.charge, self.folder.read_stage()
         if charge is not None and stage is not None:
-            charge.ledger.mark_published(stage, encode_path(self.folder.directory))
+            charge.ledger.record_publication(stage, encode_path(self.folder.directory))
         _LOG.info("the answers %s are published", staged.digest[:12])
         self.folder.remove_staged(staged.folder)
         return PublishedRelease(staged.release, self.folder.directory, earlier)

@@ -33,8 +33,9 @@ from fitplug.files import (
     write_parquet,
     write_with_digest,
 )
-from fitplug.ledger import Entry, check_contributions
+from fitplug.ledger import Entry
 from fitplug.plan import Plan
+from fitplug.privacy import check_contributions
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.population import LIMITS
 from fitplug.release.tables import POPULATION, Spread, arrow, columns, metadata, spread

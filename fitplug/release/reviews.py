@@ -17,10 +17,11 @@ from typing import Any
 from fitplug.display import above, below
 from fitplug.domain import Attribute, Domain
 from fitplug.errors import BudgetError
-from fitplug.ledger import Budget, Entry, Ledger, check_contributions
+from fitplug.ledger import Budget, Entry, Ledger
 from fitplug.mechanism import Mechanism
 from fitplug.numeric import ceil_float, floor_float
 from fitplug.plan import Plan
+from fitplug.privacy import check_contributions
 from fitplug.release.population import Limited, describe_population
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table
