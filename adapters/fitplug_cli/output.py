@@ -16,7 +16,7 @@ from typing import Any
 
 from fitplug.errors import InputError
 from fitplug.numeric import ceil_float
-from fitplug.release import Release, file_names, spread, versions
+from fitplug.release import Release, choose_intervals, list_versions, name_files
 from fitplug_cli import csvfile, reviews
 
 RECORD = "release.json"
@@ -47,7 +47,7 @@ def check_place(directory: Path, apart_from: Mapping[str, Path]) -> None:
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What the command line adds to a release folder; see `fitplug.release.folder.TableFiles`.
+    """What the command line adds to a release folder; see `fitplug.release.TableFiles`.
 
     confidence: of the intervals of groups that did not name one. delta: for epsilon. review: makes
     the review of the release. spreadsheet_safe: whether no text of a CSV file begins as a formula
@@ -75,7 +75,7 @@ def describe(release: Release, confidence: float, delta: float) -> dict[str, Any
     """What release.json says."""
     plan = release.plan
     k = release.contributions
-    files = file_names(plan.workload)
+    files = name_files(plan.workload)
     return {
         "rho": release.rho,
         "rho_charged": None if release.entry is None else ceil_float(release.entry.rho),
@@ -101,7 +101,7 @@ def describe(release: Release, confidence: float, delta: float) -> dict[str, Any
                 "queries": row.queries,
                 "target": row.target,
                 "largest_std": row.largest_std,
-                **spread(plan.workload[row.name], None, default=confidence)._asdict(),
+                **choose_intervals(plan.workload[row.name], None, default=confidence)._asdict(),
             }
             for row in plan.group_rows()
         ],
@@ -110,7 +110,7 @@ def describe(release: Release, confidence: float, delta: float) -> dict[str, Any
 
 def all_versions() -> dict[str, str]:
     """Of Python, and of the libraries that a release is made with."""
-    return versions() | {name: version(name) for name in _LIBRARIES}
+    return list_versions() | {name: version(name) for name in _LIBRARIES}
 
 
 def record(directory: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from fitplug.counts import Tables
 from fitplug.errors import KeyTaken
 from fitplug.ledger import ChargeReference, Entry, Ledger
 from fitplug.plan import Plan
-from fitplug.release import Release, answers_digest
+from fitplug.release import Release, compute_answers_digest
 from fitplug_opendp.counted_rows import find_seal
 from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.input_checks import check_are_tables, check_limit
@@ -84,7 +84,7 @@ def release(
     if begun.stage.state != "begun":
         raise _make_drawn_error(ledger, begun.entry)
     drawn = noise_source.draw(tables, answers, progress, begun.entry)
-    digest = answers_digest(drawn)
+    digest = compute_answers_digest(drawn)
     # Nobody has seen this draw. If another process was first, the charge pays for its draw, and
     # this one is discarded.
     if ledger.record_draw(begun.entry, digest, counts=drawn.seal).answers != digest:

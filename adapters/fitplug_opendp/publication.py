@@ -25,7 +25,7 @@ from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import check_arrow
 from fitplug.ledger import ChargeRequest
-from fitplug.release import Release, TableFiles, held_digest
+from fitplug.release import Release, TableFiles, read_folder_digest
 from fitplug.workload import DEFAULT_CONFIDENCE
 from fitplug_opendp.counted_rows import CountedRows, find_seal
 from fitplug_opendp.folder_checks import RETRY, encode_path, report_write_errors
@@ -162,7 +162,7 @@ class Publication:
         stage = begun.stage
         state: PublicationState = "charged" if stage.state == "begun" else stage.state
         directory = self.folder.locate(stage)
-        if stage.state == "made" and held_digest(directory) == stage.answers:
+        if stage.state == "made" and read_folder_digest(directory) == stage.answers:
             # A process was killed after it had put the folder in place.
             ledger.record_publication(stage, encode_path(directory))
             state = "published"
@@ -278,7 +278,7 @@ class Publication:
         assert charge is not None
         assert stage is not None
         directory = self.folder.locate(stage)
-        if held_digest(directory) != stage.answers:
+        if read_folder_digest(directory) != stage.answers:
             raise charge.make_lost_folder_error(stage, directory)
         release = Release.read(directory)
         self._check_rows(release, rows)

@@ -3,6 +3,7 @@
 from fitplug.ledger.budget import Budget
 from fitplug.ledger.cell_costs import CellCosts
 from fitplug.ledger.entry import Entry
+from fitplug.ledger.fraction_text import decode_fraction, encode_fraction
 from fitplug.ledger.hash_chain import hash_values
 from fitplug.ledger.ledger import Ledger
 from fitplug.ledger.requests import ChargeReference, ChargeRequest, StagedCharge
@@ -17,5 +18,7 @@ __all__ = [
     "Ledger",
     "Stage",
     "StagedCharge",
+    "decode_fraction",
+    "encode_fraction",
     "hash_values",
 ]

@@ -29,7 +29,7 @@ DRIVER = """
 import json, os, resource, signal, sys, threading
 import numpy as np
 import fitplug as fp, fitplug_opendp as fpo
-from fitplug.release import held_digest
+from fitplug.release import read_folder_digest
 from pathlib import Path
 
 root = Path(sys.argv[1])
@@ -81,7 +81,7 @@ def state(folder):
     return {
         "charges": len(ledger.entries()),
         "stages": [[s.state, s.answers] for s in ledger.stages().values()],
-        "held": held_digest(folder / "out"),
+        "held": read_folder_digest(folder / "out"),
         "names": sorted(p.name for p in folder.iterdir()),
     }
 
