@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 import fitplug as fp
 from fitplug import baselines
 from fitplug.optimizer import dual, sm2
-from fitplug.optimizer.problem import reduce
+from fitplug.optimizer.problem import reduce_matrix
 
 Matrix = npt.NDArray[np.float64]
 Made = tuple[Matrix, Matrix]
@@ -224,7 +224,7 @@ def prefix_rows(case: Case) -> Iterator[Cell]:
 
 def time_rows(case: Case) -> Iterator[Cell]:
     W, c = case.make()
-    problem, _ = reduce(W, c)
+    problem, _ = reduce_matrix(W, c)
     newton, gradient = case.figures.split(", ")
     runs = [
         ("SM-II", newton, partial(sm2.solve, problem, max_iterations=2000)),

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from fitplug.optimizer import dual, sm2
 from fitplug.optimizer.dual import Solution
-from fitplug.optimizer.problem import Problem, reduce
+from fitplug.optimizer.problem import Problem, reduce_matrix
 
 Matrix = npt.NDArray[np.float64]
 TOLERANCE = 1e-4
@@ -167,7 +167,7 @@ def main() -> None:
         for name, make, sizes in cases:
             for d in sizes:
                 print(f"{name} {d}", file=sys.stderr)
-                problem, _ = reduce(*make(d))
+                problem, _ = reduce_matrix(*make(d))
                 best = timed(partial(ours, dual.solve, problem))
                 row = [name, str(d), *figures(best)]
                 theirs = [""] * 5

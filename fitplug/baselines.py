@@ -21,10 +21,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fitplug.domain import Bins, Dates, Integers, fewer_cells
+from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
 from fitplug.numeric import FloatArray, linear_algebra
-from fitplug.optimizer import TotalErrorOptimum, minimise
+from fitplug.optimizer import TotalErrorOptimum, minimise_total_error
 from fitplug.structure import MAX_ENTRIES, check_coefficients
 from fitplug.workload import Factor, Workload
 
@@ -143,7 +143,7 @@ def _tree_covariance(workload: Workload, name: str) -> FloatArray:
     attribute = workload.domain[name]
     n = attribute.size
     _check_size(f"pairs of cells of {name}", n * n)
-    if not isinstance(attribute, Integers | Bins | Dates):
+    if not attribute.is_ordered:
         return np.eye(n)
     b = branching_factor(n)
     h = _height(n, b)
@@ -200,7 +200,7 @@ def _optimum(workload: Workload, weights: str) -> TotalErrorOptimum:
     W = _dense_matrix(workload)
     with linear_algebra():
         try:
-            found = minimise(
+            found = minimise_total_error(
                 W,
                 workload.targets() ** _POWERS[weights],
                 tolerance=_TOLERANCE,
@@ -224,7 +224,7 @@ def _dense_matrix(workload: Workload) -> FloatArray:
             f"the workload has {workload.query_count} queries over {workload.cell_count} cells of "
             f"{', '.join(workload.attributes)}; a dense baseline holds up to {MAX_ENTRIES} "
             "entries: use fewer attributes together, or "
-            + fewer_cells(workload.domain, workload.attributes)
+            + suggest_fewer_cells(workload.domain, workload.attributes)
         )
     W = workload.matrix()
     check_coefficients([W])

@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fitplug.domain import Bins, Hierarchy, Members
+from fitplug.domain import ValueLookup
 from fitplug.errors import WorkloadError, nearest, quote
 from fitplug.expressions.cell_runs import Runs, complement, intersection, union
 from fitplug.numeric import FloatArray, IntArray
@@ -113,13 +113,13 @@ class Selector:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self._members: dict[str, Members] = {}
+        self._members: dict[str, ValueLookup] = {}
         self._values: dict[tuple[str, str], _Values] = {}
 
-    def members(self, attribute: str) -> Members:
+    def members(self, attribute: str) -> ValueLookup:
         """What values of an attribute name. Raises DomainError for one that is not there."""
         if attribute not in self._members:
-            self._members[attribute] = Members(self.workload.domain[attribute])
+            self._members[attribute] = ValueLookup(self.workload.domain[attribute])
         return self._members[attribute]
 
     def weights(
@@ -305,7 +305,7 @@ def _rows_named(values: _Values, condition: Condition, by: str) -> set[int]:
 class _Values:
     """What the values of an attribute, as written, mean to the rows of a factor."""
 
-    def __init__(self, members: Members, factor: Factor) -> None:
+    def __init__(self, members: ValueLookup, factor: Factor) -> None:
         self.factor = factor
         self._members, self._attribute = members, members.attribute
 
@@ -343,14 +343,16 @@ class _Values:
     def _ordered(self, condition: Condition) -> Runs:
         attribute, name = self._attribute, self.factor.attribute
         (value,), comparison = condition.values, condition.comparison
-        if isinstance(attribute, Hierarchy):
+        if attribute.levels:
             raise WorkloadError(
                 f"{condition}: the nodes of {name} have no order; use = or in [...]"
             )
-        at = self._members.position(value)
+        at = self._members.find_end(value)
         if at is None:
-            raise WorkloadError(f"{condition}: {self._members.unknown(value, name, edges=True)}")
-        if isinstance(attribute, Bins) and comparison in ("<=", ">"):
+            raise WorkloadError(
+                f"{condition}: {self._members.describe_unknown(value, name, end=True)}"
+            )
+        if attribute.is_half_open and comparison in ("<=", ">"):
             use = {"<=": "<", ">": ">="}[comparison]
             raise WorkloadError(
                 f"{condition}: bins are half open, [from, to); use "
@@ -367,12 +369,12 @@ class _Values:
             first, last = self._intervals[self.rows[value]].tolist()
             found.add((first, last))
         # Codes may repeat from level to level: the level of the rows comes first, then the coarser.
-        if not isinstance(self._attribute, Hierarchy):
+        if not self._attribute.levels:
             found |= self._members.find(value)
         elif not found:
             found.update(self._members.nodes.get(value, [])[:1])
         if not found:
-            raise WorkloadError(self._members.unknown(value, self.factor.attribute))
+            raise WorkloadError(self._members.describe_unknown(value, self.factor.attribute))
         if len(found) > 1:
             raise WorkloadError(
                 f"{self.factor.attribute} = {value!r} is both a value and a row of several; "

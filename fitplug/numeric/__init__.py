@@ -1,5 +1,6 @@
 """Numbers and arrays: exact numbers, outward rounding, frozen arrays, BLAS on one thread."""
 
+from fitplug.numeric.arguments import is_positive_integer, read_array
 from fitplug.numeric.arrays import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
 from fitplug.numeric.blas import linear_algebra
 from fitplug.numeric.exact import exact_number, exact_product, largest, python_number
@@ -35,9 +36,11 @@ __all__ = [
     "inverse_norm_above",
     "inverse_norms_above",
     "inverse_with_residual",
+    "is_positive_integer",
     "largest",
     "linear_algebra",
     "norm_above",
     "product_with_bound",
     "python_number",
+    "read_array",
 ]

@@ -16,16 +16,16 @@ from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE, Strategy, within
 from fitplug.numeric import UNIT, FloatArray, floor_float, linear_algebra
 from fitplug.optimizer import (
     CLAIM_MARGIN,
+    PRODUCT_BOUND_MARGIN,
     SOLVERS,
-    SPLIT_MARGIN,
     Options,
     Progress,
     Solver,
-    ascend_bound,
+    ascend_product_bound,
+    descend_residual_family,
     find_optimum,
-    integer_strategy,
-    solve_residual,
-    split_strategy,
+    round_blocks,
+    round_member,
 )
 from fitplug.plan.plan import Plan
 from fitplug.privacy import check_rho, privacy_cost_at
@@ -170,7 +170,7 @@ def _designed(
         objective=objective,
         noise_std=noise_std,
         scale=scale,
-        lower_bound=bound * (1 - (SPLIT_MARGIN if structure.ordered else CLAIM_MARGIN)),
+        lower_bound=bound * (1 - (PRODUCT_BOUND_MARGIN if structure.ordered else CLAIM_MARGIN)),
         p=p,
         q=q,
         frame=frame,
@@ -195,7 +195,7 @@ class _Draft:
 def _exact(structure: Structure, objective: Objective, options: Options, loss: float) -> _Draft:
     """The optimum."""
     found = find_optimum(structure, objective, options)
-    strategy = integer_strategy(
+    strategy = round_blocks(
         structure,
         found.reals,
         found.independent,
@@ -212,14 +212,14 @@ def _split_apart(
 ) -> _Draft:
     """The best of the residual family, for the plain objective."""
     assert objective.plain
-    found = solve_residual(
+    found = descend_residual_family(
         structure,
         tolerance=options.tolerance,
         max_iterations=options.max_iterations,
         progress=options.progress,
     )
-    strategy = split_strategy(found, loss=loss)
-    duals, _bound = ascend_bound(found.batched, found.weights)
+    strategy = round_member(found, loss=loss)
+    duals, _bound = ascend_product_bound(found.batched, found.weights)
     tiers = one_tier(np.ones(1), *reversed(dual_sizes(structure)))
     ended: Ended = "stopped" if found.stopped else "apart"
     return _Draft(strategy, pack_duals(duals), tiers, found.iterations, ended)

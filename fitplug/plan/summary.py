@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fitplug.display import above, below
-from fitplug.domain import fewer_cells
+from fitplug.domain import suggest_fewer_cells
 from fitplug.proof import PlanRecord
 from fitplug.structure import listed
 
@@ -44,7 +44,7 @@ def _describe_remedy(plan: PlanRecord) -> str:
         return _REMEDIES[plan.ended]
     names = plan.structure.ordered
     fewer = "" if len(names) == 1 else f"ask fewer of {listed(names)} together, or "
-    return f"for the optimum, {fewer}take {fewer_cells(plan.domain, names)}"
+    return f"for the optimum, {fewer}take {suggest_fewer_cells(plan.domain, names)}"
 
 
 def describe_certificate(plan: PlanRecord) -> str:

@@ -13,7 +13,7 @@ from fitplug.release.release import Release
 from fitplug.release.review_markdown import markdown
 from fitplug.release.reviews import review
 from fitplug.release.tables import MEASURES, RESULT_COLUMNS, choose_intervals
-from fitplug.release.versions import list_versions
+from fitplug.release.versions import list_core_versions
 
 __all__ = [
     "ANSWERS",
@@ -35,7 +35,7 @@ __all__ = [
     "describe_population",
     "estimate_each",
     "estimate_lost",
-    "list_versions",
+    "list_core_versions",
     "markdown",
     "name_files",
     "read_answers",

@@ -26,7 +26,7 @@ from fitplug.privacy import check_contributions
 from fitplug.release.file_names import PLAN, name_files
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.population import LIMITS
-from fitplug.release.versions import list_versions
+from fitplug.release.versions import list_core_versions
 
 _KIND, _FORMAT = "answers of fitplug", 1
 
@@ -101,7 +101,7 @@ def _pack(release: NoisyAnswers) -> tuple[Header, Arrays]:
         "noise_scale": release.noise_scale.hex(),
         "entry": None if entry is None else vars(entry) | {"rho": rho},
         "files": dict(name_files(release.plan.workload)),
-        "versions": list_versions(),
+        "versions": list_core_versions(),
     }
     optional = {
         "limited": release.limited,

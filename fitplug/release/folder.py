@@ -34,7 +34,7 @@ from fitplug.release.tables import (
     make_metadata,
     read_intervals,
 )
-from fitplug.release.versions import list_versions
+from fitplug.release.versions import list_core_versions
 
 AnyRelease = TypeVar("AnyRelease", bound=NoisyAnswers, contravariant=True)
 
@@ -96,7 +96,7 @@ def complete_folder(
     for group in release.plan.workload.groups:
         intervals = choose_intervals(group, None, default=confidence)
         metadata = make_metadata(release, group, intervals) | {"fitplug.answers_digest": digest}
-        metadata |= {f"fitplug.version.{name}": text for name, text in list_versions().items()}
+        metadata |= {f"fitplug.version.{name}": text for name, text in list_core_versions().items()}
         table = make_arrow(make_columns(release, group, intervals), metadata)
         write_parquet(folder / f"{names[group.name]}.parquet", table)
         if files is not None:

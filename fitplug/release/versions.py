@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 
 
-def list_versions() -> dict[str, str]:
+def list_core_versions() -> dict[str, str]:
     """List the versions of Python and of the libraries that estimates are computed with."""
     from fitplug import __version__  # imported here, as the package imports this module
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from fitplug.domain import Attribute, Bins, Categories, Hierarchy, Integers
+from fitplug.domain import Attribute
 from fitplug.errors import WorkloadError, nearest
-from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.numeric import AnyArray, FloatArray, IntArray, read_array
 from fitplug.workload.labelled_rows import Rows, check_entries, check_labels, matrix_of
 
 NAMED = ("identity", "prefix", "all_ranges", "total")
@@ -124,18 +124,10 @@ class Factor:
         if self.kind == "total":
             return ["all"]
         if self.kind == "identity":
-            if isinstance(attribute, Integers):
-                return list(range(attribute.low, attribute.high + 1))
-            if isinstance(attribute, Categories) and attribute.other is None:
-                return list(attribute.values)
-            return list(attribute.labels)
-        if isinstance(attribute, Hierarchy) and self.kind in attribute.levels:
+            return list(attribute.column_values())
+        if self.kind in attribute.levels:
             return list(attribute.named_at(self.kind))
-        if isinstance(attribute, Bins):
-            edges = attribute.edges
-            return [f"[{edges[a]}, {edges[b + 1]})" for a, b in self.intervals()]
-        labels = attribute.labels
-        return [labels[a] if a == b else f"{labels[a]}..{labels[b]}" for a, b in self.intervals()]
+        return attribute.label_runs(self.intervals())
 
     def _given(self) -> AnyArray:
         given = self.array if self.kind == "matrix" else self.cells
@@ -168,11 +160,9 @@ def labelled_factor(name: str, attribute: Attribute, array: Any, labels: Any) ->
 
 
 def _named(name: str, attribute: Attribute, asked: str) -> Factor:
-    levels: tuple[str, ...] = ()
-    if isinstance(attribute, Hierarchy):
-        levels = attribute.levels
-        if asked in levels[:-1]:
-            return Factor(name, asked, attribute.size, cells=attribute.intervals(asked))
+    levels = attribute.levels
+    if asked in levels[:-1]:
+        return Factor(name, asked, attribute.size, cells=attribute.intervals(asked))
     if asked not in (*NAMED, *levels):
         hint = nearest(asked, (*NAMED, *levels))
         raise WorkloadError(f"{name} = {asked!r} is no kind of query; {hint}")
@@ -201,10 +191,7 @@ def query_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
         given = given.toarray()
     if isinstance(given, (Mapping, set)):
         raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")
-    try:
-        array = np.asarray(given)
-    except ValueError:  # a ragged list
-        array = np.asarray(None)
+    array = read_array(given)
     if array.dtype.kind == "c":
         raise WorkloadError(
             f"{name}: the query matrix is complex; give real numbers, such as its .real"
@@ -234,27 +221,19 @@ def query_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
 
 
 def _interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[int, int]:
-    low, high = (attribute.position(value) for value in pair)
+    low, high = (attribute.find_end(value) for value in pair)
     for value, cell in zip(pair, (low, high), strict=True):
         if cell is None:
-            first, last = _ends(attribute)
-            what = "an edge of" if isinstance(attribute, Bins) else "in the domain of"
+            first, last = attribute.ends
+            what = "an edge of" if attribute.is_half_open else "in the domain of"
             raise WorkloadError(
                 f"{name}: range {list(pair)}: {value!r} is not {what} {name}; use its own values, "
                 f"from {first} to {last}"
             )
     assert low is not None
     assert high is not None
-    if isinstance(attribute, Bins):
+    if attribute.is_half_open:
         high -= 1
     if low > high:
         raise WorkloadError(f"{name}: range {list(pair)} is empty; give the lower end first")
     return low, high
-
-
-def _ends(attribute: Attribute) -> tuple[Any, Any]:
-    if isinstance(attribute, Integers):
-        return attribute.low, attribute.high
-    if isinstance(attribute, Bins):
-        return attribute.edges[0], attribute.edges[-1]
-    return attribute.labels[0], attribute.labels[-1]

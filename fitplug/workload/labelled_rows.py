@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import Attribute, Members
+from fitplug.domain import Attribute, ValueLookup
 from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray
 
@@ -77,7 +77,7 @@ def matrix_of(name: str, attribute: Attribute, asked: Rows) -> tuple[FloatArray,
     WorkloadError.
     """
     check_entries(name, len(asked.named), attribute.size)
-    members = Members(attribute)
+    members = ValueLookup(attribute)
     matrix = np.zeros((len(asked.named), attribute.size))
     for row, (label, terms) in zip(matrix, asked.named, strict=True):
         for value, weight in terms:
@@ -103,7 +103,7 @@ def is_blank(label: str) -> bool:
     return not any(letter.isprintable() and not letter.isspace() for letter in label)
 
 
-def is_misnamed(members: Members, label: str, row: FloatArray) -> bool:
+def is_misnamed(members: ValueLookup, label: str, row: FloatArray) -> bool:
     """Whether the label of a row (cells,) names a value or a node of its attribute, and the row
     does not count exactly that.
     """
@@ -112,12 +112,14 @@ def is_misnamed(members: Members, label: str, row: FloatArray) -> bool:
     return bool(named) and not any(np.array_equal(row, own) for own in named)
 
 
-def _cells(name: str, label: str, members: Members, value: Any, *, weighs: bool) -> tuple[int, int]:
+def _cells(
+    name: str, label: str, members: ValueLookup, value: Any, *, weighs: bool
+) -> tuple[int, int]:
     found = members.find(value)
     if not found:
         number = isinstance(value, (int, float)) and not weighs
         use = "; a list names values, and a table { value = number } weighs them" if number else ""
-        raise WorkloadError(f"{name}: row {label!r}: {members.unknown(value, name)}{use}")
+        raise WorkloadError(f"{name}: row {label!r}: {members.describe_unknown(value, name)}{use}")
     if len(found) > 1:
         raise WorkloadError(
             f"{name}: row {label!r}: {value!r} is a node of several levels; list the leaves that "

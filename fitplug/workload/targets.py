@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import erfinv, ndtri
 
 from fitplug.errors import WorkloadError
-from fitplug.numeric import FloatArray
+from fitplug.numeric import FloatArray, read_array
 
 DEFAULT_CONFIDENCE = 0.95
 LEAST_CONFIDENCE = 1e-6
@@ -107,10 +107,7 @@ def target(
 
 
 def _numbers(kind: str, given: Any) -> FloatArray:
-    try:
-        array = np.asarray(given)
-    except ValueError:  # a ragged list
-        array = np.asarray(None)
+    array = read_array(given)
     mixed = isinstance(given, (list, tuple)) and any(
         isinstance(v, bool) for v in np.asarray(given, dtype=object).flat
     )

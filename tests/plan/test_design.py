@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import fitplug as fp
 from fitplug.optimizer import dual
-from fitplug.optimizer.problem import reduce
+from fitplug.optimizer.problem import reduce_matrix
 from fitplug.proof.certificate import lower_bound
 from tests.helpers.workloads import (
     PREFIX,
@@ -196,7 +196,7 @@ FIXED = {
 )
 def test_iterations_do_not_regress(name, tolerance, most):
     """Iterations repeat where seconds do not; rounding may move them by a sixth."""
-    problem, _ = reduce(*FIXED[name]())
+    problem, _ = reduce_matrix(*FIXED[name]())
     found = dual.solve(problem, tolerance=tolerance, max_iterations=most)
     assert found.gap <= tolerance
 
