@@ -42,7 +42,7 @@ def verify_chain(
         start: The number of the first row given. The hash of that row is verified only if it is
             row 1, as the hash before it is not known otherwise.
         first_hash: The hash that row 1 follows.
-        count: The number of rows in the whole chain.
+        count: The number of rows in the entire chain.
         last_hash: The hash of the last row; `first_hash` if there is no row.
 
     Returns:

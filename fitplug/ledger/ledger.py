@@ -116,7 +116,7 @@ class Ledger:
         return budget.epsilon, budget.delta
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return all charges, the oldest first, and verify the whole ledger.
+        """Return all charges, the oldest first, and verify the entire ledger.
 
         Raises:
             LedgerError: The file cannot be read, or is damaged.
@@ -124,7 +124,7 @@ class Ledger:
         return self.statement()[1]
 
     def statement(self) -> tuple[Budget, tuple[Entry, ...]]:
-        """Return the budget and all charges at one moment, and verify the whole ledger.
+        """Return the budget and all charges at one moment, and verify the entire ledger.
 
         Returns:
             The budget, in exact amounts, and the charges, the oldest first.
@@ -136,7 +136,7 @@ class Ledger:
             return rows.read_entries(database)
 
     def stages(self) -> Mapping[int, Stage]:
-        """Return how far the releases have come, and verify the whole ledger.
+        """Return how far the releases have come, and verify the entire ledger.
 
         Returns:
             The newest stage of each release by the number of its charge. Charges that are no
@@ -149,7 +149,7 @@ class Ledger:
             return rows.read_all(database)[2]
 
     def check(self, rho: float | Fraction) -> None:
-        """Verify the whole ledger and that a charge of rho fits, without charging it.
+        """Verify the entire ledger and that a charge of rho fits, without charging it.
 
         Raises:
             OverBudget: The charge does not fit.
@@ -236,7 +236,7 @@ class Ledger:
 
         At every cell, the costs of the plan that was charged, of what was free within that charge
         already, and of this plan must add up to no more than the charge. A plan that is designed
-        with `slack` as its cell budgets satisfies this. The whole ledger is verified.
+        with `slack` as its cell budgets satisfies this. The entire ledger is verified.
 
         Args:
             plan: The plan to release.
@@ -299,7 +299,7 @@ class Ledger:
     def begin_release(self, request: ChargeRequest, counts: str | None = None) -> StagedCharge:
         """Charge the release of a plan, or find the charge that the request is a retry of.
 
-        Draw noise after this returns, and only if the stage is "begun". The whole ledger is
+        Draw noise after this returns, and only if the stage is "begun". The entire ledger is
         verified.
 
         Args:

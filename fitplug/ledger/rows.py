@@ -109,7 +109,7 @@ def read_budget(database: sqlite3.Connection) -> Budget:
 
 
 def read_entries(database: sqlite3.Connection) -> tuple[Budget, tuple[Entry, ...]]:
-    """Read the budget and all entries, and verify the whole ledger. Raises DamagedError."""
+    """Read the budget and all entries, and verify the entire ledger. Raises DamagedError."""
     budget, entries, _ = read_all(database)
     return budget, entries
 
@@ -117,7 +117,7 @@ def read_entries(database: sqlite3.Connection) -> tuple[Budget, tuple[Entry, ...
 def read_all(
     database: sqlite3.Connection,
 ) -> tuple[Budget, tuple[Entry, ...], dict[int, Stage]]:
-    """Read and verify the whole ledger. Raises DamagedError.
+    """Read and verify the entire ledger. Raises DamagedError.
 
     Returns:
         The budget, all entries, and the newest stage of each release by the number of its entry.

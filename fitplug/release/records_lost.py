@@ -120,7 +120,7 @@ def estimate_lost(
     first, second = combine(kept, expression), combine(whole, of or expression)
     if not isinstance(first, Combination) or not isinstance(second, Combination):
         raise InputError(f"{expression!r} is a ratio; give a count, such as total")
-    one, two = _find_strict(kept), _find_strict(whole)
+    one, two = _find_strict_attributes(kept), _find_strict_attributes(whole)
     apart = tuple(name for name in one | two if one.get(name) != two.get(name))
     return Lost(first, second, kept.contributions, whole.contributions, apart)
 
@@ -133,8 +133,8 @@ def _describe_rows(release: NoisyAnswers) -> str:
     )
 
 
-def _find_strict(release: NoisyAnswers) -> dict[str, Attribute]:
+def _find_strict_attributes(release: NoisyAnswers) -> dict[str, Attribute]:
     """Find the attributes of which a value outside the domain leaves a record out."""
     domain = release.plan.domain
     used = {name for names in release.plan.tables for name in names}
-    return {n: domain[n] for n in domain.names if n in used and domain[n].null_code < 0}
+    return {name: domain[name] for name in domain.names_without_other(used)}
