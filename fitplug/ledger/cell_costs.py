@@ -55,9 +55,9 @@ class CellCosts:
     def from_plan(cls, plan: Plan, contributions: int = 1) -> CellCosts:
         """Return the costs of a plan's release. Raises BudgetError for the contributions."""
         check_contributions(contributions)
-        dense = plan.structure.dense
-        costs = plan.profile().reshape(plan.domain.shape_of(dense))
-        return cls(digest_domain(plan.domain), dense, contributions, costs)
+        names = plan.structure.dense
+        costs = plan.profile().reshape(plan.domain.shape_of(names))
+        return cls(digest_domain(plan.domain), names, contributions, costs)
 
     @property
     def digest(self) -> str:
