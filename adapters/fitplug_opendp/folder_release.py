@@ -6,7 +6,7 @@ import os
 
 from fitplug.counts import Tables
 from fitplug.errors import BudgetError
-from fitplug.ledger import Ledger, Which
+from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
@@ -23,7 +23,7 @@ def publish(
     *,
     contributions: int = 1,
     ledger: Ledger | None = None,
-    within: Which | None = None,
+    within: ChargeReference | None = None,
     what: str | None = None,
     key: str | None = None,
     again: bool = False,

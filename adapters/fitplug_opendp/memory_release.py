@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fitplug.counts import Tables
 from fitplug.errors import KeyTaken
-from fitplug.ledger import Entry, Ledger, Which
+from fitplug.ledger import ChargeReference, Entry, Ledger
 from fitplug.plan import Plan
-from fitplug.release import Release, answers_digest
+from fitplug.release import Release, compute_answers_digest
 from fitplug_opendp.counted_rows import find_seal
 from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.input_checks import check_are_tables, check_limit
@@ -20,7 +20,7 @@ def release(
     *,
     contributions: int = 1,
     ledger: Ledger | None = None,
-    within: Which | None = None,
+    within: ChargeReference | None = None,
     what: str | None = None,
     key: str | None = None,
     output: str | None = None,
@@ -80,14 +80,14 @@ def release(
     answers = compute_exact_answers(plan, tables)
     if ledger is None:
         return noise_source.draw(tables, answers, progress)
-    begun = ledger.begin(request, find_seal(tables))
+    begun = ledger.begin_release(request, find_seal(tables))
     if begun.stage.state != "begun":
         raise _make_drawn_error(ledger, begun.entry)
     drawn = noise_source.draw(tables, answers, progress, begun.entry)
-    digest = answers_digest(drawn)
+    digest = compute_answers_digest(drawn)
     # Nobody has seen this draw. If another process was first, the charge pays for its draw, and
     # this one is discarded.
-    if ledger.mark_made(begun.entry, digest, counts=drawn.seal).answers != digest:
+    if ledger.record_draw(begun.entry, digest, counts=drawn.seal).answers != digest:
         raise _make_drawn_error(ledger, begun.entry)
     return drawn
 

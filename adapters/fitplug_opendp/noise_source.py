@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from fitplug.counts import Tables
-from fitplug.ledger import CellCosts, Entry, check_contributions
+from fitplug.ledger import CellCosts, Entry
 from fitplug.mechanism import exact_answers as strategy_answers
 from fitplug.mechanism import may_be_clamped
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
+from fitplug.privacy import check_contributions
 from fitplug.release import Release
 from fitplug_opendp._compat import import_opendp, is_feature_enabled
 from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
@@ -76,7 +77,7 @@ class NoiseSource:
         with _enable_contrib():
             noise, sample = make_noise(plan), make_sampler(plan)
         rho = noise.map(bound_sensitivity(plan, contributions))
-        charged = _raise_to_cell_costs(Fraction(rho), CellCosts.of(plan, contributions))
+        charged = _raise_to_cell_costs(Fraction(rho), CellCosts.from_plan(plan, contributions))
         return cls(plan, contributions, rho, charged, sample)
 
     def draw(
@@ -141,14 +142,14 @@ def compute_charged_rho(plan: Plan, contributions: int) -> float:
         The zCDP cost for all records of one person, rounded up.
     """
     rho = (Fraction(bound_sensitivity(plan, contributions)) / Fraction(plan.noise_std)) ** 2 / 2
-    return ceil_float(_raise_to_cell_costs(rho, CellCosts.of(plan, contributions)))
+    return ceil_float(_raise_to_cell_costs(rho, CellCosts.from_plan(plan, contributions)))
 
 
 def _raise_to_cell_costs(rho: Fraction, costs: CellCosts) -> Fraction:
     """Return rho, or the charge that the costs per cell require if that is more."""
     # The costs per cell are rounded up for one record; for many records they may exceed rho by a
     # unit in the last digit.
-    return max(rho, costs.rho())
+    return max(rho, costs.rho)
 
 
 @contextmanager

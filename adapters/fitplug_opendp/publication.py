@@ -24,8 +24,8 @@ from typing import Literal, TypeAlias
 from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import check_arrow
-from fitplug.ledger import Request
-from fitplug.release import Release, TableFiles, held_digest
+from fitplug.ledger import ChargeRequest
+from fitplug.release import Release, TableFiles, read_folder_digest
 from fitplug.workload import DEFAULT_CONFIDENCE
 from fitplug_opendp.counted_rows import CountedRows, find_seal
 from fitplug_opendp.folder_checks import RETRY, encode_path, report_write_errors
@@ -74,7 +74,7 @@ class Publication:
 
     request: ReleaseRequest
     noise_source: NoiseSource
-    ledger_request: Request
+    ledger_request: ChargeRequest
     folder: ReleaseFolder
     state: PublicationState = "new"
 
@@ -162,9 +162,9 @@ class Publication:
         stage = begun.stage
         state: PublicationState = "charged" if stage.state == "begun" else stage.state
         directory = self.folder.locate(stage)
-        if stage.state == "made" and held_digest(directory) == stage.answers:
+        if stage.state == "made" and read_folder_digest(directory) == stage.answers:
             # A process was killed after it had put the folder in place.
-            ledger.mark_published(stage, encode_path(directory))
+            ledger.record_publication(stage, encode_path(directory))
             state = "published"
         return self._with_charge(ReleaseCharge(ledger, begun.entry), state)
 
@@ -208,7 +208,7 @@ class Publication:
         charged = self
         if self.request.ledger is not None:
             try:
-                begun = self.request.ledger.begin(self.ledger_request, seal)
+                begun = self.request.ledger.begin_release(self.ledger_request, seal)
             except BaseException:
                 self.folder.staging.remove_plan()
                 raise
@@ -233,7 +233,7 @@ class Publication:
         charge = self.folder.charge
         if charge is None:
             return staged
-        stage = charge.ledger.mark_made(
+        stage = charge.ledger.record_draw(
             charge.entry,
             staged.digest,
             counts=staged.release.seal,
@@ -267,7 +267,7 @@ class Publication:
         earlier = self.folder.write(staged, confidence, files)
         charge, stage = self.folder.charge, self.folder.read_stage()
         if charge is not None and stage is not None:
-            charge.ledger.mark_published(stage, encode_path(self.folder.directory))
+            charge.ledger.record_publication(stage, encode_path(self.folder.directory))
         _LOG.info("the answers %s are published", staged.digest[:12])
         self.folder.remove_staged(staged.folder)
         return PublishedRelease(staged.release, self.folder.directory, earlier)
@@ -278,7 +278,7 @@ class Publication:
         assert charge is not None
         assert stage is not None
         directory = self.folder.locate(stage)
-        if held_digest(directory) != stage.answers:
+        if read_folder_digest(directory) != stage.answers:
             raise charge.make_lost_folder_error(stage, directory)
         release = Release.read(directory)
         self._check_rows(release, rows)

@@ -11,7 +11,7 @@ from fitplug.errors import FitplugError, InputError
 from fitplug.files import partial_folder, put_in_place, set_aside
 from fitplug.ledger import Entry, Stage
 from fitplug.plan import Plan
-from fitplug.release import ANSWERS, Release, TableFiles, fill, held_digest
+from fitplug.release import ANSWERS, Release, TableFiles, complete_folder, read_folder_digest
 from fitplug_opendp.folder_checks import (
     RETRY,
     encode_path,
@@ -122,17 +122,17 @@ class ReleaseFolder:
             try:
                 with partial_folder(self.directory, self.staging.label) as partial:
                     shutil.copyfile(staged.path, partial / ANSWERS)
-                    fill(staged.release, partial, staged.digest, confidence, files)
+                    complete_folder(staged.release, partial, staged.digest, confidence, files)
                     earlier = self._move_into_place(partial, staged.digest)
             except OSError:
-                if held_digest(self.directory) != staged.digest:
+                if read_folder_digest(self.directory) != staged.digest:
                     raise
                 # Another process published these answers first, and removed what this one wrote.
         return earlier
 
     def _move_into_place(self, partial: Path, digest: str) -> Path | None:
         """Move a complete folder into its place; return where an earlier release was moved."""
-        held = held_digest(self.directory)
+        held = read_folder_digest(self.directory)
         if held == digest:
             return None
         earlier = None
@@ -143,7 +143,7 @@ class ReleaseFolder:
                 raise FitplugError(f"{error}; {RETRY}") from None
             made = (self.directory / ANSWERS).stat().st_mtime
             earlier = set_aside(self.directory, made)
-            if held_digest(earlier) == digest:  # another process put it there in between
+            if read_folder_digest(earlier) == digest:  # another process put it there in between
                 earlier.replace(self.directory)
                 return None
         put_in_place(partial, self.directory)

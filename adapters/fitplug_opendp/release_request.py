@@ -7,7 +7,7 @@ from fractions import Fraction
 from os import PathLike
 
 from fitplug.errors import BudgetError
-from fitplug.ledger import Begun, Ledger, Request, Which
+from fitplug.ledger import ChargeReference, ChargeRequest, Ledger, StagedCharge
 from fitplug.plan import Plan
 from fitplug_opendp.folder_checks import encode_path
 
@@ -34,16 +34,16 @@ class ReleaseRequest:
     directory: str | PathLike[str] | None = None
     contributions: int = 1
     ledger: Ledger | None = None
-    within: Which | None = None
+    within: ChargeReference | None = None
     what: str | None = None
     key: str | None = None
     again: bool = False
     replace: bool = False
     output: str | None = None
 
-    def make_ledger_request(self, rho: Fraction) -> Request:
+    def make_ledger_request(self, rho: Fraction) -> ChargeRequest:
         """Make the request that the ledger is given, for an exact rho."""
-        return Request(
+        return ChargeRequest(
             plan=self.plan,
             rho=rho,
             what=self.what or f"release of plan {self.plan.digest[:12]}",
@@ -56,7 +56,7 @@ class ReleaseRequest:
         )
 
 
-def find_charge(ledger: Ledger | None, request: Request) -> Begun | None:
+def find_charge(ledger: Ledger | None, request: ChargeRequest) -> StagedCharge | None:
     """Find the charge that a request would be a retry of, without charging anything.
 
     Args:
@@ -71,7 +71,7 @@ def find_charge(ledger: Ledger | None, request: Request) -> Begun | None:
         FitplugError: The ledger would refuse the request; see `Ledger.begin`.
     """
     if ledger is not None:
-        return ledger.look(request)
+        return ledger.find_release(request)
     if request.within is not None:
         raise BudgetError(
             f"within = {request.within!r} names a charge of a ledger: give the ledger"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitplug.errors import InputError
-from fitplug.ledger import Entry, Ledger, chained_hash
+from fitplug.ledger import Entry, Ledger, hash_values
 from fitplug.plan import Plan
 from fitplug.release import PLAN, Release, read_answers, write_answers
 from fitplug_opendp.folder_checks import encode_path
@@ -164,5 +164,5 @@ def _label_files(plan: Plan, entry: Entry | None) -> str:
     if entry is None:
         return f"0-{plan.digest[:12]}"
     # A charge of the same number in another ledger differs in the hash.
-    charge = chained_hash(entry.id, entry.time, entry.what, entry.key)
+    charge = hash_values(entry.id, entry.time, entry.what, entry.key)
     return f"{entry.id}-{plan.digest[:12]}-{charge[:8]}"

@@ -1,21 +1,24 @@
 """Ledgers: the privacy budget, kept in a file."""
 
-from fitplug.ledger.cell_costs import MOST_CONTRIBUTIONS, CellCosts, check_contributions
+from fitplug.ledger.budget import Budget
+from fitplug.ledger.cell_costs import CellCosts
+from fitplug.ledger.entry import Entry
+from fitplug.ledger.fraction_text import decode_fraction, encode_fraction
+from fitplug.ledger.hash_chain import hash_values
 from fitplug.ledger.ledger import Ledger
-from fitplug.ledger.rows import Budget, Entry
-from fitplug.ledger.rules import Begun, Request, Which
-from fitplug.ledger.stages import Stage, chained_hash
+from fitplug.ledger.requests import ChargeReference, ChargeRequest, StagedCharge
+from fitplug.ledger.stages import Stage
 
 __all__ = [
-    "MOST_CONTRIBUTIONS",
-    "Begun",
     "Budget",
     "CellCosts",
+    "ChargeReference",
+    "ChargeRequest",
     "Entry",
     "Ledger",
-    "Request",
     "Stage",
-    "Which",
-    "chained_hash",
-    "check_contributions",
+    "StagedCharge",
+    "decode_fraction",
+    "encode_fraction",
+    "hash_values",
 ]

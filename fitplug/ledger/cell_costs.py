@@ -1,9 +1,10 @@
 """What releases cost each cell: personalised accounting, by which some releases are free.
 
-A person's records all lie in cells. If at every cell the costs of several releases add up to no
-more than the most that one of them was charged for, then together they cost no person more than
-that one did. With k records a person this holds for k times the costs' root, by the triangle
-inequality, hence the factor k^2.
+A person's records all lie in cells. If the costs of several releases add up, at every cell, to no
+more than the largest cost that one of these releases was charged for, then together they cost no
+person more than that one did. With k records a person, the same holds by the triangle inequality
+for k times the square roots of the costs, hence the factor k^2. docs/theory/prices.md has the
+proof.
 """
 
 from __future__ import annotations
@@ -22,22 +23,24 @@ from fitplug.domain import Domain
 from fitplug.errors import BudgetError
 from fitplug.numeric import FloatArray, ceil_float, floor_float, freeze
 from fitplug.plan import Plan
+from fitplug.privacy import check_contributions
 
 MOST_CELLS = 10**8
-"""That costs are compared over."""
+"""The largest number of cells over which costs are compared."""
 
-MOST_CONTRIBUTIONS = 10**6
-
-_SLAB = 2**22
-"""Cells looked at together, where the attributes allow it."""
+_SLAB_CELLS = 2**22
+"""The number of cells whose costs are added up at once, where the attributes allow it."""
 
 
 @dataclass(frozen=True, eq=False)
 class CellCosts:
     """The privacy cost squared of each cell, for one record, as `Plan.profile` has it.
 
-    domain: digest of the domain's spec. names: the attributes whose cells are told apart.
-    contributions: most records one person may have. costs: upper bounds, one axis for each name.
+    Attributes:
+        domain: The digest of the domain, from `digest_domain`.
+        names: The attributes along which costs differ.
+        contributions: The largest number of records that one person may have.
+        costs: Upper bounds of the costs, with one axis for each of `names`.
     """
 
     domain: str
@@ -49,126 +52,151 @@ class CellCosts:
         freeze(self.costs)
 
     @classmethod
-    def of(cls, plan: Plan, contributions: int = 1) -> CellCosts:
-        """Of a plan's release. Raises BudgetError for contributions out of range."""
+    def from_plan(cls, plan: Plan, contributions: int = 1) -> CellCosts:
+        """Return the costs of a plan's release. Raises BudgetError for the contributions."""
         check_contributions(contributions)
-        dense = plan.structure.dense
-        costs = plan.profile().reshape(plan.domain.shape_of(dense))
-        return cls(domain_digest(plan.domain), dense, contributions, costs)
+        names = plan.structure.dense
+        costs = plan.profile().reshape(plan.domain.shape_of(names))
+        return cls(digest_domain(plan.domain), names, contributions, costs)
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hex, of all of it."""
+        """The SHA-256, in hex, of all attributes."""
         head = json.dumps([self.domain, self.names, self.contributions, self.costs.shape])
         return hashlib.sha256(head.encode() + b"\0" + self.to_bytes()).hexdigest()
 
-    def to_bytes(self) -> bytes:
-        """The costs as little-endian floats of 64 bits, the last axis fastest."""
-        return np.ascontiguousarray(self.costs, dtype="<f8").tobytes()
-
+    @property
     def rho(self) -> Fraction:
-        """What a charge for it must be at least, in rho of zCDP; exact."""
+        """The least charge that covers these costs, in rho of zCDP, exact."""
         return Fraction(float(self.costs.max())) * self.contributions**2 / 2
 
-    def over(self, names: Sequence[str]) -> FloatArray:
-        """The costs with an axis for each of `names`, which hold its own in their order."""
+    def to_bytes(self) -> bytes:
+        """Write the costs as little-endian floats of 64 bits, the last axis fastest."""
+        return np.ascontiguousarray(self.costs, dtype="<f8").tobytes()
+
+    def expand_axes(self, names: Sequence[str]) -> FloatArray:
+        """Return the costs with an axis for each of `names`, of size 1 if costs do not differ.
+
+        `names` must hold the own names in their order.
+        """
         sizes = dict(zip(self.names, self.costs.shape, strict=True))
         return self.costs.reshape([sizes.get(name, 1) for name in names])
 
 
 @dataclass(frozen=True)
 class Excess:
-    """A cell at which a release is not free. rho for all records of a person in that cell."""
+    """A cell at which a release is not free.
 
-    at: tuple[tuple[str, int], ...]
+    Attributes:
+        cell: The cell's attributes with its index along each.
+        requested: What the release costs a person whose records all lie in the cell, in rho.
+        remaining: What is left there, in rho.
+    """
+
+    cell: tuple[tuple[str, int], ...]
     requested: float
     remaining: float
 
 
-def check_contributions(contributions: int) -> None:
-    """Raise BudgetError unless a whole number from 1 to a million."""
-    whole = isinstance(contributions, int) and not isinstance(contributions, bool)
-    if not whole or not 1 <= contributions <= MOST_CONTRIBUTIONS:
-        raise BudgetError(
-            f"contributions = {contributions!r} must be a whole number from 1 to "
-            f"{MOST_CONTRIBUTIONS}"
-        )
-
-
-def domain_digest(domain: Domain) -> str:
-    """SHA-256, in hex, of what the domain's spec says, in its order."""
+def digest_domain(domain: Domain) -> str:
+    """Compute the SHA-256, in hex, of a domain's spec with its attributes in their order."""
     spec = json.dumps(list(domain.spec().items()), ensure_ascii=True)
     return hashlib.sha256(spec.encode()).hexdigest()
 
 
-def excess(
-    domain: Domain, rho: Fraction, made: Sequence[CellCosts], new: CellCosts
+def find_excess(
+    domain: Domain, rho: Fraction, earlier: Sequence[CellCosts], new: CellCosts
 ) -> Excess | None:
-    """The cell where `new`, after all that was `made` within a charge of rho, is the furthest above
-    it; None if it is above at none, as it is then free. All are of the domain and as many records.
+    """Find the cell where a release exceeds a charge the most.
 
-    Raises BudgetError for too many cells.
+    Args:
+        domain: The domain of all releases.
+        rho: The charge within which the release is to be free.
+        earlier: The costs of the release that was charged and of those that are free within the
+            charge already, for as many records as the new one.
+        new: The costs of the new release.
+
+    Returns:
+        The cell; None if the costs exceed the charge at no cell, so that the release is free.
+
+    Raises:
+        BudgetError: There are too many cells.
     """
-    names, shape = _union(domain, [*made, new])
-    most = _most(rho, new.contributions)
-    parts = [part.over(names) for part in (*made, new)]
+    names, shape = _combine_axes(domain, [*earlier, new])
+    largest = _bound_cost(rho, new.contributions)
+    terms = [costs.expand_axes(names) for costs in (*earlier, new)]
     worst: tuple[float, tuple[int, ...], float, float] | None = None
-    for first, slabs in _slabs(shape, parts):
+    for first, slabs in _iterate_slabs(shape, terms):
         before, own = _sum_up(slabs[:-1]), slabs[-1]
-        whole = add_up(before, own)
-        at = int(np.argmax(whole))
-        if whole.flat[at] <= most or (worst and whole.flat[at] <= worst[0]):
+        total = add_up(before, own)
+        flat_index = int(np.argmax(total))
+        highest = float(total.flat[flat_index])
+        if highest <= largest or (worst and highest <= worst[0]):
             continue
-        place = np.unravel_index(at, whole.shape)
-        values = [float(np.broadcast_to(part, whole.shape)[place]) for part in (own, before)]
-        # Where nothing differs along an attribute, its first cell stands for all.
-        worst = (float(whole.flat[at]), (*first, *map(int, place)), values[0], values[1])
+        index = np.unravel_index(flat_index, total.shape)
+        added, used = (float(np.broadcast_to(term, total.shape)[index]) for term in (own, before))
+        # Where costs do not differ along an attribute, its first cell stands for all.
+        worst = (highest, (*first, *map(int, index)), added, used)
     if worst is None:
         return None
-    _, cell, asked, used = worst
+    _, cell, added, used = worst
     square = new.contributions**2
     return Excess(
-        at=tuple(zip(names, cell, strict=True)),
-        requested=ceil_float(Fraction(asked) * square / 2),
+        cell=tuple(zip(names, cell, strict=True)),
+        requested=ceil_float(Fraction(added) * square / 2),
         remaining=max(0.0, floor_float(rho - Fraction(used) * square / 2)),
     )
 
 
-def slack(domain: Domain, rho: Fraction, made: Sequence[CellCosts]) -> FloatArray:
-    """What each cell has left, privacy cost squared for one record, rounded down, >= 0; with an
-    axis for each attribute of the domain, of size 1 where cells are not told apart.
+def compute_slack(domain: Domain, rho: Fraction, earlier: Sequence[CellCosts]) -> FloatArray:
+    """Compute what each cell has left within a charge.
 
-    Raises BudgetError for too many cells.
+    Args:
+        domain: The domain of all releases.
+        rho: The charge.
+        earlier: The costs of the release that was charged and of those that are free within it.
+
+    Returns:
+        Privacy costs squared for one record, rounded down and at least 0, with an axis for each
+        attribute of the domain, of size 1 where cells do not differ.
+
+    Raises:
+        BudgetError: There are too many cells.
     """
-    names, _ = _union(domain, made)
-    before = _sum_up([part.over(names) for part in made])
-    left = np.maximum(-add_up(before, np.array(-_most(rho, made[0].contributions))), 0.0)
+    names, _ = _combine_axes(domain, earlier)
+    used = _sum_up([costs.expand_axes(names) for costs in earlier])
+    largest = _bound_cost(rho, earlier[0].contributions)
+    left = np.maximum(-add_up(used, np.array(-largest)), 0.0)
     sizes = dict(zip(names, left.shape, strict=True))
     return np.asarray(left.reshape([sizes.get(name, 1) for name in domain.names]))
 
 
 def add_up(a: FloatArray, b: FloatArray) -> FloatArray:
-    """a + b, each the smallest float that is not below it."""
+    """Return a + b, each entry the smallest float that is not below the exact sum."""
     near = a + b
     shift = near - a
     error = (a - (near - shift)) + (b - shift)  # exact: Knuth's sum of two floats
     return np.where(error > 0, np.nextafter(near, np.inf), near)
 
 
-def _sum_up(parts: Sequence[FloatArray]) -> FloatArray:
-    total = parts[0]
-    for part in parts[1:]:
-        total = add_up(total, part)
+def _sum_up(terms: Sequence[FloatArray]) -> FloatArray:
+    """Add up costs, rounded up."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = add_up(total, term)
     return total
 
 
-def _most(rho: Fraction, contributions: int) -> float:
-    """The most that costs of a cell may add up to within a charge of rho."""
+def _bound_cost(rho: Fraction, contributions: int) -> float:
+    """Compute the largest cost, for one record, that a cell may have within a charge of rho."""
     return floor_float(2 * rho / contributions**2)
 
 
-def _union(domain: Domain, parts: Sequence[CellCosts]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    names = domain.ordered([name for part in parts for name in part.names])
+def _combine_axes(
+    domain: Domain, costs: Sequence[CellCosts]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the attributes along which any of the costs differ, and their sizes."""
+    names = domain.ordered([name for one in costs for name in one.names])
     shape = domain.shape_of(names)
     if math.prod(shape) > MOST_CELLS:
         raise BudgetError(
@@ -179,17 +207,18 @@ def _union(domain: Domain, parts: Sequence[CellCosts]) -> tuple[tuple[str, ...],
     return names, shape
 
 
-def _slabs(
-    shape: tuple[int, ...], parts: Sequence[FloatArray]
+def _iterate_slabs(
+    shape: tuple[int, ...], terms: Sequence[FloatArray]
 ) -> Iterator[tuple[tuple[int, ...], list[FloatArray]]]:
-    """The parts at each cell of the leading axes, as many of them as make what is left small."""
+    """Yield the terms at each index of the leading axes, as many axes as leave small slabs."""
     lead = 0
-    while math.prod(shape[lead:]) > _SLAB and lead < len(shape) - 1:
+    while math.prod(shape[lead:]) > _SLAB_CELLS and lead < len(shape) - 1:
         lead += 1
     for first in itertools.product(*map(range, shape[:lead])):
-        yield first, [_at(part, first) for part in parts]
+        yield first, [_take_slab(term, first) for term in terms]
 
 
-def _at(part: FloatArray, first: tuple[int, ...]) -> FloatArray:
-    sizes = part.shape[: len(first)]
-    return np.asarray(part[tuple(0 if n == 1 else i for i, n in zip(first, sizes, strict=True))])
+def _take_slab(term: FloatArray, first: tuple[int, ...]) -> FloatArray:
+    """Return a term at an index of its leading axes."""
+    sizes = term.shape[: len(first)]
+    return np.asarray(term[tuple(0 if n == 1 else i for i, n in zip(first, sizes, strict=True))])

@@ -1,6 +1,6 @@
-"""The cost of an OpenDP measurement, by its own privacy map; of nothing that looks like one.
+"""The cost of an OpenDP measurement, by its own privacy map.
 
-The core does not import OpenDP. Where nobody has imported it, nothing can be a measurement of it.
+The core does not import OpenDP. Where nobody has imported it, nothing can be an OpenDP measurement.
 """
 
 from __future__ import annotations
@@ -13,13 +13,22 @@ from fitplug.errors import InputError
 from fitplug.numeric import python_number
 
 
-def measured_rho(measurement: Any, d_in: Any) -> float:
-    """rho of zCDP of an OpenDP measurement at the input distance d_in: a number, or a tuple of them
-    where its metric has such, of Python or NumPy.
+def evaluate_rho(measurement: Any, d_in: Any) -> float:
+    """Evaluate the privacy map of an OpenDP measurement at an input distance.
 
-    Objects are told by their exact classes, and asked through these, so that no subclass,
-    attribute or comparison of their own has a say. Raises InputError for anything else, for another
-    measure than zero-concentrated divergence, and if there is no cost at d_in.
+    The classes of objects are compared exactly, and methods are called through these classes, so
+    that no subclass, attribute or comparison of the caller's own has a say.
+
+    Args:
+        measurement: An OpenDP measurement whose output measure is zero-concentrated divergence.
+        d_in: The distance that the records of one person make: a number of Python or NumPy, or a
+            tuple of them where the input metric has such.
+
+    Returns:
+        rho of zCDP.
+
+    Raises:
+        InputError: The object is no such measurement, or has no cost at `d_in`.
     """
     opendp, measures = sys.modules.get("opendp.mod"), sys.modules.get("opendp.measures")
     if opendp is None or measures is None or type(measurement) is not opendp.Measurement:
@@ -27,10 +36,10 @@ def measured_rho(measurement: Any, d_in: Any) -> float:
             f"{type(measurement).__name__} is no OpenDP measurement: give one, such as what "
             "make_gaussian returns"
         )
-    own = opendp.Measurement
+    measurement_class = opendp.Measurement
     if not measurement:
         raise InputError("this OpenDP measurement is empty: give what a constructor returns")
-    measure = own.output_measure.fget(measurement)
+    measure = measurement_class.output_measure.fget(measurement)
     zcdp = measures.zero_concentrated_divergence()
     # Once both are of this very class, their comparison is OpenDP's own.
     if type(measure) is not opendp.Measure or measure != zcdp:
@@ -39,10 +48,10 @@ def measured_rho(measurement: Any, d_in: Any) -> float:
             "zero-concentrated divergence: use a measurement of that, with Gaussian noise, or "
             "convert it with make_pureDP_to_zCDP"
         )
-    distance = _distance(d_in)
+    distance = _convert_distance(d_in)
     try:
-        rho = own.map(measurement, distance)
-    except Exception as error:  # OpenDP's own, which the core does not know
+        rho = measurement_class.map(measurement, distance)
+    except Exception as error:  # the core does not know the classes of OpenDP's errors
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"the measurement has no cost at d_in = {distance!r}: {why}") from None
     if type(rho) is not float or not 0 < rho < math.inf:
@@ -53,13 +62,13 @@ def measured_rho(measurement: Any, d_in: Any) -> float:
     return rho
 
 
-def _distance(d_in: Any) -> Any:
-    """d_in in Python's own numbers. Raises InputError."""
-    parts = d_in if type(d_in) is tuple else (d_in,)
-    numbers = tuple(map(python_number, parts))
-    for part, number in zip(parts, numbers, strict=True):
+def _convert_distance(d_in: Any) -> Any:
+    """Convert an input distance to Python's own numbers. Raises InputError."""
+    distances = d_in if type(d_in) is tuple else (d_in,)
+    numbers = tuple(map(python_number, distances))
+    for distance, number in zip(distances, numbers, strict=True):
         if number is None or (type(number) is float and not math.isfinite(number)):
-            given = repr(number) if number is not None else f"of type {type(part).__name__}"
+            given = repr(number) if number is not None else f"of type {type(distance).__name__}"
             raise InputError(
                 f"d_in is {given}: give the distance that one person's records make, as a finite "
                 "number, or a tuple of them where the metric has such"

@@ -1,39 +1,40 @@
-"""The stages of releases in a ledger's file: how far the release of each charge has come.
+"""Stages: how far the release of each charge has come.
 
-A release is begun when it is charged, made when its noisy answers are durable (or in the hands of
-the caller), and published when its folder is in place. What is begun and not made was seen by
-nobody, so its noise may be drawn anew at no further cost; what is made is never drawn again.
+A release is "begun" when it is charged, "made" when its noisy answers are durable (or in the hands
+of the caller), and "published" when its folder is in place. Nobody saw a release that is begun and
+not made, so its noise may be drawn anew at no further cost. What is made is never drawn again.
 Charges without a stage are those of `Ledger.charge`, and of files from before stages were kept.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sqlite3
 from dataclasses import astuple, dataclass, fields
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
+
+from fitplug.ledger.budget import Budget
+from fitplug.ledger.hash_chain import DamagedError, find_newest, hash_values, verify_chain
 
 State: TypeAlias = Literal["begun", "made", "published"]
-_ORDER = get_args(State)
+_STATES: tuple[State, ...] = get_args(State)
 
 SCHEMA = """CREATE TABLE stage (id INTEGER PRIMARY KEY,
     entry INTEGER NOT NULL REFERENCES entry (id), state TEXT NOT NULL, time TEXT NOT NULL,
     answers TEXT, counts TEXT, output TEXT, chain TEXT NOT NULL)"""
 
 
-class DamagedError(Exception):
-    """The rows are not as they were written."""
-
-
 @dataclass(frozen=True)
 class Stage:
-    """What became of a charge's release.
+    """A stage that the release of a charge has reached.
 
-    entry: number of the charge. time: in UTC (ISO 8601). answers: digest of the noisy answers, once
-    they are made. counts: seal of the exact counts that they were made from (`Tables.seal`), where
-    a person's records were limited. output: the folder of the release; None for a release in
-    memory.
+    Attributes:
+        entry: The number of the charge.
+        state: How far the release has come.
+        time: When the ledger recorded the stage, in UTC (ISO 8601).
+        answers: The digest of the noisy answers, once they are made.
+        counts: The seal of the exact counts that the answers were made from (`Tables.seal`), if the
+            records of a person were limited.
+        output: The folder of the release; None for a release in memory.
     """
 
     entry: int
@@ -43,60 +44,62 @@ class Stage:
     counts: str | None = None
     output: str | None = None
 
-
-def add(database: sqlite3.Connection, number: int, chain: str, stage: Stage) -> str:
-    """Append a stage as the row of this number; returns the hash that the next one follows."""
-    own = _next(chain, number, stage)
-    marks = ", ".join("?" * (len(fields(Stage)) + 2))
-    database.execute(f"INSERT INTO stage VALUES ({marks})", (number, *astuple(stage), own))
-    return own
+    def is_at_least(self, other: Stage) -> bool:
+        """Return whether this stage is as late as another one, or later."""
+        return _STATES.index(self.state) >= _STATES.index(other.state)
 
 
-def check_newest(database: sqlite3.Connection, first: str, count: int, head: str) -> None:
-    """Check the newest stages against their number and head. Raises DamagedError."""
+def append_stage(database: sqlite3.Connection, number: int, before: str, stage: Stage) -> str:
+    """Append a stage as the row of this number, and return its hash."""
+    own_hash = _hash_stage(before, number, stage)
+    placeholders = ", ".join("?" * (len(fields(Stage)) + 2))
+    database.execute(
+        f"INSERT INTO stage VALUES ({placeholders})", (number, *astuple(stage), own_hash)
+    )
+    return own_hash
+
+
+def verify_newest_stages(database: sqlite3.Connection, budget: Budget) -> None:
+    """Verify the newest stages against the budget's row. Raises DamagedError."""
     query = "SELECT * FROM stage WHERE id >= ? ORDER BY id"
-    rows = database.execute(query, (count - 1,)).fetchall()
-    _follow(rows, max(1, count - 1), None if count > 2 else first, count, head)
+    rows = database.execute(query, (budget.stages - 1,)).fetchall()
+    _verify_stages(rows, find_newest(budget.stages), budget)
 
 
-def read(
-    database: sqlite3.Connection, first: str, count: int, head: str, entries: int
-) -> dict[int, Stage]:
-    """The newest stage of each entry, every row checked. Raises DamagedError."""
+def read_stages(database: sqlite3.Connection, budget: Budget) -> dict[int, Stage]:
+    """Read the newest stage of each entry, and verify every row. Raises DamagedError."""
     rows = database.execute("SELECT * FROM stage ORDER BY id").fetchall()
     newest: dict[int, Stage] = {}
-    for stage in _follow(rows, 1, first, count, head):
+    for stage in _verify_stages(rows, 1, budget):
         before = newest.get(stage.entry)
-        falls = before is not None and _ORDER.index(stage.state) <= _ORDER.index(before.state)
-        if falls or not 1 <= stage.entry <= entries:
+        goes_back = before is not None and before.is_at_least(stage)
+        if goes_back or not 1 <= stage.entry <= budget.entries:
             raise DamagedError
         newest[stage.entry] = stage
     return newest
 
 
-def _follow(
-    rows: list[tuple[object, ...]], number: int, chain: str | None, count: int, head: str
-) -> list[Stage]:
-    """The stages of rows numbered from `number`, whose hashes follow `chain` (None: whatever the
-    first of them says) and end in `head`.
-    """
-    stages = []
-    for i, *told, own in rows:
-        stage = Stage(*told)  # type: ignore[arg-type]
-        follows = chain is None or _next(chain, number, stage) == own
-        if not follows or i != number or stage.state not in _ORDER:
-            raise DamagedError
-        stages.append(stage)
-        chain, number = str(own), number + 1
-    if chain != head or number != count + 1:
+def _verify_stages(rows: list[tuple[Any, ...]], start: int, budget: Budget) -> list[Stage]:
+    """Read rows of stages, from the row of this number to the last one."""
+    return verify_chain(
+        rows,
+        _parse_stage,
+        _hash_stage,
+        start=start,
+        first_hash=budget.first_hash,
+        count=budget.stages,
+        last_hash=budget.stage_head,
+    )
+
+
+def _parse_stage(_: int, *values: Any) -> Stage:
+    """Make a stage of the values of its row."""
+    stage = Stage(*values)
+    if stage.state not in _STATES:
         raise DamagedError
-    return stages
+    return stage
 
 
-def _next(chain: str, number: int, stage: Stage) -> str:
-    return chained_hash("stage", chain, number, *astuple(stage))
-
-
-def chained_hash(*values: str | float | None) -> str:
-    """SHA-256, in hex, of values in a row."""
-    return hashlib.sha256(json.dumps(values, ensure_ascii=True).encode()).hexdigest()
+def _hash_stage(before: str, number: int, stage: Stage) -> str:
+    """Compute the hash of a stage that follows another hash."""
+    return hash_values("stage", before, number, *astuple(stage))

@@ -1,11 +1,12 @@
-"""Adjusted tables: without negative counts, or of whole numbers, for showing. They are biased.
+"""Adjusted tables: without negative counts, or of integers, for showing. They are biased.
 
 Noise makes small counts negative at times. Tables without negative counts that all agree with one
-histogram x >= 0 are found by generalised least squares, min |(y - A x) / sigma|^2: the noise of the
-answers y is independent and of one variance, so this is the least squares of their true
-covariance. What is held at zero pulls the counts beside it up, so the estimates are no longer
-right on average, and by how much depends on the unknown counts. That is why they have no std: the
-error would be a bias that nobody knows as well as a spread. Statistics are for the release itself.
+histogram x >= 0 are found by generalised least squares, min |(y - A x) / sigma|^2. The noise of the
+answers y is independent and of equal variance, so this is the least squares of their true
+covariance. A count that is held at zero pulls the counts beside it up, so the estimates are no
+longer right on average, and by how much depends on the unknown counts. That is why adjusted tables
+have no standard deviations: nobody knows their bias. Statistics are for the release itself.
+docs/theory/post-processing.md has the proofs.
 """
 
 from __future__ import annotations
@@ -22,31 +23,33 @@ from fitplug.errors import FitplugError, WorkloadError
 from fitplug.expressions import Linear, Quotient, parse
 from fitplug.files import ArrowTable, Columns
 from fitplug.mechanism import dense_strategy
-from fitplug.numeric import AnyArray, FloatArray
+from fitplug.numeric import AnyArray, FloatArray, freeze
 from fitplug.release import tables as exports
 from fitplug.release.least_squares import (
     NoSolutionError,
-    nearest_integers,
-    nonnegative_least_squares,
+    round_to_integers,
+    solve_nonnegative,
 )
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.workload import QueryGroup, Workload
 
 MOST_ENTRIES = 10_000_000
-"""Cells times answers; a problem of this size takes about a minute."""
+"""The largest number of cells times answers; a problem of this size takes about a minute."""
 
 
 @dataclass(frozen=True, eq=False)
 class Adjusted:
     """Tables of one histogram without negative counts: for showing, not for statistics.
 
-    release: the unbiased release they were made of, which is the one for statistics.
-    method: "nonnegative", or "integers" if the counts are whole numbers too.
-    totals: the public numbers that are kept.
-    histogram: a histogram that all tables are of, over the cells of the workload's attributes;
-        where the queries do not tell cells apart, one of many.
+    The tables are biased, so they have no variances and no intervals.
 
-    There are no variances and no intervals: see `fitplug.release.adjusted`.
+    Attributes:
+        release: The unbiased release that the tables were made of, which is the one for statistics.
+        method: "nonnegative", or "integers" if the counts are integers too.
+        totals: The public numbers that are kept.
+        histogram: A histogram that all tables are of, with an axis for each attribute of the
+            workload. Where the queries do not distinguish cells, it is one of many.
+        biased: True.
     """
 
     release: NoisyAnswers
@@ -55,33 +58,45 @@ class Adjusted:
     histogram: AnyArray
     biased: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        freeze(self.histogram)
+
     @cached_property
     def estimates(self) -> Mapping[str, AnyArray]:
-        """The tables, each of its group's shape; int64 where whole numbers are counted whole."""
+        """The tables by group, of the group's shape; int64 if histogram and queries are integer."""
         workload = self.release.plan.workload
         return MappingProxyType(
-            {group.name: _answers(workload, group, self.histogram) for group in workload.groups}
+            {group.name: _answer(workload, group, self.histogram) for group in workload.groups}
         )
 
     def to_arrow(self, name: str) -> ArrowTable:
-        """A group as a table: attributes and estimate; its metadata says that it is biased.
+        """Make an Arrow table of a group: its attributes and the estimate, a row for each answer.
 
-        Raises ImportError without pyarrow, and KeyError.
+        The metadata say that the table is biased.
+
+        Args:
+            name: The group.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            KeyError: There is no such group.
+            WorkloadError: An attribute has the name of a result column.
         """
-        return exports.arrow(*self._table(name))
+        return exports.make_arrow(*self._make_table(name))
 
     def to_pandas(self, name: str) -> exports.PandasFrame:
-        """`to_arrow` for pandas, with the metadata as its `attrs`."""
-        return exports.pandas_frame(*self._table(name))
+        """Make the table of `to_arrow` as a pandas DataFrame, with the metadata as `attrs`."""
+        return exports.make_pandas(*self._make_table(name))
 
     def to_polars(self, name: str) -> exports.PolarsFrame:
-        """`to_arrow` for Polars, without the metadata."""
-        return exports.polars_frame(self._table(name)[0])
+        """Make the table of `to_arrow` as a Polars DataFrame, without the metadata."""
+        return exports.make_polars(self._make_table(name)[0])
 
-    def _table(self, name: str) -> tuple[Columns, dict[str, str]]:
+    def _make_table(self, name: str) -> tuple[Columns, dict[str, str]]:
+        """Make the columns of a group's table, and its metadata."""
         plan = self.release.plan
-        table = exports.labels(plan.domain, plan.workload[name])
-        said = {
+        labels = exports.label_rows(plan.domain, plan.workload[name])
+        metadata = {
             "fitplug.group": name,
             "fitplug.biased": "true",
             "fitplug.adjustment": self.method,
@@ -89,47 +104,40 @@ class Adjusted:
             "fitplug.rho": repr(self.release.rho),
             "fitplug.units": "estimate: records",
         }
-        return table | {"estimate": self.estimates[name].ravel()}, said
+        return labels | {"estimate": self.estimates[name].ravel()}, metadata
 
     def __repr__(self) -> str:
         return f"Adjusted({self.method}, biased, of {self.release!r})"
 
 
-def nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Adjusted:
-    """See `Release.nonnegative`."""
-    E, kept = _totals(release.plan.workload, totals)
-    histogram = _solved(release, E, kept).reshape(release.plan.workload.shape)
-    return _made(release, "nonnegative", totals, histogram)
+def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Adjusted:
+    """Make tables without negative counts: see `Release.nonnegative`."""
+    workload = release.plan.workload
+    E, kept = _read_totals(workload, totals)
+    histogram = _solve(release, E, kept).reshape(workload.shape)
+    return Adjusted(release, "nonnegative", MappingProxyType(dict(totals)), histogram)
 
 
-def integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
-    """See `Release.integers`."""
+def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
+    """Make tables of integers without negative counts: see `Release.integers`."""
     for name, value in totals.items():
         if isinstance(value, (float, np.floating)) and not float(value).is_integer():
-            raise WorkloadError(f"total {name!r} = {value!r} is no whole number")
+            raise WorkloadError(f"total {name!r} = {value!r} is not an integer")
     workload = release.plan.workload
-    E, kept = _totals(workload, totals)
-    real = _solved(release, E, kept)
+    E, kept = _read_totals(workload, totals)
+    real = _solve(release, E, kept)
     try:
-        whole = nearest_integers(_measured(release), real, E, kept)
+        rounded = round_to_integers(_scale_strategy(release), real, E, kept)
     except NoSolutionError:
         raise WorkloadError(
             f"no counts rounded up or down have the totals {dict(totals)}; give fewer totals"
         ) from None
-    return _made(release, "integers", totals, whole.reshape(workload.shape))
+    histogram = rounded.reshape(workload.shape)
+    return Adjusted(release, "integers", MappingProxyType(dict(totals)), histogram)
 
 
-def _made(
-    release: NoisyAnswers,
-    method: Literal["nonnegative", "integers"],
-    totals: Mapping[str, float],
-    histogram: AnyArray,
-) -> Adjusted:
-    histogram.setflags(write=False)
-    return Adjusted(release, method, MappingProxyType(dict(totals)), histogram)
-
-
-def _solved(release: NoisyAnswers, E: FloatArray, kept: FloatArray) -> FloatArray:
+def _solve(release: NoisyAnswers, E: FloatArray, kept: FloatArray) -> FloatArray:
+    """Compute the histogram (d,) without negative counts that has the totals E x = kept."""
     plan = release.plan
     cells, answers = plan.workload.cell_count, plan.strategy.size
     if cells * answers > MOST_ENTRIES:
@@ -139,8 +147,8 @@ def _solved(release: NoisyAnswers, E: FloatArray, kept: FloatArray) -> FloatArra
             "of fewer attributes by a plan of their own"
         )
     try:
-        return nonnegative_least_squares(
-            _measured(release), release.answers / plan.noise_std, E, kept
+        return solve_nonnegative(
+            _scale_strategy(release), release.answers / plan.noise_std, E, kept
         )
     except NoSolutionError:
         raise WorkloadError(
@@ -154,24 +162,25 @@ def _solved(release: NoisyAnswers, E: FloatArray, kept: FloatArray) -> FloatArra
         ) from None
 
 
-def _measured(release: NoisyAnswers) -> FloatArray:
-    """A / sigma (n, d), whose answers have noise of variance one."""
+def _scale_strategy(release: NoisyAnswers) -> FloatArray:
+    """Compute A / sigma (n, d), whose answers have noise of variance one."""
     return dense_strategy(release.plan.strategy) / release.plan.noise_std
 
 
-def _totals(workload: Workload, totals: Mapping[str, float]) -> tuple[FloatArray, FloatArray]:
-    """The rows (k, d) of the totals over the cells, and their values (k,)."""
+def _read_totals(workload: Workload, totals: Mapping[str, float]) -> tuple[FloatArray, FloatArray]:
+    """Return the coefficients (k, d) of the totals over the cells, and their values (k,)."""
     rows = []
     for name, value in totals.items():
-        number = isinstance(value, (int, float, np.integer, np.floating))
-        if not number or isinstance(value, bool) or not np.isfinite(value):
+        is_number = isinstance(value, (int, float, np.integer, np.floating))
+        if not is_number or isinstance(value, bool) or not np.isfinite(value):
             raise WorkloadError(f"total {name!r} = {value!r} is not a finite number")
-        rows.append(_over_cells(workload, _asked(workload, name)).ravel())
+        rows.append(_count_cells(workload, _read_total(workload, name)).ravel())
     shape = (len(rows), workload.cell_count)
     return np.array(rows).reshape(shape), np.array(list(totals.values()), dtype=np.float64)
 
 
-def _asked(workload: Workload, name: str) -> Linear:
+def _read_total(workload: Workload, name: str) -> Linear:
+    """Read which sum of answers a total is: a group of one answer, or an expression."""
     if name in workload.positions:
         shape = workload[name].shape
         if workload[name].size > 1:
@@ -179,35 +188,38 @@ def _asked(workload: Workload, name: str) -> Linear:
                 f"total {name!r} has {workload[name].size} answers; name one by an expression"
             )
         return {name: np.ones(shape)}
-    asked = parse(workload, name)
-    if isinstance(asked, Quotient):
+    found = parse(workload, name)
+    if isinstance(found, Quotient):
         raise WorkloadError(f"total {name!r} is a ratio; give a count")
-    return asked
+    return found
 
 
-def _over_cells(workload: Workload, coefficients: Linear) -> FloatArray:
-    """What each cell counts in a sum of answers, of the workload's shape."""
-    total = np.zeros(workload.shape)
+def _count_cells(workload: Workload, coefficients: Linear) -> FloatArray:
+    """Compute how often a sum of answers counts each cell, of the workload's shape."""
+    counted = np.zeros(workload.shape)
     for name, weights in coefficients.items():
         group, values = workload[name], np.asarray(weights)
         for axis, factor in enumerate(group.factors):
-            summed = factor.kind == "total"
-            values = values if summed else factor.adjoint(values, axis)
-        names = [f.attribute for f in group.factors]
-        out = tuple(i for i, f in enumerate(group.factors) if f.kind == "total")
-        values = values.sum(axis=out)
-        held = [n for n in names if n in group.attributes]
-        order = [n for n in workload.attributes if n in held]
-        shape = [workload.domain[n].size if n in held else 1 for n in workload.attributes]
-        total += values.transpose([held.index(n) for n in order]).reshape(shape)
-    return total
+            if factor.kind != "total":
+                values = factor.adjoint(values, axis)
+        values = values.sum(axis=_find_totals(group))
+        names = [f.attribute for f in group.factors if f.attribute in group.attributes]
+        order = [n for n in workload.attributes if n in names]
+        shape = [workload.domain[n].size if n in names else 1 for n in workload.attributes]
+        counted += values.transpose([names.index(n) for n in order]).reshape(shape)
+    return counted
 
 
-def _answers(workload: Workload, group: QueryGroup, histogram: AnyArray) -> AnyArray:
-    """A group's answers on a histogram, of its shape."""
+def _find_totals(group: QueryGroup) -> tuple[int, ...]:
+    """Return the axes of a group that its factors sum out."""
+    return tuple(i for i, factor in enumerate(group.factors) if factor.kind == "total")
+
+
+def _answer(workload: Workload, group: QueryGroup, histogram: AnyArray) -> AnyArray:
+    """Compute a group's answers on a histogram, of the group's shape."""
     used = workload.attributes
-    out = tuple(i for i, name in enumerate(used) if name not in group.attributes)
-    values = histogram.sum(axis=out)
+    summed_out = tuple(i for i, name in enumerate(used) if name not in group.attributes)
+    values = histogram.sum(axis=summed_out)
     left = [name for name in used if name in group.attributes]
     values = values.transpose([left.index(name) for name in group.attributes])
     for axis, factor in enumerate(group.factors):

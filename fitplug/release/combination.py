@@ -1,8 +1,8 @@
 """Combinations: sums, differences and ratios of released answers, with their covariance.
 
-A linear combination is exact: its std is that of the full covariance, sigma^2 R R'. The std and
-the intervals of a ratio are those of the delta method, its first-order expansion at the estimates,
-and are marked as approximate.
+A linear combination has an exact standard deviation, that of the full covariance sigma^2 R R'. The
+standard deviation and the intervals of a ratio are those of the delta method, its first-order
+expansion at the estimates, and are marked as approximate. docs/theory/post-processing.md has both.
 """
 
 from __future__ import annotations
@@ -20,46 +20,64 @@ from fitplug.expressions import Expressions, Quotient, Terms, dense
 from fitplug.mechanism import combined_covariance
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.release.linear_combinations import (
-    Asked,
+    CombinationLike,
     count_coefficients,
     estimate_stds,
     estimate_values,
     read_combination,
     subtract,
 )
+from fitplug.release.margins import compute_moe
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence, quantile
+from fitplug.workload import DEFAULT_CONFIDENCE
 
 LEAST_STDS = 3.0
-"""How many of its stds the denominator of a ratio must be away from zero: nearer, the expansion of
-the delta method says nothing.
+"""The least number of standard deviations between zero and the denominator of a ratio. If it is
+nearer to zero, the expansion of the delta method says nothing.
 """
 
-_AT_ONCE = 4096
-"""Combinations that are estimated together, at most."""
+_MOST_TOGETHER = 4096
+"""The largest number of combinations that are estimated together."""
 
-_MOST_TOGETHER = 2**22
-"""Coefficients that these have, at most, of all answers."""
+_MOST_COEFFICIENTS = 2**22
+"""The largest number of coefficients that these have together."""
 
 
 class Combination(NamedTuple):
-    """A linear combination of released answers: its value and its standard deviation."""
+    """A linear combination of released answers.
+
+    Attributes:
+        value: The unbiased estimate.
+        std: The exact standard deviation of its noise.
+    """
 
     value: float
     std: float
 
     @property
     def approximate(self) -> bool:
-        """False: the std is exact."""
+        """False, as the standard deviation is exact."""
         return False
 
     def moe(self, confidence: float = DEFAULT_CONFIDENCE) -> float:
-        """Margin of error: half the width of `interval`. Raises WorkloadError."""
-        return _moe(self.std, confidence)
+        """Compute the margin of error: half the width of `interval`.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        return float(compute_moe(confidence, self.std))
 
     def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Lower and upper end: covers the exact answer, of the records that `Release.population`
-        names, with this probability.
+        """Compute an interval for the exact answer.
+
+        The interval covers the exact answer, of the records that `Release.population` names, with
+        this probability. It uses quantiles of the Gaussian distribution; see `Release.interval`.
+
+        Returns:
+            The lower and the upper end.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
         """
         moe = self.moe(confidence)
         return self.value - moe, self.value + moe
@@ -67,9 +85,17 @@ class Combination(NamedTuple):
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two combinations; std by the delta method, so intervals are approximate.
+    """A ratio of two linear combinations of released answers.
 
-    Value and std are nan if the denominator is too near to zero for them to mean anything.
+    The value and the standard deviation are nan if the denominator is too near to zero for them to
+    mean anything.
+
+    Attributes:
+        value: The ratio of the two estimates.
+        std: The standard deviation by the delta method, which is approximate.
+        numerator: The combination above.
+        denominator: The combination below.
+        approximate: True, as the standard deviation is approximate.
     """
 
     value: float
@@ -79,21 +105,36 @@ class Ratio:
     approximate: ClassVar[bool] = True
 
     def moe(self, confidence: float = DEFAULT_CONFIDENCE) -> float:
-        """Margin of error: half the width of `interval`. Raises WorkloadError."""
-        return _moe(self.std, confidence)
+        """Compute the approximate margin of error: half the width of `interval`.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        return float(compute_moe(confidence, self.std))
 
     def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Lower and upper end: covers the exact ratio with about this probability."""
+        """Compute an interval that covers the exact ratio with about this probability.
+
+        Returns:
+            The lower and the upper end.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
         moe = self.moe(confidence)
         return self.value - moe, self.value + moe
 
 
 @dataclass(frozen=True, eq=False)
 class Combinations:
-    """Several combinations and their joint covariance.
+    """Several combinations of released answers, with their joint covariance.
 
-    names (k,). values (k,). covariance (k, k), in squares of the values' units. approximate (k,):
-    which are ratios, whose rows and columns of the covariance are those of the delta method.
+    Attributes:
+        names: The names of the combinations, k of them.
+        values: Their estimates (k,).
+        covariance: The covariance (k, k), in products of the values' units. The rows and columns
+            of ratios are those of the delta method.
+        approximate: Which combinations are ratios (k,).
     """
 
     names: tuple[str, ...]
@@ -103,47 +144,62 @@ class Combinations:
 
     @cached_property
     def stds(self) -> FloatArray:
-        """Standard deviations (k,)."""
-        # Where noise cancels, as in a / a, rounding may leave a little less than none.
+        """The standard deviations (k,)."""
+        # Where noise cancels, as in a / a, rounding may leave a variance slightly below zero.
         return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0.0)))
 
     def moe(
         self, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False
     ) -> FloatArray:
-        """Margins of error (k,); see `interval`. Raises WorkloadError."""
-        check_confidence(confidence)
-        return quantile(confidence, len(self.names) if simultaneous else 1) * self.stds
+        """Compute the margins of error (k,): half the widths of `interval`.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        return compute_moe(confidence, self.stds, len(self.names) if simultaneous else 1)
 
     def interval(
         self, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False
     ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends (k,): each covers its exact answer with this probability, or with
-        simultaneous=True all of them together with at least that, whatever their covariance.
+        """Compute intervals for the exact answers.
+
+        Args:
+            confidence: The probability that an interval covers the exact answer.
+            simultaneous: Whether all intervals cover their exact answers at once with at least this
+                probability, whatever the covariance. If not, each interval does so by itself.
+
+        Returns:
+            The lower and the upper ends (k,).
+
+        Raises:
+            WorkloadError: The confidence is out of range.
         """
         moe = self.moe(confidence, simultaneous=simultaneous)
         return self.values - moe, self.values + moe
 
 
-def combine(release: NoisyAnswers, asked: Asked) -> Combination | Ratio:
-    """One combination: see `Release.combine`."""
+def combine(release: NoisyAnswers, asked: CombinationLike) -> Combination | Ratio:
+    """Estimate one combination: see `Release.combine`."""
     (found,) = combine_each(release, [asked])
     if isinstance(found, Ratio):
         _check_denominator(found.denominator)
     return found
 
 
-def combine_each(release: NoisyAnswers, asked: Iterable[Asked]) -> Iterator[Combination | Ratio]:
-    """See `Release.combine_each`."""
+def combine_each(
+    release: NoisyAnswers, asked: Iterable[CombinationLike]
+) -> Iterator[Combination | Ratio]:
+    """Estimate combinations one after another: see `Release.combine_each`."""
     expressions = Expressions(release.plan.workload)
     return estimate_each(release, (read_combination(expressions, one) for one in asked))
 
 
 def estimate_each(
-    release: NoisyAnswers, asked: Iterable[Terms | Quotient[Terms]]
+    release: NoisyAnswers, combinations: Iterable[Terms | Quotient[Terms]]
 ) -> Iterator[Combination | Ratio]:
-    """What terms come to, in their order; see `Release.combine_each`."""
-    for chunk in _chunks(release, asked):
-        sums = iter(_combinations(release, _flat(chunk)))
+    """Estimate combinations that were read already, in their order: see `Release.combine_each`."""
+    for chunk in _split_chunks(release, combinations):
+        sums = iter(_estimate_sums(release, _list_sums(chunk)))
         pairs = [(next(sums), next(sums) if isinstance(one, Quotient) else None) for one in chunk]
         ratios: list[int] = []
         errors: list[Terms] = []
@@ -164,60 +220,35 @@ def estimate_each(
                 yield Ratio(math.nan, math.nan, above, below)
 
 
-def _chunks(
-    release: NoisyAnswers, asked: Iterable[Terms | Quotient[Terms]]
-) -> Iterator[list[Terms | Quotient[Terms]]]:
-    chunk: list[Terms | Quotient[Terms]] = []
-    size = 0
-    for one in asked:
-        chunk.append(one)
-        size += sum(count_coefficients(release, terms) for terms in _flat([one]))
-        if len(chunk) >= _AT_ONCE or size >= _MOST_TOGETHER:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _flat(asked: Iterable[Terms | Quotient[Terms]]) -> list[Terms]:
-    found: list[Terms] = []
-    for one in asked:
-        found += [one.numerator, one.denominator] if isinstance(one, Quotient) else [one]
-    return found
-
-
-def _combinations(release: NoisyAnswers, several: Sequence[Terms]) -> list[Combination]:
-    values, stds = estimate_values(release, several), estimate_stds(release, several)
-    return list(map(Combination, values.tolist(), stds.tolist()))
-
-
-def combine_all(release: NoisyAnswers, asked: Mapping[str, Asked] | Sequence[str]) -> Combinations:
-    """Several combinations: see `Release.combine_all`."""
+def combine_all(
+    release: NoisyAnswers, asked: Mapping[str, CombinationLike] | Sequence[str]
+) -> Combinations:
+    """Estimate several combinations with their covariance: see `Release.combine_all`."""
     if isinstance(asked, str) or not isinstance(asked, (Mapping, Sequence)) or not asked:
         raise WorkloadError("combine_all needs a mapping of names to combinations, or a list")
-    named: Mapping[str, Any] = asked if isinstance(asked, Mapping) else _listed(asked)
+    named: Mapping[str, Any] = asked if isinstance(asked, Mapping) else _name_expressions(asked)
     expressions = Expressions(release.plan.workload)
-    found = [_named(expressions, name, one) for name, one in named.items()]
-    several = _flat(found)
-    noise, workload = release.plan.noise_std * release.noise_scale, release.plan.workload
-    weights = [dense(workload, terms) for terms in several]
-    covariance = noise**2 * combined_covariance(release.plan.strategy, weights)
-    sums, spread = estimate_values(release, several), np.sqrt(np.diag(covariance))
-    gradient, values, at = np.zeros((len(found), len(several))), [], 0
+    found = [_read_named(expressions, name, one) for name, one in named.items()]
+    sums = _list_sums(found)
+    coefficients = [dense(release.plan.workload, terms) for terms in sums]
+    covariance = release.noise_std**2 * combined_covariance(release.plan.strategy, coefficients)
+    estimates, stds = estimate_values(release, sums), np.sqrt(np.diag(covariance))
+    gradient, values, k_sum = np.zeros((len(found), len(sums))), [], 0
     for k, (name, one) in enumerate(zip(named, found, strict=True)):
         if isinstance(one, Quotient):
-            above, below = sums[at], Combination(float(sums[at + 1]), float(spread[at + 1]))
+            above = estimates[k_sum]
+            below = Combination(float(estimates[k_sum + 1]), float(stds[k_sum + 1]))
             try:
                 _check_denominator(below)
             except WorkloadError as error:
                 raise WorkloadError(f"{name!r}: {error}") from None
             values.append(above / below.value)
-            gradient[k, at : at + 2] = 1 / below.value, -values[-1] / below.value
-            at += 2
+            gradient[k, k_sum : k_sum + 2] = 1 / below.value, -values[-1] / below.value
+            k_sum += 2
         else:
-            values.append(sums[at])
-            gradient[k, at] = 1.0
-            at += 1
+            values.append(estimates[k_sum])
+            gradient[k, k_sum] = 1.0
+            k_sum += 1
     return Combinations(
         names=tuple(named),
         values=np.array(values),
@@ -226,8 +257,38 @@ def combine_all(release: NoisyAnswers, asked: Mapping[str, Asked] | Sequence[str
     )
 
 
-def _listed(expressions: Sequence[str]) -> dict[str, str]:
-    """Expressions as their own names."""
+def _split_chunks(
+    release: NoisyAnswers, combinations: Iterable[Terms | Quotient[Terms]]
+) -> Iterator[list[Terms | Quotient[Terms]]]:
+    """Split combinations into chunks whose estimates fit into memory together."""
+    chunk: list[Terms | Quotient[Terms]] = []
+    size = 0
+    for one in combinations:
+        chunk.append(one)
+        size += sum(count_coefficients(release, terms) for terms in _list_sums([one]))
+        if len(chunk) >= _MOST_TOGETHER or size >= _MOST_COEFFICIENTS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _list_sums(combinations: Iterable[Terms | Quotient[Terms]]) -> list[Terms]:
+    """List the sums that combinations are made of: two of a ratio, one of another combination."""
+    sums: list[Terms] = []
+    for one in combinations:
+        sums += [one.numerator, one.denominator] if isinstance(one, Quotient) else [one]
+    return sums
+
+
+def _estimate_sums(release: NoisyAnswers, sums: Sequence[Terms]) -> list[Combination]:
+    """Estimate sums of answers."""
+    values, stds = estimate_values(release, sums), estimate_stds(release, sums)
+    return list(map(Combination, values.tolist(), stds.tolist()))
+
+
+def _name_expressions(expressions: Sequence[str]) -> dict[str, str]:
+    """Name each expression by itself."""
     named: dict[str, str] = {}
     for one in expressions:
         if not isinstance(one, str):
@@ -238,27 +299,27 @@ def _listed(expressions: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _named(expressions: Expressions, name: str, asked: Asked) -> Terms | Quotient[Terms]:
+def _read_named(
+    expressions: Expressions, name: str, asked: CombinationLike
+) -> Terms | Quotient[Terms]:
+    """Read a combination, with errors that name it."""
     try:
         return read_combination(expressions, asked)
     except WorkloadError as error:
-        told = isinstance(asked, str) and name == asked  # the error names the expression already
-        raise WorkloadError(str(error) if told else f"{name!r}: {error}") from None
+        is_named = isinstance(asked, str) and name == asked  # the message has the expression
+        raise WorkloadError(str(error) if is_named else f"{name!r}: {error}") from None
 
 
 def _is_near_zero(below: Combination) -> bool:
+    """Return whether a denominator is too near to zero for a ratio."""
     return below.value == 0 or abs(below.value) < LEAST_STDS * below.std
 
 
 def _check_denominator(below: Combination) -> None:
+    """Raise WorkloadError if a denominator is too near to zero for a ratio."""
     if _is_near_zero(below):
         raise WorkloadError(
             f"the denominator is estimated as {below.value:.4g} with std {below.std:.4g}, less "
             f"than {LEAST_STDS:g} stds from zero: its ratio has no meaningful std; ask for "
             "numerator and denominator apart"
         )
-
-
-def _moe(std: float, confidence: float) -> float:
-    check_confidence(confidence)
-    return quantile(confidence) * std

@@ -1,121 +1,120 @@
-"""Release folders: a Parquet table per group, the plan, and the noisy answers themselves.
+"""Release folders: a Parquet table for each group, the plan, and the noisy answers themselves.
 
-From the plan and the answers every estimate, variance and covariance can be computed again, by
-whoever holds the folder and without the data. Both files carry digests of their content, and
-reading holds the tables against what the two say.
+Anyone who holds the folder can compute every estimate, variance and covariance again from the plan
+and the answers, without the data. Both files carry digests of their content, and the tables are
+compared with them when the folder is read.
 """
 
 from __future__ import annotations
 
-import platform
-import re
-from collections.abc import Mapping
-from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import scipy
 
-from fitplug.errors import InputError, PlanError
+from fitplug.errors import InputError
 from fitplug.files import (
-    Arrays,
     ArrowTable,
     Columns,
-    Header,
-    content_digest,
     partial_folder,
     put_in_place,
     read_parquet,
-    read_with_digest,
-    sync,
     write_parquet,
-    write_with_digest,
 )
-from fitplug.ledger import Entry, check_contributions
 from fitplug.plan import Plan
+from fitplug.release.answers_file import read_answers, read_answers_digest, write_answers
+from fitplug.release.file_names import ANSWERS, PLAN, name_files
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.release.population import LIMITS
-from fitplug.release.tables import POPULATION, Spread, arrow, columns, metadata, spread
-from fitplug.workload import Workload
-
-PLAN, ANSWERS = "plan.npz", "answers.npz"
-_FORMAT = 1
-_RESERVED = ("release", "plan", "answers", "review")
-
+from fitplug.release.tables import (
+    POPULATION,
+    choose_intervals,
+    make_arrow,
+    make_columns,
+    make_metadata,
+    read_intervals,
+)
+from fitplug.release.versions import list_core_versions
 
 AnyRelease = TypeVar("AnyRelease", bound=NoisyAnswers, contravariant=True)
 
 
 class TableFiles(Protocol[AnyRelease]):
-    """What else goes into a folder, beside each table and once all are there."""
+    """More files for a release folder: beside each table, and when all tables are there."""
 
     def add_table(self, folder: Path, name: str, table: ArrowTable) -> None:
-        """Called with each table and its file name, without ending."""
+        """Add files for a table, given with its file name without the ending."""
 
     def add_rest(self, folder: Path, release: AnyRelease) -> None:
-        """Called when the folder holds everything else."""
+        """Add files to a folder that holds everything else."""
 
 
-def write(release: NoisyAnswers, directory: str | PathLike[str], confidence: float) -> None:
-    """Write a new folder, whole or not at all. Raises InputError if there is one that is not
-    empty, ImportError without pyarrow, OSError.
+def write_folder(release: NoisyAnswers, directory: str | PathLike[str], confidence: float) -> None:
+    """Write a new release folder, which appears complete or not at all.
+
+    Args:
+        release: The noisy answers.
+        directory: The folder, which must be new or empty.
+        confidence: The confidence of the intervals of groups whose target has none.
+
+    Raises:
+        InputError: The folder is not empty.
+        ImportError: pyarrow is not installed.
+        OSError: The folder cannot be written.
     """
     place = Path(directory).absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InputError(f"{place} is there already; name a folder that is new or empty")
     with partial_folder(place) as partial:
         digest = write_answers(release, partial / ANSWERS)
-        fill(release, partial, digest, confidence)
+        complete_folder(release, partial, digest, confidence)
         put_in_place(partial, place)
 
 
-def write_answers(release: NoisyAnswers, path: Path, mode: int = 0o666) -> str:
-    """Write the noisy answers to a file, on the disk when this returns; returns the digest of its
-    content. mode: permissions of the file. Raises OSError.
-    """
-    digest = write_with_digest(path, *_content(release), mode)
-    sync(path.parent)
-    return digest
-
-
-def answers_digest(release: NoisyAnswers) -> str:
-    """The digest that a file of the release's answers has, written here and now."""
-    return content_digest(*_content(release))
-
-
-def fill(
+def complete_folder(
     release: AnyRelease,
     folder: Path,
     digest: str,
     confidence: float,
     files: TableFiles[AnyRelease] | None = None,
 ) -> None:
-    """Write all else into a folder that holds the answers, of this digest.
+    """Write all other files into a folder that holds the noisy answers.
 
-    confidence: of the intervals of groups whose target names none. files: writes more. Raises
-    OSError, and ImportError without pyarrow.
+    Args:
+        release: The noisy answers.
+        folder: The folder.
+        digest: The digest of the answers in the folder.
+        confidence: The confidence of the intervals of groups whose target has none.
+        files: Adds more files.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        OSError: The folder cannot be written.
     """
     release.plan.save(folder / PLAN)
-    names = file_names(release.plan.workload)
+    names = name_files(release.plan.workload)
     for group in release.plan.workload.groups:
-        of = spread(group, None, default=confidence)
-        said = metadata(release, group, of) | {"fitplug.answers_digest": digest}
-        said |= {f"fitplug.version.{name}": text for name, text in versions().items()}
-        name, table = names[group.name], arrow(columns(release, group, of), said)
-        write_parquet(folder / f"{name}.parquet", table)
+        intervals = choose_intervals(group, None, default=confidence)
+        metadata = make_metadata(release, group, intervals) | {"fitplug.answers_digest": digest}
+        metadata |= {f"fitplug.version.{name}": text for name, text in list_core_versions().items()}
+        table = make_arrow(make_columns(release, group, intervals), metadata)
+        write_parquet(folder / f"{names[group.name]}.parquet", table)
         if files is not None:
-            files.add_table(folder, name, table)
+            files.add_table(folder, names[group.name], table)
     if files is not None:
         files.add_rest(folder, release)
 
 
-def read(directory: str | PathLike[str]) -> tuple[dict[str, Any], str]:
-    """The parts of the release that a folder holds, by the names of `Release`'s fields, and the
-    digest of its answers' file.
+def read_folder(directory: str | PathLike[str]) -> tuple[dict[str, Any], str]:
+    """Read the noisy answers of a release folder.
 
-    Raises InputError, PlanError for a damaged plan, and ImportError without pyarrow.
+    Returns:
+        The fields of the release by the names of `Release`'s attributes, and the digest of the
+        answers.
+
+    Raises:
+        InputError: The folder is incomplete, damaged or was edited.
+        PlanError: The plan is damaged.
     """
     folder = Path(directory)
     if not folder.is_dir():
@@ -128,177 +127,51 @@ def read(directory: str | PathLike[str]) -> tuple[dict[str, Any], str]:
     return read_answers(folder / ANSWERS, Plan.load(folder / PLAN))
 
 
-def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
-    """The parts of the release that a file of a plan's answers holds, by the names of `Release`'s
-    fields, and the digest of its content. Raises InputError.
-    """
-    header, arrays = _opened(path)
-    if header.get("plan_digest") != plan.digest:
-        raise InputError(f"{path} is of another plan than {PLAN}; use the files of one folder")
-    try:
-        parts = _parts(plan, header, arrays)
-    except Exception:  # whatever entries that are missing or of another kind make of it
-        raise InputError(
-            f"{path}: the answers and what is said of them do not agree; get the folder again "
-            "from whoever released it"
-        ) from None
-    return parts, content_digest(header, arrays)
-
-
-def held_digest(directory: Path) -> str | None:
-    """The digest of the answers in a release folder; None if it is no folder of a release."""
-    if not (directory / ANSWERS).is_file():
-        return None
-    try:
-        return content_digest(*_opened(directory / ANSWERS))
-    except (InputError, OSError):
-        return None
+def read_folder_digest(directory: Path) -> str | None:
+    """Read the digest of the answers in a release folder; None if it is no folder of a release."""
+    return read_answers_digest(directory / ANSWERS)
 
 
 def check_tables(release: NoisyAnswers, directory: str | PathLike[str], digest: str) -> None:
-    """Raise InputError unless every group's table in a folder says what the release does, and is
-    of the answers with this digest.
+    """Raise InputError unless every table in a folder agrees with the release.
+
+    Args:
+        release: The noisy answers of the folder.
+        directory: The folder.
+        digest: The digest of the answers, which each table must have.
     """
     folder = Path(directory)
-    files = file_names(release.plan.workload)
+    names = name_files(release.plan.workload)
     for group in release.plan.workload.groups:
-        path = folder / f"{files[group.name]}.parquet"
+        path = folder / f"{names[group.name]}.parquet"
         if not path.is_file():
             raise InputError(f"{path} is missing; a release is read from its whole folder")
         try:
-            held, said = read_parquet(path)
-            of = Spread(float(said["fitplug.confidence"]), said["fitplug.simultaneous"] == "true")
-            expected = metadata(release, group, of) | {"fitplug.answers_digest": digest}
+            columns, metadata = read_parquet(path)
+            intervals = read_intervals(metadata)
+            expected = make_metadata(release, group, intervals) | {"fitplug.answers_digest": digest}
         except ImportError:
             raise
         except Exception:  # pyarrow raises many kinds on damage
             raise InputError(
                 f"{path}: the table is damaged; get the folder again from whoever released it"
             ) from None
-        # Sentences are worded anew at times; what they are made from is held against the answers.
+        # Other versions may use other sentences. What they are made from is compared.
         expected.pop(POPULATION, None)
-        same = all(said.get(key) == value for key, value in expected.items())
-        if not same or not _agree(held, columns(release, group, of)):
+        agrees = all(metadata.get(key) == value for key, value in expected.items())
+        if not agrees or not _are_equal(columns, make_columns(release, group, intervals)):
             raise InputError(
                 f"{path}: the table does not say what {ANSWERS} does; it was edited, or is of "
                 "another release"
             )
 
 
-def file_names(workload: Workload) -> Mapping[str, str]:
-    """A file name, without ending, for each group: its own name in plain letters."""
-    names: dict[str, str] = {}
-    taken = set(_RESERVED)
-    for group in workload.names:
-        base = re.sub(r"[^A-Za-z0-9]+", "_", group).strip("_").lower()[:80] or "group"
-        name, number = base, 2
-        while name in taken:
-            name, number = f"{base}_{number}", number + 1
-        names[group] = name
-        taken.add(name)
-    return names
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of the libraries that the estimates are computed with."""
-    from fitplug import __version__  # here, as the package imports this module
-
-    return {
-        "python": platform.python_version(),
-        "fitplug": __version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-    }
-
-
-def _content(release: NoisyAnswers) -> tuple[Header, Arrays]:
-    return _describe(release), {"answers": release.answers}
-
-
-def _describe(release: NoisyAnswers) -> dict[str, Any]:
-    entry = release.entry
-    # In hexadecimal, as ledgers have it: Python prints no decimals as long as these may be.
-    rho = "" if entry is None else f"{entry.rho.numerator:x}/{entry.rho.denominator:x}"
-    described = {
-        "kind": "answers of fitplug",
-        "format": _FORMAT,
-        "plan_digest": release.plan_digest,
-        "rho": release.rho.hex(),
-        "contributions": release.contributions,
-        "noise_scale": release.noise_scale.hex(),
-        "entry": None if entry is None else vars(entry) | {"rho": rho},
-        "files": dict(file_names(release.plan.workload)),
-        "versions": versions(),
-    }
-    known = {
-        "limited": release.limited,
-        "rows": release.rows,
-        "counts": release.seal,
-        "outside": list(release.outside) or None,
-    }
-    return described | {name: said for name, said in known.items() if said is not None}
-
-
-def _opened(path: Path) -> tuple[Header, Arrays]:
-    try:
-        header, arrays, whole = read_with_digest(path)
-        known = header["kind"], header["format"]
-    except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
-        raise InputError(
-            f"{path}: this is no file of answers, or it is damaged; get the folder again from "
-            "whoever released it"
-        ) from None
-    if known != ("answers of fitplug", _FORMAT):
-        raise InputError(f"{path}: answers of format {known[1]!r}; this fitplug reads {_FORMAT}")
-    if not whole:
-        raise InputError(
-            f"{path}: the answers were edited after the release; get the folder again from "
-            "whoever released it"
-        )
-    return header, arrays
-
-
-def _parts(plan: Plan, header: Header, arrays: Arrays) -> dict[str, Any]:
-    """Raises anything unless the parts fit the plan and each other."""
-    answers, contributions = arrays["answers"], header["contributions"]
-    if answers.dtype != np.int64 or answers.shape != (plan.strategy.size,):
-        raise PlanError("answers of another plan")
-    if contributions is not None:
-        check_contributions(contributions)
-    limited = header.get("limited")  # not in files of earlier versions
-    if limited not in LIMITS:
-        raise PlanError("a limit of another kind")
-    rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
-    exact = plan.strategy.rho_exact(plan.noise_std * noise_scale) * (contributions or 1) ** 2
-    # The rho of a release is rounded up, by little.
-    if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
-        raise PlanError("not what these answers cost")
-    entry = header["entry"]
-    if entry is not None:
-        numbers = [int(part, 16) for part in entry["rho"].split("/")]
-        entry = Entry(**(entry | {"rho": Fraction(*numbers)}))
-        if entry.plan_digest != plan.digest:
-            raise PlanError("a charge for another plan")
-    return {
-        "plan": plan,
-        "answers": answers,
-        "rho": rho,
-        "contributions": contributions,
-        "noise_scale": noise_scale,
-        "entry": entry,
-        "limited": limited,
-        "rows": header.get("rows"),
-        "seal": header.get("counts"),
-        "outside": tuple(map(str, header.get("outside", ()))),
-    }
-
-
-def _agree(held: Columns, expected: Columns) -> bool:
-    """Whether tables are the same, up to how another machine rounds sums."""
-    if list(held) != list(expected):
+def _are_equal(found: Columns, expected: Columns) -> bool:
+    """Return whether tables are equal, up to how another machine rounds sums."""
+    if list(found) != list(expected):
         return False
     for name, column in expected.items():
-        own = held[name]
+        own = found[name]
         if own.shape != column.shape:
             return False
         if column.dtype.kind != "f":

@@ -1,4 +1,4 @@
-"""Least squares over histograms: without negative counts, with totals kept, and whole numbers."""
+"""Least squares over histograms: without negative counts, with totals kept, and of integers."""
 
 from __future__ import annotations
 
@@ -8,73 +8,92 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp, nnls
 
 from fitplug.numeric import FloatArray, IntArray
 
-_WEIGHT = 1e3
-"""Of a total over an answer. The steps below make totals exact whatever it is, but more of them."""
-_STEPS = 50
-_EXACT = 1e-9
-"""Of a total, or of one: how far it may be off, and what counts as a whole number."""
-
-_TRIED, _CHANGES = 64, 4
-"""Cells that are tried with every other in a change of two, the best by themselves; and how many
-changes there are at most, in cells.
+_TOTAL_WEIGHT = 1e3
+"""The weight of a total relative to an answer. Any weight leads to exact totals; with a smaller one
+more steps are needed.
 """
+
+_MOST_STEPS = 50
+
+_TOLERANCE = 1e-9
+"""How far a total may be off, relative to itself or to one, and a number from an integer."""
+
+_TRIED_CELLS = 64
+"""The number of cells, the best by themselves, that are tried with every other in a change of two.
+"""
+
+_CHANGES_PER_CELL = 4
+"""The largest number of changes divided by the number of cells."""
 
 
 class NoSolutionError(Exception):
     """No histogram has these totals."""
 
 
-def nonnegative_least_squares(
+def solve_nonnegative(
     A: FloatArray, y: FloatArray, E: FloatArray, totals: FloatArray
 ) -> FloatArray:
-    """x (d,) >= 0 with E x = totals that makes |A x - y|_2 least; A (n, d), E (k, d).
+    """Find x (d,) >= 0 with E x = totals that minimises |A x - y|_2.
 
-    Raises NoSolutionError if no x >= 0 has the totals, RuntimeError if the solver does not end.
+    Args:
+        A: The matrix (n, d).
+        y: The answers (n,).
+        E: The coefficients (k, d) of the totals.
+        totals: The totals (k,).
+
+    Raises:
+        NoSolutionError: No x >= 0 has the totals.
+        RuntimeError: The solver does not end.
     """
     d = A.shape[1]
     if len(A) > d:
         Q, A = qr(A, mode="economic")
         y = Q.T @ y
-    # More than the default of three times d: it may go over cells again.
-    most = 20 * d
+    # This is more than SciPy's default of three times d, as the solver may revisit cells.
+    most_iterations = 20 * d
     if not len(E):
-        return np.asarray(nnls(A, y, maxiter=most)[0])
+        return np.asarray(nnls(A, y, maxiter=most_iterations)[0])
     feasible = linprog(np.zeros(d), A_eq=E, b_eq=totals, bounds=(0, None), method="highs")
     if feasible.status == 2:
         raise NoSolutionError
-    weight = _WEIGHT * max(float(np.abs(A).max()), 1e-300) / (float(np.abs(E).max()) or 1.0)
+    weight = _TOTAL_WEIGHT * max(float(np.abs(A).max()), 1e-300) / (float(np.abs(E).max()) or 1.0)
     stacked = np.vstack([weight * E, A])
-    # The method of multipliers: what a total is off by is added to what is asked of it.
-    asked, scale = totals.astype(np.float64), np.maximum(np.abs(totals), 1.0)
-    for _ in range(_STEPS):
-        x = np.asarray(nnls(stacked, np.concatenate([weight * asked, y]), maxiter=most)[0])
+    # The method of multipliers: the error of a total is added to its right-hand side.
+    target, scale = totals.astype(np.float64), np.maximum(np.abs(totals), 1.0)
+    for _ in range(_MOST_STEPS):
+        right = np.concatenate([weight * target, y])
+        x = np.asarray(nnls(stacked, right, maxiter=most_iterations)[0])
         off = totals - E @ x
-        if (np.abs(off) <= _EXACT * 1e-2 * scale).all():
+        if (np.abs(off) <= _TOLERANCE * 1e-2 * scale).all():
             return x
-        asked = asked + off
+        target = target + off
     raise RuntimeError("the totals are not reached")
 
 
-def nearest_integers(A: FloatArray, x: FloatArray, E: FloatArray, totals: FloatArray) -> IntArray:
-    """Whole numbers (d,), each x (d,) >= 0 rounded up or down, with E of them = totals, whole, and
-    |A (whole - x)|_2 small: no change of one of them or two, tried in turn, makes it less.
+def round_to_integers(A: FloatArray, x: FloatArray, E: FloatArray, totals: FloatArray) -> IntArray:
+    """Round each x (d,) >= 0 up or down so that E times the result z is the integer totals.
 
-    Raises NoSolutionError if no rounding has the totals.
+    |A (z - x)|_2 is small: no change of one entry or of two, tried in turn, makes it less.
+
+    Raises:
+        NoSolutionError: No rounding has the totals.
     """
-    low = np.floor(x + _EXACT)
-    among = np.flatnonzero(x > low + _EXACT)
-    share, rows = (x - low)[among], E[:, among]
-    up = _improved(A[:, among], share, _begun(share, rows, totals - E @ low), rows)
-    low[among] += up
+    low = np.floor(x + _TOLERANCE)
+    fractional = np.flatnonzero(x > low + _TOLERANCE)
+    share, columns = (x - low)[fractional], E[:, fractional]
+    start = _round_running_sums(share, columns, totals - E @ low)
+    low[fractional] += _improve(A[:, fractional], share, start, columns)
     return np.asarray(low, dtype=np.int64)
 
 
-def _begun(share: FloatArray, E: FloatArray, left: FloatArray) -> FloatArray:
-    """Which of the cells (f,) go up, with E of them = left: sums from the first on are rounded, so
-    that the sum of all is off by less than one; where totals need it, as few as possible change.
+def _round_running_sums(share: FloatArray, E: FloatArray, left: FloatArray) -> FloatArray:
+    """Choose which of the cells (f,) are rounded up, as 0 and 1, such that E of them is `left`.
+
+    Running sums of the cells are rounded, so that the sum of all is off by less than one. If the
+    totals need it, as few cells as possible are changed then.
     """
     up = np.diff(np.floor(np.cumsum(share) + 0.5), prepend=0.0)
-    if np.allclose(E @ up, left, rtol=0, atol=_EXACT):
+    if np.allclose(E @ up, left, rtol=0, atol=_TOLERANCE):
         return np.asarray(up)
     if not len(share):
         raise NoSolutionError
@@ -89,27 +108,28 @@ def _begun(share: FloatArray, E: FloatArray, left: FloatArray) -> FloatArray:
     return np.asarray(np.rint(found.x))
 
 
-def _improved(A: FloatArray, share: FloatArray, up: FloatArray, E: FloatArray) -> FloatArray:
-    """`up` (f,) of 0 and 1 nearer to `share` (f,) in A's norm, by changes that keep E of it."""
+def _improve(A: FloatArray, share: FloatArray, up: FloatArray, E: FloatArray) -> FloatArray:
+    """Bring `up` (f,) of 0 and 1 nearer to `share` (f,) in A's norm, by changes that keep E up."""
     if not len(up):
         return up
     gram, up, kept = A.T @ A, up.copy(), E.T
     slope = gram @ (up - share)
-    for _ in range(_CHANGES * len(up)):
+    for _ in range(_CHANGES_PER_CELL * len(up)):
         step = 1 - 2 * up
-        alone = 2 * step * slope + np.diag(gram)
-        first = np.argsort(alone, kind="stable")[:_TRIED]
-        pairs = alone[first, None] + alone + 2 * np.outer(step[first], step) * gram[first]
-        # Of a change by itself or of two: the totals stay.
+        single = 2 * step * slope + np.diag(gram)
+        first = np.argsort(single, kind="stable")[:_TRIED_CELLS]
+        pairs = single[first, None] + single + 2 * np.outer(step[first], step) * gram[first]
+        # Only changes of one cell or of two that keep the totals are allowed.
         moved = step[:, None] * kept
-        off = np.abs(moved[first, None, :] + moved[None, :, :]).sum(axis=2) > _EXACT
+        off = np.abs(moved[first, None, :] + moved[None, :, :]).sum(axis=2) > _TOLERANCE
         pairs[off | (first[:, None] == np.arange(len(up)))] = np.inf
-        alone[np.abs(moved).sum(axis=1) > _EXACT] = np.inf
+        single[np.abs(moved).sum(axis=1) > _TOLERANCE] = np.inf
         i, j = np.unravel_index(int(pairs.argmin()), pairs.shape)
-        both = float(pairs[i, j]) < float(alone.min())
-        changed = [int(first[i]), int(j)] if both else [int(alone.argmin())]
-        if not min(float(pairs[i, j]), float(alone.min())) < -_EXACT:
+        best_pair, best_single = float(pairs[i, j]), float(single.min())
+        if not min(best_pair, best_single) < -_TOLERANCE:
             break
+        two = [int(first[i]), int(j)]
+        changed = two if best_pair < best_single else [int(single.argmin())]
         slope += gram[:, changed] @ step[changed]
         up[changed] += step[changed]
     return up

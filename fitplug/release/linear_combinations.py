@@ -1,8 +1,8 @@
-"""Linear combinations of answers: read from expressions or coefficients, and estimated, many at a
-time.
+"""Linear combinations of answers: many at a time, read from expressions or coefficients.
 
-Each needs memory for the answers it names only. Those of one answer have its std; the others are
-put together in batches, so that what their blocks share is computed once.
+Each combination needs memory only for the answers that it names. A combination of one answer has
+the standard deviation of that answer. The others are estimated in batches, so that what their
+blocks share is computed once.
 """
 
 from __future__ import annotations
@@ -19,29 +19,88 @@ from fitplug.mechanism import combined_norms
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
 
-Asked: TypeAlias = str | Mapping[str, npt.ArrayLike]
+CombinationLike: TypeAlias = str | Mapping[str, npt.ArrayLike]
+"""An expression, or coefficients by group."""
 
-_TOGETHER = 2**20
-"""Coefficients that combinations whose stds are found in one batch may have, of all answers."""
+_BATCH_COEFFICIENTS = 2**20
+"""The largest number of coefficients of the combinations whose stds are computed in one batch."""
 
 
 def read_combination(
-    expressions: Expressions, asked: Asked, within: Mapping[str, Runs] | None = None
+    expressions: Expressions, asked: CombinationLike, within: Mapping[str, Runs] | None = None
 ) -> Terms | Quotient[Terms]:
-    """The terms of an expression, or of coefficients by group. Raises WorkloadError.
+    """Read a combination.
 
-    within: of an expression, cells that everybody counted must be in; see `Expressions.read`.
+    Args:
+        expressions: The reader of expressions of the workload.
+        asked: An expression, or coefficients by group.
+        within: The cells, by attribute, that everybody whom the expression counts must be in; see
+            `Expressions.read`.
+
+    Returns:
+        The terms of the combination.
+
+    Raises:
+        WorkloadError: The combination cannot be read.
     """
     if not isinstance(asked, str):
-        return _terms(expressions, asked)
+        return _read_coefficients(expressions, asked)
     found = expressions.read(asked, within)
-    for part in (found.numerator, found.denominator) if isinstance(found, Quotient) else (found,):
-        for name, weights in part.items():
+    for terms in (found.numerator, found.denominator) if isinstance(found, Quotient) else (found,):
+        for name, weights in terms.items():
             _check_finite(name, weights.weights)
     return found
 
 
-def _terms(expressions: Expressions, asked: Mapping[str, npt.ArrayLike]) -> Terms:
+def subtract(left: Terms, factor: float, right: Terms) -> Terms:
+    """Return left - factor * right."""
+    less = {name: Weights(w.places, -factor * w.weights) for name, w in right.items()}
+    return {
+        name: summed([one[name] for one in (left, less) if name in one])
+        for name in dict.fromkeys([*left, *less])
+    }
+
+
+def estimate_values(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray:
+    """Compute the sums (k,) of coefficients times estimates."""
+    values = np.zeros(len(several))
+    # Group by group, as the estimates of a group are computed when they are read.
+    for name, users in _index_by_group(several).items():
+        estimates = release.estimates[name].ravel()
+        for k in users:
+            weights = several[k][name]
+            values[k] += float(weights.weights @ estimates[weights.places])
+    return values
+
+
+def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray:
+    """Compute the standard deviations (k,) of the noise in sums, each by itself, rounded up."""
+    stds = np.zeros(len(several))
+    single = [terms if _is_single(terms) else {} for terms in several]
+    for name, users in _index_by_group(single).items():
+        variances = release.variances[name].ravel()
+        for k in users:
+            weights = several[k][name]
+            std = np.abs(weights.weights) * np.sqrt(variances[weights.places])
+            stds[k] = std.item() * (1 + 1e-12)
+    workload, strategy = release.plan.workload, release.plan.strategy
+    rest = [k for k, terms in enumerate(single) if not terms]
+    for batch in _split_batches(release, rest, several):
+        stds[batch] = release.noise_std * combined_norms(
+            strategy, [dense(workload, several[k]) for k in batch]
+        )
+    return stds
+
+
+def count_coefficients(release: NoisyAnswers, terms: Terms) -> int:
+    """Count the coefficients that the std of a combination is computed from."""
+    if _is_single(terms):
+        return 1
+    return sum(release.plan.workload[name].size for name in terms)
+
+
+def _read_coefficients(expressions: Expressions, asked: Mapping[str, npt.ArrayLike]) -> Terms:
+    """Read coefficients by group, which are broadcast to the group's shape."""
     if not isinstance(asked, Mapping):
         raise WorkloadError(
             f"{asked!r} is no combination; give an expression or coefficients by group"
@@ -60,85 +119,42 @@ def _terms(expressions: Expressions, asked: Mapping[str, npt.ArrayLike]) -> Term
             raise WorkloadError(
                 f"coefficients of {name!r} have shape {array.shape}, the group's is {shape}"
             ) from None
-        places = np.flatnonzero(flat)
-        terms[name] = Weights(places, flat[places])
+        nonzero = np.flatnonzero(flat)
+        terms[name] = Weights(nonzero, flat[nonzero])
     return terms
 
 
 def _check_finite(name: str, coefficients: FloatArray) -> None:
+    """Raise WorkloadError unless all coefficients of a group are finite."""
     if not np.isfinite(coefficients).all():
         raise WorkloadError(f"coefficients of {name!r} must be finite")
 
 
-def subtract(left: Terms, factor: float, right: Terms) -> Terms:
-    """left - factor * right."""
-    less = {name: Weights(w.places, -factor * w.weights) for name, w in right.items()}
-    return {
-        name: summed([one[name] for one in (left, less) if name in one])
-        for name in dict.fromkeys([*left, *less])
-    }
-
-
-def estimate_values(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray:
-    """The sums (k,) of coefficients times estimates."""
-    found = np.zeros(len(several))
-    # Group by group, as the estimates of one are computed when they are read.
-    for name, those in _by_group(several).items():
-        estimates = release.estimates[name].ravel()
-        for k in those:
-            weights = several[k][name]
-            found[k] += float(weights.weights @ estimates[weights.places])
-    return found
-
-
-def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray:
-    """Standard deviations (k,) of their noise, each by itself; rounded up."""
-    found = np.zeros(len(several))
-    single = [terms if _is_single(terms) else {} for terms in several]
-    for name, those in _by_group(single).items():
-        variances = release.variances[name].ravel()
-        for k in those:
-            weights = several[k][name]
-            of_one = np.abs(weights.weights) * np.sqrt(variances[weights.places])
-            found[k] = of_one.item() * (1 + 1e-12)
-    noise = release.plan.noise_std * release.noise_scale
-    workload, strategy = release.plan.workload, release.plan.strategy
-    for those in _batches(release, [k for k, terms in enumerate(single) if not terms], several):
-        found[those] = noise * combined_norms(
-            strategy, [dense(workload, several[k]) for k in those]
-        )
-    return found
-
-
 def _is_single(terms: Terms) -> bool:
+    """Return whether a combination is of one answer only."""
     return sum(len(weights.places) for weights in terms.values()) == 1
 
 
-def count_coefficients(release: NoisyAnswers, terms: Terms) -> int:
-    """How many coefficients the std of a combination is made of."""
-    if _is_single(terms):
-        return 1
-    return sum(release.plan.workload[name].size for name in terms)
-
-
-def _batches(
-    release: NoisyAnswers, those: Sequence[int], several: Sequence[Terms]
+def _split_batches(
+    release: NoisyAnswers, indices: Sequence[int], several: Sequence[Terms]
 ) -> list[list[int]]:
+    """Split the indices of combinations into batches of so many coefficients together."""
     batches: list[list[int]] = []
-    held = _TOGETHER
-    for k in those:
+    used = _BATCH_COEFFICIENTS
+    for k in indices:
         own = count_coefficients(release, several[k])
-        if held + own > _TOGETHER:
+        if used + own > _BATCH_COEFFICIENTS:
             batches.append([])
-            held = 0
+            used = 0
         batches[-1].append(k)
-        held += own
+        used += own
     return batches
 
 
-def _by_group(several: Sequence[Terms]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _index_by_group(several: Sequence[Terms]) -> dict[str, list[int]]:
+    """Return the indices of the combinations that name each group."""
+    indices: dict[str, list[int]] = {}
     for k, terms in enumerate(several):
         for name in terms:
-            found.setdefault(name, []).append(k)
-    return found
+            indices.setdefault(name, []).append(k)
+    return indices

@@ -1,4 +1,4 @@
-"""What notebooks show of a release: noisy answers alone."""
+"""What notebooks show of a release: only noisy answers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from fitplug.numeric import AnyArray
 from fitplug.release.noisy_answers import NoisyAnswers
 
 MOST_ANSWERS = 10**6
-"""Of a group of which a release shows the first."""
+"""The largest number of answers of a group whose first answers are shown."""
 
 
-def release_html(
+def make_release_html(
     release: NoisyAnswers, heads: Mapping[str, tuple[str, Mapping[str, AnyArray]]]
 ) -> str:
-    """The cost, the groups, and the first rows of some tables.
+    """Make the HTML of a release: the cost, the groups, and the first rows of some tables.
 
-    heads: by group, what its intervals are and its columns.
+    Args:
+        release: The release.
+        heads: The kind of intervals and the columns, by group, of the tables to show.
     """
-    of = release.contributions
-    whose = "one record" if of is None else f"a person of at most {of:,} record{'s'[: of != 1]}"
+    k = release.contributions
+    whose = "one record" if k is None else f"a person of at most {k:,} record{'s'[: k != 1]}"
     facts = [
         f"rho = {above(release.rho)} (zCDP, {whose})",
         f"epsilon {above(release.epsilon(DELTA, 'zcdp'), 4)} at delta = {DELTA:g}",
@@ -47,19 +49,19 @@ def release_html(
     if len(groups) > MOST_GROUPS:
         listed += say_more(len(groups) - MOST_GROUPS, "groups")
     tables = [
-        _answers(f"{name}, {said}", release.plan.workload[name].size, table)
-        for name, (said, table) in heads.items()
+        _make_head(f"{name}, {intervals}", release.plan.workload[name].size, columns)
+        for name, (intervals, columns) in heads.items()
     ]
     return make_block("Release", facts, listed, *tables)
 
 
-def _answers(caption: str, size: int, table: Mapping[str, AnyArray]) -> str:
-    """The first rows of a group's table."""
-    shown = [key for key in table if key not in ("moe", "confidence")]
+def _make_head(caption: str, size: int, columns: Mapping[str, AnyArray]) -> str:
+    """Make the HTML of the first rows of a group's table."""
+    shown = [key for key in columns if key not in ("moe", "confidence")]
     rows = [
         tuple(
             f"{value:,.1f}" if isinstance(value, float) else str(value)
-            for value in (table[key][i].item() for key in shown)
+            for value in (columns[key][i].item() for key in shown)
         )
         for i in range(min(MOST_ROWS, size))
     ]

@@ -18,31 +18,28 @@ from fitplug.display import (
 from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.release.tables import spread
-from fitplug.workload import QueryGroup, quantile
+from fitplug.release.tables import choose_intervals
+from fitplug.workload import QueryGroup
 
 _MOST_TICKS = 16
 
 _MOST_POINTS = 40
-"""Of a line with error bars; of more, they become a band."""
+"""The largest number of points of a line with error bars; more become a band."""
 
 
 def plot_release(
     release: NoisyAnswers, name: str, *, confidence: float | None, simultaneous: bool | None
 ) -> Figure:
-    """The estimates of a group of up to two attributes, with their intervals; of two attributes of
-    many values each, a map of the estimates alone. Raises WorkloadError for more attributes.
-    """
+    """Plot the estimates of a group of up to two attributes: see `Release.plot`."""
     group = release.plan.workload[name]
     if len(group.shape) > 2:
         raise WorkloadError(
             f"group {name!r} has {len(group.shape)} attributes, and up to 2 can be plotted; plot "
             "its table, release.to_pandas(...), or a combination of its rows"
         )
-    of = spread(group, confidence, simultaneous)
-    z = quantile(of.confidence, group.size if of.simultaneous else 1)
+    intervals = choose_intervals(group, confidence, simultaneous)
     estimates = np.asarray(release.estimates[name], dtype=np.float64)
-    margins = z * np.sqrt(release.variances[name])
+    margins = intervals.compute_moe(group, np.sqrt(release.variances[name]))
     domain = release.plan.domain
     labels = [[str(v) for v in f.labels(domain[f.attribute])] for f in group.factors]
     if estimates.ndim == 2 and min(estimates.shape) > len(LINE_COLOURS):
@@ -56,8 +53,8 @@ def plot_release(
     kinds = labels[order[1]] if len(order) == 2 else [""]
     width = min(10.0, 4.5 + 0.12 * len(along))
     if len(kinds) > 1:  # the legend stands beside the axes, which keep their width
-        of_kinds = shorten(group.factors[order[1]].attribute)
-        width += 0.8 + LETTER * max(map(len, [of_kinds, *map(shorten, kinds)]))
+        legend_title = shorten(group.factors[order[1]].attribute)
+        width += 0.8 + LETTER * max(map(len, [legend_title, *map(shorten, kinds)]))
     with drawing(width, 4.0) as (figure, axes):
         band = len(along) > _MOST_POINTS
         for i, kind in enumerate(kinds):
@@ -72,11 +69,11 @@ def plot_release(
                 axes.errorbar(at, y, moe, fmt="o", ms=4, color=colour, capsize=2, label=label)
         _label_ticks(axes.xaxis, along, release, group, order[0] if order else None)
         axes.set(ylabel="estimate (records)")
-        _set_title(axes, name, width, f"{of}, of the noise alone")
+        _set_title(axes, name, width, f"{intervals}, of the noise alone")
         separate_thousands(axes.yaxis)
         if len(kinds) > 1:
             axes.legend(
-                title=of_kinds,
+                title=legend_title,
                 alignment="left",
                 frameon=False,
                 loc="upper left",
@@ -86,8 +83,9 @@ def plot_release(
 
 
 def _set_title(axes: Any, name: str, width: float, note: str = "") -> None:
-    """A title of one line that fits a figure of this width in inches, and a note of another line
-    between it and the axes.
+    """Set a title of one line that fits a figure of this width in inches.
+
+    A note stands on another line, between the title and the axes.
     """
     most = int((width - 1.2) / LETTER)
     axes.set_title(shorten(name, most), loc="left", fontsize=11, pad=20 if note else None)
@@ -98,6 +96,7 @@ def _set_title(axes: Any, name: str, width: float, note: str = "") -> None:
 
 
 def _plot_map(group: QueryGroup, estimates: FloatArray, labels: list[list[str]]) -> Figure:
+    """Plot the estimates (rows, columns) of two attributes of many values as a map."""
     rows, columns = estimates.shape
     width = min(10.0, 3.5 + 0.1 * columns)
     with drawing(width, min(8.0, 2.5 + 0.1 * rows)) as (figure, axes):
@@ -114,6 +113,7 @@ def _plot_map(group: QueryGroup, estimates: FloatArray, labels: list[list[str]])
 def _label_ticks(
     axis: Any, labels: Sequence[str], release: NoisyAnswers, group: QueryGroup, place: int | None
 ) -> None:
+    """Label an axis with the attribute at this place of the group; None for no attribute."""
     if place is None:
         axis.set_ticks([])
         return
@@ -128,6 +128,6 @@ def _label_ticks(
 
 
 def _set_ticks(axis: Any, labels: Sequence[str]) -> None:
-    """Some of many labels, at even steps."""
+    """Set ticks at even steps, with some of many labels."""
     at = range(0, len(labels), -(-len(labels) // _MOST_TICKS))
     axis.set_ticks(at, [shorten(labels[i], 18) for i in at])

@@ -1,7 +1,8 @@
-"""Which records the estimates of a release are about: all that were counted, or those kept where
-each person's records were limited to so many before they were counted.
+"""Which records the estimates of a release are about.
 
-The noise, and so every standard deviation and interval, tells nothing of what a limit left out.
+They are about all records that were counted, or about the records kept, where the records of each
+person were limited before they were counted. Standard deviations and intervals are those of the
+noise, and say nothing about records that a limit left out.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
 Limited: TypeAlias = Literal["declared", "enforced"]
-"""How a person's records come to be at most so many: the publisher says so and every record was
-counted, or the count left out what was more.
+"""Why a person has at most so many records.
+
+"declared": the publisher says so, and every record was counted. "enforced": the count left out the
+records above the limit.
 """
 
 LIMITS: tuple[str | None, ...] = (None, *get_args(Limited))
-"""What a release may say; None where it is not known, as in releases of an OpenDP measurement."""
+"""What a release may say of its limit; None if it is not known, as for an OpenDP measurement."""
 
 _NUMBERS = "The estimates, their standard deviations and their intervals"
 
@@ -26,21 +29,26 @@ def describe_population(
     unit: str = "person",
     outside: Sequence[str] = (),
 ) -> str:
-    """Sentences that say which records the numbers of a release are about.
+    """Describe in sentences which records the numbers of a release are about.
 
-    contributions: most records of one person, None if not known. unit: what the records of one
-    contributor stand for. outside: see `Release.outside`.
+    Args:
+        contributions: The largest number of records of one person; None if it is not known.
+        limited: Why a person has at most so many records; None if it is not known.
+        unit: What all records of one contributor stand for.
+        outside: The attributes that the plan does not use and by whose values records were left
+            out.
     """
-    said = _describe_limit(contributions, limited, unit)
+    description = _describe_limit(contributions, limited, unit)
     if not outside:
-        return said
+        return description
     return (
-        f"{said} The counts were made for other queries too: records with a value outside the "
-        f"domain of {', '.join(outside)} are in no estimate either."
+        f"{description} The counts were made for other queries too: records with a value outside "
+        f"the domain of {', '.join(outside)} are in no estimate either."
     )
 
 
 def _describe_limit(contributions: int | None, limited: Limited | None, unit: str) -> str:
+    """Describe what a limit on the records of a person left out."""
     if contributions is None:
         return (
             f"{_NUMBERS} are about the records that were counted. This release does not know "
@@ -70,7 +78,7 @@ def _describe_limit(contributions: int | None, limited: Limited | None, unit: st
 
 
 def name_population(contributions: int | None, limited: Limited | None) -> str:
-    """The same in a few words, for where there is no place for sentences."""
+    """Name the records that the numbers of a release are about, in a few words."""
     if limited == "enforced":
         return f"the records kept, at most {contributions} of each person's"
     return "all records counted" if limited == "declared" else "the records counted"

@@ -1,4 +1,4 @@
-"""Releases: noisy answers with their exact spread. All of it is public, post-processing."""
+"""Releases: noisy answers with their exact standard deviations. All of it is public."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from fitplug.display import MOST_TABLES, Figure, above
 from fitplug.files import ArrowTable, Columns
-from fitplug.release import folder as releasefile
 from fitplug.release import tables as exports
-from fitplug.release.adjusted import Adjusted, integers, nonnegative
+from fitplug.release.adjusted import Adjusted, make_integers, make_nonnegative
 from fitplug.release.combination import (
     Combination,
     Combinations,
@@ -22,9 +21,10 @@ from fitplug.release.combination import (
     combine_all,
     combine_each,
 )
-from fitplug.release.linear_combinations import Asked
+from fitplug.release.folder import check_tables, read_folder, write_folder
+from fitplug.release.linear_combinations import CombinationLike
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.release.notebook import MOST_ANSWERS, release_html
+from fitplug.release.notebook import MOST_ANSWERS, make_release_html
 from fitplug.release.plots import plot_release
 from fitplug.release.population import name_population
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
@@ -32,127 +32,217 @@ from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 
 @dataclass(frozen=True, eq=False)
 class Release(NoisyAnswers):
-    """What a mechanism released; its fields are those of `NoisyAnswers`."""
+    """What a mechanism released, and all that is computed from it without the data.
+
+    The attributes are those of `NoisyAnswers`. All methods are post-processing and cost no privacy.
+    """
 
     @overload
     def combine(self, asked: Mapping[str, npt.ArrayLike]) -> Combination: ...
     @overload
     def combine(self, asked: str) -> Combination | Ratio: ...
-    def combine(self, asked: Asked) -> Combination | Ratio:
-        """A sum over groups of coefficients times answers, with the exact standard deviation that
-        the full covariance gives. asked: coefficients by group, which broadcast to its shape, or
-        an expression such as "pyramid[SEX = 1, AGEP <= 17] + total"; see `parser`.
+    def combine(self, asked: CombinationLike) -> Combination | Ratio:
+        """Estimate a linear combination of answers, or a ratio of two.
 
-        An expression may be a ratio, "a / b", whose std is approximate, by the delta method.
-        Raises WorkloadError for an unknown group or value, coefficients that do not fit, people
-        that the group's rows cannot count, or a denominator too near to zero.
+        Args:
+            asked: An expression such as "pyramid[SEX = 1, AGEP <= 17] + total" (see
+                `fitplug.expressions.parser`), or coefficients by group, which are broadcast to the
+                group's shape.
+
+        Returns:
+            A Combination, whose standard deviation is exact, from the full covariance. For an
+            expression "a / b" a Ratio, whose standard deviation is approximate, by the delta
+            method.
+
+        Raises:
+            WorkloadError: There is no such group or value, the coefficients do not fit the group's
+                shape, the group's rows cannot count these people, or the denominator of a ratio is
+                too near to zero.
         """
         return combine(self, asked)
 
-    def combine_all(self, asked: Mapping[str, Asked] | Sequence[str]) -> Combinations:
-        """Several combinations, of coefficients or expressions, by name or as a list of
-        expressions: their values (k,) and joint covariance (k, k). Raises as `combine`.
+    def combine_all(self, asked: Mapping[str, CombinationLike] | Sequence[str]) -> Combinations:
+        """Estimate several combinations with their joint covariance.
+
+        Args:
+            asked: Combinations as in `combine` by name, or a list of expressions.
+
+        Returns:
+            The values (k,) and the covariance (k, k).
+
+        Raises:
+            WorkloadError: As for `combine`.
         """
         return combine_all(self, asked)
 
-    def combine_each(self, asked: Iterable[Asked]) -> Iterator[Combination | Ratio]:
-        """`combine` for any number of combinations, one after another, without their joint
-        covariance: in memory for some thousands at a time, however many there are.
+    def combine_each(self, asked: Iterable[CombinationLike]) -> Iterator[Combination | Ratio]:
+        """Estimate any number of combinations one after another, without their covariance.
 
-        A ratio with a denominator too near to zero has the value and the std nan. Raises
-        WorkloadError when it comes to a combination that cannot be read.
+        Some thousands of combinations are in memory at a time. A ratio whose denominator is too
+        near to zero has the value and the standard deviation nan.
+
+        Args:
+            asked: Combinations as in `combine`.
+
+        Yields:
+            The estimates, in the order of the combinations.
+
+        Raises:
+            WorkloadError: A combination cannot be read; it is raised when that one is reached.
         """
         return combine_each(self, asked)
 
     def to_arrow(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
     ) -> ArrowTable:
-        """A group as a table, a row per answer: its attributes, estimate, std, moe, lower, upper,
-        and metadata of what it is. The intervals are as in `interval`; confidence and simultaneous
-        are those of the group's target if not given, else 0.95 and one at a time.
+        """Make an Arrow table of a group, with a row for each answer.
 
-        Raises ImportError without pyarrow, WorkloadError and KeyError.
+        The columns are the attributes, estimate, std, moe, lower, upper and confidence. The
+        metadata say what the table is. The intervals are those of `interval`.
+
+        Args:
+            name: The group.
+            confidence: The confidence of the intervals; if None, that of the group's target, or
+                0.95 if the target has none.
+            simultaneous: Whether all intervals of the group cover their exact answers at once; if
+                None, as in the group's target.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            KeyError: There is no such group.
+            WorkloadError: The confidence is out of range, or an attribute has the name of a result
+                column.
         """
-        return exports.arrow(*self._table(name, confidence, simultaneous))
+        return exports.make_arrow(*self._make_table(name, confidence, simultaneous))
 
     def to_pandas(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
     ) -> exports.PandasFrame:
-        """`to_arrow` for pandas, with the metadata as its `attrs`."""
-        return exports.pandas_frame(*self._table(name, confidence, simultaneous))
+        """Make the table of `to_arrow` as a pandas DataFrame, with the metadata as `attrs`."""
+        return exports.make_pandas(*self._make_table(name, confidence, simultaneous))
 
     def to_polars(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
     ) -> exports.PolarsFrame:
-        """`to_arrow` for Polars, without the metadata."""
-        return exports.polars_frame(self._table(name, confidence, simultaneous)[0])
+        """Make the table of `to_arrow` as a Polars DataFrame, without the metadata."""
+        return exports.make_polars(self._make_table(name, confidence, simultaneous)[0])
 
-    def _table(
+    def _make_table(
         self, name: str, confidence: float | None, simultaneous: bool | None
     ) -> tuple[Columns, dict[str, str]]:
+        """Make the columns of a group's table, and its metadata."""
         group = self.plan.workload[name]
-        of = exports.spread(group, confidence, simultaneous)
-        return exports.columns(self, group, of), exports.metadata(self, group, of)
+        intervals = exports.choose_intervals(group, confidence, simultaneous)
+        columns = exports.make_columns(self, group, intervals)
+        return columns, exports.make_metadata(self, group, intervals)
 
     def write(
         self, directory: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
     ) -> None:
-        """Write a new folder, whole or not at all: a Parquet table per group, the plan, and the
-        noisy answers, from which `read` has everything again without the data.
+        """Write a new folder, which appears complete or not at all.
 
-        confidence: of the tables' intervals where a group's target names none. Raises InputError
-        if the folder is there and not empty, ImportError without pyarrow, OSError.
+        It holds a Parquet table for each group, the plan, and the noisy answers. `read` reads
+        everything from it again without the data.
+
+        Args:
+            directory: The folder, which must be new or empty.
+            confidence: The confidence of the intervals of groups whose target has none.
+
+        Raises:
+            InputError: The folder is not empty.
+            ImportError: pyarrow is not installed.
+            OSError: The folder cannot be written.
         """
         check_confidence(confidence)
-        releasefile.write(self, directory, confidence)
+        write_folder(self, directory, confidence)
 
     @classmethod
     def read(cls, directory: str | PathLike[str]) -> Release:
-        """The release that a folder holds, by `write` or by the command line.
+        """Read the release of a folder that `write` or the command line wrote.
 
-        Raises InputError if the folder is damaged or was edited: the files carry digests, rho is
-        held against the plan's integers, and every table against the answers. The digests notice
-        accidents and edits; whoever makes a folder on purpose can make all of it agree.
+        The files carry digests, rho is compared with the plan's integers, and every table with the
+        answers. This notices accidents and edits. Anyone who makes a folder on purpose can make all
+        of it agree.
+
+        Args:
+            directory: The folder.
+
+        Raises:
+            InputError: The folder is incomplete, damaged or was edited.
+            PlanError: The plan is damaged.
+            ImportError: pyarrow is not installed.
         """
-        parts, digest = releasefile.read(directory)
-        release = cls(**parts)
-        releasefile.check_tables(release, directory, digest)
+        fields, digest = read_folder(directory)
+        release = cls(**fields)
+        check_tables(release, directory, digest)
         return release
 
     def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> Adjusted:
-        """Tables that all agree with one histogram without negative counts, the nearest to the
-        answers by generalised least squares: for showing, biased, without std. This release is
-        kept unbiased in `.release`, and is the one for statistics.
+        """Make tables without negative counts that all agree with one histogram, for showing.
 
-        totals: known public numbers by group of one answer or by expression, kept exactly, such
-        as {"total": 27253}. Raises WorkloadError for more cells than can be solved for, or totals
-        that no such histogram has.
+        The histogram is the nearest to the answers by generalised least squares. The tables are
+        biased and have no standard deviations. This release stays unbiased; it is the one for
+        statistics.
+
+        Args:
+            totals: Known public numbers, which are kept exactly, by group of one answer or by
+                expression, such as {"total": 27253}.
+
+        Returns:
+            The tables, with this release as `.release`.
+
+        Raises:
+            WorkloadError: There are too many cells, or no such histogram has the totals.
         """
-        return nonnegative(self, totals or {})
+        return make_nonnegative(self, totals or {})
 
     def integers(self, *, totals: Mapping[str, int] | None = None) -> Adjusted:
-        """`nonnegative` with every count of the histogram rounded to a whole number next to it,
-        the totals still kept; totals are whole numbers.
+        """Make tables as `nonnegative` does, with each count of the histogram rounded.
+
+        Every count is rounded up or down to an integer such that the totals are still kept.
+
+        Args:
+            totals: As in `nonnegative`, integers.
+
+        Returns:
+            The tables, with this release as `.release`.
+
+        Raises:
+            WorkloadError: As for `nonnegative`, or no rounding has the totals.
         """
-        return integers(self, totals or {})
+        return make_integers(self, totals or {})
 
     def plot(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
     ) -> Figure:
-        """A matplotlib Figure of a group of up to two attributes: estimates with their intervals,
-        as in `to_arrow`; of two attributes of many values, a map of the estimates.
+        """Plot the estimates of a group of up to two attributes, with their intervals.
 
-        Raises ImportError without matplotlib, WorkloadError and KeyError.
+        Two attributes of many values are plotted as a map of the estimates.
+
+        Args:
+            name: The group.
+            confidence: As in `to_arrow`.
+            simultaneous: As in `to_arrow`.
+
+        Returns:
+            A matplotlib Figure.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            KeyError: There is no such group.
+            WorkloadError: The group has more than two attributes, or the confidence is out of
+                range.
         """
         return plot_release(self, name, confidence=confidence, simultaneous=simultaneous)
 
     def _repr_html_(self) -> str:
         heads = {}
         for group in self.plan.workload.groups[:MOST_TABLES]:
-            of = exports.spread(group, None)
-            if group.size <= MOST_ANSWERS and exports.has_table(group):
-                heads[group.name] = str(of), exports.columns(self, group, of)
-        return release_html(self, heads)
+            intervals = exports.choose_intervals(group, None)
+            if group.size <= MOST_ANSWERS and exports.fits_table(group):
+                columns = exports.make_columns(self, group, intervals)
+                heads[group.name] = str(intervals), columns
+        return make_release_html(self, heads)
 
     def __repr__(self) -> str:
         return (

@@ -1,58 +1,77 @@
-"""A review as a page of Markdown."""
+"""Markdown of reviews: a page of sections, and tables of so many rows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-_MARKED = ("data_domain", "composition", "mechanisms", "justification")
-"""Fields with lists and tables of ours, in which names are escaped already."""
+T = TypeVar("T")
 
-# Behind a backslash what every kind of Markdown takes there, else by number: a kind that does not
-# take the backslash would run what comes behind it.
+MOST_ROWS = 100
+"""The largest number of rows of a table in a review."""
+
+_ESCAPED_FIELDS = ("data_domain", "composition", "mechanisms", "justification")
+"""Fields with lists and tables of fitplug, in which names are escaped already."""
+
+# A character is escaped by a backslash if every kind of Markdown allows that, and by its number if
+# not: a kind that ignores the backslash would interpret the character.
 _ESCAPES = {c: f"\\{c}" for c in "\\`*_[]{}#"} | {c: f"&#{ord(c)};" for c in "<>&|~"}
 
 _STARTS = re.compile(r"^([0-9]+(?=[.)])|(?=[-+]))")
-"""Behind this, or before it, a line begins as a list or a rule."""
+"""The begin of a line that makes it a list or a rule, unless a backslash stands behind it."""
 
 
 def markdown(record: Mapping[str, Any]) -> str:
-    """A review as a page of Markdown: a heading per section, and a paragraph or more per field.
+    """Write a review as a page of Markdown, with a heading for each section and each field.
 
-    What the publisher wrote is shown as it was written: it makes no element of its own.
+    Markdown shows the publisher's texts as they were written: they make no elements of their own.
+
+    Args:
+        record: The review, from `review`.
+
+    Returns:
+        The page.
     """
     deployment = record["deployment"]
     lines = [f"# {escape_cell(deployment['basic']['name'])}", ""]
     for section, fields in deployment.items():
-        lines += [f"## {_words(section)}", ""]
+        lines += [f"## {_write_heading(section)}", ""]
         for field, value in fields.items():
-            lines += [f"### {_words(field)}", "", _shown(field, value), ""]
+            lines += [f"### {_write_heading(field)}", "", _write_value(field, value), ""]
     return "\n".join(lines)
 
 
-def _shown(field: str, value: Any) -> str:
+def _write_value(field: str, value: Any) -> str:
+    """Write the value of a field: a list, or paragraphs."""
     if isinstance(value, Mapping):
         return "\n".join(f"* {key} = {number!r}" for key, number in value.items())
     if isinstance(value, list):
         return "\n".join(f"* {escape_cell(entry)}" for entry in value)
     text = str(value)
-    if field in _MARKED:
+    if field in _ESCAPED_FIELDS:
         return text
     return "\n\n".join(filter(None, map(escape_cell, re.split(r"\n\s*\n", text))))
 
 
-def _words(field: str) -> str:
+def _write_heading(field: str) -> str:
+    """Write the name of a field in words."""
     return field.replace("dp_", "").replace("_", " ").capitalize()
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Make a table of Markdown from cells that are escaped already."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def split_rows(rows: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """Split rows into the first ones, which a table shows, and the rest."""
+    return rows[:MOST_ROWS], rows[MOST_ROWS:]
+
+
 def escape_cell(text: str) -> str:
-    """A text for one line, or one cell of a table, that Markdown shows as it is."""
+    """Escape a text for one line, or one cell of a table, so that Markdown shows it as it is."""
     line = " ".join(
         "".join(c if c.isprintable() or c.isspace() else "\ufffd" for c in text).split()
     )

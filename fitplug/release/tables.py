@@ -1,4 +1,4 @@
-"""Tables of a release for other libraries: one row per query, in Arrow, pandas or Polars."""
+"""Tables of a release for other libraries: a row for each query, in Arrow, pandas or Polars."""
 
 from __future__ import annotations
 
@@ -9,35 +9,43 @@ import numpy as np
 
 from fitplug.domain import Domain
 from fitplug.errors import WorkloadError
+from fitplug.files import ArrowTable, Columns, import_library
+from fitplug.numeric import AnyArray
+from fitplug.release.margins import compute_moe
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.release.population import Limited
-from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, check_confidence, quantile
+from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, check_confidence
 
 if TYPE_CHECKING:
     import pandas
     import polars
-from fitplug.files import ArrowTable, Columns, import_library
 
 PandasFrame: TypeAlias = "pandas.DataFrame"
 
 PolarsFrame: TypeAlias = "polars.DataFrame"
 
 MEASURES = ("estimate", "std", "moe", "lower", "upper")
-"""Of an answer, all in records; moe, lower and upper are of an interval."""
+"""The columns of numbers, all in records; moe, lower and upper are those of an interval."""
 
 RESULT_COLUMNS = (*MEASURES, "confidence")
-"""After the attributes' columns; the confidence is that of the row's interval, or of all rows'
-together where they are simultaneous, as the metadata say.
+"""The columns after those of the attributes.
+
+The confidence is that of the row's interval, or of the intervals of all rows together where they
+are simultaneous, as the metadata say.
 """
 
 UNITS = f"{', '.join(MEASURES)}: records"
 
 POPULATION = "fitplug.population"
-"""The entry of the metadata that says which records a table is about."""
+"""The key of the metadata that says which records a table is about."""
 
 
-class Spread(NamedTuple):
-    """Of which intervals a table has: confidence, and of each answer or of all together."""
+class Intervals(NamedTuple):
+    """The kind of intervals that a table has.
+
+    Attributes:
+        confidence: The probability that an interval covers the exact answer.
+        simultaneous: Whether that is the probability that all intervals of the group cover theirs.
+    """
 
     confidence: float
     simultaneous: bool
@@ -46,29 +54,45 @@ class Spread(NamedTuple):
         together = "simultaneous " if self.simultaneous else ""
         return f"{together}intervals at {100 * self.confidence:g} %"
 
+    def compute_moe(self, group: QueryGroup, stds: AnyArray) -> AnyArray:
+        """Compute the margins of error of a group's answers from their standard deviations."""
+        return compute_moe(self.confidence, stds, group.size if self.simultaneous else 1)
 
-def spread(
+
+def choose_intervals(
     group: QueryGroup,
     confidence: float | None,
     simultaneous: bool | None = None,
     default: float = DEFAULT_CONFIDENCE,
-) -> Spread:
-    """What was asked, and where nothing was, what the group's target says. Raises WorkloadError."""
+) -> Intervals:
+    """Choose the intervals of a group's table.
+
+    Args:
+        group: The group.
+        confidence: The confidence; if None, that of the group's target.
+        simultaneous: Whether the intervals are simultaneous; if None, as in the group's target.
+        default: The confidence if the target has none.
+
+    Raises:
+        WorkloadError: The confidence is out of range.
+    """
     chosen = group.target.confidence or default if confidence is None else confidence
     check_confidence(chosen)
-    return Spread(chosen, group.target.simultaneous if simultaneous is None else simultaneous)
+    return Intervals(chosen, group.target.simultaneous if simultaneous is None else simultaneous)
 
 
-def has_table(group: QueryGroup) -> bool:
-    """Whether none of its attributes has the name of a result."""
+def fits_table(group: QueryGroup) -> bool:
+    """Return whether no attribute of a group has the name of a result column."""
     return not any(factor.attribute in RESULT_COLUMNS for factor in group.factors)
 
 
-def labels(domain: Domain, group: QueryGroup) -> Columns:
-    """A column (group.size,) per attribute that says what each row counts. Raises WorkloadError
-    for an attribute with the name of a result.
+def label_rows(domain: Domain, group: QueryGroup) -> Columns:
+    """Make a column (group.size,) for each attribute, which says what each row counts.
+
+    Raises:
+        WorkloadError: An attribute has the name of a result column.
     """
-    columns: Columns = {}
+    labels: Columns = {}
     for axis, factor in enumerate(group.factors):
         if factor.attribute in RESULT_COLUMNS:
             raise WorkloadError(
@@ -76,53 +100,59 @@ def labels(domain: Domain, group: QueryGroup) -> Columns:
             )
         own = np.array(factor.labels(domain[factor.attribute]))
         shape = [-1 if i == axis else 1 for i in range(len(group.shape))]
-        columns[factor.attribute] = np.broadcast_to(own.reshape(shape), group.shape).ravel()
-    return columns
+        labels[factor.attribute] = np.broadcast_to(own.reshape(shape), group.shape).ravel()
+    return labels
 
 
-def columns(release: NoisyAnswers, group: QueryGroup, of: Spread) -> Columns:
-    """The columns of a group's table: attributes, then RESULT_COLUMNS; each (group.size,)."""
-    table = labels(release.plan.domain, group)
+def make_columns(release: NoisyAnswers, group: QueryGroup, intervals: Intervals) -> Columns:
+    """Make the columns (group.size,) of a group's table: its attributes, then RESULT_COLUMNS."""
+    labels = label_rows(release.plan.domain, group)
     estimate = release.estimates[group.name].ravel()
     std = np.sqrt(release.variances[group.name].ravel())
-    moe = quantile(of.confidence, group.size if of.simultaneous else 1) * std
-    confidence = np.full(group.size, of.confidence)
+    moe = intervals.compute_moe(group, std)
+    confidence = np.full(group.size, intervals.confidence)
     results = (estimate, std, moe, estimate - moe, estimate + moe, confidence)
-    return table | dict(zip(RESULT_COLUMNS, results, strict=True))
+    return labels | dict(zip(RESULT_COLUMNS, results, strict=True))
 
 
-def metadata(release: NoisyAnswers, group: QueryGroup, of: Spread) -> dict[str, str]:
-    """What a table says of itself."""
-    return {
+def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals) -> dict[str, str]:
+    """Make the metadata of a group's table, by keys that begin with "fitplug."."""
+    metadata = {
         "fitplug.group": group.name,
-        "fitplug.confidence": repr(of.confidence),
-        "fitplug.simultaneous": str(of.simultaneous).lower(),
+        "fitplug.confidence": repr(intervals.confidence),
+        "fitplug.simultaneous": str(intervals.simultaneous).lower(),
         "fitplug.plan_digest": release.plan_digest,
         "fitplug.rho": repr(release.rho),
         "fitplug.contributions": str(release.contributions),
         "fitplug.units": UNITS,
-    } | ({} if release.limited is None else _population(release, release.limited))
+    }
+    if release.limited is not None:
+        metadata |= {"fitplug.limited": release.limited, POPULATION: release.population}
+    return metadata
 
 
-def _population(release: NoisyAnswers, limited: Limited) -> dict[str, str]:
-    return {"fitplug.limited": limited, POPULATION: release.population}
+def read_intervals(metadata: Mapping[str, str]) -> Intervals:
+    """Read the kind of intervals from the metadata of a table. Raises anything on damage."""
+    return Intervals(
+        float(metadata["fitplug.confidence"]), metadata["fitplug.simultaneous"] == "true"
+    )
 
 
-def arrow(table: Columns, said: Mapping[str, str]) -> ArrowTable:
-    """An Arrow table with metadata. Raises ImportError without pyarrow."""
-    return import_library("pyarrow").table(table).replace_schema_metadata(dict(said))
+def make_arrow(columns: Columns, metadata: Mapping[str, str]) -> ArrowTable:
+    """Make an Arrow table with metadata. Raises ImportError without pyarrow."""
+    return import_library("pyarrow").table(columns).replace_schema_metadata(dict(metadata))
 
 
-def pandas_frame(table: Columns, said: Mapping[str, str]) -> PandasFrame:
-    """A pandas DataFrame, with the metadata in its `attrs`. Raises ImportError without pandas."""
-    frame = import_library("pandas").DataFrame(table)
-    frame.attrs.update(said)
+def make_pandas(columns: Columns, metadata: Mapping[str, str]) -> PandasFrame:
+    """Make a pandas DataFrame, with the metadata as `attrs`. Raises ImportError without pandas."""
+    frame = import_library("pandas").DataFrame(columns)
+    frame.attrs.update(metadata)
     return frame
 
 
-def polars_frame(table: Columns) -> PolarsFrame:
-    """A Polars DataFrame, which holds no metadata. Raises ImportError without Polars."""
+def make_polars(columns: Columns) -> PolarsFrame:
+    """Make a Polars DataFrame, which holds no metadata. Raises ImportError without Polars."""
     return import_library("polars").DataFrame(
         {name: column.tolist() if column.dtype.kind == "U" else column
-         for name, column in table.items()}
+         for name, column in columns.items()}
     )  # fmt: skip

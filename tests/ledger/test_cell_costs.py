@@ -49,8 +49,8 @@ def ledger(tmp_path: Path) -> fp.Ledger:
 
 def charge(ledger: fp.Ledger, made: fp.Plan, contributions: int = 1, key: str = "first") -> Any:
     rho = made.rho_exact * contributions**2
-    costs = CellCosts.of(made, contributions)
-    return ledger.charge(max(rho, costs.rho()), what="x", key=key, profile=costs)
+    costs = CellCosts.from_plan(made, contributions)
+    return ledger.charge(max(rho, costs.rho), what="x", key=key, profile=costs)
 
 
 def at_every_cell(plans: Sequence[fp.Plan]) -> dict[tuple[int, ...], Fraction]:
@@ -175,9 +175,9 @@ def test_charges_that_nothing_can_be_within(ledger: fp.Ledger) -> None:
 
 
 def test_a_charge_below_what_the_cells_cost_is_refused(ledger: fp.Ledger) -> None:
-    costs = CellCosts.of(FIRST)
+    costs = CellCosts.from_plan(FIRST)
     with pytest.raises(fp.BudgetError, match="less than"):
-        ledger.charge(costs.rho() - Fraction(1, 10**30), what="x", profile=costs)
+        ledger.charge(costs.rho - Fraction(1, 10**30), what="x", profile=costs)
     assert ledger.entries() == ()
 
 
@@ -242,7 +242,7 @@ def test_excess_and_slack_against_fractions(
     cells = list(itertools.product(*map(range, DOMAIN.shape)))
 
     def exact(part: CellCosts) -> list[Fraction]:
-        whole = np.broadcast_to(part.over(DOMAIN.names), DOMAIN.shape)
+        whole = np.broadcast_to(part.expand_axes(DOMAIN.names), DOMAIN.shape)
         return [Fraction(float(whole[cell])) for cell in cells]
 
     before = [sum(values) for values in zip(*map(exact, made), strict=True)]
@@ -256,11 +256,11 @@ def test_excess_and_slack_against_fractions(
         if not rho or rho < max(before) * 2:  # else the earlier ones were not free
             continue
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cellcosts, "_SLAB", slab)
-            over = cellcosts.excess(DOMAIN, rho, made, new)
+            patch.setattr(cellcosts, "_SLAB_CELLS", slab)
+            over = cellcosts.find_excess(DOMAIN, rho, made, new)
         if max(whole) * 4 > 2 * rho:  # of two records, 2^2 times the costs
             assert over is not None
-            at = dict(over.at)
+            at = dict(over.cell)
             (cell,) = {tuple(at.get(name, 0) for name in DOMAIN.names)}
             place = cells.index(cell)
             assert Fraction(over.requested) >= exact(new)[place] * 2
@@ -268,14 +268,14 @@ def test_excess_and_slack_against_fractions(
             assert float(whole[place]) == pytest.approx(float(max(whole)), rel=1e-14)
         elif max(whole) * 4 <= 2 * rho * (1 - Fraction(1, 2**48)):
             assert over is None
-        left = np.broadcast_to(cellcosts.slack(DOMAIN, rho, made), DOMAIN.shape)
+        left = np.broadcast_to(cellcosts.compute_slack(DOMAIN, rho, made), DOMAIN.shape)
         for cell, used in zip(cells, before, strict=True):
             room = 2 * rho / 4 - used
             assert 0 <= Fraction(float(left[cell])) <= max(room, Fraction(0))
             assert float(room) - left[cell] <= 1e-14 * float(rho)
         fills = CellCosts("", DOMAIN.names, 2, np.array(left))
         if max(before) * 4 <= 2 * rho * (1 - Fraction(1, 2**48)):  # their sum rounded up fits too
-            assert cellcosts.excess(DOMAIN, rho, made, fills) is None
+            assert cellcosts.find_excess(DOMAIN, rho, made, fills) is None
 
 
 @given(a=st.floats(0, 1e300), b=st.floats(-1e300, 1e300))
@@ -301,14 +301,14 @@ def test_symmetric_attributes_are_not_expanded_and_dense_ones_may_be_too_many(
     assert ledger.slack("first", survey).size == 1
 
     def wide(name: str) -> CellCosts:
-        domain = cellcosts.domain_digest(survey)
+        domain = cellcosts.digest_domain(survey)
         return CellCosts(domain, (name,), 1, np.zeros(1000))
 
     made = [wide("x"), wide("y")]
-    assert cellcosts.excess(survey, Fraction(1), made, wide("y")) is None
+    assert cellcosts.find_excess(survey, Fraction(1), made, wide("y")) is None
     for look in (
-        lambda: cellcosts.excess(survey, Fraction(1), made, wide("z")),
-        lambda: cellcosts.slack(survey, Fraction(1), [*made, wide("z")]),
+        lambda: cellcosts.find_excess(survey, Fraction(1), made, wide("z")),
+        lambda: cellcosts.compute_slack(survey, Fraction(1), [*made, wide("z")]),
     ):
         with pytest.raises(fp.BudgetError, match="1000000000 cells of x x y x z"):
             look()
@@ -321,7 +321,7 @@ def test_a_release_keeps_its_costs_and_another_is_free(ledger: fp.Ledger) -> Non
     released = fpo.release(FIRST, tables(FIRST), ledger=ledger, key="first", output="/out")
     (entry,) = ledger.entries()
     assert (entry.plan_digest, entry.output) == (FIRST.digest, "/out")
-    assert entry.profile == CellCosts.of(FIRST).digest
+    assert entry.profile == CellCosts.from_plan(FIRST).digest
     second = plan(OLD, cell_budgets=ledger.slack("first", DOMAIN))
     free = fpo.release(second, tables(second), ledger=ledger, within="first", key="second")
     assert ledger.spent == released.rho

@@ -222,7 +222,7 @@ def test_a_charge_reads_no_more_with_many_entries(path: Path) -> None:
     steps: dict[int, int] = {}
     ledger = Ledger(path, 1.0)
     for n in range(40):
-        with ledger._file.transaction() as database:
+        with ledger._file.open_transaction() as database:
             asked: list[int] = []
             database.set_progress_handler(lambda asked=asked: asked.append(1), 1)
             ledgerrows.read_budget(database)

@@ -26,9 +26,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
+from fitplug.ledger import Entry, Ledger
 from fitplug.ledger import file as ledgerfile
 from fitplug.ledger import ledger as ledger_module
-from fitplug.ledger.ledger import Entry, Ledger
 
 TENTH = Fraction(1, 10)
 
@@ -726,7 +726,7 @@ def test_a_copy_of_the_file_alone_holds_every_charge(path: Path) -> None:
 
 def test_it_is_durable(path: Path) -> None:
     ledger = Ledger(path, 1.0)
-    with ledger._file.transaction() as database:
+    with ledger._file.open_transaction() as database:
         assert database.execute("PRAGMA foreign_keys").fetchone() == (1,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert database.execute("PRAGMA synchronous").fetchone() == (2,)

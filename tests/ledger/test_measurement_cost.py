@@ -16,7 +16,7 @@ import opendp.prelude as dp
 import pytest
 
 import fitplug as fp
-from fitplug.ledger.measurement_cost import measured_rho
+from fitplug.ledger.measurement_cost import evaluate_rho
 from fitplug.privacy import check_delta, check_epsilon, check_rho
 
 SPACE = dp.atom_domain(T=int), dp.absolute_distance(T=int)
@@ -118,7 +118,7 @@ def test_what_is_no_measurement_of_opendp_is_refused(make: Any, tmp_path: Path) 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_empty_measurement_is_refused() -> None:
     with pytest.raises(fp.InputError, match="is empty"):
-        measured_rho(dp.Measurement(), 1)
+        evaluate_rho(dp.Measurement(), 1)
 
 
 def test_measures_that_only_have_the_name_are_refused() -> None:
@@ -128,25 +128,25 @@ def test_measures_that_only_have_the_name_are_refused() -> None:
     )
     assert str(cheap.output_measure) == str(ZCDP)
     with pytest.raises(fp.InputError, match="zero-concentrated divergence: use"):
-        measured_rho(cheap, 1)
+        evaluate_rho(cheap, 1)
 
 
 def test_attributes_put_on_a_measurement_change_nothing(gaussian: Any) -> None:
     honest = gaussian.map(1)
     gaussian.map = lambda d_in: 1e-9
     gaussian.__dict__["output_measure"] = LyingEq()
-    assert measured_rho(gaussian, 1) == honest == 0.125
+    assert evaluate_rho(gaussian, 1) == honest == 0.125
     laplace = dp.m.make_laplace(*SPACE, scale=2.0)
     laplace.__dict__["output_measure"] = LyingEq()
     with pytest.raises(fp.InputError, match="zero-concentrated divergence: use"):
-        measured_rho(laplace, 1)
+        evaluate_rho(laplace, 1)
 
 
 def test_a_measurement_of_ones_own_in_opendp_is_a_measurement() -> None:
     own = dp.m.make_user_measurement(
         *SPACE, ZCDP, function=lambda x: x, privacy_map=lambda d_in: d_in / 8
     )
-    assert measured_rho(own, 2) == 0.25
+    assert evaluate_rho(own, 2) == 0.25
 
 
 class Cheap(float):
@@ -182,12 +182,12 @@ class Ratio:
 
 def test_numbers_of_numpy_are_what_they_are(gaussian: Any) -> None:
     for two in (2, np.int64(2), np.int8(2), np.uint32(2)):
-        assert measured_rho(gaussian, two) == gaussian.map(2)
+        assert evaluate_rho(gaussian, two) == gaussian.map(2)
     wide = dp.m.make_gaussian(
         dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l2_distance(T=float), scale=2.0
     )
     for half in (0.5, np.float64(0.5), np.float32(0.5)):
-        assert measured_rho(wide, half) == wide.map(0.5)
+        assert evaluate_rho(wide, half) == wide.map(0.5)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_numbers_of_numpy_are_what_they_are(gaussian: Any) -> None:
 )  # fmt: skip
 def test_distances_of_other_kinds_are_refused(gaussian: Any, d_in: Any) -> None:
     with pytest.raises(fp.InputError, match="d_in is"):
-        measured_rho(gaussian, d_in)
+        evaluate_rho(gaussian, d_in)
 
 
 @pytest.mark.parametrize("rho", [0.0, -1.0, float("nan"), float("inf"), 1, None, "1", Cheap(0.5)])
@@ -206,7 +206,7 @@ def test_costs_that_are_no_float_above_0_are_refused(rho: Any) -> None:
         *SPACE, ZCDP, function=lambda x: x, privacy_map=lambda d_in: rho
     )
     try:
-        found = measured_rho(own, 1)
+        found = evaluate_rho(own, 1)
     except fp.InputError:
         return
     # OpenDP has made a float of it, of the value that Python's C API finds.

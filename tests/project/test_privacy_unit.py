@@ -97,7 +97,7 @@ def test_a_review_says_that_records_were_limited(tmp_path: Path) -> None:
     limited(tmp_path)
     (tmp_path / "spec.toml").write_text(SPEC.format(person="id"))
     assert fitplug("run", tmp_path / "spec.toml").code == 0
-    assert "left out before it is counted" in (tmp_path / "release" / "review.md").read_text()
+    assert "left out before they are counted" in (tmp_path / "release" / "review.md").read_text()
 
 
 class TestMeasurements:

@@ -139,7 +139,7 @@ def test_costs_per_cell_of_a_ledger(ledger: fp.Ledger) -> None:
     plan = fp.Plan.load(FLAT / "free_within.npz")
     earlier = ledger.entries()[3]
     assert earlier.plan_digest == plan.digest
-    assert earlier.profile == CellCosts.of(plan).digest
+    assert earlier.profile == CellCosts.from_plan(plan).digest
     slack = ledger.slack("cells", plan.domain)
     assert [value.hex() for value in slack.ravel().tolist()] == SAID["ledger"]["slack"]
     with pytest.raises(fp.OverBudget, match="block='1', age='0'"):

@@ -16,8 +16,8 @@ from fitplug.mechanism.covariance import dense_strategy
 from fitplug.release import adjusted
 from fitplug.release.least_squares import (
     NoSolutionError,
-    nearest_integers,
-    nonnegative_least_squares,
+    round_to_integers,
+    solve_nonnegative,
 )
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
@@ -193,7 +193,7 @@ class TestIntegers:
 
     @pytest.mark.parametrize("total", [0.5, 3.25])
     def test_totals_are_whole(self, total):
-        with pytest.raises(fp.WorkloadError, match="no whole number"):
+        with pytest.raises(fp.WorkloadError, match="is not an integer"):
             people.release().integers(totals={"total": total})
 
     def test_a_total_that_no_rounding_has(self):
@@ -221,7 +221,7 @@ class TestLeastSquares:
         """x >= 0, and the gradient is zero where x > 0 and points out where x = 0."""
         rng = np.random.default_rng(seed)
         A, y = rng.normal(size=(n, d)), rng.normal(size=n) * 3
-        x = nonnegative_least_squares(A, y, np.zeros((0, d)), np.zeros(0))
+        x = solve_nonnegative(A, y, np.zeros((0, d)), np.zeros(0))
         slope = A.T @ (A @ x - y)
         assert (x >= 0).all()
         assert (slope >= -1e-8).all()
@@ -233,27 +233,27 @@ class TestLeastSquares:
         E = np.vstack([np.ones(d), rng.integers(0, 2, d)]).astype(float)
         x = rng.poisson(2.0, d)
         A, y = np.eye(d) * rng.uniform(0.1, 2, d), rng.normal(size=d) * 3
-        found = nonnegative_least_squares(A, y, E, E @ x)
+        found = solve_nonnegative(A, y, E, E @ x)
         np.testing.assert_allclose(E @ found, E @ x, atol=1e-9)
-        whole = nearest_integers(A, found, E, E @ x)
+        whole = round_to_integers(A, found, E, E @ x)
         np.testing.assert_array_equal(E @ whole, E @ x)
         assert (np.abs(whole - found) < 1 + 1e-6).all()
         assert (whole >= 0).all()
 
     def test_totals_that_contradict_each_other(self):
         with pytest.raises(NoSolutionError):
-            nonnegative_least_squares(np.eye(2), np.ones(2), np.ones((2, 2)), np.array([1.0, 2.0]))
+            solve_nonnegative(np.eye(2), np.ones(2), np.ones((2, 2)), np.array([1.0, 2.0]))
 
     def test_a_total_of_nothing(self):
         E = np.zeros((1, 2))
-        x = nonnegative_least_squares(np.eye(2), np.array([1.5, -2.0]), E, np.zeros(1))
+        x = solve_nonnegative(np.eye(2), np.array([1.5, -2.0]), E, np.zeros(1))
         np.testing.assert_allclose(x, [1.5, 0])
         with pytest.raises(NoSolutionError):
-            nonnegative_least_squares(np.eye(2), np.ones(2), E, np.ones(1))
+            solve_nonnegative(np.eye(2), np.ones(2), E, np.ones(1))
 
     def test_whole_numbers_stay(self):
         x = np.array([3.0, 0.0, 7.0])
-        whole = nearest_integers(np.eye(3), x, np.ones((1, 3)), np.array([10.0]))
+        whole = round_to_integers(np.eye(3), x, np.ones((1, 3)), np.array([10.0]))
         assert whole.tolist() == [3, 0, 7]
         with pytest.raises(NoSolutionError):
-            nearest_integers(np.eye(3), x, np.ones((1, 3)), np.array([11.0]))
+            round_to_integers(np.eye(3), x, np.ones((1, 3)), np.array([11.0]))

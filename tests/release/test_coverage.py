@@ -13,9 +13,11 @@ from scipy.stats import chi2, norm
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.files import write_with_digest
+from fitplug.mechanism import LEAST_NOISE
 from fitplug.plan import plan_file as planfile
 from fitplug.plan.plan_file import describe_plan
 from fitplug.workload.targets import quantile, two_sided_quantile
+from tests.helpers.places import ROOT
 
 RELEASES = 2000
 CONFIDENCES = (0.5, 0.9, 0.95)
@@ -49,6 +51,26 @@ def test_each_interval_covers_as_often_as_it_says(releases, confidence):
         ends = [release.interval(name, confidence) for release in releases]
         covered = np.mean([(low <= exact) & (exact <= high) for low, high in ends], axis=0)
         assert all(within(share, confidence) for share in covered.ravel())
+
+
+def covered_by_discrete_noise(sigma):
+    """The probability that |z| <= 1.96 sigma, for z of the discrete Gaussian."""
+    weights = np.exp(-(np.arange(math.ceil(10 * sigma) + 2) ** 2) / (2 * sigma**2))
+    covered = weights[: math.floor(two_sided_quantile(0.95) * sigma) + 1]
+    return (2 * covered.sum() - 1) / (2 * weights.sum() - 1)
+
+
+def test_intervals_of_discrete_noise_cover_as_often_as_the_docs_say():
+    assert covered_by_discrete_noise(LEAST_NOISE) == pytest.approx(0.883, abs=5e-4)
+    shares = [covered_by_discrete_noise(sigma) for sigma in np.linspace(10, 200, 20_001)]
+    assert 0.944 < min(shares) < 0.945
+    assert 0.955 < max(shares) < 0.956
+    assert covered_by_discrete_noise(1e6) == pytest.approx(0.95, abs=1e-6)
+    page = (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
+    for text in (" ".join(page.split()), " ".join(str(fp.Release.interval.__doc__).split())):
+        assert "If it is 10 or more, an interval of 95 % around an estimate" in text
+        assert "between 94.4 % and 95.6 %" in text
+        assert "only about 88 %" in text
 
 
 @pytest.mark.parametrize("confidence", CONFIDENCES)

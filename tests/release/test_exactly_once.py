@@ -29,7 +29,7 @@ DRIVER = """
 import json, os, resource, signal, sys, threading
 import numpy as np
 import fitplug as fp, fitplug_opendp as fpo
-from fitplug.release import held_digest
+from fitplug.release import read_folder_digest
 from pathlib import Path
 
 root = Path(sys.argv[1])
@@ -81,7 +81,7 @@ def state(folder):
     return {
         "charges": len(ledger.entries()),
         "stages": [[s.state, s.answers] for s in ledger.stages().values()],
-        "held": held_digest(folder / "out"),
+        "held": read_folder_digest(folder / "out"),
         "names": sorted(p.name for p in folder.iterdir()),
     }
 
@@ -321,15 +321,15 @@ class TestPublish:
         assert not (tmp_path / "b").exists()
 
     def test_in_memory_a_key_is_drawn_once(self, tmp_path, ledger, monkeypatch):
-        real = fp.Ledger.mark_made
+        real = fp.Ledger.record_draw
 
         def killed(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(fp.Ledger, "mark_made", killed)
+        monkeypatch.setattr(fp.Ledger, "record_draw", killed)
         with pytest.raises(KeyboardInterrupt):
             fpo.release(PLAN, TABLES, ledger=ledger, key="k")
-        monkeypatch.setattr(fp.Ledger, "mark_made", real)
+        monkeypatch.setattr(fp.Ledger, "record_draw", real)
         made = fpo.release(PLAN, TABLES, ledger=ledger, key="k")
         assert ledger.spent == made.rho
         with pytest.raises(fp.KeyTaken, match="never drawn again"):

@@ -266,7 +266,7 @@ def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
     said = fp.review(release, about=about)["deployment"]
     processed = said["accounting"]["post_processing"]
     assert "about the records kept, at most 3 of each patient's" in processed
-    assert "what is more is left out" in said["privacy_loss"]["privacy_unit_details"]
+    assert "further records are left out" in said["privacy_loss"]["privacy_unit_details"]
     assert "the others are in no count" in markdown({"deployment": said})
     with pytest.raises(BudgetError, match="limited = 'declared', but the count"):
         fp.review(release, limited="declared")

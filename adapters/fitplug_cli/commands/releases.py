@@ -9,7 +9,7 @@ from typing import Any
 
 from fitplug.counts import Tables
 from fitplug.errors import LedgerError, TablesError
-from fitplug.ledger import Ledger, Which
+from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release, review
 from fitplug.structure import listed
@@ -47,7 +47,7 @@ class ChargeOptions:
     """
 
     key: str | None = None
-    within: Which | None = None
+    within: ChargeReference | None = None
     again: bool = False
     replace: bool = False
 
@@ -80,7 +80,7 @@ def read_charge_options(
             f"--again is for releases without a key; another draw of the plan beside {key!r} needs "
             "only another --key"
         )
-    earlier: Which | None = within
+    earlier: ChargeReference | None = within
     if within is not None and within.isdecimal() and len(within) < _MOST_DIGITS:
         earlier = int(within)
     return ChargeOptions(key, earlier, again, replace)

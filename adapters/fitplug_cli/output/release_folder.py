@@ -17,7 +17,7 @@ from typing import Any
 
 from fitplug.errors import InputError
 from fitplug.numeric import ceil_float
-from fitplug.release import Release, file_names, spread, versions
+from fitplug.release import Release, choose_intervals, list_core_versions, name_files
 from fitplug_cli.output.csv_tables import write_csv
 from fitplug_cli.output.review_files import write_review
 
@@ -55,7 +55,7 @@ def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What the command line adds to a release folder; see `fitplug.release.folder.TableFiles`.
+    """What the command line adds to a release folder; see `fitplug.release.TableFiles`.
 
     Attributes:
         confidence: The confidence of the intervals of groups that do not name one.
@@ -102,7 +102,7 @@ def _describe_release(release: Release, confidence: float, delta: float) -> dict
     """Build the content of release.json, except for the versions."""
     plan = release.plan
     k = release.contributions
-    files = file_names(plan.workload)
+    files = name_files(plan.workload)
     return {
         "rho": release.rho,
         "rho_charged": None if release.entry is None else ceil_float(release.entry.rho),
@@ -128,7 +128,7 @@ def _describe_release(release: Release, confidence: float, delta: float) -> dict
                 "queries": row.queries,
                 "target": row.target,
                 "largest_std": row.largest_std,
-                **spread(plan.workload[row.name], None, default=confidence)._asdict(),
+                **choose_intervals(plan.workload[row.name], None, default=confidence)._asdict(),
             }
             for row in plan.group_rows()
         ],
@@ -137,7 +137,7 @@ def _describe_release(release: Release, confidence: float, delta: float) -> dict
 
 def list_versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that a release is made with."""
-    return versions() | {name: version(name) for name in _LIBRARIES}
+    return list_core_versions() | {name: version(name) for name in _LIBRARIES}
 
 
 def read_release_record(directory: Path) -> dict[str, Any]:

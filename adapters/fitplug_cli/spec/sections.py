@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from fitplug.counts import describe_rows, make_filters
-from fitplug.ledger import MOST_CONTRIBUTIONS
-from fitplug.privacy import rho_at
+from fitplug.privacy import MOST_CONTRIBUTIONS, rho_at
 from fitplug.release import About
 from fitplug.structure import LARGEST_WEIGHT
 from fitplug.workload import LEAST_CONFIDENCE

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import BudgetError
-from fitplug.ledger import check_contributions
+from fitplug.privacy import check_contributions
 from fitplug_dask.persons.packing import Rows
 from fitplug_dask.persons.siphash import KEY_BYTES, Words, siphash128
 

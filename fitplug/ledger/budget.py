@@ -1,0 +1,117 @@
+"""Budget: how much privacy a ledger may spend, and how much is spent."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from fitplug.errors import BudgetError
+from fitplug.ledger.fraction_text import encode_fraction
+from fitplug.ledger.hash_chain import hash_values
+from fitplug.numeric import ceil_float, exact_number
+from fitplug.privacy import rho_at
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The total budget of a ledger, and where its two hash chains end.
+
+    Attributes:
+        total: The total budget in rho of zCDP, exact.
+        epsilon: The epsilon of the total budget, if it was given as epsilon and delta.
+        delta: The delta of the total budget, if it was given as epsilon and delta.
+        spent: The sum of all charges in rho of zCDP, exact.
+        entries: The number of entries.
+        head: The hash of the newest entry.
+        stages: The number of stages of releases.
+        stage_head: The hash of the newest stage.
+    """
+
+    total: Fraction
+    epsilon: float | None
+    delta: float | None
+    spent: Fraction
+    entries: int
+    head: str
+    stages: int
+    stage_head: str
+
+    @classmethod
+    def create(
+        cls, total: Fraction, epsilon: float | None = None, delta: float | None = None
+    ) -> Budget:
+        """Create a budget of which nothing is spent."""
+        first = hash_total(total, epsilon, delta)
+        return cls(total, epsilon, delta, Fraction(0), 0, first, 0, first)
+
+    @property
+    def left(self) -> Fraction:
+        """What is left of the total budget in rho of zCDP, exact."""
+        return self.total - self.spent
+
+    @property
+    def first_hash(self) -> str:
+        """The hash that the first entry and the first stage follow."""
+        return hash_total(self.total, self.epsilon, self.delta)
+
+    def compute_hash(self) -> str:
+        """Compute the hash of the budget's row."""
+        return hash_values("now", self.compute_hash_version_2(), self.stages, self.stage_head)
+
+    def compute_hash_version_2(self) -> str:
+        """Compute the hash of the budget's row as files of schema version 2 have it."""
+        spent = encode_fraction(self.spent)
+        return hash_values("now", self.first_hash, spent, self.entries, self.head)
+
+    def has_total_of(self, given: Budget) -> bool:
+        """Return whether the total of this budget is the one that a caller gives."""
+        if given.epsilon is None:
+            return self.total == given.total
+        # rho is not compared, as another version of SciPy may compute another last digit.
+        return (self.epsilon, self.delta) == (given.epsilon, given.delta)
+
+
+def hash_total(total: Fraction, epsilon: float | None, delta: float | None) -> str:
+    """Compute the hash of a total budget, with which the hash chains begin."""
+    return hash_values("budget", encode_fraction(total), epsilon, delta)
+
+
+def make_budget(
+    rho: float | Fraction | None, epsilon: float | None, delta: float | None
+) -> Budget | None:
+    """Make the budget that a caller gives as rho, or as epsilon and delta.
+
+    Returns:
+        The budget, of which nothing is spent; None if the caller gives none.
+
+    Raises:
+        BudgetError: A number is out of range, or the caller gives both or only one of epsilon and
+            delta.
+    """
+    if rho is not None:
+        if epsilon is not None or delta is not None:
+            raise BudgetError("give rho, or epsilon with delta, not both")
+        return Budget.create(check_amount(rho))
+    if epsilon is None and delta is None:
+        return None
+    if epsilon is None or delta is None:
+        raise BudgetError("epsilon and delta belong together: give both, or rho")
+    return Budget.create(Fraction(rho_at(epsilon, delta)), float(epsilon), float(delta))
+
+
+def check_amount(rho: float | Fraction) -> Fraction:
+    """Return rho as the exact number that it is, unless it is not finite or not above 0.
+
+    Raises:
+        BudgetError: rho is no finite number above 0.
+    """
+    exact = exact_number(rho)
+    given = str(rho) if type(rho) is float else f"this {type(rho).__name__}"
+    with contextlib.suppress(OverflowError):
+        if exact is not None:
+            given = str(float(exact))
+            if exact > 0 and ceil_float(exact) < math.inf:
+                return exact
+    raise BudgetError(f"rho must be a finite number above 0, not {given}")

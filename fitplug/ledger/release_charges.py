@@ -1,0 +1,97 @@
+"""Charges of releases that happen exactly once: they are begun, or found by a retry."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Mapping
+from fractions import Fraction
+
+from fitplug.ledger import rows as rows
+from fitplug.ledger.budget import Budget
+from fitplug.ledger.charges import Charge, check_covers, check_fits, check_texts, read_time
+from fitplug.ledger.entry import Entry
+from fitplug.ledger.file import LedgerFile
+from fitplug.ledger.free_releases import check_counts, check_is_free, find_charge
+from fitplug.ledger.requests import ChargeRequest, StagedCharge
+from fitplug.ledger.retries import find_retried
+from fitplug.ledger.stages import Stage
+
+_LOG = logging.getLogger("fitplug.ledger")
+
+
+def begin_release(file: LedgerFile, request: ChargeRequest, counts: str | None) -> StagedCharge:
+    """Charge the release of a plan: see `Ledger.begin_release`."""
+    check_texts(request.what, request.key, request.output)
+    with file.open_transaction("IMMEDIATE") as database:
+        budget, entries, stages = rows.read_all(database)
+        found, within = _find_or_allow(file, database, budget, entries, stages, request)
+        if within is not None:
+            check_counts(file, stages, within, counts)
+        if found is not None:
+            return found
+        charge = Charge(
+            rho=request.rho if within is None else Fraction(0),
+            what=request.what,
+            key=request.key,
+            plan_digest=request.plan.digest,
+            output=request.output,
+            within=None if within is None else within.id,
+            costs=request.costs,
+        )
+        entry, budget = charge.enter(database, budget)
+        folder = request.output if request.in_folder else None
+        stage = Stage(entry.id, "begun", read_time(), output=folder)
+        rows.append_stage(database, budget, stage)
+    _LOG.info("charged rho = %r as number %d of %s", float(entry.rho), entry.id, file.path)
+    return StagedCharge(entry, stage)
+
+
+def find_release(file: LedgerFile, request: ChargeRequest) -> StagedCharge | None:
+    """Find the charge that a request is a retry of: see `Ledger.find_release`."""
+    check_texts(request.what, request.key, request.output)
+    # This opens the same transaction as a charge, so that a file that cannot be written is noticed.
+    with file.open_transaction("IMMEDIATE") as database:
+        budget, entries, stages = rows.read_all(database)
+        return _find_or_allow(file, database, budget, entries, stages, request)[0]
+
+
+def record_stage(file: LedgerFile, stage: Stage) -> Stage:
+    """Record a stage unless the release is as far already; return the stage that it is at."""
+    with file.open_transaction("IMMEDIATE") as database:
+        budget, _, stages = rows.read_all(database)
+        reached = stages.get(stage.entry)
+        if reached is not None and reached.is_at_least(stage):
+            return reached
+        rows.append_stage(database, budget, stage)
+    _LOG.info("number %d of %s is %s", stage.entry, file.path, stage.state)
+    return stage
+
+
+def _find_or_allow(
+    file: LedgerFile,
+    database: sqlite3.Connection,
+    budget: Budget,
+    entries: tuple[Entry, ...],
+    stages: Mapping[int, Stage],
+    request: ChargeRequest,
+) -> tuple[StagedCharge | None, Entry | None]:
+    """Find the charge that a request is a retry of, or check that a new charge is allowed.
+
+    Returns:
+        The charge that is retried, None for a new charge that is allowed; and the charge within
+        which the release is free.
+    """
+    within = None
+    if request.within is not None:
+        within = find_charge(file, entries, request.within)
+    entry = find_retried(file, entries, stages, request, within)
+    if entry is not None:
+        return StagedCharge(entry, stages[entry.id]), within
+    if request.within is None:
+        check_covers(request.rho, request.costs)
+        check_fits(file, request.rho, budget.left)
+    else:
+        domain = request.plan.domain
+        check_is_free(file, database, entries, request.within, domain, request.costs)
+    return None, within

@@ -1,0 +1,167 @@
+"""The file of the noisy answers, with what is needed to compute everything else by the plan.
+
+The file carries a digest of its content, which notices damage and edits.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fitplug.errors import InputError, PlanError
+from fitplug.files import (
+    Arrays,
+    Header,
+    content_digest,
+    read_with_digest,
+    sync,
+    write_with_digest,
+)
+from fitplug.ledger import Entry, decode_fraction, encode_fraction
+from fitplug.plan import Plan
+from fitplug.privacy import check_contributions
+from fitplug.release.file_names import PLAN, name_files
+from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.release.population import LIMITS
+from fitplug.release.versions import list_core_versions
+
+_KIND, _FORMAT = "answers of fitplug", 1
+
+
+def write_answers(release: NoisyAnswers, path: Path, mode: int = 0o666) -> str:
+    """Write the noisy answers to a file, which is on the disk when this returns.
+
+    Args:
+        release: The noisy answers.
+        path: The file.
+        mode: The permissions of the file.
+
+    Returns:
+        The digest of the file's content.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    digest = write_with_digest(path, *_pack(release), mode)
+    sync(path.parent)
+    return digest
+
+
+def compute_answers_digest(release: NoisyAnswers) -> str:
+    """Compute the digest that a file of these answers would have if it were written now."""
+    return content_digest(*_pack(release))
+
+
+def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
+    """Read a file of a plan's noisy answers.
+
+    Returns:
+        The fields of the release by the names of `Release`'s attributes, and the digest of the
+        file's content.
+
+    Raises:
+        InputError: The file is damaged, was edited, or is of another plan.
+    """
+    header, arrays = _open(path)
+    if header.get("plan_digest") != plan.digest:
+        raise InputError(f"{path} is of another plan than {PLAN}; use the files of one folder")
+    try:
+        fields = _parse_fields(plan, header, arrays)
+    except Exception:  # entries that are missing or of another type raise many kinds of errors
+        raise InputError(
+            f"{path}: the answers and what is said of them do not agree; get the folder again "
+            "from whoever released it"
+        ) from None
+    return fields, content_digest(header, arrays)
+
+
+def read_answers_digest(path: Path) -> str | None:
+    """Read the digest of a file of noisy answers; None if there is none, or if it is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        return content_digest(*_open(path))
+    except (InputError, OSError):
+        return None
+
+
+def _pack(release: NoisyAnswers) -> tuple[Header, Arrays]:
+    """Make the header and the arrays of the file."""
+    entry = release.entry
+    rho = "" if entry is None else encode_fraction(entry.rho)
+    header = {
+        "kind": _KIND,
+        "format": _FORMAT,
+        "plan_digest": release.plan_digest,
+        "rho": release.rho.hex(),
+        "contributions": release.contributions,
+        "noise_scale": release.noise_scale.hex(),
+        "entry": None if entry is None else vars(entry) | {"rho": rho},
+        "files": dict(name_files(release.plan.workload)),
+        "versions": list_core_versions(),
+    }
+    optional = {
+        "limited": release.limited,
+        "rows": release.rows,
+        "counts": release.seal,
+        "outside": list(release.outside) or None,
+    }
+    header |= {key: value for key, value in optional.items() if value is not None}
+    return header, {"answers": release.answers}
+
+
+def _open(path: Path) -> tuple[Header, Arrays]:
+    """Read the header and the arrays of the file. Raises InputError for damage and edits."""
+    try:
+        header, arrays, is_unchanged = read_with_digest(path)
+        kind, version = header["kind"], header["format"]
+    except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
+        raise InputError(
+            f"{path}: this is no file of answers, or it is damaged; get the folder again from "
+            "whoever released it"
+        ) from None
+    if (kind, version) != (_KIND, _FORMAT):
+        raise InputError(f"{path}: answers of format {version!r}; this fitplug reads {_FORMAT}")
+    if not is_unchanged:
+        raise InputError(
+            f"{path}: the answers were edited after the release; get the folder again from "
+            "whoever released it"
+        )
+    return header, arrays
+
+
+def _parse_fields(plan: Plan, header: Header, arrays: Arrays) -> dict[str, Any]:
+    """Make the fields of the release. Raises anything unless they fit the plan and each other."""
+    answers, contributions = arrays["answers"], header["contributions"]
+    if answers.dtype != np.int64 or answers.shape != (plan.strategy.size,):
+        raise PlanError("answers of another plan")
+    if contributions is not None:
+        check_contributions(contributions)
+    limited = header.get("limited")  # not in files of earlier versions
+    if limited not in LIMITS:
+        raise PlanError("a limit of another kind")
+    rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
+    exact = plan.strategy.rho_exact(plan.noise_std * noise_scale) * (contributions or 1) ** 2
+    # The rho of a release is rounded up, by little.
+    if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
+        raise PlanError("not what these answers cost")
+    entry = header["entry"]
+    if entry is not None:
+        entry = Entry(**(entry | {"rho": decode_fraction(entry["rho"])}))
+        if entry.plan_digest != plan.digest:
+            raise PlanError("a charge for another plan")
+    return {
+        "plan": plan,
+        "answers": answers,
+        "rho": rho,
+        "contributions": contributions,
+        "noise_scale": noise_scale,
+        "entry": entry,
+        "limited": limited,
+        "rows": header.get("rows"),
+        "seal": header.get("counts"),
+        "outside": tuple(map(str, header.get("outside", ()))),
+    }

@@ -1,0 +1,141 @@
+"""The sections of a review on privacy: the data domain, the privacy loss, and its composition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from fitplug.display import above, below
+from fitplug.domain import Attribute, Domain
+from fitplug.ledger import Budget, Entry
+from fitplug.numeric import ceil_float, floor_float
+from fitplug.plan import Plan
+from fitplug.release.population import describe_population
+from fitplug.release.release import Release
+from fitplug.release.review_markdown import escape_cell, make_table, split_rows
+
+
+def describe_variant(plan: Plan) -> dict[str, Any]:
+    """Describe the variant of differential privacy, and the data that it is about."""
+    return {
+        "variant_name": "Zero-concentrated DP",
+        "data_domain": _describe_domain(plan),
+        "unprotected_quantities": "None. The plan, with all costs and variances, is made "
+        "from the domain, the queries and their targets, before any row is read, and the "
+        "number of records is not released.",
+    }
+
+
+def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
+    """Describe who is protected, and how much it costs in rho and in epsilon at a delta."""
+    k = release.contributions
+    one = ceil_float(compute_record_rho(release))
+    proven, curve = release.epsilon(delta, "zcdp"), release.epsilon(delta)
+    records = "at most one record" if k == 1 else f"at most {k} records"
+    how = (
+        "further records are left out before they are counted"
+        if release.limited == "enforced"
+        else "so the publisher says of the data"
+    )
+    per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {above(one)}"
+    return {
+        "privacy_unit": unit,
+        "privacy_unit_details": f"Adjacent datasets differ by all records of one {unit} added or "
+        f"removed (symmetric distance). A {unit} has {records}; {how}.",
+        "privacy_parameters": {"epsilon": proven, "delta": delta, "rho": release.rho},
+        "privacy_parameters_details": f"rho = {above(release.rho)} of zero-concentrated "
+        f"differential privacy{per_record}. It is a rational number, computed from the integer "
+        f"matrix and the standard deviation that run, and rounded up.\n\nAt delta = {delta:g}: "
+        f"epsilon = {above(proven)}, which follows from rho and is proven for the discrete "
+        f"noise; and epsilon = {above(curve)} on the exact curve of continuous Gaussian noise of "
+        "the same size.",
+    }
+
+
+def describe_accounting(
+    release: Release, unit: str, statement: tuple[Budget, tuple[Entry, ...]] | None
+) -> dict[str, Any]:
+    """Describe post-processing and composition, with a ledger's budget and entries if given."""
+    return {
+        "post_processing": "Estimates are fixed linear combinations of the noisy answers. "
+        "They are unbiased for the records that were counted: not clipped at zero, not "
+        "rounded and not made to agree with other figures. Their standard deviations are "
+        "those of the plan, of the noise alone.\n\n"
+        + describe_population(release.contributions, release.limited, unit, release.outside),
+        "composition": _describe_composition(release, statement),
+    }
+
+
+def compute_record_rho(release: Release) -> Fraction:
+    """Compute what a release costs for one record, in rho of zCDP, exact."""
+    return release.plan.strategy.rho_exact(release.noise_std)
+
+
+def _describe_domain(plan: Plan) -> str:
+    """Describe the attributes that are counted, and what happens to other values."""
+    used = plan.domain.ordered(tuple({name for names in plan.tables for name in names}))
+    lines = [f"* {escape_cell(name)}: {_describe_values(plan.domain[name])}" for name in used]
+    return (
+        "Tables of any number of records with these attributes; a record with another value, or "
+        "none, on one of them is left out of all counts.\n\n" + "\n".join(lines)
+    )
+
+
+def _describe_values(attribute: Attribute) -> str:
+    """Describe the cells of an attribute in a few words."""
+    spec = Domain({"a": attribute}).spec()["a"]
+    kind = next(iter(spec)) if isinstance(spec, Mapping) else "categories"
+    return f"{attribute.size:,} cells ({kind})"
+
+
+def _describe_composition(
+    release: Release, statement: tuple[Budget, tuple[Entry, ...]] | None
+) -> str:
+    """Describe how the cost adds up with those of other releases."""
+    one_mechanism = (
+        "The answers of this release are one mechanism: its rho is that of all of them together, "
+        "from their joint sensitivity. "
+    )
+    if statement is None:
+        return (
+            f"{one_mechanism}It was charged to no ledger: every other release about the same "
+            "people adds its rho to this one's."
+        )
+    budget, entries = statement
+    total = f"rho = {below(floor_float(budget.total))}"
+    if budget.epsilon is not None:
+        total += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r})"
+    shown, rest = split_rows(entries[::-1])
+    rows = [
+        (
+            str(entry.id),
+            entry.time[:19].replace("T", " "),
+            "free" if entry.within is not None else above(ceil_float(entry.rho)),
+            escape_cell(entry.what),
+            (entry.plan_digest or "")[:12],
+        )
+        for entry in reversed(shown)
+    ]
+    table = make_table(("no.", "time (UTC)", "rho", "what", "plan"), rows)
+    has_free = any(entry.within is not None for entry in entries)
+    return (
+        f"{one_mechanism}rho adds up over releases. The budget for these people is {total}; spent "
+        f"are rho = {above(ceil_float(budget.spent))} by {len(entries)} release(s), and "
+        f"rho = {below(floor_float(budget.left))} is left.\n\n{table}"
+        + (f"\n\n{len(rest)} older charge(s) are not listed." if rest else "")
+        + (
+            "\n\nA free release costs no cell more than an earlier charge paid for: their costs "
+            "were added up cell by cell, and rho is the largest sum over cells."
+            if has_free
+            else ""
+        )
+        + (_describe_number(release.entry) if release.entry is not None else "")
+    )
+
+
+def _describe_number(entry: Entry) -> str:
+    """Say which number this release has in the ledger."""
+    if entry.within is not None:
+        return f"\n\nThis release is number {entry.id}, free within number {entry.within}."
+    return f"\n\nThis release is number {entry.id}."
