@@ -30,7 +30,7 @@ from fitplug.optimizer.scales import (
     compute_scales,
     optimise_scales,
 )
-from fitplug.structure import BatchedGroups, Structure, batch_groups, gathered
+from fitplug.structure import BatchedGroups, ResidualStructure, gather_tables
 
 _MIXING = 0.03
 """The mass of uniform weights that a step mixes in, as a multiple of the tolerance."""
@@ -43,7 +43,7 @@ _WORK = 1e10
 
 
 def descend_residual_family(
-    structure: Structure,
+    structure: ResidualStructure,
     *,
     tolerance: float = 1e-4,
     max_iterations: int = 600,
@@ -63,7 +63,7 @@ def descend_residual_family(
         WorkloadError: If too many queries have targets of their own.
         DesignError: As the dual solver does.
     """
-    batched = batch_groups(structure)
+    batched = structure.batched
     covariances, weights = optimise_attributes(batched)
     best = _scale(batched, covariances, weights, tolerance)
     cubes = sum(
@@ -162,7 +162,7 @@ def _mix_rows(
     mixtures = [(share @ table)[None] for share, table in zip(shares, tables, strict=True)]
     axes = tuple(
         tuple(
-            gathered(tables if varies else mixtures, own)
+            gather_tables(tables if varies else mixtures, own)
             for own, varies in zip(batch.factors.T, batch.varying, strict=True)
         )
         for batch in batched.batches

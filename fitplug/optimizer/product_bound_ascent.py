@@ -16,7 +16,7 @@ import numpy as np
 
 from fitplug.numeric import UNIT, FloatArray
 from fitplug.optimizer.residual_family import FamilyWeights
-from fitplug.proof import MAX_WORK, Grams, ProductDuals, bound, eigen, frames, grams, point
+from fitplug.proof import MAX_WORK, Grams, ProductDuals, bound_product, eigen, frames, grams, point
 from fitplug.structure import BatchedGroups
 
 _TILTS = (0.06, 0.12, 0.3, 1.0)
@@ -100,8 +100,8 @@ def ascend_product_bound(
         costs, _ = _compute_costs(batched, duals)
         costliest = np.arange(len(duals.w)) == (duals.w * costs).argmax()
         one_group = replace(duals, w=costliest.astype(np.float64))
-        return one_group, bound(batched, one_group)
-    return top.best, bound(batched, top.best)
+        return one_group, bound_product(batched, one_group)
+    return top.best, bound_product(batched, top.best)
 
 
 def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> ProductDuals:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.mechanism import AttributeMatrix, contrast
+from fitplug.mechanism import AttributeMatrix, build_contrasts
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.attribute_covariance import (
     AttributeOptimum,
@@ -65,4 +65,4 @@ class SymmetricCovariance:
 
     def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> AttributeMatrix:
         """Return the integer contrasts of n cells, which are exact with any number of bits."""
-        return contrast(self.size)
+        return build_contrasts(self.size)

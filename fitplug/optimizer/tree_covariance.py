@@ -25,7 +25,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from fitplug.errors import DesignError
-from fitplug.mechanism import DenseMatrix, TreeMatrix, contrast
+from fitplug.mechanism import DenseMatrix, TreeMatrix, build_contrasts
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.attribute_covariance import AttributeOptimum, AttributeQueries
 from fitplug.optimizer.contrast_covariance import NEGLIGIBLE, ContrastCovariance
@@ -160,6 +160,6 @@ class TreeCovariance:
             raise DesignError("the integer strategy of a hierarchy lost a contrast; raise its bits")
         precision = np.ones(shape.branching)
         for siblings in shape.siblings:
-            precision[siblings.places] = contrast(siblings.k).precision
+            precision[siblings.places] = build_contrasts(siblings.k).precision
         m = np.rint(unit / np.sqrt(self.scales * precision))
         return TreeMatrix(shape, DenseMatrix(matrix), np.maximum(m, 1.0).astype(np.int64))

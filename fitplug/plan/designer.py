@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any
@@ -12,34 +11,12 @@ from typing import Any
 import numpy as np
 
 from fitplug.errors import BudgetError, DesignError, InputError, nearest
-from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE, Strategy, within
+from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE, Strategy, meets_targets
 from fitplug.numeric import UNIT, FloatArray, floor_float, linear_algebra
-from fitplug.optimizer import (
-    CLAIM_MARGIN,
-    PRODUCT_BOUND_MARGIN,
-    SOLVERS,
-    Options,
-    Progress,
-    Solver,
-    ascend_product_bound,
-    descend_residual_family,
-    find_optimum,
-    round_blocks,
-    round_member,
-)
+from fitplug.optimizer import SOLVERS, Options, Progress, Solver, draft_plan
 from fitplug.plan.plan import Plan
 from fitplug.privacy import check_rho, privacy_cost_at
-from fitplug.proof import (
-    LEAST_TOLERANCE,
-    WHOLE,
-    Ended,
-    Frame,
-    Tiers,
-    certified_bound,
-    dual_sizes,
-    one_tier,
-    pack_duals,
-)
+from fitplug.proof import LEAST_TOLERANCE, certify_bound
 from fitplug.structure import (
     Objective,
     Structure,
@@ -153,15 +130,14 @@ def _designed(
     tolerance: float,
     options: Options,
 ) -> Plan:
-    draft = _split_apart if structure.ordered else _exact
-    drafted = draft(structure, objective, options, _ROUNDING_SHARE * tolerance)
-    strategy, (p, q, frame) = drafted.strategy, drafted.duals
+    draft = draft_plan(structure, objective, options, _ROUNDING_SHARE * tolerance)
+    strategy, duals = draft.strategy, draft.duals
     if budget is None and objective.budgets is None:
         noise_std, scale = _noise_for_targets(strategy, structure.targets), 1.0
     else:
         noise_std, scale = _noise_for_budget(strategy, structure.targets, budget, objective.budgets)
     objective = objective.at(scale)
-    bound = certified_bound(structure, objective, scale, p, q, frame)
+    bound = certify_bound(structure, objective, scale, duals)
     if not bound > 0:
         raise DesignError("no lower bound could be certified; the targets are too far apart")
     return Plan(
@@ -170,59 +146,15 @@ def _designed(
         objective=objective,
         noise_std=noise_std,
         scale=scale,
-        lower_bound=bound * (1 - (PRODUCT_BOUND_MARGIN if structure.ordered else CLAIM_MARGIN)),
-        p=p,
-        q=q,
-        frame=frame,
-        weights=drafted.tiers,
+        lower_bound=bound * (1 - draft.bound_margin),
+        p=duals.p,
+        q=duals.q,
+        frame=duals.frame,
+        weights=draft.tiers,
         tolerance=tolerance,
-        iterations=drafted.iterations,
-        ended=drafted.ended,
+        iterations=draft.iterations,
+        ended=draft.ended,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Draft:
-    """A strategy with the dual weights that say how good it is."""
-
-    strategy: Strategy
-    duals: tuple[FloatArray, FloatArray, Frame]
-    tiers: Tiers
-    iterations: int
-    ended: Ended
-
-
-def _exact(structure: Structure, objective: Objective, options: Options, loss: float) -> _Draft:
-    """The optimum."""
-    found = find_optimum(structure, objective, options)
-    strategy = round_blocks(
-        structure,
-        found.reals,
-        found.independent,
-        objective=objective,
-        upper=found.upper,
-        loss=loss,
-    )
-    tiers = found.tiers.covering(strategy.column_squares > 0)
-    return _Draft(strategy, (found.p, found.q, WHOLE), tiers, found.iterations, found.ended)
-
-
-def _split_apart(
-    structure: Structure, objective: Objective, options: Options, loss: float
-) -> _Draft:
-    """The best of the residual family, for the plain objective."""
-    assert objective.plain
-    found = descend_residual_family(
-        structure,
-        tolerance=options.tolerance,
-        max_iterations=options.max_iterations,
-        progress=options.progress,
-    )
-    strategy = round_member(found, loss=loss)
-    duals, _bound = ascend_product_bound(found.batched, found.weights)
-    tiers = one_tier(np.ones(1), *reversed(dual_sizes(structure)))
-    ended: Ended = "stopped" if found.stopped else "apart"
-    return _Draft(strategy, pack_duals(duals), tiers, found.iterations, ended)
 
 
 def _budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:
@@ -244,7 +176,7 @@ def _noise_for_targets(strategy: Strategy, c: FloatArray) -> float:
     asked = strategy.unit_variances > 0
     std = math.sqrt(float((c[asked] / strategy.unit_variances[asked]).min()))
     for _ in range(_ULPS):
-        if within(strategy.variances(std), 1.0, c):
+        if meets_targets(strategy.variances(std), 1.0, c):
             return _fitting(std)
         std *= 1 - 2 * UNIT
     raise DesignError(_OUT_OF_RANGE)
@@ -275,7 +207,7 @@ def _noise_for_budget(
     variances = strategy.variances(std)
     scale = float((variances / c).max())
     for _ in range(_ULPS):
-        if within(variances, scale, c):
+        if meets_targets(variances, scale, c):
             return std, scale
         scale *= 1 + 2 * UNIT
     raise DesignError(_OUT_OF_RANGE)

@@ -7,7 +7,7 @@ from functools import cached_property
 from os import PathLike
 
 from fitplug.display import Figure, above
-from fitplug.mechanism import Mechanism, dense_covariance, list_mechanisms
+from fitplug.mechanism import Mechanism, build_dense_covariance, list_mechanisms
 from fitplug.numeric import FloatArray, IntArray, linear_algebra
 from fitplug.plan.notebook import plan_html
 from fitplug.plan.plan_file import plan_digest, read_plan, write_plan
@@ -43,7 +43,7 @@ class Plan(PlanRecord):
         """The covariance (k, k) of the noise on B x, and the integer basis B (k, d) over the cells
         of the workload's attributes. Raises WorkloadError if they are too large to hold.
         """
-        return dense_covariance(self.strategy, self.noise_std)
+        return build_dense_covariance(self.strategy, self.noise_std)
 
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """What runs, apart: name, kind, sensitivity, sigma, dimension; see `mechanisms`."""

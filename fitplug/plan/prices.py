@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fitplug.errors import DesignError
-from fitplug.proof import PlanRecord, group_shares
+from fitplug.proof import PlanRecord, share_weight
 
 NEAR = 2e-4
 """A gap as near to the least as this is none that a figure of three digits shows."""
@@ -34,7 +34,7 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
     """
     if plan.objective.weight:
         raise DesignError("a plan with a weight on the total error has no prices")
-    shares = group_shares(plan.structure, plan.p, plan.q, plan.frame)
+    shares = share_weight(plan.structure, plan.duals)
     return dict(zip(plan.workload.names, shares.tolist(), strict=True))
 
 

@@ -70,7 +70,7 @@ def relax(
     if asked <= rho:
         return None
     proportional = _upwards(math.sqrt(asked / rho) * (1 + tolerance))
-    if plan.structure.ordered:
+    if not plan.structure.holds_optimum:
         return Relaxation(asked, proportional, {}, None)
     search.keep(plan, np.full(groups, math.log(plan.scale)))
     x = _few(search, groups)

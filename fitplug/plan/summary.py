@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 
 from fitplug.display import above, below
-from fitplug.domain import suggest_fewer_cells
 from fitplug.proof import PlanRecord
-from fitplug.structure import listed
+from fitplug.structure import list_names
 
 _REMEDIES = {
     "reached": "the rest is lost to rounding: bring targets and coefficients closer together",
@@ -40,11 +39,7 @@ def describe_status(plan: PlanRecord) -> str:
 
 
 def _describe_remedy(plan: PlanRecord) -> str:
-    if plan.ended != "apart":
-        return _REMEDIES[plan.ended]
-    names = plan.structure.ordered
-    fewer = "" if len(names) == 1 else f"ask fewer of {listed(names)} together, or "
-    return f"for the optimum, {fewer}take {suggest_fewer_cells(plan.domain, names)}"
+    return _REMEDIES.get(plan.ended) or plan.structure.remedy
 
 
 def describe_certificate(plan: PlanRecord) -> str:
@@ -66,7 +61,7 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         f"              {describe_certificate(plan)}",
         f"structure     {plan.structure}",
         f"strategy      {plan.strategy.size:,} integer queries; counts needed: "
-        + listed([" x ".join(t) or "total" for t in plan.tables]),
+        + list_names([" x ".join(t) or "total" for t in plan.tables]),
     ]
     if plan.scale != 1.0:
         lines.append(f"targets       all variances scaled by {above(plan.scale)} to fit the budget")
@@ -88,7 +83,7 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
     """Per group: what it asked and what it gets."""
     rows = []
     # By rows of the structure: a group may have more answers than can be looked at.
-    starts = plan.structure.starts
+    starts = plan.structure.row_starts
     proven, targets = plan.strategy.variances(plan.noise_std), plan.structure.targets
     for group, start, end in zip(plan.workload.groups, starts, starts[1:], strict=False):
         variances = proven[start:end]

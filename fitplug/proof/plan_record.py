@@ -27,8 +27,9 @@ from fitplug.numeric import (
     linear_algebra,
 )
 from fitplug.privacy import Method, delta_at, epsilon_at
-from fitplug.proof.certificate import Frame, certified_bound
-from fitplug.proof.tiers import Tier, Tiers, certified
+from fitplug.proof.certificate import certify_bound, certify_plan_tiers
+from fitplug.proof.certifier import Duals, Frame
+from fitplug.proof.tiers import Tier, TierClaims, Tiers
 from fitplug.structure import MAX_AXES, Objective, Structure
 from fitplug.workload import Workload, largest_sets
 
@@ -135,7 +136,7 @@ class PlanRecord:
     @cached_property
     def variances(self) -> ByGroup:
         """Variance of each answer, rounded up; per group, of the group's shape."""
-        return self.structure.by_group(self.strategy.variances(self.noise_std))
+        return self.structure.group_values(self.strategy.variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:
@@ -146,9 +147,10 @@ class PlanRecord:
     def tables(self) -> tuple[tuple[str, ...], ...]:
         """Attribute sets whose exact counts the mechanism needs."""
         needed: dict[tuple[str, ...], None] = {}
-        for family in self.strategy.block_sets:
-            for block in family.blocks.tolist():
-                needed |= dict.fromkeys(sorted(family.basis.tables(self.structure, block)))
+        for block_set in self.strategy.block_sets:
+            for block in block_set.blocks.tolist():
+                tables = block_set.basis.list_tables(self.structure, block)
+                needed |= dict.fromkeys(sorted(tables))
         # Together they name every attribute the workload uses, even where the answers would not
         # need one: a record outside the domain on it must be left out of all tables.
         named = {name for names in needed for name in names}
@@ -185,21 +187,27 @@ class PlanRecord:
         Cells that no query counts are in none. Computed from the dual weights: a singular value
         decomposition for each tier.
         """
-        if self.structure.ordered:  # no cells are told apart
-            level = self.strategy.profile(self.noise_std)[0]
-            return (Tier(1, float(level), self.lower_bound**2 * (1 - 4 * UNIT)),)
-        duals = Tiers(
-            self.weights.of_cell,
-            np.vstack([self.p, self.weights.p]),
-            np.vstack([self.q, self.weights.q]),
+        claims = TierClaims(
+            profile=self.objective.relative(self.strategy.profile(self.noise_std)),
+            excess=self.objective.excess(self.strategy.total_variance(self.noise_std)),
+            lower_bound=self.lower_bound,
+            tiers=Tiers(
+                self.weights.of_cell,
+                np.vstack([self.p, self.weights.p]),
+                np.vstack([self.q, self.weights.q]),
+            ),
         )
-        profile = self.objective.relative(self.strategy.profile(self.noise_std))
-        excess = self.objective.excess(self.strategy.total_variance(self.noise_std))
         with linear_algebra():
-            return tuple(certified(self.bound_at, profile, excess, duals))
+            return tuple(certify_plan_tiers(self.structure, claims, self.bound_at))
+
+    @property
+    def duals(self) -> Duals:
+        """The dual weights that prove the lower bound."""
+        return Duals(self.p, self.q, self.frame)
 
     def bound_at(self, p: FloatArray, q: FloatArray) -> float:
         """The certified lower bound that dual weights p and q give, of the plan's shapes; any will
         do.
         """
-        return certified_bound(self.structure, self.objective, self.scale, p, q, self.frame)
+        duals = Duals(p, q, self.frame)
+        return certify_bound(self.structure, self.objective, self.scale, duals)

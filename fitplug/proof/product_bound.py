@@ -100,7 +100,7 @@ class Point:
         return min(scaled, np.finfo(float).max) if scaled > 1e-300 else 0.0
 
 
-def bound(batched: BatchedGroups, duals: ProductDuals) -> float:
+def bound_product(batched: BatchedGroups, duals: ProductDuals) -> float:
     """A certified lower bound on the privacy cost of every mechanism.
 
     Raises ValueError for duals that are none of this batched, or take too much work.
@@ -117,7 +117,7 @@ def bound(batched: BatchedGroups, duals: ProductDuals) -> float:
     return here.over_mass(max(0.0, total - _loss(batched, here)))
 
 
-def group_shares(batched: BatchedGroups, duals: ProductDuals) -> FloatArray:
+def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatArray:
     """The part of each group in sum q, shape (groups,); they add up to 1. For prices: it is not
     rounded outwards. Raises ValueError for duals that are none of this batched.
     """

@@ -21,7 +21,7 @@ import numpy as np
 from fitplug.errors import FitplugError, WorkloadError
 from fitplug.expressions import Linear, Quotient, parse
 from fitplug.files import ArrowTable, Columns
-from fitplug.mechanism import dense_strategy
+from fitplug.mechanism import build_dense_strategy
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.release import tables as exports
 from fitplug.release.least_squares import (
@@ -156,7 +156,7 @@ def _solved(release: NoisyAnswers, E: FloatArray, kept: FloatArray) -> FloatArra
 
 def _measured(release: NoisyAnswers) -> FloatArray:
     """A / sigma (n, d), whose answers have noise of variance one."""
-    return dense_strategy(release.plan.strategy) / release.plan.noise_std
+    return build_dense_strategy(release.plan.strategy) / release.plan.noise_std
 
 
 def _totals(workload: Workload, totals: Mapping[str, float]) -> tuple[FloatArray, FloatArray]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from fitplug.errors import WorkloadError
 from fitplug.expressions import Expressions, Quotient, Terms, dense
-from fitplug.mechanism import combined_covariance
+from fitplug.mechanism import compute_combined_covariance
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.release.linear_combinations import (
     Asked,
@@ -201,7 +201,7 @@ def combine_all(release: NoisyAnswers, asked: Mapping[str, Asked] | Sequence[str
     several = _flat(found)
     noise, workload = release.plan.noise_std * release.noise_scale, release.plan.workload
     weights = [dense(workload, terms) for terms in several]
-    covariance = noise**2 * combined_covariance(release.plan.strategy, weights)
+    covariance = noise**2 * compute_combined_covariance(release.plan.strategy, weights)
     sums, spread = estimate_values(release, several), np.sqrt(np.diag(covariance))
     gradient, values, at = np.zeros((len(found), len(several))), [], 0
     for k, (name, one) in enumerate(zip(named, found, strict=True)):

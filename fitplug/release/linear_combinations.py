@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fitplug.errors import WorkloadError, nearest
 from fitplug.expressions import Expressions, Quotient, Runs, Terms, Weights, dense, summed
-from fitplug.mechanism import combined_norms
+from fitplug.mechanism import bound_combined_stds
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
 
@@ -104,7 +104,7 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
     noise = release.plan.noise_std * release.noise_scale
     workload, strategy = release.plan.workload, release.plan.strategy
     for those in _batches(release, [k for k, terms in enumerate(single) if not terms], several):
-        found[those] = noise * combined_norms(
+        found[those] = noise * bound_combined_stds(
             strategy, [dense(workload, several[k]) for k in those]
         )
     return found

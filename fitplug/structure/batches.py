@@ -1,32 +1,21 @@
-"""The residual family: covariances of several ordered attributes that are never written down.
+"""Batches: the groups of the residual family, stacked.
 
-Every attribute a of n cells has a reference u_a (1'u_a = 1) and a covariance C_a on its contrasts
-(C_a 1 = 0) with inverse Y_a there (Y_a u_a = 0). For the subsets A of the groups' attributes,
-
-    Sigma = sum_A z_A (x)_{a in A} C_a (x)_{a not in A} u_a u_a'
-    profile(i) = sum_A z_A^-1 prod_{a in A} eta_a(i_a)                          eta = diag Y
-    variance(S, j) = sum_{A in S} z_A prod_{a in A} gamma_a(j_a) prod_{a in S - A} mu_a(j_a)^2
-
-with gamma = w'C_a w and mu = w'u_a of a factor's row w. Nothing has the size of the product: the
-largest profile is at the largest eta_a. A symmetric attribute has u = 1/n and C = I - J/n.
-
-Here the groups of a structure are put in batches of tables alike, which sums over them take.
+Groups whose factor tables have equal shapes are stacked, so that each sum over their tables is one
+einsum. See `fitplug.structure.residual_blocks` for the family.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from fitplug.domain import Hierarchy
 from fitplug.numeric import FloatArray, IntArray, freeze
-from fitplug.structure.analysis import tree_levels
 from fitplug.structure.structure import Structure
-from fitplug.structure.tree_shape import TreeShape, tree_shape
+from fitplug.structure.tree_shape import TreeShape, find_tree_levels, targets_vary, tree_shape
 from fitplug.workload import Factor, QueryGroup, Workload
 
 Shape: TypeAlias = tuple[int, ...]
@@ -123,39 +112,38 @@ class BatchedGroups:
         for batch in self.batches:
             part = z[batch.blocks]
             for own in batch.factors.T:
-                part = np.einsum("ga...,gia->g...i", part, gathered(tables, own))
+                part = np.einsum("ga...,gia->g...i", part, gather_tables(tables, own))
             for number, values in zip(batch.groups, part, strict=True):
                 found[number] = values
         return found
 
     def by_row(self, values: Sequence[FloatArray]) -> FloatArray:
         """What `variances` gives, over the structure's rows, shape (rows,)."""
-        place = {name: a for a, name in enumerate(self.structure.split)}
+        place = {name: a for a, name in enumerate(self.structure.block_attributes)}
         parts = []
         for group, used, array in zip(
-            self.workload.groups, self.structure.used, values, strict=True
+            self.workload.groups, self.structure.subsets.group_attributes, values, strict=True
         ):
             axes = _axes(group, place)
             parts.append(array.transpose(np.argsort([axes[a] for a in used])).ravel())
         return np.concatenate(parts)
 
 
-@lru_cache(maxsize=2)
 def batch_groups(structure: Structure) -> BatchedGroups:
     """Batch the groups of a structure of the residual family."""
-    place = {name: a for a, name in enumerate(structure.split)}
-    symmetric = tuple(name not in structure.ordered for name in structure.split)
+    place = {name: a for a, name in enumerate(structure.block_attributes)}
+    symmetric = tuple(name in structure.symmetric for name in structure.block_attributes)
     found: dict[tuple[object, ...], int] = {}
-    trees = tuple(_tree(structure, name) for name in structure.split)
+    trees = tuple(_tree(structure, name) for name in structure.block_attributes)
     factors: list[DistinctFactor] = []
     batches: list[Batch] = []
-    for of_length, subsets in structure.subsets:
+    for of_length, subsets in structure.subsets.by_count:
         alike: dict[tuple[Shape, Shape], list[tuple[int, list[int], FloatArray]]] = {}
         for i, number in enumerate(of_length):
             group = structure.workload.groups[number]
-            own, targets = _once(group, place, structure.used[number])
+            own, targets = _once(group, place, structure.subsets.group_attributes[number])
             chosen: list[int] = []
-            for axis, a in zip(own, structure.used[number], strict=True):
+            for axis, a in zip(own, structure.subsets.group_attributes[number], strict=True):
                 factor = group.factors[axis]
                 given = factor.cells if factor.array is None else factor.array
                 # Rows with targets of their own get weights of their own.
@@ -174,7 +162,8 @@ def batch_groups(structure: Structure) -> BatchedGroups:
                 Batch(
                     groups=of_length[mine],
                     attributes=np.array(
-                        [structure.used[g] for g in of_length[mine]], dtype=np.int64
+                        [structure.subsets.group_attributes[g] for g in of_length[mine]],
+                        dtype=np.int64,
                     ).reshape(len(mine), m),
                     factors=np.array([own for _, own, _ in same], np.int64).reshape(len(mine), m),
                     varying=tuple(r > 1 for r in shape),
@@ -187,7 +176,7 @@ def batch_groups(structure: Structure) -> BatchedGroups:
 
 
 def _tree(structure: Structure, name: str) -> TreeShape | None:
-    levels = tree_levels(structure.workload, name) if name in structure.ordered else ()
+    levels = find_tree_levels(structure.workload, name) if name in structure.told_apart else ()
     hierarchy = structure.workload.domain[name]
     return tree_shape(hierarchy, levels) if levels and isinstance(hierarchy, Hierarchy) else None
 
@@ -208,8 +197,7 @@ def _once(
     axes = _axes(group, place)
     own, targets = [axes[a] for a in used], group.variances
     for axis in range(targets.ndim):
-        # A scalar target is a view that repeats one number.
-        if targets.strides[axis] == 0 or (targets == targets.take([0], axis)).all():
+        if not targets_vary(targets, axis):
             targets = targets.take([0], axis)
     rest = [axis for axis in range(targets.ndim) if axis not in own]
     kept = targets.transpose(own + rest)
@@ -222,7 +210,9 @@ def _axes(group: QueryGroup, place: Mapping[str, int]) -> dict[int, int]:
     return {place[f.attribute]: axis for axis, f in factors if f.attribute in place}
 
 
-def gathered(tables: Sequence[FloatArray] | Mapping[int, FloatArray], own: IntArray) -> FloatArray:
+def gather_tables(
+    tables: Sequence[FloatArray] | Mapping[int, FloatArray], own: IntArray
+) -> FloatArray:
     """tables[f] for each f of own (g,), stacked."""
     different, place = np.unique(own, return_inverse=True)
     return np.stack([tables[f] for f in different])[place.ravel()]

@@ -43,8 +43,8 @@ class CellBudgets:
         other = tuple(i for i, name in enumerate(self.names) if name not in dense)
         least = np.broadcast_to(self.array.min(axis=other), domain.shape_of(dense)).ravel()
         asked = np.zeros(structure.cells, dtype=bool)
-        for group, matrix in zip(structure.workload.groups, structure.matrices, strict=True):
-            counted = matrix.any(axis=0)
+        for g, group in enumerate(structure.workload.groups):
+            counted = structure.build_group_matrix(g).any(axis=0)
             asked |= counted
             wrong = counted & ~((least >= LEAST_BUDGET) & (least <= LARGEST_BUDGET))
             if wrong.any():

@@ -15,6 +15,10 @@ import numpy as np
 from fitplug.domain import Hierarchy
 from fitplug.errors import DomainError
 from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+from fitplug.workload import Workload
+
+LEAST_TREE = 256
+"""Hierarchies of more leaves are divided level by level in the residual family."""
 
 MAX_TOP = 600
 """Most nodes of the top level, whose covariance is dense."""
@@ -184,3 +188,32 @@ def tree_shape(
     if levels[-1] in depths:
         depths["identity"] = depths[levels[-1]]
     return TreeShape(tuple(kept), depths, above, deepest)
+
+
+def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
+    """Find the levels that a workload asks of an attribute that can be a tree.
+
+    Returns:
+        The levels' names; none if the attribute is no hierarchy of more than LEAST_TREE leaves, or
+        is asked for, or given targets, in other ways than level by level.
+    """
+    attribute = workload.domain[name]
+    if not isinstance(attribute, Hierarchy) or attribute.size <= LEAST_TREE:
+        return ()
+    levels: dict[str, None] = {}
+    for group in workload.groups:
+        for axis, factor in enumerate(group.factors):
+            if factor.attribute == name and factor.kind != "total":
+                if factor.kind not in ("identity", *attribute.levels):
+                    return ()
+                if targets_vary(group.variances, axis):
+                    return ()
+                levels[factor.kind] = None
+    return tuple(levels)
+
+
+def targets_vary(targets: FloatArray, axis: int) -> bool:
+    """Tell whether targets differ along an axis."""
+    # Targets are views that repeat what was asked, however many queries share it.
+    once = targets[tuple(slice(None if step else 1) for step in targets.strides)]
+    return bool((once != once.take([0], axis)).any())

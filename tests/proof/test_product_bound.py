@@ -286,7 +286,7 @@ def test_it_is_the_certificate_of_the_dense_weights():
     y = [np.ones(1), own[0], own[1], np.outer(own[0], own[1]).ravel()]
     parts = [y[2], y[0], y[3], y[1]]
     q = np.concatenate([w * part for w, part in zip(weights.w, parts, strict=True)]) * c
-    dense = certificate.lower_bound(W, c, np.outer(*weights.p).ravel(), q)
+    dense = certificate.certify_dense_bound(W, c, np.outer(*weights.p).ravel(), q)
     assert pinched.bound(layout, weights) == pytest.approx(dense, rel=1e-9)
 
 

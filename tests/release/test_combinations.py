@@ -126,7 +126,7 @@ class TestEach:
             return original(L, M, **errors)
 
         monkeypatch.setattr(reconstruction, "inverse_norms_above", counting)
-        monkeypatch.delattr(combination, "combined_covariance")
+        monkeypatch.delattr(combination, "compute_combined_covariance")
         asked = [f"{k} * pyramid[sex={k % 2 + 1}] - spans[age={k % 6}]" for k in range(1_000)]
         few = list(release.combine_each(asked[:12]))
         inverted.clear()

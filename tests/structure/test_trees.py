@@ -234,10 +234,10 @@ class TestRealSplit:
             unit = split.compute_eta().max() / own.column_square
             assert math.log2(own.column_square) == pytest.approx(2 * bits, abs=1e-6)
             np.testing.assert_allclose(
-                (own.eta() * unit).astype(float), split.compute_eta(), rtol=1e-6
+                (own.compute_column_squares() * unit).astype(float), split.compute_eta(), rtol=1e-6
             )
             for level in asked:
-                ours = own.moments(ask(level).factor) / [1, unit]
+                ours = own.bound_variance_parts(ask(level).factor) / [1, unit]
                 np.testing.assert_allclose(ours, split.moments(ask(level)), rtol=1e-6)
 
     def test_bits_that_lose_a_contrast_are_refused(self):
@@ -256,9 +256,9 @@ class TestIntegerSplit:
         n = geo.size
         assert (own.n, own.rows) == (n, len(A)) == (A.shape[1], own.rows)
         squares = (A * A).sum(axis=0) if len(A) else np.zeros(n, dtype=object)
-        assert own.eta().tolist() == squares.tolist()
+        assert own.compute_column_squares().tolist() == squares.tolist()
         assert own.column_square == max(squares.tolist())
-        assert own.entry == (np.abs(A).max() if A.size else 0)
+        assert own.largest_entry == (np.abs(A).max() if A.size else 0)
         assert own.growth >= (np.abs(A).sum(axis=1).max() if A.size else 0)
         fit = (2**63 - 1) // max(own.growth, 2)
         for size in (9, 2**20, fit, 2**62):
@@ -301,7 +301,9 @@ class TestIntegerSplit:
             assert not any(sum(a * b for a, b in zip(row, u, strict=True)) for row in A)
         for level in (*asked, "total"):
             for row, (square, gamma) in zip(
-                rationals(indicator(geo, level)), own.moments(ask(level).factor), strict=True
+                rationals(indicator(geo, level)),
+                own.bound_variance_parts(ask(level).factor),
+                strict=True,
             ):
                 mu = sum(a * b for a, b in zip(row, u, strict=True))
                 rest = [a - mu for a in row]
@@ -315,7 +317,9 @@ class TestIntegerSplit:
         A, m = np.array([[1, -1]]), np.array([1, 2])
         assert TreeMatrix(shape, DenseMatrix(A), m).rows == 1 + 1 + 3
         with pytest.raises(DesignError, match="ill-conditioned"):
-            TreeMatrix(shape, DenseMatrix(np.array([[1, 1]])), m).moments(ask("b").factor)
+            TreeMatrix(shape, DenseMatrix(np.array([[1, 1]])), m).bound_variance_parts(
+                ask("b").factor
+            )
 
 
 def stacked(geo, targets):
