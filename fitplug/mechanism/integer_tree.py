@@ -111,7 +111,7 @@ class TreeMatrix:
 
     def _find_multiplier(self, group: Siblings) -> int:
         """Find the largest multiplier of some siblings."""
-        return int(self.multipliers[group.places].max())
+        return int(self.multipliers[group.positions].max())
 
     @frozen_property
     def _squares(self) -> AnyArray:
@@ -120,7 +120,7 @@ class TreeMatrix:
         """
         columns = np.ones(self.shape.branching, dtype=np.int64)
         for group in self.shape.siblings:
-            columns[group.places] = build_contrasts(group.k).column_square
+            columns[group.positions] = build_contrasts(group.k).column_square
         bound = max(
             (
                 self._find_multiplier(g) ** 2 * build_contrasts(g.k).column_square
@@ -135,7 +135,7 @@ class TreeMatrix:
     def compute_column_squares(self) -> AnyArray:
         """Compute |A e_i|^2 of each leaf exactly, shape (n,), int64 or Python integers."""
         total = (self.top.matrix.astype(self._squares.dtype) ** 2).sum(axis=0)
-        steps = self.shape.by_step(self._squares, 0)
+        steps = self.shape.arrange_by_step(self._squares, 0)
         for own, parents in zip(steps, self.shape.parents, strict=True):
             total = (total + own)[parents]
         return np.asarray(total)
@@ -153,14 +153,14 @@ class TreeMatrix:
         fits = not values.size or self.growth * largest(values) < _END_OF_INT64
         kind: Any = np.int64 if fits and values.dtype != object else object
         moved = np.moveaxis(values, axis, -1).astype(kind)
-        parts = [self.top.apply(self.shape.sums(moved, 0), -1).astype(kind)]
+        parts = [self.top.apply(self.shape.sum_leaves(moved, 0), -1).astype(kind)]
         sums, depth = moved, 0
         for group in self.shape.siblings:
             if depth != group.depth + 1:
                 depth = group.depth + 1
-                sums = self.shape.sums(moved, depth)
+                sums = self.shape.sum_leaves(moved, depth)
             y = build_contrasts(group.k).apply(sums[..., group.children], -1)
-            y = y * self.multipliers[group.places, None].astype(kind)
+            y = y * self.multipliers[group.positions, None].astype(kind)
             parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
         return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
 
@@ -176,7 +176,7 @@ class TreeMatrix:
             H, b = build_contrasts(group.k), len(group.parents)
             y = moved[..., at : at + b * H.rows].reshape(*moved.shape[:-1], b, H.rows)
             at += b * H.rows
-            y = H.invert(y / self.multipliers[group.places, None], -1)
+            y = H.invert(y / self.multipliers[group.positions, None], -1)
             own[group.depth][..., group.children] = y
         for part, k, parents in zip(own, self.shape.children, self.shape.parents, strict=True):
             found = (found / k)[..., parents] + part
@@ -195,12 +195,14 @@ class TreeMatrix:
         """
         moved = np.moveaxis(values, axis, -1)
         pulled = [moved]  # per depth, the weights below it as weights on its nodes
-        for k, eldest in zip(self.shape.children[::-1], self.shape.eldest[::-1], strict=True):
+        for k, eldest in zip(
+            self.shape.children[::-1], self.shape.first_children[::-1], strict=True
+        ):
             pulled.insert(0, np.add.reduceat(pulled[0], eldest, axis=-1) / k)
         parts = [self.top.adjoint(pulled[0], -1)]
         for group in self.shape.siblings:
             y = build_contrasts(group.k).adjoint(pulled[group.depth + 1][..., group.children], -1)
-            y = y / self.multipliers[group.places, None]
+            y = y / self.multipliers[group.positions, None]
             parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
         return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
 
@@ -208,7 +210,7 @@ class TreeMatrix:
         """Bound mu^2 and gamma of a level's nodes, or of "total", from above, (nodes, 2)."""
         level = factor.kind
         if level in self.shape.above:
-            return self.top.bound_row_parts(self.shape.over_top(level))
+            return self.top.bound_row_parts(self.shape.build_top_rows(level))
         depth = self.shape.depths[level]
         found = self.top.bound_row_parts(np.eye(self.shape.top))
         for own, k, parents in zip(
@@ -225,8 +227,8 @@ class TreeMatrix:
         """By step, what each parent adds to its children's gamma: (1 - 1/k) / (m^2 precision)."""
         found = np.zeros(self.shape.branching)
         for group in self.shape.siblings:
-            m = self.multipliers[group.places].astype(np.float64)
-            found[group.places] = (group.k - 1) / (
+            m = self.multipliers[group.positions].astype(np.float64)
+            found[group.positions] = (group.k - 1) / (
                 m * m * group.k * build_contrasts(group.k).precision
             )
-        return self.shape.by_step(found, 0.0)
+        return self.shape.arrange_by_step(found, 0.0)

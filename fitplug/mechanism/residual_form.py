@@ -33,7 +33,7 @@ class ResidualForm(OneCellForm[ResidualStructure]):
             for distinct in batched.factors
         ]
         # Sums of 2^m products of m + 1 numbers, all of them >= 0.
-        return batched.by_row(batched.variances(tables, z)) * (1 + gamma(64))
+        return batched.arrange_by_row(batched.compute_variances(tables, z)) * (1 + gamma(64))
 
     def read_attribute_matrices(
         self, structure: ResidualStructure, arrays: Sequence[Mapping[str, AnyArray]]

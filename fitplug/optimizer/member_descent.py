@@ -103,7 +103,7 @@ def _scale(
     tolerance: float,
 ) -> FamilyMember:
     """Return the member with the best scales for these covariances."""
-    rows = build_extreme_rows(batched, batched.tables(covariances), tolerance / 10)
+    rows = build_extreme_rows(batched, batched.compute_tables(covariances), tolerance / 10)
     costs = compute_largest_costs(batched, covariances)
     scales = optimise_scales(rows, costs, tolerance=tolerance / 4)
     return FamilyMember(batched, covariances, scales, weights)
@@ -120,12 +120,12 @@ def _descend(
     The last result is half of the Lagrangian before the iteration, which is the privacy cost if
     nothing can be gained.
     """
-    tables = batched.tables(covariances)
+    tables = batched.compute_tables(covariances)
     eta = [covariance.compute_eta() for covariance in covariances]
     mean_eta = np.array([(p * x).sum() for p, x in zip(weights.cells, eta, strict=True)])
     rows = _mix_rows(batched, tables, weights.shares)
     q = np.concatenate([own.ravel() for own in weights.queries])
-    needed, costs = rows.multiply_transposed(q), batched.products(mean_eta)
+    needed, costs = rows.multiply_transposed(q), batched.multiply(mean_eta)
     z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
     total = float(spent.sum())
     raised = mix_with_uniform(q * rows.multiply(z) / total, mixing)
@@ -141,7 +141,7 @@ def _descend(
         # Symmetry keeps the weights of a symmetric attribute uniform.
         if batched.symmetric[a] or not mean_eta[a] > 0:
             continue
-        own_spent = float(spent[(batched.members == a).any(axis=1)].sum())
+        own_spent = float(spent[(batched.blocks == a).any(axis=1)].sum())
         p = cells[a]
         own_pulls = [
             (factor, pull)
@@ -171,7 +171,7 @@ def _mix_rows(
         tuple(batch.blocks for batch in batched.batches),
         axes,
         tuple(batch.targets for batch in batched.batches),
-        len(batched.members),
+        len(batched.blocks),
     )
 
 

@@ -105,11 +105,11 @@ def _round_blocks(
     tables = [
         matrices[factor.attribute].bound_variance_parts(factor.factor) for factor in batched.factors
     ]
-    entry = batched.products([float(max(matrix.largest_entry, 1)) for matrix in matrices])
+    entry = batched.multiply([float(max(matrix.largest_entry, 1)) for matrix in matrices])
     if float(entry.max()) * LEAST_RECORDS > SATURATION:
         raise DesignError("no room for so many records")
     rows = build_extreme_rows(batched, tables, loss / 10)
-    costs = batched.products([float(matrix.column_square) for matrix in matrices])
+    costs = batched.multiply([float(matrix.column_square) for matrix in matrices])
     z = optimise_scales(rows, costs, tolerance=loss).z
     real = np.divide(1.0, np.sqrt(z), out=np.zeros_like(z), where=z > 0)
     room = SATURATION / LEAST_RECORDS / float((real * entry).max())

@@ -140,7 +140,7 @@ def build_extreme_rows(
             "give tables of several attributes one target each, or ask fewer of them"
         )
     blocks = tuple(batch.blocks for batch in batched.batches)
-    return VarianceMatrix(blocks, tuple(axes), tuple(targets), len(batched.members))
+    return VarianceMatrix(blocks, tuple(axes), tuple(targets), len(batched.blocks))
 
 
 def optimise_scales(rows: VarianceMatrix, costs: FloatArray, *, tolerance: float) -> Scales:

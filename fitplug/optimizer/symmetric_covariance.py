@@ -50,7 +50,7 @@ class SymmetricCovariance:
         """Return Y_ii, which all cells share, shape (1,)."""
         return np.array([1 - 1 / self.size])
 
-    def moments(self, factor: DistinctFactor) -> FloatArray:
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and gamma of a cell, which all rows share, shape (1, 2)."""
         return np.array([[self.size**-2.0, 1 - 1 / self.size]])
 

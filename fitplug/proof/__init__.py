@@ -2,9 +2,14 @@
 
 from fitplug.proof.certificate import certify_bound, certify_dense_bound, count_duals, share_weight
 from fitplug.proof.certifier import NO_FRAME, Duals, Frame
-from fitplug.proof.gram_matrices import MAX_WORK, Grams, eigen, grams
+from fitplug.proof.gram_matrices import MAX_WORK, GramTerms, decompose_symmetric, place_terms
 from fitplug.proof.plan_record import LEAST_TOLERANCE, Ended, PlanRecord
-from fitplug.proof.product_bound import ProductDuals, bound_product, frames, point
+from fitplug.proof.product_bound import (
+    ProductDuals,
+    bound_product,
+    count_frame_columns,
+    scale_duals,
+)
 from fitplug.proof.residual_certifier import pack_duals
 from fitplug.proof.tiers import Tiers, make_one_tier
 from fitplug.proof.verification import check_form, check_privacy, verify
@@ -16,7 +21,7 @@ __all__ = [
     "Duals",
     "Ended",
     "Frame",
-    "Grams",
+    "GramTerms",
     "PlanRecord",
     "ProductDuals",
     "Tiers",
@@ -26,12 +31,12 @@ __all__ = [
     "check_form",
     "check_privacy",
     "count_duals",
-    "eigen",
-    "frames",
-    "grams",
+    "count_frame_columns",
+    "decompose_symmetric",
     "make_one_tier",
     "pack_duals",
-    "point",
+    "place_terms",
+    "scale_duals",
     "share_weight",
     "verify",
 ]

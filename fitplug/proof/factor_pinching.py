@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.numeric import UNIT, FloatArray, gamma, norm_above
-from fitplug.proof.tree_pinching import pinched_parts, rounding
+from fitplug.proof.tree_pinching import bound_relative_error, pinch_tree
 from fitplug.structure import TreeShape
 
 UNDERFLOW = 2.0**-500
@@ -60,7 +60,7 @@ class Pinch:
         size = math.sqrt(len(self.paired)) * float(norm_above(self.paired))
         return (self.rest + size + self.error) * (1 + 8 * UNIT)
 
-    def parts(self, slope: FloatArray) -> FloatArray:
+    def compute_row_parts(self, slope: FloatArray) -> FloatArray:
         """What every row of X adds to the bound, (r,); slope: its derivative by the table."""
         t = self.frame.shape[1]
         pull = self.paired @ slope[:-1].reshape(t, t)
@@ -69,7 +69,7 @@ class Pinch:
         return np.asarray(2 * ((along * self.X).sum(axis=1) + weight * self.loose))
 
 
-def scaled(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArray, float, int]:
+def scale_factor(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArray, float, int]:
     """X = 2^-shift diag(v) W diag(e / |e|), of nuclear norm at most 1/2, a bound on the Frobenius
     norm of the error of its entries, and the shift."""
     X = v[:, None] * W * e
@@ -84,7 +84,7 @@ def scaled(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArray, flo
     return X, (norm + 4 * UNIT) * float(norm_above(X)) * 1.01 + lost, shift
 
 
-def scaled_tree(
+def scale_tree(
     shape: TreeShape, y: FloatArray, p: FloatArray, level: str
 ) -> tuple[FloatArray, float, int, FloatArray]:
     """`scaled` on the top nodes of a tree, with the loose part: X, the error, the shift, loose.
@@ -92,16 +92,16 @@ def scaled_tree(
     The p meant have the given shares in each top node's, whose sums are the squares of the floats
     used for it.
     """
-    X, loose = pinched_parts(shape, p / p.max(), y, level)
-    size = math.sqrt(math.fsum(shape.sums(p / p.max(), 0)))
+    X, loose = pinch_tree(shape, p / p.max(), y, level)
+    size = math.sqrt(math.fsum(shape.sum_leaves(p / p.max(), 0)))
     _, top = np.frexp(math.sqrt(min(X.shape)) * norm_above(X) + math.fsum(loose))
     _, more = np.frexp(1 / size)
     shift = int(top) + int(more) + 1
     X, loose = np.ldexp(X / size, -shift), np.ldexp(loose / size * (1 - 8 * UNIT), -shift)
-    return X, 4 * rounding(shape) * float(norm_above(X)) + UNDERFLOW, shift, loose
+    return X, 4 * bound_relative_error(shape) * float(norm_above(X)) + UNDERFLOW, shift, loose
 
 
-def symmetric(n: int, t: int) -> Pinch:
+def pinch_symmetric(n: int, t: int) -> Pinch:
     """X = I / n, of uniform p and y."""
     one, none = np.ones((1, 1)), np.zeros((1, 0))
     rest = (1 - 1 / n) * (1 - 4 * UNIT) if t else 1.0
@@ -110,14 +110,14 @@ def symmetric(n: int, t: int) -> Pinch:
     return Pinch(one / n, np.zeros(1), side, side, 0 * one, paired, rest, 2 * UNIT * t)
 
 
-def frame_of(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArray:
+def choose_frame(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArray:
     """Orthonormal columns (n, t), e the first of them: the Krylov space of e under |X|, where X
     couples e the most; any others once that is exhausted."""
     frame = np.zeros((len(e), t))
     frame[:, :1] = e[:, None][:, :t]
     if t < 2:
         return frame
-    _, s, V = _tilted(X / (np.abs(X).max() or 1.0), e, tilt)
+    _, s, V = _decompose_tilted(X / (np.abs(X).max() or 1.0), e, tilt)
     for width in range(1, t):
         known = frame[:, :width]
         v = V.T @ (s * (V @ known[:, -1]))
@@ -131,7 +131,7 @@ def frame_of(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArray:
     return frame
 
 
-def pinch(
+def pinch_factor(
     X: FloatArray,
     frame: FloatArray,
     tilt: float,
@@ -148,7 +148,7 @@ def pinch(
     exceed 1 together.
     """
     loose = np.zeros(len(X)) if loose is None else loose
-    rows = _rows(X, frame, tilt)
+    rows = _choose_rows(X, frame, tilt)
     within = rows.T @ X
     paired = within @ frame
     rest = X - rows @ within
@@ -159,13 +159,15 @@ def pinch(
     # what R is off by.
     terms = gamma(len(X) + 2 * X.shape[1])
     sides = 1 + float(norm_above(rows)) + float(norm_above(frame))
-    off = _departure(rows) + _departure(frame)
+    off = _bound_departure(rows) + _bound_departure(frame)
     slack = 1.01 * (size * 3 * (terms * sides + off) + 2 * error) + UNDERFLOW
     U, s, V = np.linalg.svd(rest, full_matrices=False)
     kept = s > _NOISE * size
     U, V = U[:, kept], V[kept]
     polar = U @ V
-    width = 1 + _departure(U) + _departure(V.T) + 2 * gamma(len(V)) * len(V)  # above |polar|
+    width = (
+        1 + _bound_departure(U) + _bound_departure(V.T) + 2 * gamma(len(V)) * len(V)
+    )  # above |polar|
     held = math.fsum(np.einsum("ij,ij->i", polar, rest))
     held -= float(norm_above(polar)) * (slack + 2 * terms * size) * 1.01
     rho = max(0.0, held) / width * (1 - 4 * UNIT)
@@ -174,21 +176,23 @@ def pinch(
     return Pinch(X, loose, rows, frame, polar, paired, rho, wide * 1.01, shift)
 
 
-def _rows(X: FloatArray, frame: FloatArray, tilt: float) -> FloatArray:
+def _choose_rows(X: FloatArray, frame: FloatArray, tilt: float) -> FloatArray:
     if not frame.shape[1]:
         return np.zeros((len(X), 0))
-    U, s, V = _tilted(X, frame[:, 0], tilt)
+    U, s, V = _decompose_tilted(X, frame[:, 0], tilt)
     kept = s > _NOISE * s[0]
     rows, seen, _ = np.linalg.svd(U[:, kept] @ (V[kept] @ frame), full_matrices=False)
     return rows[:, seen > _SEEN]
 
 
-def _tilted(X: FloatArray, e: FloatArray, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _decompose_tilted(
+    X: FloatArray, e: FloatArray, tilt: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     U, s, V = np.linalg.svd(X + (tilt - 1) * np.outer(X @ e, e), full_matrices=False)
     return U, s, V
 
 
-def _departure(C: FloatArray) -> float:
+def _bound_departure(C: FloatArray) -> float:
     """An upper bound on |C'C - I|_F.
 
     Gram-Schmidt, C = Q (I + N) with N upper triangular, moves C by |N|_F: as

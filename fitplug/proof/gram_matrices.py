@@ -42,7 +42,7 @@ _CHUNK = 64  # terms that a product adds up at once: its error grows with these 
 
 
 @dataclass(frozen=True, eq=False)
-class Grams:
+class GramTerms:
     """Where the terms of all Gamma_B go in a buffer that holds these one after another, by size.
 
     parts: of groups with frames alike, their numbers in the workload (g,), factors (g, m) and
@@ -73,7 +73,7 @@ class Grams:
             buffer += np.bincount(place.ravel(), value.ravel(), minlength=len(buffer))
         return buffer
 
-    def stacks(self, buffer: FloatArray) -> list[FloatArray]:
+    def split_by_size(self, buffer: FloatArray) -> list[FloatArray]:
         """Views of a buffer: per size the matrices, (number, size, size)."""
         ends = np.cumsum([size**2 * number for size, number in self.sizes])[:-1]
         return [
@@ -81,14 +81,14 @@ class Grams:
             for part, (size, number) in zip(np.split(buffer, ends), self.sizes, strict=True)
         ]
 
-    def roots_below(self, buffer: FloatArray) -> float:
+    def bound_square_roots(self, buffer: FloatArray) -> float:
         """A lower bound on sum_B tr Gamma_B^1/2."""
-        return sum(_roots_below(stack, self.roundings) for stack in self.stacks(buffer)) * (
+        return sum(_bound_stack(stack, self.roundings) for stack in self.split_by_size(buffer)) * (
             1 - gamma(len(self.sizes))
         )
 
 
-def eigen(stack: FloatArray) -> tuple[FloatArray, FloatArray]:
+def decompose_symmetric(stack: FloatArray) -> tuple[FloatArray, FloatArray]:
     """np.linalg.eigh, without its overhead for numbers."""
     if stack.shape[-1] == 1:
         return stack[:, :, 0], np.ones_like(stack)
@@ -96,9 +96,9 @@ def eigen(stack: FloatArray) -> tuple[FloatArray, FloatArray]:
     return values, U
 
 
-def _roots_below(stack: FloatArray, roundings: int) -> float:
+def _bound_stack(stack: FloatArray, roundings: int) -> float:
     number, size, _ = stack.shape
-    s, U = eigen(stack)
+    s, U = decompose_symmetric(stack)
     residual, off = stack.copy(), np.broadcast_to(-np.eye(size), stack.shape).copy()
     starts = range(0, size, _CHUNK)
     for start in starts:
@@ -109,22 +109,22 @@ def _roots_below(stack: FloatArray, roundings: int) -> float:
     # those of |filled| + |U||s||U|' and of I + |U|'|U|, whose Frobenius norms are at most
     # trace + mass and 2 size, up to a factor that 1.1 covers.
     product, sums = gamma(min(size, _CHUNK) + 4), gamma(len(starts))
-    departure = 1.01 * _norms(off) + 1.1 * (product + 2 * sums) * size
+    departure = 1.01 * _bound_norms(off) + 1.1 * (product + 2 * sums) * size
     trace, mass = stack.trace(axis1=1, axis2=2), np.abs(s).sum(axis=1)
     if not (departure < 1e-3).all():
         raise np.linalg.LinAlgError("eigenvectors are not orthogonal")
-    error = 1.01 * _norms(residual) + 1.1 * (product + sums) * mass
+    error = 1.01 * _bound_norms(residual) + 1.1 * (product + sums) * mass
     error += 1.1 * (sums + gamma(roundings)) * trace
     below = s * (1 - departure)[:, None] - (error + UNDERFLOW)[:, None]
     return float(np.sqrt(np.maximum(below, 0.0)).sum()) * (1 - gamma(number * size + 4))
 
 
-def _norms(stack: FloatArray) -> FloatArray:
+def _bound_norms(stack: FloatArray) -> FloatArray:
     """Upper bounds on the Frobenius norms of matrices (number, n, n)."""
     return norm_above(stack.reshape(len(stack), -1), axis=1)
 
 
-def grams(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> Grams | None:
+def place_terms(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> GramTerms | None:
     """The places of the terms of Gamma_B, or None if they exceed the limits above.
 
     sizes: columns of every attribute's frame; 0 where all is rest, for attributes of every group
@@ -146,7 +146,10 @@ def grams(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> Grams | N
     if entries > limit:
         return None
     rows, columns, sets = np.concatenate(
-        [_keys(before[b.attributes[here]], shape, base, kind) for b, here, shape, _ in found],
+        [
+            _number_states(before[b.attributes[here]], shape, base, kind)
+            for b, here, shape, _ in found
+        ],
         axis=1,
     )
     states, at, row = np.unique(rows, return_index=True, return_inverse=True)
@@ -163,7 +166,7 @@ def grams(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> Grams | N
     place = start[mine] + position[row] * size[mine] + position[column]
     cuts = np.cumsum([math.prod(shaped) for _, _, _, shaped in found])[:-1]
     widest = int(sizes.max(initial=0))
-    gathered = Grams(
+    gathered = GramTerms(
         tuple(
             (batch.groups[here], batch.factors[here], places.reshape(shaped))
             for (batch, here, _, shaped), places in zip(found, np.split(place, cuts), strict=True)
@@ -175,7 +178,7 @@ def grams(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> Grams | N
     return gathered if fits else None
 
 
-def _keys(before: IntArray, shape: IntArray, base: int, kind: Any) -> AnyArray:
+def _number_states(before: IntArray, shape: IntArray, base: int, kind: Any) -> AnyArray:
     """The keys of row, column and B of g groups' entries, (3, g E); before: the attributes' digits
     begin after these, (g, m)."""
     key = np.zeros((3, len(before), 1), dtype=kind)

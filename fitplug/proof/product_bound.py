@@ -49,13 +49,13 @@ from fitplug.numeric import UNIT, FloatArray, IntArray, gamma
 from fitplug.proof.factor_pinching import (
     UNDERFLOW,
     Pinch,
-    frame_of,
-    pinch,
-    scaled,
-    scaled_tree,
-    symmetric,
+    choose_frame,
+    pinch_factor,
+    pinch_symmetric,
+    scale_factor,
+    scale_tree,
 )
-from fitplug.proof.gram_matrices import grams
+from fitplug.proof.gram_matrices import place_terms
 from fitplug.structure import MAX_FACTORS, BatchedGroups
 
 
@@ -77,7 +77,7 @@ class ProductDuals:
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class ScaledDuals:
     """ProductDuals in the form that they are evaluated in: pinches by factor, w (g,) in [0, 1] for X as
     the pinches scale it, and sum q / 4^power <= mass.
     """
@@ -91,7 +91,7 @@ class Point:
     def tables(self) -> dict[int, FloatArray]:
         return {f: pinch.table for f, pinch in self.pinches.items()}
 
-    def over_mass(self, total: float) -> float:
+    def divide_by_mass(self, total: float) -> float:
         """total / sqrt(sum q), rounded down."""
         value = total / math.sqrt(self.mass) * (1 - 8 * UNIT)
         with np.errstate(over="ignore", under="ignore"):
@@ -106,15 +106,15 @@ def bound_product(batched: BatchedGroups, duals: ProductDuals) -> float:
     Raises ValueError for duals that are none of this batched, or take too much work.
     """
     _check(batched, duals)
-    places = grams(batched, frames(batched, duals), duals.w > 0)
+    places = place_terms(batched, count_frame_columns(batched, duals), duals.w > 0)
     if places is None:
         raise ValueError(f"dual weights: frames of {duals.t} columns are too many")
     try:
-        here = point(batched, duals)
-        total = places.roots_below(places.fill(here.w, here.tables))
+        here = scale_duals(batched, duals)
+        total = places.bound_square_roots(places.fill(here.w, here.tables))
     except np.linalg.LinAlgError as error:
         raise ValueError(f"dual weights could not be evaluated: {error}") from None
-    return here.over_mass(max(0.0, total - _loss(batched, here)))
+    return here.divide_by_mass(max(0.0, total - _bound_loss(batched, here)))
 
 
 def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatArray:
@@ -171,7 +171,7 @@ def _check_weights(name: str, weights: FloatArray, size: int) -> None:
         raise ValueError(f"dual weights {name} are all zero")
 
 
-def frames(batched: BatchedGroups, duals: ProductDuals) -> IntArray:
+def count_frame_columns(batched: BatchedGroups, duals: ProductDuals) -> IntArray:
     """The columns of every attribute's frame: none where the groups of positive weight all have the
     same factor, or all sum it out."""
     used = [batch.factors[duals.w[batch.groups] > 0] for batch in batched.batches]
@@ -185,7 +185,7 @@ def frames(batched: BatchedGroups, duals: ProductDuals) -> IntArray:
     return sizes * needed
 
 
-def point(batched: BatchedGroups, duals: ProductDuals) -> Point:
+def scale_duals(batched: BatchedGroups, duals: ProductDuals) -> ScaledDuals:
     """The duals scaled, and every factor used pinched in the frame of its attribute."""
     used = {
         int(f)
@@ -194,7 +194,7 @@ def point(batched: BatchedGroups, duals: ProductDuals) -> Point:
     }
     roots = {f: np.sqrt(duals.y[f] / duals.y[f].max()) for f in used}
     e = [
-        np.sqrt(p / p.max()) if tree is None else np.sqrt(tree.sums(p / p.max(), 0))
+        np.sqrt(p / p.max()) if tree is None else np.sqrt(tree.sum_leaves(p / p.max(), 0))
         for p, tree in zip(duals.p, batched.trees, strict=True)
     ]
     e = [root / math.sqrt(math.fsum(root * root)) for root in e]
@@ -206,29 +206,31 @@ def point(batched: BatchedGroups, duals: ProductDuals) -> Point:
         if batched.symmetric[a]:
             continue
         if tree is None:
-            parts[f] = (*scaled(asked.rows, roots[f], e[a]), np.zeros(asked.count))
+            parts[f] = (*scale_factor(asked.rows, roots[f], e[a]), np.zeros(asked.count))
         else:
-            parts[f] = scaled_tree(tree, roots[f] ** 2, duals.p[a], asked.factor.kind)
+            parts[f] = scale_tree(tree, roots[f] ** 2, duals.p[a], asked.factor.kind)
         shifts[f] = parts[f][2]
-    w = _scaled_groups(batched, duals, shifts)
+    w = _scale_groups(batched, duals, shifts)
     mass = np.zeros(len(shifts))
     for batch in batched.batches:
         np.add.at(mass, batch.factors, w[batch.groups, None])
     pinches: dict[int, Pinch] = {}
-    for a, t in enumerate(frames(batched, duals)):
+    for a, t in enumerate(count_frame_columns(batched, duals)):
         own = [f for f in sorted(used) if batched.factors[f].attribute == a]
         if batched.symmetric[a]:
-            pinches |= dict.fromkeys(own, symmetric(batched.sizes[a], int(t)))
+            pinches |= dict.fromkeys(own, pinch_symmetric(batched.sizes[a], int(t)))
         elif own:
             weighted = np.concatenate([math.sqrt(mass[f]) * parts[f][0] for f in own])
-            frame = frame_of(weighted, e[a], duals.tilt, int(t))
+            frame = choose_frame(weighted, e[a], duals.tilt, int(t))
             for f in own:
                 X, error, shift, loose = parts[f]
-                pinches[f] = pinch(X, frame, duals.tilt, error=error, shift=shift, loose=loose)
-    return Point(pinches, w, *_mass(batched, w, roots, shifts))
+                pinches[f] = pinch_factor(
+                    X, frame, duals.tilt, error=error, shift=shift, loose=loose
+                )
+    return ScaledDuals(pinches, w, *_bound_mass(batched, w, roots, shifts))
 
 
-def _scaled_groups(batched: BatchedGroups, duals: ProductDuals, shifts: IntArray) -> FloatArray:
+def _scale_groups(batched: BatchedGroups, duals: ProductDuals, shifts: IntArray) -> FloatArray:
     """w in [0, 1] for y over its largest and X as it is scaled."""
     tops = [np.frexp(y.max()) for y in duals.y]
     fraction, power = np.frexp(duals.w)
@@ -242,7 +244,7 @@ def _scaled_groups(batched: BatchedGroups, duals: ProductDuals, shifts: IntArray
     return np.ldexp(fraction, np.maximum(power, -2000).astype(np.int32))
 
 
-def _mass(
+def _bound_mass(
     batched: BatchedGroups, w: FloatArray, roots: Mapping[int, FloatArray], shifts: IntArray
 ) -> tuple[float, int]:
     """An upper bound on sum q / 4^power, and the power."""
@@ -268,7 +270,7 @@ def _mass(
     return math.fsum(shares) * (1 + gamma(terms + 8)) + 2.0**-900, power
 
 
-def _loss(batched: BatchedGroups, here: Point) -> float:
+def _bound_loss(batched: BatchedGroups, here: ScaledDuals) -> float:
     """By how much the terms of A as computed exceed those of A, at most."""
     reach, error = np.ones(len(batched.factors)), np.zeros(len(batched.factors))
     for f, found in here.pinches.items():

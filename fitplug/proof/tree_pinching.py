@@ -8,7 +8,7 @@ from fitplug.numeric import FloatArray, gamma
 from fitplug.structure import TreeShape
 
 
-def pinched_parts(
+def pinch_tree(
     shape: TreeShape, p: FloatArray, y: FloatArray, level: str
 ) -> tuple[FloatArray, FloatArray]:
     """What pinching leaves of X = diag(y)^1/2 W diag(p)^1/2, for the sums W of a level's nodes.
@@ -22,18 +22,18 @@ def pinched_parts(
     rest J is a partial isometry, and so are levels stacked as a_f J_f with sum_f a_f^2 = 1: there
     they count (sum_f loose_f^2)^1/2, with loose_f = sum_w (1 - p_w / p_g) (y_w p_w)^1/2.
     """
-    mass = shape.sums(p, 0)
+    mass = shape.sum_leaves(p, 0)
     if level in shape.above:
-        rows = shape.over_top(level)
+        rows = shape.build_top_rows(level)
         return np.sqrt(y)[:, None] * rows * np.sqrt(mass), np.zeros(len(rows))
-    own, inner = shape.over(level), shape.sums(p, shape.depths[level])
+    own, inner = shape.find_top_nodes(level), shape.sum_leaves(p, shape.depths[level])
     share = np.divide(inner, mass[own], out=np.ones(len(own)), where=mass[own] > 0)
-    size, error = np.sqrt(y * inner), rounding(shape)
+    size, error = np.sqrt(y * inner), bound_relative_error(shape)
     loose = size * np.maximum(1 - share * (1 + error), 0.0) * (1 - error)
     d, rest = (np.bincount(own, part, shape.top) for part in (share * size, loose))
     return np.diag(d), rest.astype(np.float64)
 
 
-def rounding(shape: TreeShape) -> float:
+def bound_relative_error(shape: TreeShape) -> float:
     """The relative error of a few sums over all leaves of numbers >= 0."""
     return gamma(4 * shape.n + 64)

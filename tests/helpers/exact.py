@@ -106,7 +106,7 @@ def branching(shape):
 def integer_matrix(own):
     """A of a tree, in Python integers, from what its numbers say it is."""
     rows = [own.top.matrix.astype(object) @ nodes_of(own.shape, 0).astype(object)]
-    order = np.concatenate([g.places for g in own.shape.siblings] or [np.zeros(0, dtype=int)])
+    order = np.concatenate([g.positions for g in own.shape.siblings] or [np.zeros(0, dtype=int)])
     sums = list(branching(own.shape))
     for v in order:
         R = sums[v].astype(object)

@@ -85,7 +85,7 @@ def spans(plan, W):
     """L with W = L B of the one block of a dense plan, and B."""
     (family,) = plan.strategy.block_sets
     assert not plan.structure.symmetric
-    return family.basis.representation(W)[0], family.basis.matrix(W)
+    return family.basis.represent(W)[0], family.basis.build_matrix(W)
 
 
 class TestAgainstExactRationals:

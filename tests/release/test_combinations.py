@@ -132,7 +132,7 @@ class TestEach:
         inverted.clear()
         found = list(release.combine_each(asked))
         np.testing.assert_allclose(found[:12], few, rtol=1e-9)
-        assert len(inverted) <= len(release.plan.strategy.places)
+        assert len(inverted) <= len(release.plan.strategy.positions)
 
     def test_what_is_wrong_is_said_when_it_comes(self):
         found = people.release().combine_each(["total", "totel"])
