@@ -32,7 +32,7 @@ class Neighbours(Protocol):
         """Return |V|, the number of differences over so many cells."""
 
     def take_differences(self, rows: AnyArray, attributes: tuple[str, ...]) -> AnyArray:
-        """Multiply rows by V.
+        """Multiply rows by V; where V is the identity, return the rows themselves.
 
         Args:
             rows: Shape (r, cells), over the cells of some attributes in C order. Integers stay
@@ -46,7 +46,7 @@ class Neighbours(Protocol):
 
 @dataclass(frozen=True)
 class AddRemove:
-    """Neighbours that differ by one record, added or removed: V is one unit vector for each cell."""
+    """Neighbours that differ by one record, added or removed: V has a unit vector for each cell."""
 
     def count_differences(self, cells: int) -> int:
         return cells
