@@ -1,8 +1,9 @@
 """Attribute matrices: how the strategy measures one attribute apart from its total.
 
-An attribute matrix is an integer matrix A (r, n) with E A x + u 1'x = x for all x: block A of a plan
-measures (x)_{a in A} A_a (x) (sums over the other attributes). Symmetric attributes have the matrices
-of `fitplug.mechanism.contrasts`, trees those of `fitplug.mechanism.integer_tree`.
+An attribute matrix is an integer matrix A (r, n) with E A x + u 1'x = x for all x: block A of a
+plan measures (x)_{a in A} A_a (x) (sums over the other attributes). Symmetric attributes have the
+matrices of `fitplug.mechanism.contrasts`, trees those of `fitplug.mechanism.integer_tree`. See
+docs/theory/integer-mechanism.md, (M6) to (M9).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Integer bases: the counts that the mechanism starts from.
 
 A basis of kind "cells" has one row for each class of cells that no query tells apart. One of kind
-"rows" has linearly independent queries of the workload, scaled to integers. Either way B is integer,
-W = L B holds as exactly as the estimates need it, and B x is read from the exact tables without
-forming x (docs/theory/integer-mechanism.md).
+"rows" has linearly independent queries of the workload, scaled to integers. Either way B is
+integer, W = L B holds as exactly as the estimates need it, and B x is read from the exact tables
+without forming x (docs/theory/integer-mechanism.md).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def compute_exact_cost(
     block_sets: tuple[BlockSet, ...],
     attribute_matrices: tuple[AttributeMatrix, ...],
 ) -> ExactCost:
-    """Compute the privacy cost of a strategy's integers, and how many records they have room for."""
+    """Compute the privacy cost of a strategy's integers, and the records they have room for."""
     return _FORMS[type(structure)].compute_exact_cost(structure, block_sets, attribute_matrices)
 
 

@@ -1,10 +1,12 @@
 """Certificates of blocks that are matrices or numbers: the nuclear norm is a sum over the blocks.
 
-Where attributes are symmetric, p and q are taken the same for all that symmetry makes identical, and
-the norm is the sum over the blocks A of || diag(multiple q / c)^1/2 N V diag(w_A p)^1/2 ||_*.
+Where attributes are symmetric, p and q are taken equal for all that symmetry makes identical, and
+the norm is the sum over the blocks A of || diag(multiple q / c)^1/2 N V diag(w_A p)^1/2 ||_*
+(docs/theory/symmetry.md).
 
 With budgets s and a weight on the total squared error, p becomes p / s, q / c becomes
-q / c + weight sum q (times the queries that a row stands for), and the same bounds the square root of
+q / c + weight sum q (times the queries that a row stands for), and the same bounds the square root
+of the objective (docs/theory/dual.md)
 
     max_i (profile_i / s_i) * (max_j (variance_j / c_j) + weight * sum_j variance_j).
 """

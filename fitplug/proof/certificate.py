@@ -65,7 +65,7 @@ def certify_bound(structure: Structure, objective: Objective, scale: float, dual
 
 
 def share_weight(structure: Structure, duals: Duals) -> FloatArray:
-    """Compute the share of each group in the sum of q, shape (groups,); see `fitplug.plan.prices`."""
+    """Compute the share of each group in the sum of q, (groups,); see `fitplug.plan.prices`."""
     return _CERTIFIERS[type(structure)].share_weight(structure, duals)
 
 

@@ -47,7 +47,7 @@ class Duals(NamedTuple):
 
 
 class Certifier(ABC, Generic[S]):
-    """The certificate of one structure. It trusts no solver, and no dual weights that it is given."""
+    """The certificate of one structure. It trusts neither a solver nor the weights it is given."""
 
     @abstractmethod
     def count_duals(self, structure: S) -> tuple[int, int]:

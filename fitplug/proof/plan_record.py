@@ -44,18 +44,22 @@ LEAST_TOLERANCE = 1e-9
 class PlanRecord:
     """The content of a plan; immutable.
 
-    workload: the queries and targets it was designed for.
-    strategy: the integer strategy that runs. noise_std: sigma of its discrete Gaussian noise.
-    objective: what was made least, beyond the plain privacy cost.
-    scale: k of the paper's Problem 2; variances are at most scale * targets. 1.0 when accuracy
-        was prioritised.
-    lower_bound: certified; no mechanism meeting scale * targets with Gaussian noise costs less.
-        With another objective than the plain one, a bound on that; see `cost`.
-    p, q: the dual weights that prove it, over the dense cells (D,) and rows (m,) of the
-        strategy's structure; products of them in the residual family, whose norm is pinched in
-        `frame`.
-    weights: the dual weights of the further tiers; see `tiers`.
-    tolerance: what was asked of the solver. iterations: what it took. ended: why it ended.
+    Attributes:
+        workload: The queries and targets it was designed for.
+        strategy: The integer strategy that runs.
+        objective: What was made least, beyond the plain privacy cost.
+        noise_std: sigma of the strategy's discrete Gaussian noise.
+        scale: k of the paper's Problem 2; variances are at most scale * targets. It is 1.0 when
+            accuracy was prioritised.
+        lower_bound: Certified: no mechanism that meets scale * targets with Gaussian noise costs
+            less. With another objective than the plain one, a bound on that; see `cost`.
+        p: Dual weights that prove the bound, over the dense cells; see `fitplug.proof.certificate`.
+        q: Dual weights over the rows of the strategy's structure.
+        frame: How the norm is pinched, in the residual family.
+        weights: The dual weights of the further tiers; see `tiers`.
+        tolerance: The relative gap that the solver was asked for.
+        iterations: The iterations that it made.
+        ended: Why it ended.
     """
 
     workload: Workload

@@ -1,8 +1,8 @@
 """Certificates of the residual family: the norm of a product that is never written down.
 
-See `fitplug.proof.product_bound`. Both p and q are products, stored one part after another: p of every
-attribute; q of the groups, then of every distinct factor. Of a symmetric attribute each part has one
-number.
+See `fitplug.proof.product_bound`. Both p and q are products, stored one part after another: p of
+every attribute; q of the groups, then of every distinct factor. Of a symmetric attribute each part
+has one number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tiers: cells of equal profile in the refined optimum, each certified from dual weights alone.
 
-By weak duality sum_i p_i profile_i >= T(p, q)^2 / sum q wherever every target is met. The part of the
-sum that earlier tiers may have is known, so the rest of it bounds the largest profile of all other
-cells (docs/theory/refinement.md).
+By weak duality sum_i p_i profile_i >= T(p, q)^2 / sum q wherever every target is met. The part of
+the sum that earlier tiers may have is known, so the rest of it bounds the largest profile of all
+other cells (docs/theory/refinement.md, (R7)).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Verification: a plan's claims, recomputed from what it contains by code that knows no solver.
 
-Every claim must be what is recomputed: integers exactly; floats, which another machine may round
-otherwise, on the safe side by LOOSEST at most, relatively. What no claim depends on, the tolerance
-asked for, the iterations and how the design ended, is told to people and decides nothing.
+Every claim must equal what is recomputed: integers exactly; floats, which another machine may round
+otherwise, on the safe side by LOOSEST at most, relatively. The tolerance asked for, the iterations
+and how the design ended are information for people: no claim depends on them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ margin that designs leave for other machines."""
 
 
 def check_form(plan: PlanRecord) -> None:
-    """Raise PlanError unless every part has the shape, type and range that it must have."""
+    """Check that every part has the shape, type and range that it must have.
+
+    Raises:
+        PlanError: If not.
+    """
     structure, strategy = plan.structure, plan.strategy
     m, d = structure.rows, structure.differences
     check_strategy(strategy)
@@ -61,7 +65,11 @@ def check_form(plan: PlanRecord) -> None:
 
 
 def check_privacy(plan: PlanRecord) -> None:
-    """Raise PlanError unless the privacy cost claimed is that of the integers that will run."""
+    """Check that the privacy cost claimed is that of the integers that will run.
+
+    Raises:
+        PlanError: If not.
+    """
     strategy = plan.strategy
     exact, above, records = compute_exact_cost(
         plan.structure, strategy.block_sets, strategy.attribute_matrices
@@ -82,7 +90,11 @@ def check_privacy(plan: PlanRecord) -> None:
 
 
 def verify(plan: PlanRecord) -> None:
-    """Raise PlanError, saying which claim of the plan does not hold."""
+    """Check every claim of a plan.
+
+    Raises:
+        PlanError: If a claim does not hold; the message says which.
+    """
     check_form(plan)
     check_privacy(plan)
     structure, strategy = plan.structure, plan.strategy

@@ -1,4 +1,4 @@
-"""Structures: what of a workload is identical by symmetry, and the blocks of Sigma that this leaves.
+"""Structures: what is identical by symmetry, and the blocks of Sigma that this leaves.
 
 An attribute that every group uses as "identity" or sums out, with targets that do not vary along
 it, is symmetric: permuting its cells changes nothing, so by convexity the optimal Sigma is block
