@@ -23,7 +23,7 @@ from fitplug.ledger.rows import Entry
 from fitplug.ledger.stages import Stage
 from fitplug.numeric import ceil_float, floor_float
 from fitplug.plan import Plan
-from fitplug.structure import cell_name
+from fitplug.structure import name_cell
 
 Which: TypeAlias = int | str
 """An earlier charge: its number, or its key."""
@@ -200,7 +200,7 @@ def check_free(
     over = cellcosts.excess(domain, charge.rho, made, costs)
     if over is not None:
         names, at = tuple(name for name, _ in over.at), tuple(cell for _, cell in over.at)
-        place = f" at {cell_name(domain, names, at)}" if names else ""
+        place = f" at {name_cell(domain, names, at)}" if names else ""
         raise OverBudget(
             f"rho = {over.requested!r} is over budget{place}: within the charge {within!r} the "
             f"ledger {file.path} has {over.remaining!r} left there: this release is not free",

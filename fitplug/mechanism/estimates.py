@@ -188,7 +188,7 @@ def _find_block_rows(strategy: Strategy, coefficients: Mapping[str, FloatArray])
 
 
 def _arrange_as_group(structure: Structure, g: int, values: FloatArray) -> FloatArray:
-    """Bring values, with an axis for each attribute of A_t and one of rows, to the group's shape."""
+    """Bring values, with axes for the attributes of A_t and the rows, to the group's shape."""
     group = structure.workload.groups[g]
     names, shape = _find_axes(structure, group, g)
     order = [names.index(f.attribute) for f in group.factors]

@@ -88,7 +88,7 @@ def round_blocks(
         best = strategy
         # With this noise every target is met.
         noise_std = math.sqrt(1 / float((strategy.unit_variances / targets).max()))
-        reached = objective.value(
+        reached = objective.evaluate(
             strategy.sensitivity / noise_std,
             strategy.profile(noise_std),
             strategy.total_variance(noise_std),

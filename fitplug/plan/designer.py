@@ -101,7 +101,7 @@ def design(
     family = False if given or weight or solver == "sm2" else None
     with linear_algebra(passing):
         structure = analyse_structure(workload, varying, family)
-        budgets = None if given is None else given.over(structure)
+        budgets = None if given is None else given.reduce_to_dense(structure)
         if budgets is not None and budget is not None:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(budget)))
         plan = _designed(structure, Objective(budgets, weight), budget, tolerance, options)
@@ -136,7 +136,7 @@ def _designed(
         noise_std, scale = _noise_for_targets(strategy, structure.targets), 1.0
     else:
         noise_std, scale = _noise_for_budget(strategy, structure.targets, budget, objective.budgets)
-    objective = objective.at(scale)
+    objective = objective.rescale(scale)
     bound = certify_bound(structure, objective, scale, duals)
     if not bound > 0:
         raise DesignError("no lower bound could be certified; the targets are too far apart")

@@ -8,8 +8,8 @@ digits; B is the set of those in the rest. Only columns that some group reaches 
 groups of positive weight.
 
 Nothing is assumed of the eigenvalues computed. With d_i^2 = Gamma_ii, the entries of the computed
-Gamma are off by at most gamma d_i d_j, by Cauchy's inequality in every Gram matrix and in the sum over
-S, so Gamma is off by at most gamma tr Gamma in norm. For any values s and any U, Gamma is
+Gamma are off by at most gamma d_i d_j, by Cauchy's inequality in every Gram matrix and in the sum
+over S, so Gamma is off by at most gamma tr Gamma in norm. For any values s and any U, Gamma is
 U diag(s) U' but for the residual, which is computed. The eigenvalues of U diag(s) U' are s times at
 least 1 - |U'U - I| (Ostrowski), and those of Gamma are less than that by at most the norms of the
 residual and of both roundings (Weyl). See docs/theory/product-bound.md.

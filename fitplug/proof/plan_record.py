@@ -114,7 +114,7 @@ class PlanRecord:
         """What was made least: the privacy cost, or with cell budgets or a weight on the total
         squared error the value of that objective (see `fitplug.structure.objective`), rounded up.
         """
-        return self.objective.value(
+        return self.objective.evaluate(
             self.privacy_cost,
             self.strategy.profile(self.noise_std),
             self.strategy.total_variance(self.noise_std),
@@ -192,8 +192,8 @@ class PlanRecord:
         decomposition for each tier.
         """
         claims = TierClaims(
-            profile=self.objective.relative(self.strategy.profile(self.noise_std)),
-            excess=self.objective.excess(self.strategy.total_variance(self.noise_std)),
+            profile=self.objective.divide_by_budgets(self.strategy.profile(self.noise_std)),
+            excess=self.objective.bound_excess(self.strategy.total_variance(self.noise_std)),
             lower_bound=self.lower_bound,
             tiers=Tiers(
                 self.weights.of_cell,

@@ -2,7 +2,7 @@
 
 from fitplug.structure.analysis import analyse_structure
 from fitplug.structure.batches import BatchedGroups, DistinctFactor, gather_tables
-from fitplug.structure.cell_budgets import MAX_AXES, cell_name, read_cell_budgets
+from fitplug.structure.cell_budgets import MAX_AXES, name_cell, read_cell_budgets
 from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
@@ -26,10 +26,10 @@ __all__ = [
     "Structure",
     "TreeShape",
     "analyse_structure",
-    "cell_name",
     "check_coefficients",
     "check_weight",
     "gather_tables",
     "list_names",
+    "name_cell",
     "read_cell_budgets",
 ]

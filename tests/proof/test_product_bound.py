@@ -398,7 +398,7 @@ def test_rows_that_are_off_do_not_raise_the_rest(monkeypatch, off):
     e = X.T @ rng.normal(size=4)
     e /= np.linalg.norm(e)
     frame, rows = pinch.choose_frame(X, e, 0.3, 1), pinch._choose_rows
-    monkeypatch.setattr(pinch, "_rows", lambda *args: rows(*args) * (1 + off))
+    monkeypatch.setattr(pinch, "_choose_rows", lambda *args: rows(*args) * (1 + off))
     R, C = orthonormal(rows(X, frame, 0.3)), orthonormal(frame)
     assert R.shape == (4, 1)
     rest = X - R @ (R.T @ X)
