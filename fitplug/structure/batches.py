@@ -12,7 +12,6 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from fitplug.domain import Hierarchy
 from fitplug.numeric import FloatArray, IntArray, freeze
 from fitplug.structure.structure import Structure
 from fitplug.structure.subsets import Subsets
@@ -247,10 +246,7 @@ class _FactorRegister:
 def _find_tree(structure: Structure, name: str) -> TreeShape | None:
     """Find the nodes of an attribute that is divided level by level."""
     levels = find_tree_levels(structure.workload, name) if name in structure.told_apart else ()
-    hierarchy = structure.workload.domain[name]
-    if not levels or not isinstance(hierarchy, Hierarchy):
-        return None
-    return find_tree_shape(hierarchy, levels)
+    return find_tree_shape(structure.workload.domain[name], levels) if levels else None
 
 
 def _collapse_targets(

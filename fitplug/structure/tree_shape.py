@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import Hierarchy
+from fitplug.domain import Attribute
 from fitplug.errors import DomainError
 from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
 from fitplug.workload import Workload
 
 LEAST_TREE = 256
-"""Hierarchies of more leaves are divided level by level in the residual family."""
+"""Attributes with levels and more leaves are divided level by level in the residual family."""
 
 MAX_TOP = 600
 """Most nodes of the top level, whose covariance is dense."""
@@ -164,12 +164,12 @@ class TreeShape:
 
 
 def find_tree_shape(
-    hierarchy: Hierarchy, asked: Collection[str], *, most: int = MAX_TOP, top: str | None = None
+    hierarchy: Attribute, asked: Collection[str], *, most: int = MAX_TOP, top: str | None = None
 ) -> TreeShape:
     """Find the nodes of the levels asked for.
 
     Args:
-        hierarchy: The attribute.
+        hierarchy: An attribute that has levels.
         asked: Names of levels; "identity" is the finest, and "total" need not be named.
         most: The most nodes of the top level.
         top: The top level. By default it is the second finest level asked for, as the leaves below
@@ -218,11 +218,11 @@ def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
     """Find the levels that a workload asks of an attribute that can be a tree.
 
     Returns:
-        The levels' names; none if the attribute is no hierarchy of more than LEAST_TREE leaves, or
+        The levels' names; none if the attribute has no levels, no more than LEAST_TREE leaves, or
         is asked for, or given targets, in other ways than level by level.
     """
     attribute = workload.domain[name]
-    if not isinstance(attribute, Hierarchy) or attribute.size <= LEAST_TREE:
+    if not attribute.levels or attribute.size <= LEAST_TREE:
         return ()
     levels: dict[str, None] = {}
     for group in workload.groups:

@@ -90,6 +90,6 @@ def print_loss(lost: Lost, confidence: float) -> None:
     )
     if lost.apart:
         out.print(
-            f"the two releases differ in the domain of {list_names(list(lost.apart))}: rows that one "
-            "leaves out as outside its domain, and the other counts, are in the difference too"
+            f"the two releases differ in the domain of {list_names(list(lost.apart))}: rows that "
+            "one leaves out as outside its domain, and the other counts, are in the difference too"
         )
