@@ -85,6 +85,7 @@ class PlanRecord:
 
     @property
     def domain(self) -> Domain:
+        """The workload's domain."""
         return self.workload.domain
 
     @property
@@ -111,8 +112,10 @@ class PlanRecord:
 
     @cached_property
     def cost(self) -> float:
-        """What was made least: the privacy cost, or with cell budgets or a weight on the total
-        squared error the value of that objective (see `fitplug.structure.objective`), rounded up.
+        """The value of what was made least, rounded up.
+
+        It is the privacy cost, or with cell budgets or a weight on the total squared error that
+        objective (see `fitplug.structure.objective`).
         """
         return self.objective.evaluate(
             self.privacy_cost,
@@ -122,29 +125,51 @@ class PlanRecord:
 
     @property
     def gap(self) -> float:
-        """cost / lower_bound - 1, rounding to integers included; cost is the privacy cost unless
-        another objective was asked for.
+        """cost / lower_bound - 1, rounding to integers included.
+
+        The cost is the privacy cost, unless the plan has another objective.
         """
         return self.cost / self.lower_bound - 1
 
     def epsilon(self, delta: float, method: Method = "gaussian") -> float:
-        """Least epsilon at delta: the exact Gaussian curve, or with method="zcdp" the conversion
-        from rho that is proven for the discrete noise. Raises BudgetError.
+        """Compute the least epsilon at delta.
+
+        Args:
+            delta: The delta of (epsilon, delta) differential privacy.
+            method: "gaussian" for the exact Gaussian curve, or "zcdp" for the conversion from rho
+                that is proven for the discrete noise.
+
+        Returns:
+            epsilon, rounded up.
+
+        Raises:
+            BudgetError: If delta or the method is none.
         """
         return epsilon_at(self.privacy_cost, delta, method)
 
     def delta(self, epsilon: float, method: Method = "gaussian") -> float:
-        """Least delta at epsilon; see `epsilon`. Raises BudgetError."""
+        """Compute the least delta at epsilon.
+
+        Args:
+            epsilon: The epsilon of (epsilon, delta) differential privacy.
+            method: As for `epsilon`.
+
+        Returns:
+            delta, rounded up.
+
+        Raises:
+            BudgetError: If epsilon or the method is none.
+        """
         return delta_at(self.privacy_cost, epsilon, method)
 
     @cached_property
     def variances(self) -> ByGroup:
-        """Variance of each answer, rounded up; per group, of the group's shape."""
+        """Variance of each answer, rounded up; by group, of the group's shape."""
         return self.structure.group_values(self.strategy.variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:
-        """Variance asked of each answer; per group, of the group's shape."""
+        """Target variance of each answer; by group, of the group's shape."""
         return MappingProxyType({g.name: g.variances for g in self.workload.groups})
 
     @cached_property
@@ -165,11 +190,14 @@ class PlanRecord:
         return largest_sets(needed)
 
     def profile(self) -> FloatArray:
-        """Privacy cost squared of each cell, rounded up, broadcastable to the domain's shape:
-        attributes whose cells all cost the same, since no query uses them or by symmetry, have one
-        cell here (and no axis in a domain of more attributes than an array has axes, 64). Its
-        maximum is privacy_cost ** 2. In the residual family, which tells no cells apart, it is that
-        everywhere, and `slack` is 0.
+        """Compute the privacy cost squared of each cell, rounded up.
+
+        Returns:
+            An array that broadcasts to the domain's shape. Attributes whose cells all cost the
+            same, since no query uses them or by symmetry, have one cell here (and no axis in a
+            domain of more attributes than an array has axes, 64). Its maximum is
+            privacy_cost ** 2. In the residual family, which tells no cells apart, it is that
+            everywhere.
         """
         dense = self.structure.dense
         names = dense if len(self.domain.names) > MAX_AXES else self.domain.names
@@ -177,9 +205,14 @@ class PlanRecord:
         return self.strategy.profile(self.noise_std).reshape(shape)
 
     def slack(self) -> FloatArray:
-        """What each cell has left below the plan's cost: privacy_cost ** 2 - profile, rounded
-        down, >= 0; of the shape of `profile`. As cell_budgets of another design it makes queries
-        for free: at no cell do both profiles come to more than twice this plan's rho.
+        """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
+
+        As cell_budgets of another design it makes queries for free: at no cell do both profiles
+        come to more than twice this plan's rho.
+
+        Returns:
+            Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the residual
+            family, which tells no cells apart.
         """
         most = floor_float(2 * self.rho_exact)
         return np.maximum((most - self.profile()) * (1 - 2 * UNIT), 0.0)
@@ -188,8 +221,8 @@ class PlanRecord:
     def tiers(self) -> tuple[Tier, ...]:
         """The tiers of the profile in the paper's refined privacy ordering, the costliest first.
 
-        Cells that no query counts are in none. Computed from the dual weights: a singular value
-        decomposition for each tier.
+        Cells that no query counts are in none. They are computed from the dual weights, with a
+        singular value decomposition for each tier.
         """
         claims = TierClaims(
             profile=self.objective.divide_by_budgets(self.strategy.profile(self.noise_std)),
@@ -210,8 +243,17 @@ class PlanRecord:
         return Duals(self.p, self.q, self.frame)
 
     def bound_at(self, p: FloatArray, q: FloatArray) -> float:
-        """The certified lower bound that dual weights p and q give, of the plan's shapes; any will
-        do.
+        """Certify the lower bound that dual weights give.
+
+        Args:
+            p: Any weights of the shape of the plan's own p.
+            q: Any weights of the shape of the plan's own q.
+
+        Returns:
+            The bound.
+
+        Raises:
+            ValueError: If weights are of another shape, negative, not finite or all zero.
         """
         duals = Duals(p, q, self.frame)
         return certify_bound(self.structure, self.objective, self.scale, duals)
