@@ -104,7 +104,11 @@ class DenseMatrix:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> DenseMatrix:
-        """Read the matrix from the arrays of a plan file. Raises KeyError if one is missing."""
+        """Read the matrix from the arrays of a plan file.
+
+        Raises:
+            KeyError: If one is missing.
+        """
         return cls(arrays["matrix"])
 
     @property

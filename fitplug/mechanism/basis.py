@@ -187,8 +187,9 @@ class Basis:
                 raise PlanError("the basis is not made of integer rows of the workload")
 
     def _find_classes(self, structure: Structure) -> tuple[tuple[str, ...], IntArray]:
-        """Find the dense attributes along which the class of a cell varies, and the classes over
-        their cells: the others are summed out, and need not be counted.
+        """Find the dense attributes along which classes vary, and the classes over their cells.
+
+        The other attributes are summed out, and need not be counted.
         """
         names = structure.dense
         classes = self.index.reshape(structure.workload.domain.shape_of(names))

@@ -69,6 +69,7 @@ class BlockEstimates(Mapping[str, AnyArray]):
         return self._groups[self._workload.position(name)]
 
     def _estimate_group(self, g: int) -> FloatArray:
+        """Estimate the answers of a group, in its shape."""
         structure = self._strategy.structure
         factors = structure.find_factors(g)
         references = {
@@ -91,6 +92,7 @@ class BlockEstimates(Mapping[str, AnyArray]):
         return _arrange_as_group(structure, g, np.asarray(total))
 
     def _estimate_residuals(self, block: int) -> FloatArray:
+        """Estimate B x of a block, less what its margins say."""
         block_set, i, shape, start = self._places[block]
         answers = self._answers[start : start + math.prod(shape)].reshape(shape)
         return estimate_residuals(self._strategy, block_set, i, answers)

@@ -59,7 +59,11 @@ class TreeMatrix:
 
     @classmethod
     def from_arrays(cls, shape: TreeShape, arrays: Mapping[str, AnyArray]) -> TreeMatrix:
-        """Read the matrix from the arrays of a plan file. Raises KeyError if one is missing."""
+        """Read the matrix from the arrays of a plan file.
+
+        Raises:
+            KeyError: If one is missing.
+        """
         return cls(shape, DenseMatrix.from_arrays(arrays), arrays["multipliers"])
 
     @property
@@ -115,8 +119,9 @@ class TreeMatrix:
 
     @frozen_property
     def _squares(self) -> AnyArray:
-        """What each node that branches adds to |A e_i|^2, (V,): int64 or, where that might not
-        hold it, Python integers.
+        """What each node that branches adds to |A e_i|^2, shape (V,).
+
+        It is int64 or, where that might not hold it, Python integers.
         """
         columns = np.ones(self.shape.branching, dtype=np.int64)
         for group in self.shape.siblings:

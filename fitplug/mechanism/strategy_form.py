@@ -148,6 +148,7 @@ class StrategyForm(ABC, Generic[S]):
         return build_block_strategy(strategy)
 
     def _check_block_set(self, structure: S, block_set: BlockSet) -> None:
+        """Check one block set; see `check_form`."""
         blocks, M = block_set.blocks, block_set.M
         fits = blocks.dtype == np.int64 and blocks.ndim == 1 and len(blocks) > 0
         fits = fits and 0 <= int(blocks.min()) <= int(blocks.max()) < len(structure.blocks)

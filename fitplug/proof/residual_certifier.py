@@ -57,7 +57,7 @@ def pack_duals(duals: ProductDuals) -> Duals:
 
 
 def _unpack_duals(structure: ResidualStructure, duals: Duals) -> ProductDuals:
-    """Split p and q into their parts. Raises ValueError if they are of other sizes."""
+    """Split p and q into their parts, or raise ValueError if they are of other sizes."""
     cells, counts = _count_parts(structure)
     if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):
         raise ValueError("dual weights p and q are not of the structure's attributes and groups")

@@ -122,6 +122,7 @@ def _is_claimed(bounds: AnyArray, proven: AnyArray) -> bool:
 
 
 def _check_objective(objective: Objective, d: int) -> None:
+    """Check that budgets and the weight of the total error are in range."""
     budgets = objective.budgets
     if budgets is not None and (budgets.shape != (d,) or not _are_positive(budgets)):
         raise PlanError("the cell budgets are not positive numbers, one for each cell")
@@ -130,6 +131,7 @@ def _check_objective(objective: Objective, d: int) -> None:
 
 
 def _check_tiers(tiers: Tiers, cells: int, d: int, m: int) -> None:
+    """Check that tiers are numbered cells, with dual weights of these sizes."""
     of_cell, p, q = tiers.of_cell, tiers.p, tiers.q
     fits = of_cell.dtype == np.int64 and of_cell.shape == (cells,)
     fits = fits and int(of_cell.min()) >= -1 and int(of_cell.max()) <= len(p) + 1
@@ -140,9 +142,11 @@ def _check_tiers(tiers: Tiers, cells: int, d: int, m: int) -> None:
 
 
 def _are_weights(rows: AnyArray) -> bool:
+    """Tell whether each row holds finite numbers >= 0 that are not all zero."""
     finite = rows.dtype == np.float64 and bool(((rows >= 0) & (rows < math.inf)).all())
     return finite and bool((rows.sum(axis=1) > 0).all())
 
 
 def _are_positive(values: AnyArray) -> bool:
+    """Tell whether values are finite floats above zero."""
     return values.dtype == np.float64 and bool(((values > 0) & (values < math.inf)).all())

@@ -236,6 +236,7 @@ class _FactorRegister:
         return self._indices[key]
 
     def _describe(self, attribute: int, factor: Factor) -> DistinctFactor:
+        """Describe a factor by the rows that the family needs of it."""
         if self.symmetric[attribute]:
             return DistinctFactor(attribute, factor, np.eye(1, factor.size), 1)
         if self.trees[attribute] is not None:
@@ -252,8 +253,9 @@ def _find_tree(structure: Structure, name: str) -> TreeShape | None:
 def _collapse_targets(
     group: QueryGroup, position: Mapping[str, int], attributes: Sequence[int]
 ) -> tuple[list[int], FloatArray]:
-    """Find the axes of some attributes in a group's shape, and the targets along them, which have
-    size 1 where they do not vary.
+    """Find the axes of some attributes in a group's shape, and the targets along them.
+
+    Targets have size 1 along axes where they do not vary.
     """
     axes = _find_axes(group, position)
     own, targets = [axes[a] for a in attributes], group.variances

@@ -72,7 +72,11 @@ class MatrixStructure(Structure):
 
     @frozen_property
     def group_matrices(self) -> tuple[FloatArray, ...]:
-        """N_t of each group, shape (r, D). Raises WorkloadError for coefficients out of range."""
+        """N_t of each group, shape (r, D).
+
+        Raises:
+            WorkloadError: If all coefficients are zero, or some are out of range.
+        """
         groups = range(len(self.workload.groups))
         found = tuple(self.build_rows(g, self.dense) for g in groups)
         check_coefficients(found)

@@ -216,8 +216,9 @@ class Structure(ABC):
 
     @frozen_property
     def _collapsed_parts(self) -> list[tuple[tuple[Factor, ...], FloatArray]]:
-        """Of each group the factors of attributes that are not symmetric, and the targets at one
-        cell of those that are.
+        """Of each group, the factors of attributes that are not symmetric and their targets.
+
+        The targets are those at one cell of the symmetric attributes.
         """
         symmetric, parts = set(self.symmetric), []
         for group in self.workload.groups:
