@@ -76,7 +76,7 @@ def report(name: list[str], workload: fp.Workload) -> None:
     start = time.perf_counter()
     plan = fp.design(workload)
     seconds = time.perf_counter() - start
-    way = "family" if plan.structure.ordered else "product"
+    way = "product" if plan.structure.holds_optimum else "family"
     alpha, bound = plan.privacy_cost**2, plan.lower_bound**2
     cells = [*name, str(workload.query_count), way, f"{alpha:.6g}", f"{bound:.6g}"]
     print(line([*cells, f"{plan.gap:.2%}", f"{seconds:.2g}"]), flush=True)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fitplug.counts import AttributeSet, Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
-from fitplug.mechanism import exact_answers
+from fitplug.mechanism import answer_exactly
 from fitplug.numeric import largest
 from fitplug.plan import Plan
 from fitplug.workload import largest_sets
@@ -144,7 +144,7 @@ def make_answers_from_tables(
                 "the data is not fitplug.Tables of the measurement's input domain; "
                 + advise_counting(tables)
             )
-        return exact_answers(plan.strategy, tables.marginal)
+        return answer_exactly(plan.strategy, tables.marginal)
 
     return answer
 
@@ -191,7 +191,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
             left = [name for name in names if name in wanted]
             return np.asarray(summed).transpose([left.index(name) for name in wanted])
 
-        return exact_answers(plan.strategy, sum_over_others)
+        return answer_exactly(plan.strategy, sum_over_others)
 
     return answer
 

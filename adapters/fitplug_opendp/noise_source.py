@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from fitplug.counts import Tables
 from fitplug.ledger import CellCosts, Entry
-from fitplug.mechanism import exact_answers as strategy_answers
+from fitplug.mechanism import answer_exactly as strategy_answers
 from fitplug.mechanism import may_be_clamped
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan

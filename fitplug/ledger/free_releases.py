@@ -13,7 +13,7 @@ from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
 from fitplug.ledger.requests import ChargeReference
 from fitplug.ledger.stages import Stage
-from fitplug.structure import cell_name
+from fitplug.structure import name_cell
 
 
 def check_is_free(
@@ -41,7 +41,7 @@ def check_is_free(
     if excess is not None:
         names = tuple(name for name, _ in excess.cell)
         indices = tuple(index for _, index in excess.cell)
-        place = f" at {cell_name(domain, names, indices)}" if names else ""
+        place = f" at {name_cell(domain, names, indices)}" if names else ""
         raise OverBudget(
             f"rho = {excess.requested!r} is over budget{place}: within the charge {within!r} the "
             f"ledger {file.path} has {excess.remaining!r} left there: this release is not free",

@@ -1,60 +1,66 @@
 """The mechanism: an integer strategy matrix, its exact cost, its answers and estimates."""
 
-from fitplug.mechanism.answers import exact_answers, may_be_clamped
+from fitplug.mechanism.answers import may_be_clamped
 from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
-from fitplug.mechanism.basis import MAX_COEFFICIENT, Basis, cell_classes, choose_basis, right_solve
-from fitplug.mechanism.contrasts import Contrast, contrast
-from fitplug.mechanism.covariance import dense_covariance, dense_strategy
-from fitplug.mechanism.estimates import Estimates, combined_covariance, combined_norms
+from fitplug.mechanism.basis import Basis, choose_basis, classify_cells, right_solve
+from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
+from fitplug.mechanism.dispatch import (
+    answer_exactly,
+    bound_combined_stds,
+    bound_unit_variances,
+    build_dense_covariance,
+    build_dense_strategy,
+    build_strategy,
+    check_strategy,
+    compute_combined_covariance,
+    compute_exact_cost,
+    list_mechanisms,
+    make_estimates,
+    read_attribute_matrices,
+)
 from fitplug.mechanism.integer_tree import TreeMatrix
-from fitplug.mechanism.mechanisms import Mechanism, list_mechanisms
-from fitplug.mechanism.strategy import (
+from fitplug.mechanism.limits import (
     FEWEST_RECORDS,
     LARGEST_NOISE,
     LEAST_NOISE,
     MAX_ENTRY,
     SATURATION,
-    BlockSet,
-    Strategy,
-    build_strategy,
-    cost,
-    make_contrasts,
-    products,
-    unit_variances,
-    within,
 )
+from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.strategy import Strategy, meets_targets
 
 __all__ = [
     "FEWEST_RECORDS",
     "LARGEST_NOISE",
     "LEAST_NOISE",
-    "MAX_COEFFICIENT",
     "MAX_ENTRY",
     "SATURATION",
     "AttributeMatrix",
     "Basis",
     "BlockSet",
-    "Contrast",
     "DenseMatrix",
-    "Estimates",
     "Mechanism",
     "Strategy",
     "TreeMatrix",
+    "answer_exactly",
+    "bound_combined_stds",
+    "bound_unit_variances",
+    "build_contrasts",
+    "build_dense_covariance",
+    "build_dense_strategy",
     "build_strategy",
-    "cell_classes",
+    "check_strategy",
     "choose_basis",
-    "combined_covariance",
-    "combined_norms",
-    "contrast",
-    "cost",
-    "dense_covariance",
-    "dense_strategy",
-    "exact_answers",
+    "classify_cells",
+    "compute_combined_covariance",
+    "compute_exact_cost",
+    "compute_precisions",
     "list_mechanisms",
     "make_contrasts",
+    "make_estimates",
     "may_be_clamped",
-    "products",
+    "meets_targets",
+    "read_attribute_matrices",
     "right_solve",
-    "unit_variances",
-    "within",
 ]

@@ -1,7 +1,9 @@
-"""Integer attribute_matrices: how the strategy measures one attribute apart from its total.
+"""Attribute matrices: how the strategy measures one attribute apart from its total.
 
-An integer matrix A (r, n) with E A x + u 1'x = x for all x: block A of a plan measures
-(x)_{a in A} A_a (x) (sums over the rest). A symmetric attribute's is `fitplug.mechanism.contrasts.Contrast`.
+An attribute matrix is an integer matrix A (r, n) with E A x + u 1'x = x for all x: block A of a
+plan measures (x)_{a in A} A_a (x) (sums over the other attributes). Symmetric attributes have the
+matrices of `fitplug.mechanism.contrasts`, trees those of `fitplug.mechanism.integer_tree`. See
+docs/theory/integer-mechanism.md, (M6) to (M9).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fitplug.mechanism.limits import MAX_ENTRY
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -29,44 +32,68 @@ from fitplug.workload import Factor
 
 
 class AttributeMatrix(Protocol):
-    """What a strategy needs of an attribute of n cells.
-
-    rows: r. column_square: max_i |A e_i|^2, exact. entry: the largest |A_ri|. growth: no less than
-    any sum_i |A_ri|.
-    """
+    """The integer matrix A (r, n) that a strategy measures of an attribute of n cells."""
 
     @property
-    def n(self) -> int: ...
+    def n(self) -> int:
+        """The number of cells."""
+
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """r, the number of rows."""
+
     @property
-    def column_square(self) -> int: ...
+    def column_square(self) -> int:
+        """max_i |A e_i|^2, exact."""
+
     @property
-    def entry(self) -> int: ...
+    def largest_entry(self) -> int:
+        """The largest |A_ri|."""
+
     @property
-    def growth(self) -> int: ...
+    def growth(self) -> int:
+        """No less than sum_i |A_ri| of any row, so that |A x| <= growth * max |x|."""
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether it treats all cells alike, as it must for a symmetric attribute and no other."""
+
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
+        """The integers that decide it, by the names that plan files have for them."""
+
+    def has_form(self, n: int) -> bool:
+        """Tell whether its arrays have the shapes, types and ranges of a matrix of n cells.
+
+        Whether [A; 1'] is invertible is left to `bound_variance_parts`.
+        """
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
-        """A along an axis of n; exact for Python integers, and for int64 that `growth` times
-        cannot leave.
+        """Multiply by A along an axis of n.
+
+        The product is exact for Python integers, and for int64 that numbers `growth` times as large
+        as the values cannot leave.
         """
 
     def invert(self, values: FloatArray, axis: int) -> FloatArray:
-        """E along an axis of r: what the cells are, less what their total says."""
+        """Multiply by E along an axis of r: estimate the cells, less what their total says."""
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
-        """E' along an axis of n, up to an isometry."""
+        """Multiply by E' along an axis of n, up to an isometry."""
 
-    def mean(self) -> FloatArray:
-        """u (n,)."""
+    def compute_reference(self) -> FloatArray:
+        """Compute u, shape (n,)."""
 
-    def moments(self, factor: Factor) -> FloatArray:
-        """Upper bounds on mu^2 = (w u)^2 and gamma = |w E|^2 of a factor's rows w, (r, 2).
-        Raises DesignError if they cannot be bounded.
+    def bound_variance_parts(self, factor: Factor) -> FloatArray:
+        """Bound mu^2 = (w u)^2 and gamma = |w E|^2 of each row w of a factor from above.
+
+        Returns:
+            Shape (r, 2) for r rows: what a total of variance 1 and A x with noise of variance 1
+            add to the variance of w x.
+
+        Raises:
+            DesignError: If they cannot be bounded.
         """
-
-    def arrays(self) -> Mapping[str, IntArray]:
-        """The integers that make it, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +102,26 @@ class DenseMatrix:
 
     matrix: IntArray
 
-    def arrays(self) -> Mapping[str, IntArray]:
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> DenseMatrix:
+        """Read the matrix from the arrays of a plan file.
+
+        Raises:
+            KeyError: If one is missing.
+        """
+        return cls(arrays["matrix"])
+
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
         return {"matrix": self.matrix}
+
+    @property
+    def is_symmetric(self) -> bool:
+        return False
+
+    def has_form(self, n: int) -> bool:
+        fits = self.matrix.dtype == np.int64 and self.matrix.shape == (n - 1, n)
+        return fits and (not self.matrix.size or largest(self.matrix) < MAX_ENTRY)
 
     @property
     def n(self) -> int:
@@ -91,7 +136,7 @@ class DenseMatrix:
         return max(sum(a * a for a in column) for column in self.matrix.T.tolist())
 
     @cached_property
-    def entry(self) -> int:
+    def largest_entry(self) -> int:
         return largest(self.matrix) if self.matrix.size else 0
 
     @cached_property
@@ -106,19 +151,19 @@ class DenseMatrix:
         return np.moveaxis(flat.reshape(*moved.shape[:-1], self.rows), -1, axis)
 
     def invert(self, values: FloatArray, axis: int) -> FloatArray:
-        return self._along(values, axis, self._inverse[0][:, :-1].T)
+        return _multiply_along(values, axis, self._inverse[0][:, :-1].T)
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
-        return self._along(values, axis, self._inverse[0][:, :-1])
+        return _multiply_along(values, axis, self._inverse[0][:, :-1])
 
-    def mean(self) -> FloatArray:
+    def compute_reference(self) -> FloatArray:
         return np.asarray(self._inverse[0][:, -1] * self._unit)
 
-    def moments(self, factor: Factor) -> FloatArray:
-        return self.bounds(factor.matrix())
+    def bound_variance_parts(self, factor: Factor) -> FloatArray:
+        return self.bound_row_parts(factor.matrix())
 
-    def bounds(self, W: FloatArray) -> FloatArray:
-        """`moments` of rows W (r, n).
+    def bound_row_parts(self, W: FloatArray) -> FloatArray:
+        """Bound the variance parts of rows W (r, n); see `bound_variance_parts`.
 
         With K = [A; unit 1'], X near its inverse and F = I - K X: W K^-1 = W X (I - F)^-1, which is
         W X + W X F (I - F)^-1.
@@ -133,17 +178,18 @@ class DenseMatrix:
         found[(W == 1).all(axis=1)] = 1.0, 0.0  # 1'u = 1, 1'E = 0
         return np.asarray(found)
 
-    @staticmethod
-    def _along(values: FloatArray, axis: int, matrix: FloatArray) -> FloatArray:
-        return np.moveaxis(np.moveaxis(values, axis, -1) @ matrix, -1, axis)
-
     @frozen_property
     def _inverse(self) -> tuple[FloatArray, float]:
-        """X (n, n) next to [E, u / unit], the inverse of K, and a bound on |I - K X|_2."""
+        """X (n, n) near [E, u / unit], the inverse of K, and a bound on |I - K X|_2."""
         K = np.vstack([self.matrix, np.full(self.n, self._unit)])
         return inverse_with_residual(K.astype(np.float64))
 
     @property
     def _unit(self) -> float:
         """A power of two near A's entries, which balances [A; 1'] in floating point."""
-        return 2.0 ** max(self.entry, 1).bit_length()
+        return 2.0 ** max(self.largest_entry, 1).bit_length()
+
+
+def _multiply_along(values: FloatArray, axis: int, matrix: FloatArray) -> FloatArray:
+    """Multiply each vector along an axis by a matrix from the right."""
+    return np.moveaxis(np.moveaxis(values, axis, -1) @ matrix, -1, axis)

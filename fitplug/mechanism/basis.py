@@ -1,10 +1,9 @@
-"""Integer bases: which counts the mechanism starts from.
+"""Integer bases: the counts that the mechanism starts from.
 
-"cells": the cells, those that no query tells apart merged into classes; one row per class.
-"rows": linearly independent queries of the workload, scaled to integers.
-
-Either way W = L B exactly in the numbers that matter, B is integer, and B x is read from the exact
-tables without ever forming x.
+A basis of kind "cells" has one row for each class of cells that no query tells apart. One of kind
+"rows" has linearly independent queries of the workload, scaled to integers. Either way B is
+integer, W = L B holds as exactly as the estimates need it, and B x is read from the exact tables
+without forming x (docs/theory/integer-mechanism.md).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from fitplug.errors import DesignError
+from fitplug.errors import DesignError, PlanError
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -30,7 +29,8 @@ from fitplug.numeric import (
 )
 from fitplug.structure import Structure
 
-Counted: TypeAlias = Callable[[tuple[str, ...]], IntArray]
+ReadCounts: TypeAlias = Callable[[tuple[str, ...]], IntArray]
+"""Gives the exact counts over some attributes, in the order named. Confidential."""
 
 _BIAS = 1e-9
 _NO_SPAN = "the basis does not span the workload: answers would be biased"
@@ -41,10 +41,13 @@ MAX_COEFFICIENT = 2**20
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """An integer basis B (n, d) whose row space contains that of W.
+    """An integer basis B (n, d) whose row space contains that of W (m, d).
 
-    kind "cells": `index` (d,) is the class of each cell, -1 for cells never queried.
-    kind "rows": `index` (n,) are rows of W and `scale` (n,) the powers of two they are times.
+    Attributes:
+        kind: "cells" or "rows".
+        index: Of kind "cells" the class of each cell, -1 for cells that no query asks for, shape
+            (d,). Of kind "rows" the rows of W, shape (n,).
+        scale: The powers of two that the rows of W are multiplied by, shape (n,); ones for classes.
     """
 
     kind: Literal["cells", "rows"]
@@ -53,10 +56,11 @@ class Basis:
 
     @property
     def size(self) -> int:
+        """n, the number of its rows."""
         return int(self.index.max()) + 1 if self.kind == "cells" else len(self.index)
 
-    def matrix(self, W: FloatArray) -> IntArray:
-        """B, shape (n, d)."""
+    def build_matrix(self, W: FloatArray) -> IntArray:
+        """Build B, shape (n, d)."""
         if self.kind == "rows":
             return np.asarray(W[self.index] * self.scale[:, None], dtype=np.int64)
         B = np.zeros((self.size, W.shape[1]), dtype=np.int64)
@@ -64,11 +68,18 @@ class Basis:
         B[self.index[queried], queried] = 1
         return B
 
-    def representation(self, W: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """L (m, n) with W = L B, and bounds (m,) on the 2-norm of its rows' errors.
+    def represent(self, W: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Find L with W = L B.
 
-        Raises DesignError if B does not span W: exactly for classes of cells, to 1e-9 of each
-        query's largest coefficient for rows.
+        Args:
+            W: Shape (m, d).
+
+        Returns:
+            L, shape (m, n), and bounds on the 2-norm of its rows' errors, shape (m,).
+
+        Raises:
+            DesignError: If B does not span W: exactly for classes of cells, to 1e-9 of each
+                query's largest coefficient for rows.
         """
         if self.kind == "cells":
             _, first = np.unique(self.index, return_index=True)
@@ -76,19 +87,19 @@ class Basis:
             if not np.array_equal(W, np.where(self.index >= 0, L[:, self.index], 0.0)):
                 raise DesignError(_NO_SPAN)
             return L, np.zeros(len(W))
-        integers = self.matrix(W)
+        integers = self.build_matrix(W)
         B = integers.astype(np.float64)
         L = right_solve(W, B)
         L[self.index] = np.diag(1 / self.scale)
-        # Where rounding a row of L to integers explains its query no worse, it is exact.
-        whole = np.rint(L)
-        residual, exact = np.abs(W - L @ B), np.abs(W - whole @ B)
+        # Where a row of L rounded to integers explains its query no worse, these are exact.
+        rounded = np.rint(L)
+        residual, exact = np.abs(W - L @ B), np.abs(W - rounded @ B)
         better = exact.max(axis=1) <= residual.max(axis=1)
-        L[better], residual[better] = whole[better], exact[better]
-        del whole, exact
+        L[better], residual[better] = rounded[better], exact[better]
+        del rounded, exact
         if (residual.max(axis=1) > _BIAS * np.abs(W).max(axis=1)).any():
             raise DesignError(_NO_SPAN)
-        # W = L B + D, so the L meant is L + D B^+, and |B^+|_2^2 = |(B B')^-1|_2.
+        # W = L B + D, so the exact L is L + D B^+, and |B^+|_2^2 = |(B B')^-1|_2.
         D = np.abs(L) @ np.abs(B)
         D += np.abs(W)
         D *= gamma(self.size + 1)
@@ -97,95 +108,146 @@ class Basis:
         pseudo_inverse = np.sqrt(inverse_norm_above(gram) * (1 + gamma(2)))
         return L, norm_above(D, axis=1) * pseudo_inverse
 
-    def tables(self, structure: Structure, block: int) -> set[tuple[str, ...]]:
-        """The attribute sets whose exact counts give B x for a block."""
-        domain, symmetric = structure.workload.domain, structure.attributes_of(block)
+    def list_tables(self, structure: Structure, block: int) -> set[tuple[str, ...]]:
+        """List the attribute sets whose exact counts give B x for a block."""
+        domain, own = structure.workload.domain, structure.name_attributes(block)
         if self.kind == "cells":
-            return {domain.ordered(symmetric + self._told_apart(structure)[0])}
-        needed = {structure.group_of(row) for row in structure.piece(block).rows[self.index]}
-        return {domain.ordered(symmetric + structure.dense_attributes(group)) for group in needed}
+            return {domain.ordered(own + self._find_classes(structure)[0])}
+        needed = {structure.find_group(row) for row in structure.find_block_rows(block)[self.index]}
+        return {domain.ordered(own + structure.list_dense(group)) for group in needed}
 
-    def counts(self, structure: Structure, block: int, counted: Counted) -> AnyArray:
-        """B x of a block, exact: int64 or, where that might not hold it, Python integers; an axis
-        for each symmetric attribute of the block, and a last one (n,).
+    def multiply_counts(
+        self, structure: Structure, block: int, read_counts: ReadCounts
+    ) -> AnyArray:
+        """Compute B x of a block, exactly.
 
-        counted: gives the exact counts over some attributes, in the order named.
+        Args:
+            structure: The structure.
+            block: The block, whose attributes are A.
+            read_counts: Gives the exact counts over some attributes, in the order named.
+
+        Returns:
+            int64 or, where that might not hold it, Python integers: an axis of n_a cells for each
+            attribute of A, and a last one of n.
         """
-        symmetric = structure.attributes_of(block)
-        shape = structure.workload.domain.shape_of(symmetric)
+        own = structure.name_attributes(block)
+        shape = structure.workload.domain.shape_of(own)
         if self.kind == "cells":
-            dense, index = self._told_apart(structure)
-            x = counted(symmetric + dense).reshape(-1, len(index))
+            dense, index = self._find_classes(structure)
+            x = read_counts(own + dense).reshape(-1, len(index))
             if largest(x) * len(index) >= 2**62:
                 x = x.astype(object)
             queried = np.flatnonzero(index >= 0)
             merged = np.zeros((self.size, len(x)), dtype=x.dtype)
             np.add.at(merged, index[queried], x.T[queried])
             return merged.T.reshape(*shape, self.size)
-        rows = structure.piece(block).rows[self.index]
-        groups = np.array([structure.group_of(row) for row in rows])
+        rows = structure.find_block_rows(block)[self.index]
+        groups = np.array([structure.find_group(row) for row in rows])
         found = np.zeros((*shape, self.size), dtype=object)
         for group in np.unique(groups):
             mine = groups == group
-            dense = structure.dense_attributes(int(group))
-            own_rows = structure.rows_over(int(group), dense)[rows[mine] - structure.starts[group]]
-            scaled = np.asarray(own_rows * self.scale[mine, None], dtype=np.int64)
-            x = counted(symmetric + dense).reshape(-1, scaled.shape[1])
+            dense = structure.list_dense(int(group))
+            queries = structure.build_rows(int(group), dense)
+            queries = queries[rows[mine] - structure.row_starts[group]]
+            scaled = np.asarray(queries * self.scale[mine, None], dtype=np.int64)
+            x = read_counts(own + dense).reshape(-1, scaled.shape[1])
             found[..., mine] = exact_product(x, scaled.T).reshape(*shape, -1)
         return found
 
-    def _told_apart(self, structure: Structure) -> tuple[tuple[str, ...], IntArray]:
-        """The dense attributes along which the class of a cell varies, and the classes over their
-        cells: the others are summed out, and need not be counted.
+    def check_form(self, W: FloatArray) -> None:
+        """Check that it is a basis of classes of cells or of distinct integer rows of W (m, d).
+
+        Raises:
+            PlanError: If not.
+        """
+        index, scale = self.index, self.scale
+        m, d = W.shape
+        if self.kind == "cells":
+            fits = index.shape == (d,)
+            classes = np.unique(index[index >= 0])
+            fits = fits and len(classes) > 0 and np.array_equal(classes, np.arange(len(classes)))
+            fits = fits and int(index.min()) >= -1
+            fits = fits and scale.dtype == np.float64
+            fits = fits and np.array_equal(scale, np.ones(len(classes)))
+        else:
+            fits = self.kind == "rows" and index.ndim == 1
+            fits = fits and len(np.unique(index)) == len(index) > 0
+            fits = fits and 0 <= int(index.min()) <= int(index.max()) < m
+            fits = fits and scale.shape == index.shape and scale.dtype == np.float64
+            fits = fits and bool(((scale > 0) & (scale < np.inf)).all())
+            fits = fits and bool((np.frexp(scale)[0] == 0.5).all())
+        if index.dtype != np.int64 or not fits:
+            raise PlanError(
+                "the basis is neither classes of cells nor distinct rows of the workload"
+            )
+        if self.kind == "rows":
+            # Checked before the cost is: what a cast to integers makes of others is not defined.
+            rows = W[index] * scale[:, None]
+            if not ((np.abs(rows) <= MAX_COEFFICIENT) & (rows == np.rint(rows))).all():
+                raise PlanError("the basis is not made of integer rows of the workload")
+
+    def _find_classes(self, structure: Structure) -> tuple[tuple[str, ...], IntArray]:
+        """Find the dense attributes along which classes vary, and the classes over their cells.
+
+        The other attributes are summed out, and need not be counted.
         """
         names = structure.dense
         classes = self.index.reshape(structure.workload.domain.shape_of(names))
-        told = [(classes != classes.take([0], axis)).any() for axis in range(len(names))]
-        kept = tuple(name for name, varies in zip(names, told, strict=True) if varies)
-        return kept, classes[tuple(slice(None) if varies else 0 for varies in told)].ravel()
+        varies = [(classes != classes.take([0], axis)).any() for axis in range(len(names))]
+        kept = tuple(name for name, one in zip(names, varies, strict=True) if one)
+        return kept, classes[tuple(slice(None) if one else 0 for one in varies)].ravel()
 
 
 def choose_basis(W: FloatArray, independent: IndexArray) -> Basis:
-    """The integer basis for W (m, d), given k linearly independent rows of it.
+    """Choose the integer basis for a matrix.
 
-    Cells where they are as many as the rank; else rows of W where they scale to moderate
-    integers; else cells again, more than the rank: the strategy then measures the directions
-    that no query needs with next to no precision.
+    Args:
+        W: Shape (m, d).
+        independent: k linearly independent rows of it, k being its rank.
+
+    Returns:
+        Classes of cells where there are k of them; else rows of W where they scale to moderate
+        integers; else classes of cells again, more than k: the strategy then measures the
+        directions that no query needs with next to no precision.
     """
-    classes = cell_classes(W)
+    classes = classify_cells(W)
     count = int(classes.max()) + 1
     cells = Basis("cells", classes, np.ones(count))
     if count == len(independent):
         return cells
     chosen = np.sort(independent)
-    scale = _integer_scale(W[chosen])
+    scale = _find_integer_scale(W[chosen])
     return cells if scale is None else Basis("rows", chosen.astype(np.int64), scale)
 
 
-def cell_classes(W: FloatArray) -> IntArray:
-    """The class of each cell, by first cell: the same for equal columns of W, -1 for zero ones."""
+def classify_cells(W: FloatArray) -> IntArray:
+    """Number the classes of cells that no query of W (m, d) tells apart.
+
+    Returns:
+        The class of each cell, shape (d,), by first cell; -1 where a column is zero.
+    """
     columns = np.add(W.T, 0.0, order="C")  # which makes zeros of either sign the same
     class_of = {bytes(columns[0].nbytes): -1}
     found = [class_of.setdefault(column.tobytes(), len(class_of) - 1) for column in columns]
     return np.array(found, dtype=np.int64)
 
 
-def _integer_scale(rows: FloatArray) -> FloatArray | None:
-    """Powers of two (n,) that make each row integer within MAX_COEFFICIENT, or None."""
+def _find_integer_scale(rows: FloatArray) -> FloatArray | None:
+    """Find powers of two (n,) that make each row integer within MAX_COEFFICIENT, or None."""
     _, exponent = np.frexp(np.abs(rows).max(axis=1))
     # The largest power of two that keeps a row within bounds: if that leaves fractions, none will.
     largest = np.ldexp(1.0, 20 - exponent)
     scaled = rows * largest[:, None]
-    whole = scaled.astype(np.int64)
-    if not np.array_equal(whole, scaled):
+    integers = scaled.astype(np.int64)
+    if not np.array_equal(integers, scaled):
         return None
-    common = np.gcd.reduce(whole, axis=1)
+    common = np.gcd.reduce(integers, axis=1)
     spare = (common & -common).astype(np.float64)
     return np.asarray(largest / spare)
 
 
 def right_solve(W: FloatArray, B: FloatArray) -> FloatArray:
-    """X (m, n) with W = X B in least squares, for B (n, d) of full row rank."""
+    """Solve W = X B in least squares for X (m, n), with B (n, d) of full row rank."""
     Q, R = qr(B.T, mode="economic")
     try:
         return np.asarray(solve_triangular(R, Q.T @ W.T).T)

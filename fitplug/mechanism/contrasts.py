@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float, freeze
+from fitplug.structure import Structure
 from fitplug.workload import Factor
 
 _LARGEST_PALEY = 128
@@ -26,10 +27,13 @@ _LARGEST_PALEY = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Contrast:
-    """The contrasts of n cells.
+class ContrastMatrix:
+    """The contrasts of n cells: the matrix A_a = H of a symmetric attribute.
 
-    kind: whose matrix it is; "centred" for n I - J. paley: Paley's rows, shape (n - 1, n).
+    Attributes:
+        n: The number of cells.
+        kind: The construction of the matrix; "centred" for n I - J.
+        paley: Paley's rows, shape (n - 1, n), if it is his.
     """
 
     n: int
@@ -37,7 +41,15 @@ class Contrast:
     paley: IntArray | None = None
 
     @property
+    def is_symmetric(self) -> bool:
+        return True
+
+    def has_form(self, n: int) -> bool:
+        return (self.n, self.kind) == (n, build_contrasts(n).kind)
+
+    @property
     def rows(self) -> int:
+        """The number of rows of H."""
         return self.n if self.kind == "centred" else self.n - 1
 
     @property
@@ -51,71 +63,77 @@ class Contrast:
         return self.n * (self.n - 1) if self.kind == "centred" else self.n - 1
 
     @property
-    def entry(self) -> int:
+    def largest_entry(self) -> int:
         """The largest entry of H."""
         return max(self.n - 1, 1) if self.kind == "centred" else 1
 
-    def arrays(self) -> Mapping[str, IntArray]:
-        """None: its size makes it."""
-        return {}
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
+        return {}  # the number of cells decides the matrix
 
     @property
     def growth(self) -> int:
-        """At least the sum of |H_ri| over any row."""
         return 2 * self.n
 
-    def mean(self) -> FloatArray:
-        """What a cell has of the total, (n,)."""
+    def compute_reference(self) -> FloatArray:
+        """Return each cell's part of the total, shape (n,)."""
         return np.full(self.n, 1 / self.n)
 
-    def moments(self, factor: Factor) -> FloatArray:
-        """Upper bounds on the variances of a cell, (1, 2): from a total of variance 1, and from
-        H x with noise of variance 1.
-        """
+    def bound_variance_parts(self, factor: Factor) -> FloatArray:
+        """Bound the two parts of a cell's variance, shape (1, 2): all cells have the same."""
         own = Fraction(self.n - 1, self.n * self.precision)
         return np.array([[ceil_float(Fraction(1, self.n**2)), ceil_float(own)]])
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
-        """H along an axis; exact for Python integers, and for int64 that `growth` times cannot
-        leave.
-        """
+        """Multiply by H along an axis."""
         if self.kind == "centred":
             return self.n * values - values.sum(axis=axis, keepdims=True)
         moved = np.moveaxis(values, axis, -1)
         if self.paley is None:
-            return np.moveaxis(_walsh(moved)[..., 1:], -1, axis)
+            return np.moveaxis(_multiply_walsh(moved)[..., 1:], -1, axis)
         return np.moveaxis(moved @ self.paley.T.astype(values.dtype), -1, axis)
 
     def invert(self, values: FloatArray, axis: int) -> FloatArray:
-        """H^+ along an axis: H' over the precision."""
+        """Multiply by H^+ along an axis, which is H' over the precision."""
         if self.kind == "centred":
             return np.asarray((values - values.mean(axis=axis, keepdims=True)) / self.n)
         moved = np.moveaxis(values, axis, -1)
         if self.paley is None:
-            # Sylvester's matrix is symmetric; the ones have nothing to say.
-            whole = np.concatenate([np.zeros((*moved.shape[:-1], 1)), moved], axis=-1)
-            return np.moveaxis(_walsh(whole) / self.n, -1, axis)
+            # Sylvester's matrix is symmetric; H leaves out its row of ones.
+            padded = np.concatenate([np.zeros((*moved.shape[:-1], 1)), moved], axis=-1)
+            return np.moveaxis(_multiply_walsh(padded) / self.n, -1, axis)
         return np.moveaxis(moved @ (self.paley / self.n), -1, axis)
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
-        """(H^+)' along an axis, up to an isometry."""
+        """Multiply by (H^+)' along an axis, up to an isometry."""
         centred = values - values.mean(axis=axis, keepdims=True)
         return np.asarray(centred / math.sqrt(self.precision))
 
 
 @lru_cache(maxsize=256)
-def contrast(n: int) -> Contrast:
-    """The contrasts of n >= 1 cells."""
+def build_contrasts(n: int) -> ContrastMatrix:
+    """Build the contrasts of n >= 1 cells."""
     if n > 1 and n & (n - 1) == 0:
-        return Contrast(n, "sylvester")
+        return ContrastMatrix(n, "sylvester")
     p = n - 1
     if n % 4 == 0 and n <= _LARGEST_PALEY and all(p % i for i in range(2, int(p**0.5) + 1)):
-        return Contrast(n, "paley", _paley(n))
-    return Contrast(n, "centred")
+        return ContrastMatrix(n, "paley", _build_paley(n))
+    return ContrastMatrix(n, "centred")
 
 
-def _walsh(values: AnyArray) -> AnyArray:
-    """Sylvester's matrix times the last axis, in n log n additions."""
+def make_contrasts(structure: Structure) -> tuple[ContrastMatrix, ...]:
+    """Make the contrasts of each of a structure's `block_attributes`."""
+    return tuple(build_contrasts(n) for n in structure.sizes)
+
+
+def compute_precisions(structure: Structure, blocks: IntArray) -> FloatArray:
+    """Compute the product of the precisions of the contrasts of each block, shape (b,)."""
+    precisions = [build_contrasts(n).precision for n in structure.sizes]
+    return structure.subsets.multiply(precisions, blocks).astype(np.float64)
+
+
+def _multiply_walsh(values: AnyArray) -> AnyArray:
+    """Multiply by Sylvester's matrix along the last axis, in n log n additions."""
     n = values.shape[-1]
     step = 1
     while step < n:
@@ -126,8 +144,8 @@ def _walsh(values: AnyArray) -> AnyArray:
     return values
 
 
-def _paley(n: int) -> IntArray:
-    """The rows of I + S other than the ones, with S skew and made of squares modulo n - 1."""
+def _build_paley(n: int) -> IntArray:
+    """Build the rows of I + S other than the ones, with S skew and made of squares modulo n - 1."""
     p = n - 1
     squares = {i * i % p for i in range(1, p)}
     residues = np.array([0] + [1 if i in squares else -1 for i in range(1, p)])

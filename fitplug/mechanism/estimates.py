@@ -1,9 +1,9 @@
 """Reconstruction: every group's estimates from the noisy answers of the blocks it is made of.
 
-Group t is the sum over blocks A in A_t of L M^-1 of A's answers, without what their margins say,
-spread over the cells of the attributes in A_t - A: evenly, or as the references u of ordered ones
-say. Blocks have independent noise, so the variance of any combination is a sum over them too.
-Nothing of the size of the domain is formed.
+The estimates of group t are a sum over the blocks A in A_t: L M^-1 times A's answers, without what
+their margins say, spread over the cells of the attributes in A_t - A in proportion to their
+references u. Blocks have independent noise, so the variance of any linear combination is a sum over
+them too. Nothing of the size of the domain is formed (docs/theory/integer-mechanism.md).
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from fitplug.errors import TablesError
-from fitplug.mechanism.answers import list_blocks, residuals
+from fitplug.mechanism.answers import estimate_residuals, list_blocks
 from fitplug.mechanism.strategy import Strategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, inverse_norms_above
-from fitplug.structure import Structure, listed
-from fitplug.workload import Factor, QueryGroup
+from fitplug.structure import Structure, list_names
+from fitplug.workload import QueryGroup
 
-_InBlocks: TypeAlias = tuple[dict[int, FloatArray], dict[int, FloatArray]]
-"""Of each block that a sum uses, its rows in the block's basis, and bounds on their errors."""
+BlockRows: TypeAlias = tuple[dict[int, FloatArray], dict[int, FloatArray]]
+"""Of each block that a combination uses, its rows in the block's basis, and bounds on their errors.
+"""
 
-_KEPT = 2**27
-"""Bytes of estimates and of blocks that are kept for the next reading, of each."""
+_KEPT_BYTES = 2**27
+"""Most bytes of estimates, and of blocks' residuals, that are kept for the next reading."""
 
 
-class Estimates(Mapping[str, AnyArray]):
+class BlockEstimates(Mapping[str, AnyArray]):
     """Unbiased estimates by group, each computed when it is read; the latest are kept."""
 
     def __init__(self, strategy: Strategy, answers: IntArray) -> None:
@@ -45,8 +46,8 @@ class Estimates(Mapping[str, AnyArray]):
             int(block_set.blocks[i]): (block_set, i, shape, start)
             for block_set, i, shape, start in list_blocks(strategy)
         }
-        self._residuals = _Latest(self._residual)
-        self._done = _Latest(self._estimated)
+        self._residuals = _Latest(self._estimate_residuals)
+        self._groups = _Latest(self._estimate_group)
         self._workload = strategy.structure.workload
 
     def __contains__(self, name: object) -> bool:
@@ -56,7 +57,7 @@ class Estimates(Mapping[str, AnyArray]):
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        return f"Estimates({listed(self._workload.names)})"
+        return f"Estimates({list_names(self._workload.names)})"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._workload.names)
@@ -65,38 +66,40 @@ class Estimates(Mapping[str, AnyArray]):
         return len(self._workload.names)
 
     def __getitem__(self, name: str) -> FloatArray:
-        return self._done[self._workload.position(name)]
+        return self._groups[self._workload.position(name)]
 
-    def _estimated(self, g: int) -> FloatArray:
+    def _estimate_group(self, g: int) -> FloatArray:
+        """Estimate the answers of a group, in its shape."""
         structure = self._strategy.structure
-        asked = _asked(structure, g)
-        means = {
+        factors = structure.find_factors(g)
+        references = {
             a: np.full(1, 1 / structure.sizes[a])
             if factor is None
-            else factor.apply(self._strategy.attribute_matrices[a].mean(), 0)
-            for a, factor in asked.items()
+            else factor.apply(self._strategy.attribute_matrices[a].compute_reference(), 0)
+            for a, factor in factors.items()
         }
         total: FloatArray | float = 0.0
-        for block in structure.blocks_of(g):
-            (members,) = structure.members([block])
-            part = self._residuals[block] @ _representation(self._strategy, block, g)[0].T
-            for axis, (a, factor) in enumerate(asked.items()):
-                if a not in members:
+        for block in structure.subsets.find_blocks(g):
+            (own,) = structure.subsets.list_attributes([block])
+            part = self._residuals[block] @ self._strategy.represent(block, g)[0].T
+            for axis, (a, factor) in enumerate(factors.items()):
+                if a not in own:
                     later = (1,) * (part.ndim - axis)
-                    part = np.expand_dims(part, axis) * means[a].reshape(-1, *later)
+                    part = np.expand_dims(part, axis) * references[a].reshape(-1, *later)
                 elif factor is not None:
                     part = factor.apply(part, axis)
             total = total + part
-        return _as_group(structure, g, np.asarray(total))
+        return _arrange_as_group(structure, g, np.asarray(total))
 
-    def _residual(self, block: int) -> FloatArray:
+    def _estimate_residuals(self, block: int) -> FloatArray:
+        """Estimate B x of a block, less what its margins say."""
         block_set, i, shape, start = self._places[block]
         answers = self._answers[start : start + math.prod(shape)].reshape(shape)
-        return residuals(self._strategy, block_set, i, answers)
+        return estimate_residuals(self._strategy, block_set, i, answers)
 
 
 class _Latest(OrderedDict[int, FloatArray]):
-    """Arrays by number, made when they are missing; the oldest go beyond _KEPT bytes."""
+    """Arrays by number, made when they are missing; beyond _KEPT_BYTES the oldest are dropped."""
 
     def __init__(self, make: Callable[[int], FloatArray]) -> None:
         super().__init__()
@@ -107,130 +110,112 @@ class _Latest(OrderedDict[int, FloatArray]):
         made = self._make(number)
         made.setflags(write=False)
         self._bytes += made.nbytes
-        while self and self._bytes > _KEPT:
+        while self and self._bytes > _KEPT_BYTES:
             self._bytes -= self.popitem(last=False)[1].nbytes
         self[number] = made
         return made
 
 
-def combined_norms(strategy: Strategy, several: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
-    """Upper bounds (k,) on the stds, at noise variance 1, of k sums over groups of coefficients (of
-    the group's shape) times estimates. The blocks that the sums share are inverted once.
-    """
-    return _norms(strategy, [_weights(strategy, coefficients) for coefficients in several])
+def bound_block_stds(
+    strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+) -> FloatArray:
+    """Bound the stds; see `fitplug.mechanism.dispatch.bound_combined_stds`."""
+    return _bound_stds(strategy, [_find_block_rows(strategy, one) for one in combinations])
 
 
-def _norms(strategy: Strategy, several: Sequence[_InBlocks]) -> FloatArray:
+def _bound_stds(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
+    """Bound the stds of combinations given by their rows in the blocks' bases, shape (k,)."""
     parts: dict[int, list[int]] = {}
     for k, (rows, _) in enumerate(several):
         for block in rows:
             parts.setdefault(block, []).append(k)
     squares = np.zeros(len(several))
     for block, those in parts.items():
-        block_set, i = strategy.places[block]
-        M = block_set.M[i].astype(np.float64)
         together = np.concatenate([several[k][0][block] for k in those])
         errors = np.concatenate([several[k][1][block] for k in those])
-        norms = inverse_norms_above(together, M, L_error=errors)
+        norms = inverse_norms_above(together, strategy.block_matrix(block), L_error=errors)
         squares[those] += (norms * norms).reshape(len(those), -1).sum(axis=1)
     return np.asarray(np.sqrt(squares) * (1 + 1e-12))
 
 
-def combined_covariance(
+def compute_block_covariance(
     strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
-    """The covariance (k, k), at noise variance 1, of k such sums; positive semidefinite, with
-    upper bounds on the variances on the diagonal.
-    """
-    several = [_weights(strategy, coefficients) for coefficients in combinations]
+    """Compute the covariance; see `fitplug.mechanism.dispatch.compute_combined_covariance`."""
+    several = [_find_block_rows(strategy, one) for one in combinations]
     parts: dict[int, list[tuple[int, FloatArray]]] = {}
     for j, (in_blocks, _) in enumerate(several):
         for block, rows in in_blocks.items():
             parts.setdefault(block, []).append((j, rows))
     covariance = np.zeros((len(combinations), len(combinations)))
     for block, held in parts.items():
-        block_set, i = strategy.places[block]
-        M = block_set.M[i].astype(np.float64)
-        # What each answer of the block weighs in each sum: the block's noise is independent of
-        # that of others, and its answers' of each other's.
+        M = strategy.block_matrix(block)
+        # The weights of the block's answers in each combination. All answers have independent
+        # noise, within a block and between blocks.
         weights = [solve_triangular(M, rows.T, trans="T").ravel() for _, rows in held]
         at = [j for j, _ in held]
         covariance[np.ix_(at, at)] += np.stack(weights) @ np.stack(weights).T
-    above = _norms(strategy, several) ** 2
+    above = _bound_stds(strategy, several) ** 2
     covariance[np.diag_indices_from(covariance)] = np.maximum(np.diag(covariance), above)
     return covariance
 
 
-def _weights(strategy: Strategy, coefficients: Mapping[str, FloatArray]) -> _InBlocks:
-    """Of each block that a sum uses, its rows in the block's basis, and bounds on their errors."""
+def _find_block_rows(strategy: Strategy, coefficients: Mapping[str, FloatArray]) -> BlockRows:
+    """Find the rows of a combination in the bases of the blocks that it uses."""
     structure = strategy.structure
     number = structure.workload.positions
     rows: dict[int, FloatArray] = {}
     errors: dict[int, FloatArray] = {}
     for name, given in coefficients.items():
         g = number[name]
-        weights = _as_block(structure, g, given)
-        asked = _asked(structure, g)
-        for axis, factor in enumerate(asked.values()):
+        weights = _arrange_as_block(structure, g, given)
+        factors = structure.find_factors(g)
+        for axis, factor in enumerate(factors.values()):
             weights = weights if factor is None else factor.adjoint(weights, axis)
-        for block in structure.blocks_of(g):
-            (members,) = structure.members([block])
+        for block in structure.subsets.find_blocks(g):
+            (own,) = structure.subsets.list_attributes([block])
             part = weights
-            for axis, a in reversed(list(enumerate(asked))):
-                if a in members:
+            for axis, a in reversed(list(enumerate(factors))):
+                if a in own:
                     part = strategy.attribute_matrices[a].adjoint(part, axis)
                 else:
                     # tensordot puts the axis in order first: matmul strides through it, slowly.
-                    part = np.tensordot(part, strategy.attribute_matrices[a].mean(), (axis, 0))
-            L, L_error = _representation(strategy, block, g)
+                    reference = strategy.attribute_matrices[a].compute_reference()
+                    part = np.tensordot(part, reference, (axis, 0))
+            L, L_error = strategy.represent(block, g)
             flat = part.reshape(-1, part.shape[-1])
             rows[block] = rows.get(block, 0.0) + flat @ L
             errors[block] = errors.get(block, 0.0) + np.abs(flat) @ L_error
     return rows, errors
 
 
-def _representation(strategy: Strategy, block: int, g: int) -> tuple[FloatArray, FloatArray]:
-    """L (r, n) of a group's rows in a block's basis, and bounds (r,) on their errors."""
-    structure = strategy.structure
-    if structure.scalar:
-        return np.ones((1, 1)), np.zeros(1)
-    L, error = strategy.representation(block)
-    mine = structure.rows_in(block, g)
-    return L[mine], error[mine]
-
-
-def _asked(structure: Structure, g: int) -> dict[int, Factor | None]:
-    """What a group asks of each attribute of A_t: None for a symmetric one, the identity."""
-    factors = {f.attribute: f for f in structure.workload.groups[g].factors}
-    names = [(a, structure.split[a]) for a in structure.used[g]]
-    return {a: factors[name] if name in structure.ordered else None for a, name in names}
-
-
-def _as_group(structure: Structure, g: int, values: FloatArray) -> FloatArray:
-    """Values with an axis for each attribute of A_t, and one of the rows, in the group's shape."""
+def _arrange_as_group(structure: Structure, g: int, values: FloatArray) -> FloatArray:
+    """Bring values, with axes for the attributes of A_t and the rows, to the group's shape."""
     group = structure.workload.groups[g]
-    names, shape = _axes(structure, group, g)
+    names, shape = _find_axes(structure, group, g)
     order = [names.index(f.attribute) for f in group.factors]
     return np.array(np.broadcast_to(values.reshape(shape).transpose(order), group.shape))
 
 
-def _as_block(structure: Structure, g: int, values: FloatArray) -> FloatArray:
-    """The inverse of `_as_group`."""
+def _arrange_as_block(structure: Structure, g: int, values: FloatArray) -> FloatArray:
+    """Bring values of the group's shape to those axes, summed where cells are identical."""
     group = structure.workload.groups[g]
-    names, shape = _axes(structure, group, g)
+    names, shape = _find_axes(structure, group, g)
     given = [f.attribute for f in group.factors]
-    own = len(structure.used[g])
-    ordered = values.transpose([given.index(name) for name in names])
-    alike = tuple(i for i, n in enumerate(shape) if n < ordered.shape[i])
-    return ordered.sum(axis=alike, keepdims=True).reshape(*shape[:own], -1)
+    own = len(structure.subsets.group_attributes[g])
+    arranged = values.transpose([given.index(name) for name in names])
+    repeated = tuple(i for i, n in enumerate(shape) if n < arranged.shape[i])
+    return arranged.sum(axis=repeated, keepdims=True).reshape(*shape[:own], -1)
 
 
-def _axes(structure: Structure, group: QueryGroup, g: int) -> tuple[list[str], list[int]]:
-    own = [structure.split[a] for a in structure.used[g]]
+def _find_axes(structure: Structure, group: QueryGroup, g: int) -> tuple[list[str], list[int]]:
+    """Find the names and sizes of the axes: the attributes of A_t, then the group's others."""
+    attributes = structure.subsets.group_attributes[g]
+    own = [structure.block_attributes[a] for a in attributes]
     rest = [f.attribute for f in group.factors if f.attribute not in own]
     # Symmetric attributes that are not in A_t have one cell, or queries of nothing.
-    alike = structure.symmetric
-    rows = {f.attribute: f.rows for f in group.factors if f.attribute not in alike}
-    sizes = [structure.sizes[a] for a in structure.used[g]]
-    used = [rows.get(name, size) for name, size in zip(own, sizes, strict=True)]
-    return [*own, *rest], [*used, *(rows.get(name, 1) for name in rest)]
+    symmetric = structure.symmetric
+    rows = {f.attribute: f.rows for f in group.factors if f.attribute not in symmetric}
+    sizes = [structure.sizes[a] for a in attributes]
+    lengths = [rows.get(name, size) for name, size in zip(own, sizes, strict=True)]
+    return [*own, *rest], [*lengths, *(rows.get(name, 1) for name in rest)]

@@ -93,7 +93,7 @@ class AttributeCovariance(Protocol):
     def compute_eta(self) -> FloatArray:
         """Return Y_ii of each cell, shape (n,), or of all cells, shape (1,)."""
 
-    def moments(self, factor: DistinctFactor) -> FloatArray:
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and gamma of the rows of a factor, shape (r, 2)."""
 
     def descend(

@@ -20,13 +20,13 @@ from fitplug.mechanism import (
     Strategy,
     build_strategy,
     choose_basis,
+    compute_precisions,
     make_contrasts,
-    products,
     right_solve,
 )
 from fitplug.numeric import FloatArray, IndexArray, IntArray
 from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins
-from fitplug.structure import Objective, Structure
+from fitplug.structure import MatrixStructure, Objective, ScalarStructure, Structure
 
 _BITS = (20, 24, 28, 32, 36, 40, 44)
 """Binary logarithms of the largest column norm of A, tried until rounding costs little enough."""
@@ -40,7 +40,7 @@ _UNTOUCHED = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class _RealBlocks:
+class RealBlocks:
     """Blocks that share a basis, before rounding.
 
     Attributes:
@@ -57,8 +57,7 @@ class _RealBlocks:
 
 def round_blocks(
     structure: Structure,
-    reals: Sequence[FloatArray],
-    independent: Sequence[IndexArray],
+    real_blocks: Sequence[RealBlocks],
     *,
     objective: Objective,
     upper: float,
@@ -68,8 +67,7 @@ def round_blocks(
 
     Args:
         structure: The structure of the workload.
-        reals: For each block a strategy with real' real = B' Sigma_A^-1 B; see `Optimum`.
-        independent: For each block independent rows of its piece; see `Optimum`.
+        real_blocks: The blocks, with their bases.
         objective: The objective of the design.
         upper: The objective of the real strategies at their targets.
         loss: Bits are added until the objective of the integers is at most upper * (1 + loss), or
@@ -79,7 +77,6 @@ def round_blocks(
         DesignError: If variances cannot be bounded, or integers have no room for the strategy.
     """
     targets = structure.targets
-    real_blocks = _choose_bases(structure, reals, independent)
     best: Strategy | None = None
     for bits in _BITS:
         block_sets = _round(real_blocks, 2.0**bits)
@@ -91,7 +88,7 @@ def round_blocks(
         best = strategy
         # With this noise every target is met.
         noise_std = math.sqrt(1 / float((strategy.unit_variances / targets).max()))
-        reached = objective.value(
+        reached = objective.evaluate(
             strategy.sensitivity / noise_std,
             strategy.profile(noise_std),
             strategy.total_variance(noise_std),
@@ -106,32 +103,53 @@ def round_blocks(
     return add_claim_margins(best)
 
 
-def _choose_bases(
-    structure: Structure, reals: Sequence[FloatArray], independent: Sequence[IndexArray]
-) -> list[_RealBlocks]:
-    """Choose an integer basis for each block; all scalar blocks share one."""
+def share_basis(structure: ScalarStructure, real: FloatArray) -> RealBlocks:
+    """Give all blocks that are numbers one basis, the one cell that is left.
+
+    Args:
+        structure: The structure of the workload.
+        real: real^2 is Sigma_A^-1 of each block, shape (b,).
+
+    Returns:
+        The blocks.
+    """
     every = np.arange(len(structure.blocks))
-    precision = products(structure, make_contrasts(structure), every, "precision").astype(
-        np.float64
+    unit = math.sqrt(float((structure.subsets.profile_multiples * real**2).sum()))
+    G = real / np.sqrt(compute_precisions(structure, every)) / unit
+    basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
+    return RealBlocks(every, basis, G[:, None, None])
+
+
+def choose_bases(
+    structure: MatrixStructure, reals: Sequence[FloatArray], independent: Sequence[IndexArray]
+) -> list[RealBlocks]:
+    """Choose an integer basis for each block that is a matrix.
+
+    Args:
+        structure: The structure of the workload.
+        reals: For each block a strategy with real' real = B' Sigma_A^-1 B; see `Optimum`.
+        independent: For each block independent rows of its matrix; see `Optimum`.
+
+    Returns:
+        The blocks, one by one.
+    """
+    every = np.arange(len(structure.blocks))
+    precision = compute_precisions(structure, every)
+    multiples = structure.subsets.profile_multiples
+    profile = np.sum(
+        [w * (r**2).sum(axis=0) for w, r in zip(multiples, reals, strict=True)], axis=0
     )
-    weights = structure.weights
-    if structure.scalar:
-        (real,) = reals
-        unit = math.sqrt(float((weights * real**2).sum()))
-        G = (real / np.sqrt(precision) / unit)[:, None, None]
-        return [_RealBlocks(every, Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1)), G)]
-    profile = np.sum([w * (r**2).sum(axis=0) for w, r in zip(weights, reals, strict=True)], axis=0)
     unit = math.sqrt(float(profile.max()))
     found = []
     for block, (real, rows) in enumerate(zip(reals, independent, strict=True)):
-        matrix = structure.piece(block).matrix
+        matrix = structure.build_block_matrix(block)
         basis = choose_basis(matrix, rows)
-        G = _triangulate(basis, matrix, real) / (math.sqrt(precision[block]) * unit)
-        found.append(_RealBlocks(every[block : block + 1], basis, G[None]))
+        G = _triangulate(structure, basis, matrix, real) / (math.sqrt(precision[block]) * unit)
+        found.append(RealBlocks(every[block : block + 1], basis, G[None]))
     return found
 
 
-def _round(real_blocks: Sequence[_RealBlocks], norm: float) -> tuple[BlockSet, ...] | None:
+def _round(real_blocks: Sequence[RealBlocks], norm: float) -> tuple[BlockSet, ...] | None:
     """Round to columns of about this norm; None if an entry is too large for floats."""
     block_sets = []
     for same in real_blocks:
@@ -146,13 +164,18 @@ def _round(real_blocks: Sequence[_RealBlocks], norm: float) -> tuple[BlockSet, .
     return tuple(block_sets)
 
 
-def _triangulate(basis: Basis, W: FloatArray, real: FloatArray) -> FloatArray:
-    """Return G (n, n), upper triangular with a positive diagonal, of the real strategy G B."""
-    if basis.kind == "rows":
-        G = right_solve(real, basis.matrix(W).astype(np.float64))
-    else:
+def _triangulate(
+    structure: MatrixStructure, basis: Basis, W: FloatArray, real: FloatArray
+) -> FloatArray:
+    """Return G (n, n), upper triangular with a positive diagonal, of the real strategy G B V."""
+    B = basis.build_matrix(W)
+    differences = structure.neighbours.take_differences(B, structure.dense)
+    if basis.kind == "cells" and differences is B:
+        # The columns of B V are those of cells, and the first cell of each class shows its column.
         _, first = np.unique(basis.index, return_index=True)
         G = real[:, first[-basis.size :]]
+    else:
+        G = right_solve(real, differences.astype(np.float64))
     k, n = G.shape
     if k < n:
         complement = qr(G.T)[0][:, k:].T

@@ -101,11 +101,11 @@ class ContrastCovariance:
         X = (self.contrasts - self.reference).T
         return np.asarray((X * np.linalg.solve(self.covariance, X)).sum(axis=0))
 
-    def moments(self, factor: DistinctFactor) -> FloatArray:
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and gamma of the rows of a factor, shape (r, 2)."""
-        return self.moments_of_rows(factor.rows)
+        return self.compute_row_parts(factor.rows)
 
-    def moments_of_rows(self, rows: FloatArray) -> FloatArray:
+    def compute_row_parts(self, rows: FloatArray) -> FloatArray:
         """Return mu^2 and gamma of rows (r, n), shape (r, 2)."""
         f = rows @ self.contrasts
         mu = rows.mean(axis=1) + f @ self.reference
@@ -181,7 +181,7 @@ class ContrastCovariance:
 
         It is by how much the largest eta and the largest gamma grow.
         """
-        eta, gamma = self.compute_eta(), self.moments_of_rows(W)[:, 1]
+        eta, gamma = self.compute_eta(), self.compute_row_parts(W)[:, 1]
         if not eta.max() > 0:
             return 0.0
         E = np.linalg.inv(np.vstack([rounded.matrix, np.ones(rounded.n)]))[:, :-1]

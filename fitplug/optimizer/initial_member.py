@@ -20,7 +20,7 @@ from fitplug.optimizer.contrast_covariance import ContrastCovariance
 from fitplug.optimizer.residual_family import FamilyWeights
 from fitplug.optimizer.symmetric_covariance import SymmetricCovariance
 from fitplug.optimizer.tree_covariance import TreeCovariance
-from fitplug.structure import BatchedGroups, DistinctFactor, gathered
+from fitplug.structure import BatchedGroups, DistinctFactor, gather_tables
 
 KINDS: tuple[type[AttributeCovariance], ...] = (
     SymmetricCovariance,
@@ -56,7 +56,7 @@ def optimise_attributes(
         q = np.ones(batch.targets.shape)
         for axis, (used, varies) in enumerate(zip(batch.factors.T, batch.varying, strict=True)):
             if varies:
-                along = gathered(shares, used)
+                along = gather_tables(shares, used)
                 q *= np.expand_dims(along, [i + 1 for i in range(q.ndim - 1) if i != axis])
         weights.append(q / len(batched.workload.groups))
     by_factor = tuple(shares[f] for f in range(len(batched.factors)))

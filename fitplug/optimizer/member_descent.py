@@ -30,7 +30,7 @@ from fitplug.optimizer.scales import (
     compute_scales,
     optimise_scales,
 )
-from fitplug.structure import BatchedGroups, Structure, batch_groups, gathered
+from fitplug.structure import BatchedGroups, ResidualStructure, gather_tables
 
 _MIXING = 0.03
 """The mass of uniform weights that a step mixes in, as a multiple of the tolerance."""
@@ -43,7 +43,7 @@ _WORK = 1e10
 
 
 def descend_residual_family(
-    structure: Structure,
+    structure: ResidualStructure,
     *,
     tolerance: float = 1e-4,
     max_iterations: int = 600,
@@ -63,7 +63,7 @@ def descend_residual_family(
         WorkloadError: If too many queries have targets of their own.
         DesignError: As the dual solver does.
     """
-    batched = batch_groups(structure)
+    batched = structure.batched
     covariances, weights = optimise_attributes(batched)
     best = _scale(batched, covariances, weights, tolerance)
     cubes = sum(
@@ -103,7 +103,7 @@ def _scale(
     tolerance: float,
 ) -> FamilyMember:
     """Return the member with the best scales for these covariances."""
-    rows = build_extreme_rows(batched, batched.tables(covariances), tolerance / 10)
+    rows = build_extreme_rows(batched, batched.compute_tables(covariances), tolerance / 10)
     costs = compute_largest_costs(batched, covariances)
     scales = optimise_scales(rows, costs, tolerance=tolerance / 4)
     return FamilyMember(batched, covariances, scales, weights)
@@ -120,12 +120,12 @@ def _descend(
     The last result is half of the Lagrangian before the iteration, which is the privacy cost if
     nothing can be gained.
     """
-    tables = batched.tables(covariances)
+    tables = batched.compute_tables(covariances)
     eta = [covariance.compute_eta() for covariance in covariances]
     mean_eta = np.array([(p * x).sum() for p, x in zip(weights.cells, eta, strict=True)])
     rows = _mix_rows(batched, tables, weights.shares)
     q = np.concatenate([own.ravel() for own in weights.queries])
-    needed, costs = rows.multiply_transposed(q), batched.products(mean_eta)
+    needed, costs = rows.multiply_transposed(q), batched.multiply(mean_eta)
     z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
     total = float(spent.sum())
     raised = mix_with_uniform(q * rows.multiply(z) / total, mixing)
@@ -141,7 +141,7 @@ def _descend(
         # Symmetry keeps the weights of a symmetric attribute uniform.
         if batched.symmetric[a] or not mean_eta[a] > 0:
             continue
-        own_spent = float(spent[(batched.members == a).any(axis=1)].sum())
+        own_spent = float(spent[(batched.blocks == a).any(axis=1)].sum())
         p = cells[a]
         own_pulls = [
             (factor, pull)
@@ -162,7 +162,7 @@ def _mix_rows(
     mixtures = [(share @ table)[None] for share, table in zip(shares, tables, strict=True)]
     axes = tuple(
         tuple(
-            gathered(tables if varies else mixtures, own)
+            gather_tables(tables if varies else mixtures, own)
             for own, varies in zip(batch.factors.T, batch.varying, strict=True)
         )
         for batch in batched.batches
@@ -171,7 +171,7 @@ def _mix_rows(
         tuple(batch.blocks for batch in batched.batches),
         axes,
         tuple(batch.targets for batch in batched.batches),
-        len(batched.members),
+        len(batched.blocks),
     )
 
 

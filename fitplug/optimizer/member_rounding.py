@@ -27,7 +27,7 @@ from fitplug.numeric import FloatArray, IntArray
 from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins
 from fitplug.optimizer.residual_family import FamilyMember
 from fitplug.optimizer.scales import build_extreme_rows, optimise_scales
-from fitplug.structure import BatchedGroups
+from fitplug.structure import BatchedGroups, ResidualStructure
 
 _BITS = (20, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4)
 """Binary logarithms of the largest column norm of an attribute's matrix, tried in this order."""
@@ -48,10 +48,11 @@ class _Rounding:
     cost: float
 
 
-def round_member(member: FamilyMember, *, loss: float) -> Strategy:
+def round_member(structure: ResidualStructure, member: FamilyMember, *, loss: float) -> Strategy:
     """Find the best integer strategy next to a real member of the family.
 
     Args:
+        structure: The structure of the workload.
         member: The member of the family.
         loss: The first strategy that costs at most (1 + loss) times as much is returned.
 
@@ -81,7 +82,7 @@ def round_member(member: FamilyMember, *, loss: float) -> Strategy:
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     M = best.multiples
     blocks = BlockSet(np.arange(len(M)), basis, M[:, None, None])
-    return add_claim_margins(build_strategy(batched.structure, (blocks,), best.matrices))
+    return add_claim_margins(build_strategy(structure, (blocks,), best.matrices))
 
 
 def _round_attributes(member: FamilyMember, bits: int) -> tuple[AttributeMatrix, ...]:
@@ -101,12 +102,14 @@ def _round_blocks(
     batched: BatchedGroups, matrices: tuple[AttributeMatrix, ...], loss: float
 ) -> _Rounding:
     """Choose the integer multiples of the blocks for the integer matrices of the attributes."""
-    tables = [matrices[factor.attribute].moments(factor.factor) for factor in batched.factors]
-    entry = batched.products([float(max(matrix.entry, 1)) for matrix in matrices])
+    tables = [
+        matrices[factor.attribute].bound_variance_parts(factor.factor) for factor in batched.factors
+    ]
+    entry = batched.multiply([float(max(matrix.largest_entry, 1)) for matrix in matrices])
     if float(entry.max()) * LEAST_RECORDS > SATURATION:
         raise DesignError("no room for so many records")
     rows = build_extreme_rows(batched, tables, loss / 10)
-    costs = batched.products([float(matrix.column_square) for matrix in matrices])
+    costs = batched.multiply([float(matrix.column_square) for matrix in matrices])
     z = optimise_scales(rows, costs, tolerance=loss).z
     real = np.divide(1.0, np.sqrt(z), out=np.zeros_like(z), where=z > 0)
     room = SATURATION / LEAST_RECORDS / float((real * entry).max())

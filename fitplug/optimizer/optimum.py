@@ -14,10 +14,16 @@ from fitplug.optimizer import dual, sm2
 from fitplug.optimizer.components import Component, find_components, merge_tiers, scatter
 from fitplug.optimizer.dual import Solution
 from fitplug.optimizer.fixed_point import Progress
-from fitplug.optimizer.problem import Problem, ScalarBlocks, reduce_block, reduce_structure
+from fitplug.optimizer.problem import (
+    Problem,
+    ScalarBlocks,
+    reduce_block,
+    reduce_matrices,
+    reduce_scalars,
+)
 from fitplug.optimizer.refinement import refine
-from fitplug.proof import Ended, Tiers, one_tier
-from fitplug.structure import Objective, Structure
+from fitplug.proof import Ended, Tiers, make_one_tier
+from fitplug.structure import MatrixStructure, Objective, ScalarStructure, Structure
 
 Solver: TypeAlias = Literal["dual", "sm2"]
 
@@ -45,7 +51,7 @@ class Optimum:
     Attributes:
         reals: For each block a real strategy (k, D) with real' real = B' Sigma_A^-1 B, or one array
             (b,) for all scalar blocks.
-        independent: For each block k independent rows of its piece; none for scalar blocks.
+        independent: For each block k independent rows of its matrix; none for scalar blocks.
         p: Dual weights of the cells, shape (D,).
         q: Dual weights of the rows, shape (m,).
         upper: The objective at the targets.
@@ -64,22 +70,54 @@ class Optimum:
     ended: Ended
 
 
-def find_optimum(structure: Structure, objective: Objective, options: Options) -> Optimum:
-    """Minimise the objective at the targets.
+def find_matrix_optimum(
+    structure: MatrixStructure, objective: Objective, options: Options
+) -> Optimum:
+    """Minimise the objective at the targets, for blocks that are matrices.
 
     Raises:
         WorkloadError: If the rank of a block cannot be decided.
         DesignError: If floating point cannot evaluate the dual.
     """
-    if structure.scalar or len(structure.blocks) > 1 or objective.weight or options.solver == "sm2":
-        # A total error couples all queries, and so do the soft maxima of the paper's own solver.
-        return _solve_coupled(structure, objective, options)
-    budgets, (piece,) = objective.budgets, structure.pieces()
-    targets = structure.targets
-    scaled = piece.matrix if budgets is None else piece.matrix / np.sqrt(budgets)
+    if len(structure.blocks) == 1 and not objective.weight and options.solver != "sm2":
+        return _solve_components(structure, objective, options)
+    # A total error couples all queries, and so do the soft maxima of the paper's own solver.
+    problem, independent = reduce_matrices(structure, objective.budgets)
+    solution, tiers = _solve_coupled(problem, structure, objective, options)
+    unscaled = 1.0 if objective.budgets is None else np.sqrt(objective.budgets)
+    multiples = structure.subsets.profile_multiples
+    reals = [
+        whitener @ block.basis * unscaled / math.sqrt(multiple)
+        for block, whitener, multiple in zip(
+            problem.matrices, solution.whiteners, multiples, strict=True
+        )
+    ]
+    return _make_optimum(solution, tiers, reals, independent, options)
+
+
+def find_scalar_optimum(
+    structure: ScalarStructure, objective: Objective, options: Options
+) -> Optimum:
+    """Minimise the objective at the targets, for blocks that are numbers.
+
+    Raises:
+        DesignError: If floating point cannot evaluate the dual.
+    """
+    problem = reduce_scalars(structure, objective.budgets)
+    solution, tiers = _solve_coupled(problem, structure, objective, options)
+    return _make_optimum(solution, tiers, solution.whiteners, (), options)
+
+
+def _solve_components(
+    structure: MatrixStructure, objective: Objective, options: Options
+) -> Optimum:
+    """Solve sets of queries that share no cells one by one."""
+    budgets, (queries,) = objective.budgets, structure.gather_all_queries()
+    targets, matrix = structure.targets, queries.differences
+    scaled = matrix if budgets is None else matrix / np.sqrt(budgets)
     components: list[Component] = []
     left = _REFINING
-    for rows, cells in find_components(piece.matrix):
+    for rows, cells in find_components(matrix):
         done = sum(component.solution.iterations for component in components)
         block, independent = reduce_block(scaled[np.ix_(rows, cells)], targets[rows])
         problem = Problem(len(cells), len(rows), (block,))
@@ -95,24 +133,26 @@ def find_optimum(structure: Structure, objective: Objective, options: Options) -
     return replace(optimum, reals=tuple(real * np.sqrt(budgets) for real in optimum.reals))
 
 
-def _solve_coupled(structure: Structure, objective: Objective, options: Options) -> Optimum:
+def _solve_coupled(
+    problem: Problem, structure: Structure, objective: Objective, options: Options
+) -> tuple[Solution, Tiers]:
     """Solve all blocks together. The profile is refined unless the total error has a weight."""
-    budgets = objective.budgets
-    problem, independent = reduce_structure(structure, budgets)
     if objective.weight:
         fixed_weights = objective.weight * structure.targets * structure.repeats
         problem = replace(problem, fixed_weights=fixed_weights)
     refining = 0.0 if objective.weight or options.solver != "dual" else _REFINING
     solution, tiers, _ = _solve(problem, refining, options)
-    unscaled = 1.0 if budgets is None else np.sqrt(budgets)
-    reals = [
-        whitener
-        if isinstance(block, ScalarBlocks)
-        else whitener @ block.basis * unscaled / math.sqrt(weight)
-        for block, whitener, weight in zip(
-            problem.blocks, solution.whiteners, structure.weights, strict=False
-        )
-    ]
+    return solution, tiers
+
+
+def _make_optimum(
+    solution: Solution,
+    tiers: Tiers,
+    reals: Sequence[FloatArray],
+    independent: Sequence[IndexArray],
+    options: Options,
+) -> Optimum:
+    """Make the optimum of a solution of all blocks together."""
     return Optimum(
         reals=tuple(reals),
         independent=tuple(independent),
@@ -133,7 +173,7 @@ def _solve(problem: Problem, refining: float, options: Options) -> tuple[Solutio
         max_iterations=options.max_iterations,
         progress=options.progress,
     )
-    tiers, first = one_tier(found.profile, problem.queries), found.iterations
+    tiers, first = make_one_tier(found.profile, problem.queries), found.iterations
     work = _estimate_work(problem)
     if options.refine and refining > work and found.gap <= options.tolerance:
         found, tiers = refine(

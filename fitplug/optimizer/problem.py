@@ -15,9 +15,9 @@ from scipy.linalg.lapack import dorgqr
 from scipy.sparse import csr_array
 
 from fitplug.errors import WorkloadError
-from fitplug.mechanism import cell_classes
+from fitplug.mechanism import classify_cells
 from fitplug.numeric import FloatArray, IndexArray
-from fitplug.structure import Structure
+from fitplug.structure import MatrixStructure, ScalarStructure
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,11 @@ class Problem:
     blocks: tuple[Block | ScalarBlocks, ...]
     fixed_weights: FloatArray | float = 0.0
 
+    @property
+    def matrices(self) -> tuple[Block, ...]:
+        """The blocks that are matrices."""
+        return tuple(block for block in self.blocks if isinstance(block, Block))
+
     def divide_profile(self, budgets: FloatArray) -> Problem:
         """Return the problem with max_i profile_i / budget_i, budgets (d,), as its first factor."""
         blocks = tuple(
@@ -79,36 +84,48 @@ class Problem:
         return replace(self, blocks=blocks)
 
 
-def reduce_structure(
-    structure: Structure, budgets: FloatArray | None
+def reduce_scalars(structure: ScalarStructure, budgets: FloatArray | None) -> Problem:
+    """Reduce blocks that are numbers.
+
+    Args:
+        structure: The structure of a workload.
+        budgets: The largest profile allowed, shape (1,), or None.
+
+    Returns:
+        The problem.
+    """
+    incidence = csr_array(structure.incidence / structure.targets[:, None])
+    multiples = structure.subsets.profile_multiples
+    scalars = ScalarBlocks(multiples, incidence, csr_array(incidence.T))
+    problem = Problem(1, structure.rows, (scalars,))
+    return problem if budgets is None else problem.divide_profile(budgets)
+
+
+def reduce_matrices(
+    structure: MatrixStructure, budgets: FloatArray | None
 ) -> tuple[Problem, list[IndexArray]]:
-    """Reduce all blocks of a structure.
+    """Reduce blocks that are matrices, over the differences between neighbours.
 
     Args:
         structure: The structure of a workload.
         budgets: The largest profile allowed for each cell, shape (d,), or None.
 
     Returns:
-        The problem, and for each block k linearly independent rows of its piece. Scalar blocks have
-        none.
+        The problem, and for each block k linearly independent rows of its matrix.
 
     Raises:
         WorkloadError: If the rank of a block cannot be decided.
     """
     c = structure.targets
-    if structure.scalar:
-        incidence = csr_array(structure.incidence / c[:, None])
-        scalars = ScalarBlocks(structure.weights, incidence, csr_array(incidence.T))
-        problem = Problem(1, structure.rows, (scalars,))
-        return (problem if budgets is None else problem.divide_profile(budgets)), []
     blocks, independent = [], []
-    for piece in structure.pieces():
-        matrix = piece.matrix if budgets is None else piece.matrix / np.sqrt(budgets)
-        block, rows = reduce_block(matrix, c[piece.rows] / piece.shares)
-        basis = block.basis * np.sqrt(piece.weight)
-        blocks.append(replace(block, basis=basis, rows=piece.rows))
+    for queries in structure.gather_all_queries():
+        matrix = queries.differences
+        matrix = matrix if budgets is None else matrix / np.sqrt(budgets)
+        block, rows = reduce_block(matrix, c[queries.rows] / queries.variance_multiples)
+        basis = block.basis * np.sqrt(queries.profile_multiple)
+        blocks.append(replace(block, basis=basis, rows=queries.rows))
         independent.append(rows)
-    return Problem(structure.cells, structure.rows, tuple(blocks)), independent
+    return Problem(structure.differences, structure.rows, tuple(blocks)), independent
 
 
 def reduce_matrix(W: FloatArray, targets: FloatArray) -> tuple[Problem, IndexArray]:
@@ -131,7 +148,7 @@ def reduce_block(W: FloatArray, targets: FloatArray) -> tuple[Block, IndexArray]
         WorkloadError: If the rank cannot be decided in floating point.
     """
     m = len(W)
-    classes = cell_classes(W)
+    classes = classify_cells(W)
     queried = np.flatnonzero(classes >= 0)
     _, first, sizes = np.unique(classes[queried], return_index=True, return_counts=True)
     # One column for identical cells, times the square root of their number, leaves W W' unchanged.

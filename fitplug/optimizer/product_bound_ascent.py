@@ -16,7 +16,16 @@ import numpy as np
 
 from fitplug.numeric import UNIT, FloatArray
 from fitplug.optimizer.residual_family import FamilyWeights
-from fitplug.proof import MAX_WORK, Grams, ProductDuals, bound, eigen, frames, grams, point
+from fitplug.proof import (
+    MAX_WORK,
+    GramTerms,
+    ProductDuals,
+    bound_product,
+    count_frame_columns,
+    decompose_symmetric,
+    place_terms,
+    scale_duals,
+)
 from fitplug.structure import BatchedGroups
 
 _TILTS = (0.06, 0.12, 0.3, 1.0)
@@ -78,8 +87,8 @@ def ascend_product_bound(
     while idle < 2 and steps_left > 0:
         # The best weights for frames of one column are a bad start for larger ones.
         start = replace(top.best if top.best.t > 1 else duals, t=t)
-        columns = frames(batched, start)
-        gram_matrices = grams(batched, columns, start.w > 0)
+        columns = count_frame_columns(batched, start)
+        gram_matrices = place_terms(batched, columns, start.w > 0)
         if gram_matrices is None:
             break
         tilted = columns[~np.array(batched.symmetric, dtype=np.bool_)].any()
@@ -94,14 +103,14 @@ def ascend_product_bound(
         idle = 0 if climb.value > top.value * (1 + _LEAST_GAIN) else idle + 1
         top = max(top, climb, key=lambda one: one.value)
         t = min(largest, t + max(1, t // 2))
-        if (frames(batched, replace(start, t=t)) == columns).all():
+        if (count_frame_columns(batched, replace(start, t=t)) == columns).all():
             break
     if gram_matrices is None and t == 1:
         costs, _ = _compute_costs(batched, duals)
         costliest = np.arange(len(duals.w)) == (duals.w * costs).argmax()
         one_group = replace(duals, w=costliest.astype(np.float64))
-        return one_group, bound(batched, one_group)
-    return top.best, bound(batched, top.best)
+        return one_group, bound_product(batched, one_group)
+    return top.best, bound_product(batched, top.best)
 
 
 def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> ProductDuals:
@@ -129,7 +138,7 @@ def _begin_climb(duals: ProductDuals) -> _Climb:
     return _Climb(0.0, duals, duals)
 
 
-def _climb(batched: BatchedGroups, gram_matrices: Grams, climb: _Climb, steps: int) -> _Climb:
+def _climb(batched: BatchedGroups, gram_matrices: GramTerms, climb: _Climb, steps: int) -> _Climb:
     """Continue an ascent by some steps."""
     for _ in range(steps):
         try:
@@ -144,10 +153,10 @@ def _climb(batched: BatchedGroups, gram_matrices: Grams, climb: _Climb, steps: i
 
 
 def _step(
-    batched: BatchedGroups, gram_matrices: Grams, duals: ProductDuals
+    batched: BatchedGroups, gram_matrices: GramTerms, duals: ProductDuals
 ) -> tuple[float, ProductDuals]:
     """Return the bound at the weights, without its rounding, and the weights after one step."""
-    here = point(batched, duals)
+    here = scale_duals(batched, duals)
     total, by_w, by_table = differentiate_norms(gram_matrices, here.w, here.tables)
     costs, by_y = _compute_costs(batched, duals)
     w = here.w * by_w / costs
@@ -155,8 +164,8 @@ def _step(
     y = list(duals.y)
     for f, slope in by_table.items():
         if len(y[f]) > 1:
-            y[f] = _ascend_rows(batched, f, y[f], here.pinches[f].parts(slope), by_y[f])
-    return here.over_mass(total), replace(duals, y=tuple(y), w=w)
+            y[f] = _ascend_rows(batched, f, y[f], here.pinches[f].compute_row_parts(slope), by_y[f])
+    return here.divide_by_mass(total), replace(duals, y=tuple(y), w=w)
 
 
 def _ascend_rows(
@@ -170,7 +179,7 @@ def _ascend_rows(
     factor = batched.factors[f]
     tree = batched.trees[factor.attribute]
     if tree is not None and factor.factor.kind not in tree.above:
-        top = tree.over(factor.factor.kind)
+        top = tree.find_top_nodes(factor.factor.kind)
         share = y / np.bincount(top, y)[top]
         return share * _normalise(gains / np.bincount(top, share * prices))[top]
     return _normalise(gains / prices)
@@ -186,7 +195,7 @@ def _normalise(gains: FloatArray) -> FloatArray:
 
 
 def differentiate_norms(
-    gram_matrices: Grams, w: FloatArray, tables: Mapping[int, FloatArray]
+    gram_matrices: GramTerms, w: FloatArray, tables: Mapping[int, FloatArray]
 ) -> tuple[float, FloatArray, dict[int, FloatArray]]:
     """Compute sum_B tr Gamma_B^1/2 (B7), not certified, and its derivatives.
 
@@ -199,8 +208,8 @@ def differentiate_norms(
         The sum, its derivative by w, and its derivatives by the tables.
     """
     total, by_buffer = 0.0, []
-    for stack in gram_matrices.stacks(gram_matrices.fill(w, tables)):
-        squares, U = eigen(stack)
+    for stack in gram_matrices.split_by_size(gram_matrices.fill(w, tables)):
+        squares, U = decompose_symmetric(stack)
         noise = 32 * stack.shape[-1] * UNIT * squares.sum(axis=1, keepdims=True)
         singular = np.sqrt(np.where(squares > noise, squares, 0.0))
         total += float(singular.sum())

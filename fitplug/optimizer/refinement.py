@@ -25,7 +25,7 @@ from fitplug.optimizer import dual
 from fitplug.optimizer.dual import Simplex, Solution
 from fitplug.optimizer.fixed_point import Progress
 from fitplug.optimizer.problem import Problem
-from fitplug.proof import Tiers, one_tier
+from fitplug.proof import Tiers, make_one_tier
 
 DualWeights: TypeAlias = tuple[FloatArray, FloatArray]
 """p (d,) and q (m,)."""
@@ -70,7 +70,7 @@ def refine(
     Returns:
         The refined solution, and the tiers that were found within these iterations.
     """
-    tiers = one_tier(first.profile, problem.queries)
+    tiers = make_one_tier(first.profile, problem.queries)
     rest = first.profile > 0
     if (first.profile[rest] >= (1 - math.sqrt(tolerance)) * first.profile.max()).all():
         return first, tiers

@@ -66,4 +66,4 @@ def compute_largest_costs(
     It is what block A costs at the scale 1, in the cell where it costs most.
     """
     largest = [float(one.compute_eta().max(initial=0.0)) for one in covariances]
-    return batched.products(largest)
+    return batched.multiply(largest)

@@ -30,7 +30,7 @@ from fitplug.optimizer.fixed_point import (
     normalise_logarithms,
 )
 from fitplug.optimizer.row_hulls import find_hull, stack_hulls
-from fitplug.structure import BatchedGroups, gathered
+from fitplug.structure import BatchedGroups, gather_tables
 
 MAX_ROWS = 2_000_000
 """The most rows of K, after symmetry and hulls, for which scales are found."""
@@ -125,7 +125,7 @@ def build_extreme_rows(
     axes, targets = [], []
     for batch in batched.batches:
         own_tables = tuple(
-            gathered(tables, own) if varies else stack_hulls([hulls[f] for f in own])
+            gather_tables(tables, own) if varies else stack_hulls([hulls[f] for f in own])
             for own, varies in zip(batch.factors.T, batch.varying, strict=True)
         )
         axes.append(own_tables)
@@ -140,7 +140,7 @@ def build_extreme_rows(
             "give tables of several attributes one target each, or ask fewer of them"
         )
     blocks = tuple(batch.blocks for batch in batched.batches)
-    return VarianceMatrix(blocks, tuple(axes), tuple(targets), len(batched.members))
+    return VarianceMatrix(blocks, tuple(axes), tuple(targets), len(batched.blocks))
 
 
 def optimise_scales(rows: VarianceMatrix, costs: FloatArray, *, tolerance: float) -> Scales:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.mechanism import AttributeMatrix, contrast
+from fitplug.mechanism import AttributeMatrix, build_contrasts
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.attribute_covariance import (
     AttributeOptimum,
@@ -50,7 +50,7 @@ class SymmetricCovariance:
         """Return Y_ii, which all cells share, shape (1,)."""
         return np.array([1 - 1 / self.size])
 
-    def moments(self, factor: DistinctFactor) -> FloatArray:
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and gamma of a cell, which all rows share, shape (1, 2)."""
         return np.array([[self.size**-2.0, 1 - 1 / self.size]])
 
@@ -65,4 +65,4 @@ class SymmetricCovariance:
 
     def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> AttributeMatrix:
         """Return the integer contrasts of n cells, which are exact with any number of bits."""
-        return contrast(self.size)
+        return build_contrasts(self.size)

@@ -33,7 +33,7 @@ from fitplug.optimizer.fixed_point import (
 )
 from fitplug.optimizer.geometric_mean import GeometricMean, compute_mean
 from fitplug.optimizer.problem import Block, reduce_block
-from fitplug.proof import lower_bound
+from fitplug.proof import certify_dense_bound
 
 _SOLVER_SHARE = 0.9
 """The part of the tolerance that the solver may use up; certifying the bound takes the rest."""
@@ -108,7 +108,7 @@ def minimise_total_error(
     ratios = ((block.representation @ best.compute_factor()) ** 2).sum(axis=1) * float(
         best.profile.max()
     )
-    bound = lower_bound(W, targets, p, np.ones(len(W))) ** 2 * len(W)
+    bound = certify_dense_bound(W, targets, p, np.ones(len(W))) ** 2 * len(W)
     return TotalErrorOptimum(ratios * targets, float(ratios.sum()), bound, p, found.iterations)
 
 

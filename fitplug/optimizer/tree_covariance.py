@@ -25,7 +25,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from fitplug.errors import DesignError
-from fitplug.mechanism import DenseMatrix, TreeMatrix, contrast
+from fitplug.mechanism import DenseMatrix, TreeMatrix, build_contrasts
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.attribute_covariance import AttributeOptimum, AttributeQueries
 from fitplug.optimizer.contrast_covariance import NEGLIGIBLE, ContrastCovariance
@@ -80,12 +80,12 @@ class TreeCovariance:
             total = (total + (1 - 1 / k) / c)[parents]
         return total
 
-    def moments(self, factor: DistinctFactor) -> FloatArray:
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and gamma of the nodes of a level, or of "total", shape (nodes, 2)."""
         shape, level = self.shape, factor.factor.kind
         if level in shape.above:
-            return self.top.moments_of_rows(shape.over_top(level))
-        found = self.top.moments_of_rows(np.eye(shape.top))
+            return self.top.compute_row_parts(shape.build_top_rows(level))
+        found = self.top.compute_row_parts(np.eye(shape.top))
         depth = shape.depths[level]
         for c, k, parents in zip(
             self._scales_by_step()[:depth], shape.children, shape.parents, strict=False
@@ -96,7 +96,7 @@ class TreeCovariance:
         return found
 
     def _scales_by_step(self) -> list[FloatArray]:
-        return self.shape.by_step(self.scales, np.inf)
+        return self.shape.arrange_by_step(self.scales, np.inf)
 
     def descend(
         self,
@@ -121,15 +121,15 @@ class TreeCovariance:
         rows = []
         for level, pull in pulls:
             if level in shape.above:
-                rows.append((shape.over_top(level), pull))
+                rows.append((shape.build_top_rows(level), pull))
             else:
                 pooled[shape.depths[level]] += pull
         scales = []
         for step in reversed(range(shape.steps)):
             k = shape.children[step]
-            below = np.add.reduceat(pooled[step + 1], shape.eldest[step], axis=0)
+            below = np.add.reduceat(pooled[step + 1], shape.first_children[step], axis=0)
             pooled[step] += below / k[:, None] ** 2.0
-            mass = price * shape.sums(cells, step)
+            mass = price * shape.sum_leaves(cells, step)
             if step < shape.deepest:
                 # The pull is zero where all groups that ask for these nodes have zero coefficients.
                 c = np.sqrt(mass / np.maximum(below[:, 1], np.finfo(float).tiny))
@@ -139,7 +139,7 @@ class TreeCovariance:
         top = self.top
         if shape.top > 1:
             rows = [(np.eye(shape.top), pooled[0]), *rows]
-            top = top.descend_rows(shape.sums(cells, 0), price, rows)
+            top = top.descend_rows(shape.sum_leaves(cells, 0), price, rows)
         return TreeCovariance(shape, top, np.concatenate([*scales[::-1], np.zeros(0)]))
 
     def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> TreeMatrix:
@@ -160,6 +160,6 @@ class TreeCovariance:
             raise DesignError("the integer strategy of a hierarchy lost a contrast; raise its bits")
         precision = np.ones(shape.branching)
         for siblings in shape.siblings:
-            precision[siblings.places] = contrast(siblings.k).precision
+            precision[siblings.positions] = build_contrasts(siblings.k).precision
         m = np.rint(unit / np.sqrt(self.scales * precision))
         return TreeMatrix(shape, DenseMatrix(matrix), np.maximum(m, 1.0).astype(np.int64))

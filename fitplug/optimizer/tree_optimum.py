@@ -155,7 +155,7 @@ def _build_classes(shape: TreeShape, targets: Mapping[str, float]) -> tuple[_Cla
     at = P
     for level, target in targets.items():
         if level in shape.above:
-            directions.append(shape.over_top(level))
+            directions.append(shape.build_top_rows(level))
             r = len(directions[-1])
             rows.append(at + np.arange(r))
             terms.append((np.full(r, 1 / target), csr_array((r, b))))

@@ -4,39 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from fitplug.errors import BudgetError, DesignError
-from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE, Strategy, within
+from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE, Strategy, meets_targets
 from fitplug.numeric import UNIT, FloatArray, linear_algebra
-from fitplug.optimizer import (
-    CLAIM_MARGIN,
-    PRODUCT_BOUND_MARGIN,
-    Options,
-    Progress,
-    Solver,
-    ascend_product_bound,
-    descend_residual_family,
-    find_optimum,
-    round_blocks,
-    round_member,
-)
+from fitplug.optimizer import Progress, Solver, draft_plan
 from fitplug.plan.design_request import DesignRequest, check_request
 from fitplug.plan.plan import Plan
-from fitplug.proof import (
-    WHOLE,
-    Ended,
-    Frame,
-    Tiers,
-    certified_bound,
-    dual_sizes,
-    one_tier,
-    pack_duals,
-)
-from fitplug.structure import Objective, Structure
+from fitplug.proof import certify_bound
 from fitplug.workload import Workload
 
 _LOG = logging.getLogger("fitplug.design")
@@ -144,17 +121,16 @@ def _design_plan(request: DesignRequest) -> Plan:
     """Design and certify the plan for checked arguments."""
     structure = request.build_structure()
     objective, budget = request.build_objective(structure), request.rho
-    draft = _split_apart if structure.ordered else _exact
-    drafted = draft(structure, objective, request.options, request.rounding_loss)
-    strategy, (p, q, frame) = drafted.strategy, drafted.duals
+    draft = draft_plan(structure, objective, request.options, request.rounding_loss)
+    strategy, duals = draft.strategy, draft.duals
     if budget is None and objective.budgets is None:
         noise_std, scale = _find_noise_for_targets(strategy, structure.targets), 1.0
     else:
         noise_std, scale = _find_noise_for_budget(
             strategy, structure.targets, budget, objective.budgets
         )
-    objective = objective.at(scale)
-    bound = certified_bound(structure, objective, scale, p, q, frame)
+    objective = objective.rescale(scale)
+    bound = certify_bound(structure, objective, scale, duals)
     if not bound > 0:
         raise DesignError("no lower bound could be certified; the targets are too far apart")
     return Plan(
@@ -163,59 +139,15 @@ def _design_plan(request: DesignRequest) -> Plan:
         objective=objective,
         noise_std=noise_std,
         scale=scale,
-        lower_bound=bound * (1 - (PRODUCT_BOUND_MARGIN if structure.ordered else CLAIM_MARGIN)),
-        p=p,
-        q=q,
-        frame=frame,
-        weights=drafted.tiers,
+        lower_bound=bound * (1 - draft.bound_margin),
+        p=duals.p,
+        q=duals.q,
+        frame=duals.frame,
+        weights=draft.tiers,
         tolerance=request.tolerance,
-        iterations=drafted.iterations,
-        ended=drafted.ended,
+        iterations=draft.iterations,
+        ended=draft.ended,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Draft:
-    """A strategy with the dual weights that say how good it is."""
-
-    strategy: Strategy
-    duals: tuple[FloatArray, FloatArray, Frame]
-    tiers: Tiers
-    iterations: int
-    ended: Ended
-
-
-def _exact(structure: Structure, objective: Objective, options: Options, loss: float) -> _Draft:
-    """The optimum."""
-    found = find_optimum(structure, objective, options)
-    strategy = round_blocks(
-        structure,
-        found.reals,
-        found.independent,
-        objective=objective,
-        upper=found.upper,
-        loss=loss,
-    )
-    tiers = found.tiers.covering(strategy.column_squares > 0)
-    return _Draft(strategy, (found.p, found.q, WHOLE), tiers, found.iterations, found.ended)
-
-
-def _split_apart(
-    structure: Structure, objective: Objective, options: Options, loss: float
-) -> _Draft:
-    """The best of the residual family, for the plain objective."""
-    assert objective.plain
-    found = descend_residual_family(
-        structure,
-        tolerance=options.tolerance,
-        max_iterations=options.max_iterations,
-        progress=options.progress,
-    )
-    strategy = round_member(found, loss=loss)
-    duals, _bound = ascend_product_bound(found.batched, found.weights)
-    tiers = one_tier(np.ones(1), *reversed(dual_sizes(structure)))
-    ended: Ended = "stopped" if found.stopped else "apart"
-    return _Draft(strategy, pack_duals(duals), tiers, found.iterations, ended)
 
 
 def _find_noise_for_targets(strategy: Strategy, targets: FloatArray) -> float:
@@ -226,7 +158,7 @@ def _find_noise_for_targets(strategy: Strategy, targets: FloatArray) -> float:
     counted = strategy.unit_variances > 0
     std = math.sqrt(float((targets[counted] / strategy.unit_variances[counted]).min()))
     for _ in range(_ULPS):
-        if within(strategy.variances(std), 1.0, targets):
+        if meets_targets(strategy.variances(std), 1.0, targets):
             _check_noise(std)
             return std
         std *= 1 - 2 * UNIT
@@ -262,7 +194,7 @@ def _find_noise_for_budget(
     variances = strategy.variances(std)
     scale = float((variances / targets).max())
     for _ in range(_ULPS):
-        if within(variances, scale, targets):
+        if meets_targets(variances, scale, targets):
             return std, scale
         scale *= 1 + 2 * UNIT
     raise DesignError(_OUT_OF_RANGE)

@@ -7,7 +7,7 @@ from functools import cached_property
 from os import PathLike
 
 from fitplug.display import Figure, above
-from fitplug.mechanism import Mechanism, dense_covariance, list_mechanisms
+from fitplug.mechanism import Mechanism, build_dense_covariance, list_mechanisms
 from fitplug.numeric import FloatArray, IntArray, linear_algebra
 from fitplug.plan.notebook import format_plan_html
 from fitplug.plan.plan_file import plan_digest, read_plan, write_plan
@@ -50,7 +50,7 @@ class Plan(PlanRecord):
         Raises:
             WorkloadError: The matrices are too large to hold.
         """
-        return dense_covariance(self.strategy, self.noise_std)
+        return build_dense_covariance(self.strategy, self.noise_std)
 
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """List the parts of the mechanism that add noise, each with its sensitivity and sigma.

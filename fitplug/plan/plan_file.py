@@ -24,10 +24,10 @@ from fitplug.files import (
     read_with_digest,
     write_with_digest,
 )
-from fitplug.mechanism import Basis, BlockSet, DenseMatrix, Strategy, TreeMatrix, make_contrasts
+from fitplug.mechanism import Basis, BlockSet, Strategy, read_attribute_matrices
 from fitplug.numeric import FloatArray
 from fitplug.proof import Frame, PlanRecord, Tiers, check_form, check_privacy
-from fitplug.structure import Objective, analyse_structure, batch_groups
+from fitplug.structure import Objective, analyse_structure
 from fitplug.workload import QueryGroup, Workload, interval_factor, labelled_factor, queries
 
 FORMATS = (3, 4, 5)
@@ -163,11 +163,10 @@ def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
         arrays[f"family{i}.blocks"], arrays[f"family{i}.M"] = block_set.blocks, block_set.M
         arrays[f"family{i}.index"] = block_set.basis.index
         arrays[f"family{i}.scale"] = block_set.basis.scale
-    for a, split in enumerate(strategy.attribute_matrices):
-        arrays |= {f"split{a}.{name}": array for name, array in split.arrays().items()}
+    for a, matrix in enumerate(strategy.attribute_matrices):
+        arrays |= {f"split{a}.{name}": array for name, array in matrix.arrays_in_file.items()}
     header = {
-        "dense": strategy.structure.dense,
-        "ordered": strategy.structure.ordered,
+        **strategy.structure.names_in_files,
         "bases": [block_set.basis.kind for block_set in strategy.block_sets],
         "sensitivity_squared": str(strategy.sensitivity_squared),
         "max_records": str(strategy.max_records),
@@ -257,15 +256,13 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
         PlanError: The description is of another structure than that of the workload.
     """
     structure = analyse_structure(workload, header["dense"], family=bool(header["ordered"]))
-    if (structure.dense, structure.ordered) != (tuple(header["dense"]), tuple(header["ordered"])):
+    named = structure.names_in_files
+    if named != {key: tuple(header[key]) for key in named}:
         raise PlanError("the attributes it takes for symmetric are not")
-    matrices = list(make_contrasts(structure))
-    for a, shape in enumerate(batch_groups(structure).trees if structure.ordered else ()):
-        if structure.split[a] not in structure.ordered:
-            continue
-        matrices[a] = matrix = DenseMatrix(arrays[f"split{a}.matrix"])
-        if shape is not None:
-            matrices[a] = TreeMatrix(shape, matrix, arrays[f"split{a}.multipliers"])
+    matrices = read_attribute_matrices(
+        structure,
+        [_read_prefixed(arrays, f"split{a}.") for a in range(len(structure.block_attributes))],
+    )
     block_sets = [
         BlockSet(
             blocks=arrays[f"family{i}.blocks"],
@@ -277,12 +274,21 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
     return Strategy(
         structure=structure,
         block_sets=tuple(block_sets),
-        attribute_matrices=tuple(matrices),
+        attribute_matrices=matrices,
         sensitivity_squared=int(header["sensitivity_squared"]),
         column_squares=arrays["column_squares"],
         unit_variances=arrays["unit_variances"],
         max_records=int(header["max_records"]),
     )
+
+
+def _read_prefixed(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays whose names begin with a prefix, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
 
 
 def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fitplug.errors import DesignError
-from fitplug.proof import PlanRecord, group_shares
+from fitplug.proof import PlanRecord, share_weight
 
 NEGLIGIBLE_GAP = 2e-4
 """A gap up to which the prices of a plan are taken for those of the optimum: it changes a saving by
@@ -40,7 +40,7 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
     """
     if plan.objective.weight:
         raise DesignError("a plan with a weight on the total error has no prices")
-    shares = group_shares(plan.structure, plan.p, plan.q, plan.frame)
+    shares = share_weight(plan.structure, plan.duals)
     return dict(zip(plan.workload.names, shares.tolist(), strict=True))
 
 

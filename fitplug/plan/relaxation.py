@@ -93,7 +93,7 @@ def relax(
     if needed <= rho:
         return None
     proportional = _round_up(math.sqrt(needed / rho) * (1 + tolerance))
-    if plan.structure.ordered:
+    if not plan.structure.holds_optimum:
         return Relaxation(needed, proportional, {}, None)
     search.add_tangent(plan, np.full(groups, math.log(plan.scale)))
     x = _relax_fewest_groups(search, groups)

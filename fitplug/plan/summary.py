@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 
 from fitplug.display import above, below
-from fitplug.domain import suggest_fewer_cells
 from fitplug.proof import PlanRecord
-from fitplug.structure import listed
+from fitplug.structure import list_names
 
 _REMEDIES = {
     "reached": "the rest is lost to rounding: bring targets and coefficients closer together",
@@ -50,11 +49,7 @@ def describe_status(plan: PlanRecord) -> str:
 
 def _describe_remedy(plan: PlanRecord) -> str:
     """Say what brings the gap below the tolerance."""
-    if plan.ended != "apart":
-        return _REMEDIES[plan.ended]
-    names = plan.structure.ordered
-    fewer = "" if len(names) == 1 else f"ask fewer of {listed(names)} together, or "
-    return f"for the optimum, {fewer}take {suggest_fewer_cells(plan.domain, names)}"
+    return _REMEDIES.get(plan.ended) or plan.structure.remedy
 
 
 def describe_certificate(plan: PlanRecord) -> str:
@@ -79,7 +74,7 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         f"              {describe_certificate(plan)}",
         f"structure     {plan.structure}",
         f"strategy      {plan.strategy.size:,} integer queries; counts needed: "
-        + listed([" x ".join(t) or "total" for t in plan.tables]),
+        + list_names([" x ".join(t) or "total" for t in plan.tables]),
     ]
     if plan.scale != 1.0:
         lines.append(f"targets       all variances scaled by {above(plan.scale)} to fit the budget")
@@ -101,7 +96,7 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
     """List for each group its target and the standard deviations of its answers."""
     rows = []
     # The rows of the structure are used, because a group may have too many answers to visit each.
-    starts = plan.structure.starts
+    starts = plan.structure.row_starts
     proven, targets = plan.strategy.variances(plan.noise_std), plan.structure.targets
     for group, start, end in zip(plan.workload.groups, starts, starts[1:], strict=False):
         variances = proven[start:end]

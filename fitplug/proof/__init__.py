@@ -1,42 +1,42 @@
 """Proofs: certified lower bounds and the verification of a plan. They trust no optimizer."""
 
-from fitplug.proof.certificate import (
-    WHOLE,
-    Frame,
-    certified_bound,
-    dual_sizes,
-    group_shares,
-    lower_bound,
-    pack_duals,
-)
-from fitplug.proof.gram_matrices import MAX_WORK, Grams, eigen, grams
+from fitplug.proof.certificate import certify_bound, certify_dense_bound, count_duals, share_weight
+from fitplug.proof.certifier import NO_FRAME, Duals, Frame
+from fitplug.proof.gram_matrices import MAX_WORK, GramTerms, decompose_symmetric, place_terms
 from fitplug.proof.plan_record import LEAST_TOLERANCE, Ended, PlanRecord
-from fitplug.proof.product_bound import ProductDuals, bound, frames, point
-from fitplug.proof.tiers import Tiers, one_tier
+from fitplug.proof.product_bound import (
+    ProductDuals,
+    bound_product,
+    count_frame_columns,
+    scale_duals,
+)
+from fitplug.proof.residual_certifier import pack_duals
+from fitplug.proof.tiers import Tiers, make_one_tier
 from fitplug.proof.verification import check_form, check_privacy, verify
 
 __all__ = [
     "LEAST_TOLERANCE",
     "MAX_WORK",
-    "WHOLE",
+    "NO_FRAME",
+    "Duals",
     "Ended",
     "Frame",
-    "Grams",
+    "GramTerms",
     "PlanRecord",
     "ProductDuals",
     "Tiers",
-    "bound",
-    "certified_bound",
+    "bound_product",
+    "certify_bound",
+    "certify_dense_bound",
     "check_form",
     "check_privacy",
-    "dual_sizes",
-    "eigen",
-    "frames",
-    "grams",
-    "group_shares",
-    "lower_bound",
-    "one_tier",
+    "count_duals",
+    "count_frame_columns",
+    "decompose_symmetric",
+    "make_one_tier",
     "pack_duals",
-    "point",
+    "place_terms",
+    "scale_duals",
+    "share_weight",
     "verify",
 ]

@@ -1,13 +1,13 @@
-"""One factor of a product pinched (see `product_bound`), and what its rounding can amount to.
+"""Pinching of one factor of a product, and bounds on what its rounding can amount to.
 
 X = diag(v) W diag(e) becomes A = R'X C, on a frame of columns C that begins with the unit vector e
 and the rows R that go with it, and rho, the nuclear norm of the rest T = (I - R R') X (I - C C').
 
-The exact R and C meant are those that Gram-Schmidt makes of the computed, which it moves by at most
-|C'C - I|_F; the first column keeps its direction. `slack` bounds what A and T as computed are off
-by in the Frobenius norm: through that and through the rounding of the products. For the floats P of
-a computed polar factor, ||T||_* >= <P, T> / |P|, and |P| is bounded by how far the singular vectors
-that it multiplies are from orthonormal.
+The exact R and C are those that Gram-Schmidt makes of the computed ones. It moves these by at most
+|C'C - I|_F, and the first column keeps its direction. `slack` bounds the errors of the computed A
+and T in the Frobenius norm, by that and by the rounding of the products. For the floats P of a
+computed polar factor, ||T||_* >= <P, T> / |P|, and |P| is bounded by how far the singular vectors
+that it multiplies are from orthonormal (docs/theory/product-bound.md).
 """
 
 from __future__ import annotations
@@ -19,24 +19,36 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.numeric import UNIT, FloatArray, gamma, norm_above
-from fitplug.proof.tree_pinching import pinched_parts, rounding
+from fitplug.proof.tree_pinching import bound_relative_error, pinch_tree
 from fitplug.structure import TreeShape
 
 UNDERFLOW = 2.0**-500
-"""Above what products and squares of at most 2^60 numbers in [-1, 1] can lose by underflow."""
+"""More than products and squares of at most 2^60 numbers in [-1, 1] can lose by underflow."""
 
-_SEEN = 0.5  # of a frame's column, in the space that a factor's rows span
-_NOISE = 1e-14  # of a largest singular value: directions below it are rounding
-_EXHAUSTED = 1e-10  # of a largest singular value: what is left of a Krylov vector
+_LEAST_COUPLING = 0.5
+"""Least norm of a frame's column in the space of a factor's rows for that space to get a row."""
+
+_NOISE = 1e-14
+"""Singular directions whose value is below this part of the largest are rounding."""
+
+_EXHAUSTED = 1e-10
+"""A Krylov vector shorter than this part of the largest singular value is rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pinch:
-    """A factor's X (r, P), pinched to rows R (r, t') and a frame C (P, t) and their complements.
+    """A factor's X, pinched to some rows and a frame, and to their complements.
 
-    loose: what every row adds to the nuclear norm of the rest beside X, (r,). polar: of the rest,
-    (r, P). rest: a lower bound on rho. paired: A as computed, and `error` bounds the nuclear norm
-    of what it is off by. shift: X and loose are 2^-shift times those meant.
+    Attributes:
+        X: Shape (r, P), scaled by 2^-shift.
+        loose: What every row adds to the nuclear norm of the rest beside X, scaled likewise, (r,).
+        rows: R, shape (r, t').
+        frame: C, shape (P, t).
+        polar: The polar factor of the rest, shape (r, P).
+        paired: A as computed, shape (t', t).
+        rest: A lower bound on rho.
+        error: A bound on the nuclear norm of the error of `paired`.
+        shift: The binary exponent of the scale.
     """
 
     X: FloatArray
@@ -51,17 +63,24 @@ class Pinch:
 
     @cached_property
     def table(self) -> FloatArray:
-        """G, then rho^2, (t^2 + 1,)."""
+        """The entries of G = A'A, then rho^2, shape (t^2 + 1,)."""
         return np.append(self.paired.T @ self.paired, self.rest**2)
 
     @property
     def reach(self) -> float:
-        """Above rho, the nuclear norm of `paired` and `error` together."""
+        """A bound on the sum of rho, the nuclear norm of `paired`, and `error`."""
         size = math.sqrt(len(self.paired)) * float(norm_above(self.paired))
         return (self.rest + size + self.error) * (1 + 8 * UNIT)
 
-    def parts(self, slope: FloatArray) -> FloatArray:
-        """What every row of X adds to the bound, (r,); slope: its derivative by the table."""
+    def compute_row_parts(self, slope: FloatArray) -> FloatArray:
+        """Compute what every row of X adds to the bound, (r,).
+
+        Args:
+            slope: The derivative of the bound by the table, shape (t^2 + 1,).
+
+        Returns:
+            Shape (r,).
+        """
         t = self.frame.shape[1]
         pull = self.paired @ slope[:-1].reshape(t, t)
         weight = slope[-1] * self.rest
@@ -69,9 +88,17 @@ class Pinch:
         return np.asarray(2 * ((along * self.X).sum(axis=1) + weight * self.loose))
 
 
-def scaled(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArray, float, int]:
-    """X = 2^-shift diag(v) W diag(e / |e|), of nuclear norm at most 1/2, a bound on the Frobenius
-    norm of the error of its entries, and the shift."""
+def scale_factor(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArray, float, int]:
+    """Compute X = 2^-shift diag(v) W diag(e / |e|), of nuclear norm at most 1/2.
+
+    Args:
+        W: A factor's rows, shape (r, P).
+        v: Shape (r,).
+        e: Shape (P,).
+
+    Returns:
+        X, a bound on the Frobenius norm of the error of its entries, and the shift.
+    """
     X = v[:, None] * W * e
     _, first = np.frexp(np.abs(X).max())
     X = np.ldexp(X, -int(first))
@@ -84,25 +111,32 @@ def scaled(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArray, flo
     return X, (norm + 4 * UNIT) * float(norm_above(X)) * 1.01 + lost, shift
 
 
-def scaled_tree(
+def scale_tree(
     shape: TreeShape, y: FloatArray, p: FloatArray, level: str
 ) -> tuple[FloatArray, float, int, FloatArray]:
-    """`scaled` on the top nodes of a tree, with the loose part: X, the error, the shift, loose.
+    """Compute X on the top nodes of a tree, as `scale_factor` does, and the loose part.
 
-    The p meant have the given shares in each top node's, whose sums are the squares of the floats
-    used for it.
+    Args:
+        shape: The tree.
+        y: Weights of the level's nodes, shape (nodes,).
+        p: Weights of the leaves, shape (n,). The exact p have the given shares within each top
+            node, whose sums are the squares of the floats used for it.
+        level: The level.
+
+    Returns:
+        X, a bound on the Frobenius norm of its error, the shift, and the loose part of every row.
     """
-    X, loose = pinched_parts(shape, p / p.max(), y, level)
-    size = math.sqrt(math.fsum(shape.sums(p / p.max(), 0)))
+    X, loose = pinch_tree(shape, p / p.max(), y, level)
+    size = math.sqrt(math.fsum(shape.sum_leaves(p / p.max(), 0)))
     _, top = np.frexp(math.sqrt(min(X.shape)) * norm_above(X) + math.fsum(loose))
     _, more = np.frexp(1 / size)
     shift = int(top) + int(more) + 1
     X, loose = np.ldexp(X / size, -shift), np.ldexp(loose / size * (1 - 8 * UNIT), -shift)
-    return X, 4 * rounding(shape) * float(norm_above(X)) + UNDERFLOW, shift, loose
+    return X, 4 * bound_relative_error(shape) * float(norm_above(X)) + UNDERFLOW, shift, loose
 
 
-def symmetric(n: int, t: int) -> Pinch:
-    """X = I / n, of uniform p and y."""
+def pinch_symmetric(n: int, t: int) -> Pinch:
+    """Pinch X = I / n, which has uniform p and y, to a frame of t <= 1 columns."""
     one, none = np.ones((1, 1)), np.zeros((1, 0))
     rest = (1 - 1 / n) * (1 - 4 * UNIT) if t else 1.0
     side = one if t else none
@@ -110,14 +144,24 @@ def symmetric(n: int, t: int) -> Pinch:
     return Pinch(one / n, np.zeros(1), side, side, 0 * one, paired, rest, 2 * UNIT * t)
 
 
-def frame_of(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArray:
-    """Orthonormal columns (n, t), e the first of them: the Krylov space of e under |X|, where X
-    couples e the most; any others once that is exhausted."""
+def choose_frame(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArray:
+    """Choose the frame: the Krylov space of e under |X|, where X couples e the most.
+
+    Args:
+        X: The stacked factors of an attribute, shape (r, n).
+        e: A unit vector, shape (n,).
+        tilt: The weight of e against the rest in |X|.
+        t: The number of columns.
+
+    Returns:
+        Orthonormal columns, shape (n, t), of which e is the first. Where the Krylov space has fewer
+        dimensions, the other columns are arbitrary.
+    """
     frame = np.zeros((len(e), t))
     frame[:, :1] = e[:, None][:, :t]
     if t < 2:
         return frame
-    _, s, V = _tilted(X / (np.abs(X).max() or 1.0), e, tilt)
+    _, s, V = _decompose_tilted(X / (np.abs(X).max() or 1.0), e, tilt)
     for width in range(1, t):
         known = frame[:, :width]
         v = V.T @ (s * (V @ known[:, -1]))
@@ -131,7 +175,7 @@ def frame_of(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArray:
     return frame
 
 
-def pinch(
+def pinch_factor(
     X: FloatArray,
     frame: FloatArray,
     tilt: float,
@@ -140,18 +184,26 @@ def pinch(
     shift: int = 0,
     loose: FloatArray | None = None,
 ) -> Pinch:
-    """X (r, P) pinched with the rows that the polar factor takes the frame to.
+    """Pinch X with the rows that the polar factor takes the frame to.
 
-    error: of X, a bound in the Frobenius norm. loose: lower bounds (r,) on what every row adds to
-    the nuclear norm of a part of the rest that is left out of X, its rows and columns orthogonal to
-    those of X. The nuclear norms of X, at most sqrt(min(r, P)) |X|_F, and of that part must not
-    exceed 1 together.
+    Args:
+        X: Shape (r, P). Its nuclear norm, at most sqrt(min(r, P)) |X|_F, and that of the part that
+            `loose` bounds must not exceed 1 together.
+        frame: Shape (P, t).
+        tilt: The weight of the frame's first column against the rest in the polar factor.
+        error: A bound on the Frobenius norm of the error of X.
+        shift: The binary exponent of the scale of X.
+        loose: Lower bounds on what every row adds to the nuclear norm of a part of the rest that is
+            left out of X, whose rows and columns are orthogonal to those of X, shape (r,).
+
+    Returns:
+        The pinch.
     """
     loose = np.zeros(len(X)) if loose is None else loose
-    rows = _rows(X, frame, tilt)
-    within = rows.T @ X
-    paired = within @ frame
-    rest = X - rows @ within
+    rows = _choose_rows(X, frame, tilt)
+    projected = rows.T @ X
+    paired = projected @ frame
+    rest = X - rows @ projected
     rest -= (rest @ frame) @ frame.T
     size = float(norm_above(X))
     # A product of A (i, k) and B (k, j) is off by at most gamma(k) |A|_F |B|_F, and every matrix
@@ -159,13 +211,15 @@ def pinch(
     # what R is off by.
     terms = gamma(len(X) + 2 * X.shape[1])
     sides = 1 + float(norm_above(rows)) + float(norm_above(frame))
-    off = _departure(rows) + _departure(frame)
+    off = _bound_departure(rows) + _bound_departure(frame)
     slack = 1.01 * (size * 3 * (terms * sides + off) + 2 * error) + UNDERFLOW
     U, s, V = np.linalg.svd(rest, full_matrices=False)
     kept = s > _NOISE * size
     U, V = U[:, kept], V[kept]
     polar = U @ V
-    width = 1 + _departure(U) + _departure(V.T) + 2 * gamma(len(V)) * len(V)  # above |polar|
+    width = (
+        1 + _bound_departure(U) + _bound_departure(V.T) + 2 * gamma(len(V)) * len(V)
+    )  # above |polar|
     held = math.fsum(np.einsum("ij,ij->i", polar, rest))
     held -= float(norm_above(polar)) * (slack + 2 * terms * size) * 1.01
     rho = max(0.0, held) / width * (1 - 4 * UNIT)
@@ -174,22 +228,26 @@ def pinch(
     return Pinch(X, loose, rows, frame, polar, paired, rho, wide * 1.01, shift)
 
 
-def _rows(X: FloatArray, frame: FloatArray, tilt: float) -> FloatArray:
+def _choose_rows(X: FloatArray, frame: FloatArray, tilt: float) -> FloatArray:
+    """Choose orthonormal rows (r, t') next to those that the polar factor takes the frame to."""
     if not frame.shape[1]:
         return np.zeros((len(X), 0))
-    U, s, V = _tilted(X, frame[:, 0], tilt)
+    U, s, V = _decompose_tilted(X, frame[:, 0], tilt)
     kept = s > _NOISE * s[0]
-    rows, seen, _ = np.linalg.svd(U[:, kept] @ (V[kept] @ frame), full_matrices=False)
-    return rows[:, seen > _SEEN]
+    rows, coupling, _ = np.linalg.svd(U[:, kept] @ (V[kept] @ frame), full_matrices=False)
+    return rows[:, coupling > _LEAST_COUPLING]
 
 
-def _tilted(X: FloatArray, e: FloatArray, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _decompose_tilted(
+    X: FloatArray, e: FloatArray, tilt: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Decompose X with its part along e multiplied by the tilt."""
     U, s, V = np.linalg.svd(X + (tilt - 1) * np.outer(X @ e, e), full_matrices=False)
     return U, s, V
 
 
-def _departure(C: FloatArray) -> float:
-    """An upper bound on |C'C - I|_F.
+def _bound_departure(C: FloatArray) -> float:
+    """Bound |C'C - I|_F from above.
 
     Gram-Schmidt, C = Q (I + N) with N upper triangular, moves C by |N|_F: as
     N + N' + N'N = C'C - I =: M, sqrt(2) |N|_F <= |M|_F + |N|_F^2, and so, from N = 0 at M = 0 on,

@@ -1,18 +1,18 @@
-"""The Gram matrices of pinched products (see `product_bound`) and their roots, rounded down.
+"""The Gram matrices of pinched products, and the traces of their square roots, rounded down.
 
     Gamma_B = sum_{S >= B} w_S (x)_{a in B} rho_a^2 (x)_{a in S - B} G_a (x)_{a not in S} E
 
-A column is a state for every attribute: 0 for e, then the frame's others, then the rest. Those
-other than 0, in the attributes' order, are its digits; B is those in the rest. Only columns that
-some group reaches are kept, and only groups of positive weight.
+for `fitplug.proof.product_bound`. A column is a state for every attribute: 0 for e, then the other
+columns of the frame, then the rest. The states other than 0, in the attributes' order, are its
+digits; B is the set of those in the rest. Only columns that some group reaches are kept, and only
+groups of positive weight.
 
-Nothing is assumed of the eigenvalues computed. With tr = tr Gamma and d_i^2 = Gamma_ii:
-
-  * Gamma as filled in is off by at most gamma d_i d_j per entry, by Cauchy's inequality in every
-    Gram matrix and in the sum over S, so by gamma tr in norm.
-  * For any values s and any U, Gamma is U diag(s) U' but for the residual, which is computed. The
-    eigenvalues of U diag(s) U' are s times at least 1 - |U'U - I| (Ostrowski), and those of Gamma
-    less than that by at most the norms of the residual and of both roundings (Weyl).
+Nothing is assumed of the eigenvalues computed. With d_i^2 = Gamma_ii, the entries of the computed
+Gamma are off by at most gamma d_i d_j, by Cauchy's inequality in every Gram matrix and in the sum
+over S, so Gamma is off by at most gamma tr Gamma in norm. For any values s and any U, Gamma is
+U diag(s) U' but for the residual, which is computed. The eigenvalues of U diag(s) U' are s times at
+least 1 - |U'U - I| (Ostrowski), and those of Gamma are less than that by at most the norms of the
+residual and of both roundings (Weyl). See docs/theory/product-bound.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fitplug.proof.factor_pinching import UNDERFLOW
 from fitplug.structure import BatchedGroups
 
 MAX_WORK = 4e9
-"""Largest sum of the cubes of the Gram matrices' sizes (a second or so of eigenvalues)."""
+"""Largest sum of the cubes of the Gram matrices' sizes: about a second of eigenvalues."""
 
 MAX_ENTRIES = 5_000_000
 """Most terms of all Gamma_B together, before those at the same place are added up."""
@@ -37,17 +37,23 @@ MAX_ENTRIES = 5_000_000
 MAX_BUFFER = 10_000_000
 """Most entries of all Gamma_B together."""
 
-_DIGITS = 2**63  # beyond these, states are Python integers, 20 times as slow
-_CHUNK = 64  # terms that a product adds up at once: its error grows with these and their number
+_END_OF_INT64 = 2**63
+"""Numbers of states beyond it are Python integers, which are 20 times as slow."""
+
+_CHUNK = 64
+"""Terms that a product adds up at once: its error grows with them and with the number of chunks."""
 
 
 @dataclass(frozen=True, eq=False)
-class Grams:
+class GramTerms:
     """Where the terms of all Gamma_B go in a buffer that holds these one after another, by size.
 
-    parts: of groups with frames alike, their numbers in the workload (g,), factors (g, m) and
-    places (g, t_1^2 + 1, ..., t_m^2 + 1). sizes: of the matrices, and how many there are,
-    ascending. roundings: most in an entry of the buffer.
+    Attributes:
+        parts: For groups whose frames have equal numbers of columns: their indices in the workload
+            (g,), their factors (g, m), and the positions of their terms in the buffer
+            (g, t_1^2 + 1, ..., t_m^2 + 1).
+        sizes: The sizes of the matrices, ascending, and how many there are of each.
+        roundings: The most roundings in an entry of the buffer.
     """
 
     parts: tuple[tuple[IntArray, IntArray, IntArray], ...]
@@ -56,49 +62,60 @@ class Grams:
 
     @property
     def work(self) -> float:
+        """The sum of the cubes of the matrices' sizes."""
         return sum(float(size) ** 3 * number for size, number in self.sizes)
 
     @property
     def length(self) -> int:
+        """The length of the buffer."""
         return sum(size**2 * number for size, number in self.sizes)
 
     def fill(self, w: FloatArray, tables: Mapping[int, FloatArray]) -> FloatArray:
-        """All Gamma_B from w by group and, per factor, G and rho^2 as (t^2 + 1,); all in [0, 1]."""
+        """Fill the buffer with all Gamma_B.
+
+        Args:
+            w: The weights of the groups, in [0, 1].
+            tables: By factor the entries of G and rho^2, in [0, 1], shape (t^2 + 1,).
+
+        Returns:
+            The buffer, shape (length,).
+        """
         buffer = np.zeros(self.length)
-        for groups, factors, place in self.parts:
+        for groups, factors, positions in self.parts:
             value = w[groups, None]
             for axis in factors.T:
                 table = np.stack([tables[f] for f in axis])
                 value = (value[:, :, None] * table[:, None, :]).reshape(len(groups), -1)
-            buffer += np.bincount(place.ravel(), value.ravel(), minlength=len(buffer))
+            buffer += np.bincount(positions.ravel(), value.ravel(), minlength=len(buffer))
         return buffer
 
-    def stacks(self, buffer: FloatArray) -> list[FloatArray]:
-        """Views of a buffer: per size the matrices, (number, size, size)."""
+    def split_by_size(self, buffer: FloatArray) -> list[FloatArray]:
+        """Split a buffer into views: per size the matrices, shape (number, size, size)."""
         ends = np.cumsum([size**2 * number for size, number in self.sizes])[:-1]
         return [
             part.reshape(number, size, size)
             for part, (size, number) in zip(np.split(buffer, ends), self.sizes, strict=True)
         ]
 
-    def roots_below(self, buffer: FloatArray) -> float:
-        """A lower bound on sum_B tr Gamma_B^1/2."""
-        return sum(_roots_below(stack, self.roundings) for stack in self.stacks(buffer)) * (
+    def bound_square_roots(self, buffer: FloatArray) -> float:
+        """Bound sum_B tr Gamma_B^1/2 from below."""
+        return sum(_bound_stack(stack, self.roundings) for stack in self.split_by_size(buffer)) * (
             1 - gamma(len(self.sizes))
         )
 
 
-def eigen(stack: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """np.linalg.eigh, without its overhead for numbers."""
+def decompose_symmetric(stack: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Decompose symmetric matrices as np.linalg.eigh does, without its overhead for numbers."""
     if stack.shape[-1] == 1:
         return stack[:, :, 0], np.ones_like(stack)
     values, U = np.linalg.eigh(stack)
     return values, U
 
 
-def _roots_below(stack: FloatArray, roundings: int) -> float:
+def _bound_stack(stack: FloatArray, roundings: int) -> float:
+    """Bound the sum of tr Gamma^1/2 of matrices (number, size, size) from below."""
     number, size, _ = stack.shape
-    s, U = eigen(stack)
+    s, U = decompose_symmetric(stack)
     residual, off = stack.copy(), np.broadcast_to(-np.eye(size), stack.shape).copy()
     starts = range(0, size, _CHUNK)
     for start in starts:
@@ -109,32 +126,38 @@ def _roots_below(stack: FloatArray, roundings: int) -> float:
     # those of |filled| + |U||s||U|' and of I + |U|'|U|, whose Frobenius norms are at most
     # trace + mass and 2 size, up to a factor that 1.1 covers.
     product, sums = gamma(min(size, _CHUNK) + 4), gamma(len(starts))
-    departure = 1.01 * _norms(off) + 1.1 * (product + 2 * sums) * size
+    departure = 1.01 * _bound_norms(off) + 1.1 * (product + 2 * sums) * size
     trace, mass = stack.trace(axis1=1, axis2=2), np.abs(s).sum(axis=1)
     if not (departure < 1e-3).all():
         raise np.linalg.LinAlgError("eigenvectors are not orthogonal")
-    error = 1.01 * _norms(residual) + 1.1 * (product + sums) * mass
+    error = 1.01 * _bound_norms(residual) + 1.1 * (product + sums) * mass
     error += 1.1 * (sums + gamma(roundings)) * trace
     below = s * (1 - departure)[:, None] - (error + UNDERFLOW)[:, None]
     return float(np.sqrt(np.maximum(below, 0.0)).sum()) * (1 - gamma(number * size + 4))
 
 
-def _norms(stack: FloatArray) -> FloatArray:
-    """Upper bounds on the Frobenius norms of matrices (number, n, n)."""
+def _bound_norms(stack: FloatArray) -> FloatArray:
+    """Bound the Frobenius norms of matrices (number, n, n) from above."""
     return norm_above(stack.reshape(len(stack), -1), axis=1)
 
 
-def grams(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> Grams | None:
-    """The places of the terms of Gamma_B, or None if they exceed the limits above.
+def place_terms(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> GramTerms | None:
+    """Place the terms of all Gamma_B in a buffer.
 
-    sizes: columns of every attribute's frame; 0 where all is rest, for attributes of every group
-    used. used: the groups that count, by their numbers in the workload.
+    Args:
+        batched: The groups.
+        sizes: The columns of every attribute's frame, shape (attributes,); 0 where all columns are
+            in the rest, which must be an attribute of every group that counts.
+        used: Whether each group counts, shape (groups,).
+
+    Returns:
+        The positions, or None if they exceed the limits above.
     """
     before = np.cumsum(sizes) - sizes
     shapes = [(batch, sizes[batch.attributes], used[batch.groups]) for batch in batched.batches]
     deepest = max(own.shape[1] for _, own, here in shapes if here.any())
     base = int(sizes.sum()) + 1
-    kind: Any = np.int64 if base**deepest < _DIGITS else object
+    kind: Any = np.int64 if base**deepest < _END_OF_INT64 else object
     limit = MAX_ENTRIES if kind is np.int64 else MAX_ENTRIES // 20
     found, entries = [], 0
     for batch, own, counted in shapes:
@@ -146,7 +169,10 @@ def grams(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> Grams | N
     if entries > limit:
         return None
     rows, columns, sets = np.concatenate(
-        [_keys(before[b.attributes[here]], shape, base, kind) for b, here, shape, _ in found],
+        [
+            _number_states(before[b.attributes[here]], shape, base, kind)
+            for b, here, shape, _ in found
+        ],
         axis=1,
     )
     states, at, row = np.unique(rows, return_index=True, return_inverse=True)
@@ -163,21 +189,25 @@ def grams(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> Grams | N
     place = start[mine] + position[row] * size[mine] + position[column]
     cuts = np.cumsum([math.prod(shaped) for _, _, _, shaped in found])[:-1]
     widest = int(sizes.max(initial=0))
-    gathered = Grams(
+    terms = GramTerms(
         tuple(
-            (batch.groups[here], batch.factors[here], places.reshape(shaped))
-            for (batch, here, _, shaped), places in zip(found, np.split(place, cuts), strict=True)
+            (batch.groups[here], batch.factors[here], positions.reshape(shaped))
+            for (batch, here, _, shaped), positions in zip(
+                found, np.split(place, cuts), strict=True
+            )
         ),
         tuple(zip(different.tolist(), number.tolist(), strict=True)),
         int(used.sum()) + len(found) + deepest * (widest + 4),
     )
-    fits = gathered.work <= MAX_WORK and gathered.length <= MAX_BUFFER
-    return gathered if fits else None
+    fits = terms.work <= MAX_WORK and terms.length <= MAX_BUFFER
+    return terms if fits else None
 
 
-def _keys(before: IntArray, shape: IntArray, base: int, kind: Any) -> AnyArray:
-    """The keys of row, column and B of g groups' entries, (3, g E); before: the attributes' digits
-    begin after these, (g, m)."""
+def _number_states(before: IntArray, shape: IntArray, base: int, kind: Any) -> AnyArray:
+    """Number the row, the column and the set B of each of E entries of g groups, shape (3, g E).
+
+    before: The digits of each group's attributes begin after these, shape (g, m).
+    """
     key = np.zeros((3, len(before), 1), dtype=kind)
     for first, t in zip(before.T, shape, strict=True):
         i, j = np.divmod(np.arange(t * t), t)

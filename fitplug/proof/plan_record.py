@@ -27,8 +27,9 @@ from fitplug.numeric import (
     linear_algebra,
 )
 from fitplug.privacy import Method, delta_at, epsilon_at
-from fitplug.proof.certificate import Frame, certified_bound
-from fitplug.proof.tiers import Tier, Tiers, certified
+from fitplug.proof.certificate import certify_bound, certify_plan_tiers
+from fitplug.proof.certifier import Duals, Frame
+from fitplug.proof.tiers import Tier, TierClaims, Tiers
 from fitplug.structure import MAX_AXES, Objective, Structure
 from fitplug.workload import Workload, largest_sets
 
@@ -43,18 +44,22 @@ LEAST_TOLERANCE = 1e-9
 class PlanRecord:
     """The content of a plan; immutable.
 
-    workload: the queries and targets it was designed for.
-    strategy: the integer strategy that runs. noise_std: sigma of its discrete Gaussian noise.
-    objective: what was made least, beyond the plain privacy cost.
-    scale: k of the paper's Problem 2; variances are at most scale * targets. 1.0 when accuracy
-        was prioritised.
-    lower_bound: certified; no mechanism meeting scale * targets with Gaussian noise costs less.
-        With another objective than the plain one, a bound on that; see `cost`.
-    p, q: the dual weights that prove it, over the dense cells (D,) and rows (m,) of the
-        strategy's structure; products of them in the residual family, whose norm is pinched in
-        `frame`.
-    weights: the dual weights of the further tiers; see `tiers`.
-    tolerance: what was asked of the solver. iterations: what it took. ended: why it ended.
+    Attributes:
+        workload: The queries and targets it was designed for.
+        strategy: The integer strategy that runs.
+        objective: What was made least, beyond the plain privacy cost.
+        noise_std: sigma of the strategy's discrete Gaussian noise.
+        scale: k of the paper's Problem 2; variances are at most scale * targets. It is 1.0 when
+            accuracy was prioritised.
+        lower_bound: Certified: no mechanism that meets scale * targets with Gaussian noise costs
+            less. With another objective than the plain one, a bound on that; see `cost`.
+        p: Dual weights that prove the bound, over the dense cells; see `fitplug.proof.certificate`.
+        q: Dual weights over the rows of the strategy's structure.
+        frame: How the norm is pinched, in the residual family.
+        weights: The dual weights of the further tiers; see `tiers`.
+        tolerance: The relative gap that the solver was asked for.
+        iterations: The iterations that it made.
+        ended: Why it ended.
     """
 
     workload: Workload
@@ -80,6 +85,7 @@ class PlanRecord:
 
     @property
     def domain(self) -> Domain:
+        """The workload's domain."""
         return self.workload.domain
 
     @property
@@ -106,10 +112,12 @@ class PlanRecord:
 
     @cached_property
     def cost(self) -> float:
-        """What was made least: the privacy cost, or with cell budgets or a weight on the total
-        squared error the value of that objective (see `fitplug.structure.objective`), rounded up.
+        """The value of what was made least, rounded up.
+
+        It is the privacy cost, or with cell budgets or a weight on the total squared error that
+        objective (see `fitplug.structure.objective`).
         """
-        return self.objective.value(
+        return self.objective.evaluate(
             self.privacy_cost,
             self.strategy.profile(self.noise_std),
             self.strategy.total_variance(self.noise_std),
@@ -117,38 +125,61 @@ class PlanRecord:
 
     @property
     def gap(self) -> float:
-        """cost / lower_bound - 1, rounding to integers included; cost is the privacy cost unless
-        another objective was asked for.
+        """cost / lower_bound - 1, rounding to integers included.
+
+        The cost is the privacy cost, unless the plan has another objective.
         """
         return self.cost / self.lower_bound - 1
 
     def epsilon(self, delta: float, method: Method = "gaussian") -> float:
-        """Least epsilon at delta: the exact Gaussian curve, or with method="zcdp" the conversion
-        from rho that is proven for the discrete noise. Raises BudgetError.
+        """Compute the least epsilon at delta.
+
+        Args:
+            delta: The delta of (epsilon, delta) differential privacy.
+            method: "gaussian" for the exact Gaussian curve, or "zcdp" for the conversion from rho
+                that is proven for the discrete noise.
+
+        Returns:
+            epsilon, rounded up.
+
+        Raises:
+            BudgetError: If delta or the method is none.
         """
         return epsilon_at(self.privacy_cost, delta, method)
 
     def delta(self, epsilon: float, method: Method = "gaussian") -> float:
-        """Least delta at epsilon; see `epsilon`. Raises BudgetError."""
+        """Compute the least delta at epsilon.
+
+        Args:
+            epsilon: The epsilon of (epsilon, delta) differential privacy.
+            method: As for `epsilon`.
+
+        Returns:
+            delta, rounded up.
+
+        Raises:
+            BudgetError: If epsilon or the method is none.
+        """
         return delta_at(self.privacy_cost, epsilon, method)
 
     @cached_property
     def variances(self) -> ByGroup:
-        """Variance of each answer, rounded up; per group, of the group's shape."""
-        return self.structure.by_group(self.strategy.variances(self.noise_std))
+        """Variance of each answer, rounded up; by group, of the group's shape."""
+        return self.structure.group_values(self.strategy.variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:
-        """Variance asked of each answer; per group, of the group's shape."""
+        """Target variance of each answer; by group, of the group's shape."""
         return MappingProxyType({g.name: g.variances for g in self.workload.groups})
 
     @cached_property
     def tables(self) -> tuple[tuple[str, ...], ...]:
         """Attribute sets whose exact counts the mechanism needs."""
         needed: dict[tuple[str, ...], None] = {}
-        for family in self.strategy.block_sets:
-            for block in family.blocks.tolist():
-                needed |= dict.fromkeys(sorted(family.basis.tables(self.structure, block)))
+        for block_set in self.strategy.block_sets:
+            for block in block_set.blocks.tolist():
+                tables = block_set.basis.list_tables(self.structure, block)
+                needed |= dict.fromkeys(sorted(tables))
         # Together they name every attribute the workload uses, even where the answers would not
         # need one: a record outside the domain on it must be left out of all tables.
         named = {name for names in needed for name in names}
@@ -159,11 +190,14 @@ class PlanRecord:
         return largest_sets(needed)
 
     def profile(self) -> FloatArray:
-        """Privacy cost squared of each cell, rounded up, broadcastable to the domain's shape:
-        attributes whose cells all cost the same, since no query uses them or by symmetry, have one
-        cell here (and no axis in a domain of more attributes than an array has axes, 64). Its
-        maximum is privacy_cost ** 2. In the residual family, which tells no cells apart, it is that
-        everywhere, and `slack` is 0.
+        """Compute the privacy cost squared of each cell, rounded up.
+
+        Returns:
+            An array that broadcasts to the domain's shape. Attributes whose cells all cost the
+            same, since no query uses them or by symmetry, have one cell here (and no axis in a
+            domain of more attributes than an array has axes, 64). Its maximum is
+            privacy_cost ** 2. In the residual family, which tells no cells apart, it is that
+            everywhere.
         """
         dense = self.structure.dense
         names = dense if len(self.domain.names) > MAX_AXES else self.domain.names
@@ -171,9 +205,14 @@ class PlanRecord:
         return self.strategy.profile(self.noise_std).reshape(shape)
 
     def slack(self) -> FloatArray:
-        """What each cell has left below the plan's cost: privacy_cost ** 2 - profile, rounded
-        down, >= 0; of the shape of `profile`. As cell_budgets of another design it makes queries
-        for free: at no cell do both profiles come to more than twice this plan's rho.
+        """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
+
+        As cell_budgets of another design it makes queries for free: at no cell do both profiles
+        come to more than twice this plan's rho.
+
+        Returns:
+            Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the residual
+            family, which tells no cells apart.
         """
         most = floor_float(2 * self.rho_exact)
         return np.maximum((most - self.profile()) * (1 - 2 * UNIT), 0.0)
@@ -182,24 +221,39 @@ class PlanRecord:
     def tiers(self) -> tuple[Tier, ...]:
         """The tiers of the profile in the paper's refined privacy ordering, the costliest first.
 
-        Cells that no query counts are in none. Computed from the dual weights: a singular value
-        decomposition for each tier.
+        Cells that no query counts are in none. They are computed from the dual weights, with a
+        singular value decomposition for each tier.
         """
-        if self.structure.ordered:  # no cells are told apart
-            level = self.strategy.profile(self.noise_std)[0]
-            return (Tier(1, float(level), self.lower_bound**2 * (1 - 4 * UNIT)),)
-        duals = Tiers(
-            self.weights.of_cell,
-            np.vstack([self.p, self.weights.p]),
-            np.vstack([self.q, self.weights.q]),
+        claims = TierClaims(
+            profile=self.objective.divide_by_budgets(self.strategy.profile(self.noise_std)),
+            excess=self.objective.bound_excess(self.strategy.total_variance(self.noise_std)),
+            lower_bound=self.lower_bound,
+            tiers=Tiers(
+                self.weights.of_cell,
+                np.vstack([self.p, self.weights.p]),
+                np.vstack([self.q, self.weights.q]),
+            ),
         )
-        profile = self.objective.relative(self.strategy.profile(self.noise_std))
-        excess = self.objective.excess(self.strategy.total_variance(self.noise_std))
         with linear_algebra():
-            return tuple(certified(self.bound_at, profile, excess, duals))
+            return tuple(certify_plan_tiers(self.structure, claims, self.bound_at))
+
+    @property
+    def duals(self) -> Duals:
+        """The dual weights that prove the lower bound."""
+        return Duals(self.p, self.q, self.frame)
 
     def bound_at(self, p: FloatArray, q: FloatArray) -> float:
-        """The certified lower bound that dual weights p and q give, of the plan's shapes; any will
-        do.
+        """Certify the lower bound that dual weights give.
+
+        Args:
+            p: Any weights of the shape of the plan's own p.
+            q: Any weights of the shape of the plan's own q.
+
+        Returns:
+            The bound.
+
+        Raises:
+            ValueError: If weights are of another shape, negative, not finite or all zero.
         """
-        return certified_bound(self.structure, self.objective, self.scale, p, q, self.frame)
+        duals = Duals(p, q, self.frame)
+        return certify_bound(self.structure, self.objective, self.scale, duals)

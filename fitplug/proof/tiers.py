@@ -1,38 +1,49 @@
 """Tiers: cells of equal profile in the refined optimum, each certified from dual weights alone.
 
-By weak duality sum_i p_i profile_i >= T(p, q)^2 / sum q wherever every target is met. What earlier
-tiers may have of the sum is known, so the rest bounds the largest profile of all other cells.
+By weak duality sum_i p_i profile_i >= T(p, q)^2 / sum q wherever every target is met. The part of
+the sum that earlier tiers may have is known, so the rest of it bounds the largest profile of all
+other cells (docs/theory/refinement.md, (R7)).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from fitplug.numeric import BoolArray, FloatArray, IntArray, gamma
+
+BoundAt: TypeAlias = Callable[[FloatArray, FloatArray], float]
+"""Gives the certified lower bound at dual weights p and q."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tiers:
     """Which tier each cell is in, and the dual weights that certify the levels.
 
-    of_cell: shape (d,): 0 for the first tier, -1 for cells that cost nothing; t, one more than the
-        last tier certified, for cells that were not refined.
-    p, q: shapes (t - 1, d) and (t - 1, m), a row for each tier after the first.
+    Attributes:
+        of_cell: 0 for cells of the first tier, -1 for cells that cost nothing; t, one more than the
+            last tier certified, for cells that were not refined; shape (d,).
+        p: A row for each tier after the first, shape (t - 1, d).
+        q: Likewise, shape (t - 1, m).
     """
 
     of_cell: IntArray
     p: FloatArray
     q: FloatArray
 
-    def arrays(self) -> tuple[IntArray, FloatArray, FloatArray]:
-        return self.of_cell, self.p, self.q
+    def include_costly(self, costly: BoolArray) -> Tiers:
+        """Put cells that cost something, and are in no tier, into the last one.
 
-    def covering(self, costly: BoolArray) -> Tiers:
-        """The same, with the cells that cost something, shape (d,), in the last tier if they are in
-        none: their cost in the real optimum was too small for a float, in integers it is not.
+        Their cost in the real optimum was too small for a float; in integers it is not.
+
+        Args:
+            costly: Whether each cell costs something, shape (d,).
+
+        Returns:
+            The tiers that have these cells.
         """
         lost = costly & (self.of_cell < 0)
         last = max(int(self.of_cell.max()), 0)
@@ -43,12 +54,13 @@ class Tiers:
 class Tier:
     """A tier of a plan.
 
-    cells: how many, of those that symmetry tells apart. level: their largest profile (over the cell
-        budget, if there are any).
-    lower_bound: certified; no mechanism meeting the targets (with no larger total squared error,
-        if the plan gives that a weight), and costing no cell of an earlier tier more than this plan
-        does, has the largest profile of the cells of this and later tiers below. None for cells
-        that were not refined.
+    Attributes:
+        cells: The number of its cells, of those that symmetry tells apart.
+        level: Their largest profile (over the cell budget, if there are any).
+        lower_bound: Certified: no mechanism that meets the targets (with no larger total squared
+            error, if the plan gives that a weight), and costs no cell of an earlier tier more than
+            this plan does, has the largest profile of the cells of this and later tiers below. None
+            for cells that were not refined.
     """
 
     cells: int
@@ -56,36 +68,61 @@ class Tier:
     lower_bound: float | None
 
 
-def one_tier(profile: FloatArray, queries: int, cells: int | None = None) -> Tiers:
-    """All cells of `profile` (d,) that cost anything in the first tier."""
+def make_one_tier(profile: FloatArray, queries: int, cells: int | None = None) -> Tiers:
+    """Make one tier of all cells that cost anything.
+
+    Args:
+        profile: Shape (d,).
+        queries: The size of q.
+        cells: The size of p; None if it is d.
+
+    Returns:
+        The tier.
+    """
     of_cell = np.where(profile > 0, 0, -1)
     return Tiers(of_cell, np.zeros((0, cells or len(profile))), np.zeros((0, queries)))
 
 
-def certified(
-    bound_at: Callable[[FloatArray, FloatArray], float],
-    profile: FloatArray,
-    excess: float,
-    duals: Tiers,
-) -> Iterator[Tier]:
-    """The tiers with their lower bounds.
+@dataclass(frozen=True, eq=False)
+class TierClaims:
+    """What a plan says of its tiers.
 
-    bound_at: the certified bound at weights p (d,) and q (m,). profile: the plan's, over its
-    budgets, rounded up, shape (d,). excess: 1, or more with a weight on the total squared error.
-    duals: p and q with a row for the first tier too.
+    Attributes:
+        profile: The plan's, over its budgets, rounded up, shape (d,).
+        excess: 1, or more with a weight on the total squared error.
+        lower_bound: The plan's.
+        tiers: With a row of p and q for the first tier too.
     """
-    of_cell = duals.of_cell
+
+    profile: FloatArray
+    excess: float
+    lower_bound: float
+    tiers: Tiers
+
+
+def certify_tiers(claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+    """Certify the level of each tier, the costliest first.
+
+    Args:
+        claims: What the plan says.
+        bound_at: Gives the certified bound at weights p (d,) and q (m,).
+
+    Yields:
+        The tiers with their lower bounds.
+    """
+    profile, tiers = claims.profile, claims.tiers
+    of_cell = tiers.of_cell
     for tier in range(int(of_cell.max()) + 1):
         cells = of_cell == tier
         level = float(profile[cells].max(initial=0.0))
         bound = None
-        if tier < len(duals.p):
-            p, q = duals.p[tier], duals.q[tier]
+        if tier < len(tiers.p):
+            p, q = tiers.p[tier], tiers.q[tier]
             least = bound_at(p, q)
             earlier = (of_cell >= 0) & (of_cell < tier)
             error = 2 * gamma(len(p))
             spent = float((p * profile)[earlier].sum()) * (1 + error)
-            left = least**2 / excess * float(p.sum()) * (1 - error) - spent
+            left = least**2 / claims.excess * float(p.sum()) * (1 - error) - spent
             others = float(p[~earlier].sum())
             bound = max(0.0, left / others * (1 - error)) if others > 0 else 0.0
         yield Tier(int(cells.sum()), level, bound)

@@ -22,7 +22,7 @@ import numpy as np
 from fitplug.errors import FitplugError, WorkloadError
 from fitplug.expressions import Linear, Quotient, parse
 from fitplug.files import ArrowTable, Columns
-from fitplug.mechanism import dense_strategy
+from fitplug.mechanism import build_dense_strategy
 from fitplug.numeric import AnyArray, FloatArray, freeze
 from fitplug.release import tables as exports
 from fitplug.release.least_squares import (
@@ -164,7 +164,7 @@ def _solve(release: NoisyAnswers, E: FloatArray, kept: FloatArray) -> FloatArray
 
 def _scale_strategy(release: NoisyAnswers) -> FloatArray:
     """Compute A / sigma (n, d), whose answers have noise of variance one."""
-    return dense_strategy(release.plan.strategy) / release.plan.noise_std
+    return build_dense_strategy(release.plan.strategy) / release.plan.noise_std
 
 
 def _read_totals(workload: Workload, totals: Mapping[str, float]) -> tuple[FloatArray, FloatArray]:

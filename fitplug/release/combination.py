@@ -17,7 +17,7 @@ import numpy as np
 
 from fitplug.errors import WorkloadError
 from fitplug.expressions import Expressions, Quotient, Terms, dense
-from fitplug.mechanism import combined_covariance
+from fitplug.mechanism import compute_combined_covariance
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.release.linear_combinations import (
     CombinationLike,
@@ -231,7 +231,9 @@ def combine_all(
     found = [_read_named(expressions, name, one) for name, one in named.items()]
     sums = _list_sums(found)
     coefficients = [dense(release.plan.workload, terms) for terms in sums]
-    covariance = release.noise_std**2 * combined_covariance(release.plan.strategy, coefficients)
+    covariance = release.noise_std**2 * compute_combined_covariance(
+        release.plan.strategy, coefficients
+    )
     estimates, stds = estimate_values(release, sums), np.sqrt(np.diag(covariance))
     gradient, values, k_sum = np.zeros((len(found), len(sums))), [], 0
     for k, (name, one) in enumerate(zip(named, found, strict=True)):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fitplug.errors import WorkloadError, nearest
 from fitplug.expressions import Expressions, Quotient, Runs, Terms, Weights, dense, summed
-from fitplug.mechanism import combined_norms
+from fitplug.mechanism import bound_combined_stds
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
 
@@ -86,7 +86,7 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
     workload, strategy = release.plan.workload, release.plan.strategy
     rest = [k for k, terms in enumerate(single) if not terms]
     for batch in _split_batches(release, rest, several):
-        stds[batch] = release.noise_std * combined_norms(
+        stds[batch] = release.noise_std * bound_combined_stds(
             strategy, [dense(workload, several[k]) for k in batch]
         )
     return stds

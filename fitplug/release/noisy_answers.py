@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fitplug.ledger import Entry
-from fitplug.mechanism import Estimates
+from fitplug.mechanism import make_estimates
 from fitplug.numeric import UNIT, AnyArray, IntArray, ceil_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at
@@ -106,7 +106,7 @@ class NoisyAnswers:
     @cached_property
     def estimates(self) -> ByGroup:
         """The unbiased estimates by group, of the group's shape, each computed when it is read."""
-        return Estimates(self.plan.strategy, self.answers)
+        return make_estimates(self.plan.strategy, self.answers)
 
     @cached_property
     def variances(self) -> ByGroup:
@@ -115,7 +115,7 @@ class NoisyAnswers:
             return self.plan.variances
         factor = self.noise_scale**2 * (1 + 4 * UNIT)
         rows = self.plan.strategy.variances(self.plan.noise_std) * factor
-        return self.plan.structure.by_group(rows)
+        return self.plan.structure.group_values(rows)
 
     def interval(
         self, name: str, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False

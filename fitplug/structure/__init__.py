@@ -1,10 +1,14 @@
 """Structures: what is identical by symmetry, and the blocks of Sigma that this leaves."""
 
-from fitplug.structure.analysis import MAX_ENTRIES, MAX_FACTORS, analyse_structure
-from fitplug.structure.batches import BatchedGroups, DistinctFactor, batch_groups, gathered
-from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, cell_name, read_cell_budgets
+from fitplug.structure.analysis import analyse_structure
+from fitplug.structure.batches import BatchedGroups, DistinctFactor, gather_tables
+from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, name_cell, read_cell_budgets
+from fitplug.structure.coefficients import check_coefficients
+from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
-from fitplug.structure.structure import Piece, Structure, check_coefficients, dense_piece, listed
+from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
+from fitplug.structure.scalar_blocks import ScalarStructure
+from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.tree_shape import Siblings, TreeShape
 
 __all__ = [
@@ -15,18 +19,18 @@ __all__ = [
     "BatchedGroups",
     "CellBudgets",
     "DistinctFactor",
+    "MatrixStructure",
     "Objective",
-    "Piece",
+    "ResidualStructure",
+    "ScalarStructure",
     "Siblings",
     "Structure",
     "TreeShape",
     "analyse_structure",
-    "batch_groups",
-    "cell_name",
     "check_coefficients",
     "check_weight",
-    "dense_piece",
-    "gathered",
-    "listed",
+    "gather_tables",
+    "list_names",
+    "name_cell",
     "read_cell_budgets",
 ]

@@ -1,43 +1,41 @@
-"""The residual family: covariances of several ordered attributes that are never written down.
+"""Batches: the groups of the residual family, stacked.
 
-Every attribute a of n cells has a reference u_a (1'u_a = 1) and a covariance C_a on its contrasts
-(C_a 1 = 0) with inverse Y_a there (Y_a u_a = 0). For the subsets A of the groups' attributes,
-
-    Sigma = sum_A z_A (x)_{a in A} C_a (x)_{a not in A} u_a u_a'
-    profile(i) = sum_A z_A^-1 prod_{a in A} eta_a(i_a)                          eta = diag Y
-    variance(S, j) = sum_{A in S} z_A prod_{a in A} gamma_a(j_a) prod_{a in S - A} mu_a(j_a)^2
-
-with gamma = w'C_a w and mu = w'u_a of a factor's row w. Nothing has the size of the product: the
-largest profile is at the largest eta_a. A symmetric attribute has u = 1/n and C = I - J/n.
-
-Here the groups of a structure are put in batches of tables alike, which sums over them take.
+Groups whose factor tables have equal shapes are stacked, so that each sum over their tables is one
+einsum. See `fitplug.structure.residual_blocks` for the family.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from fitplug.domain import Hierarchy
 from fitplug.numeric import FloatArray, IntArray, freeze
-from fitplug.structure.analysis import tree_levels
 from fitplug.structure.structure import Structure
-from fitplug.structure.tree_shape import TreeShape, tree_shape
+from fitplug.structure.subsets import Subsets
+from fitplug.structure.tree_shape import (
+    TreeShape,
+    find_tree_levels,
+    find_tree_shape,
+    targets_vary,
+)
 from fitplug.workload import Factor, QueryGroup, Workload
 
-Shape: TypeAlias = tuple[int, ...]
+_Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class DistinctFactor:
-    """A factor that groups ask of an attribute, an index into `Structure.split`.
+    """A factor that groups ask of an attribute.
 
-    rows: (r, n); one row of a symmetric attribute, and none, but the level's name in `factor`, of a
-    tree. count: r.
+    Attributes:
+        attribute: The attribute, by index of `Structure.block_attributes`.
+        factor: The factor.
+        rows: Its rows, shape (r, n). A symmetric attribute has one row; a tree has none, as the
+            factor's kind names the level.
+        count: r, the number of rows.
     """
 
     attribute: int
@@ -46,20 +44,24 @@ class DistinctFactor:
     count: int
 
 
-class Moments(Protocol):
-    """One attribute's space in two: the direction u and the contrasts, with covariance C."""
+class VarianceParts(Protocol):
+    """One attribute's reference u and covariance C of its contrasts."""
 
-    def moments(self, asked: DistinctFactor) -> FloatArray:
-        """mu^2 and gamma of a factor's rows, shape (r, 2)."""
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
+        """Compute mu^2 = (w'u)^2 and gamma = w'C w of a factor's rows w, shape (r, 2)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """g groups over m attributes whose tables have the same shapes.
+    """g groups over m attributes whose factor tables have equal shapes.
 
-    groups: their places in the workload. attributes: (g, m), ascending. factors: (g, m), indices
-    into `BatchedGroups.factors`. varying: the axes along which targets vary. targets: (g, r_1, ..., r_m),
-    with r_i = 1 where they do not. blocks: (g, 2, ..., 2), the index of each subset A of S.
+    Attributes:
+        groups: Their indices in the workload, shape (g,).
+        attributes: Their attributes, ascending, shape (g, m).
+        factors: Indices into `BatchedGroups.factors`, shape (g, m).
+        varying: Per axis, whether targets vary along it.
+        targets: Shape (g, r_1, ..., r_m), with r_i = 1 where they do not vary.
+        blocks: The index of each subset of a group's attributes, shape (g, 2, ..., 2).
     """
 
     groups: IntArray
@@ -72,157 +74,208 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class BatchedGroups:
-    """The groups of a structure, batched.
+    """The groups of a structure, in batches.
 
-    symmetric: whether each attribute may be permuted freely. trees: of the attributes that are
-    split level by level. factors: the different factors.
+    Attributes:
+        workload: The workload.
+        attributes: Its attributes, in the domain's order.
+        subsets: The sets of attributes that have a block.
+        symmetric: Whether each attribute may be permuted freely.
+        trees: The nodes of each attribute that is divided level by level; None for others.
+        factors: The distinct factors.
+        batches: The batches.
     """
 
-    structure: Structure
+    workload: Workload
+    attributes: tuple[str, ...]
+    subsets: Subsets
     symmetric: tuple[bool, ...]
     trees: tuple[TreeShape | None, ...]
     factors: tuple[DistinctFactor, ...]
     batches: tuple[Batch, ...]
 
     @property
-    def workload(self) -> Workload:
-        return self.structure.workload
-
-    @property
     def sizes(self) -> tuple[int, ...]:
-        return self.structure.sizes
+        """n_a of the attributes."""
+        return self.subsets.sizes
 
     @property
-    def members(self) -> IntArray:
+    def blocks(self) -> IntArray:
         """The blocks' attributes, shape (b, most), padded with -1."""
-        return self.structure.blocks
+        return self.subsets.blocks
 
     @property
     def widths(self) -> tuple[int, ...]:
         """The columns that tell an attribute's cells apart: of a tree, its top nodes."""
         return tuple(
-            1 if alike else n if tree is None else tree.top
-            for alike, n, tree in zip(self.symmetric, self.sizes, self.trees, strict=True)
+            1 if is_symmetric else n if tree is None else tree.top
+            for is_symmetric, n, tree in zip(self.symmetric, self.sizes, self.trees, strict=True)
         )
 
-    def products(self, values: Sequence[float] | FloatArray) -> FloatArray:
-        """prod_{a in A} values[a] for every block, shape (b,)."""
-        return np.asarray(np.append(np.asarray(values), 1.0)[self.members].prod(axis=1))
+    def multiply(self, numbers: Sequence[float] | FloatArray) -> FloatArray:
+        """Multiply one number for each attribute of a block, in floats.
 
-    def tables(self, splits: Sequence[Moments]) -> list[FloatArray]:
-        """mu^2 and gamma of every factor's rows, (r, 2)."""
-        return [splits[asked.attribute].moments(asked) for asked in self.factors]
+        Args:
+            numbers: One for each attribute.
 
-    def variances(self, tables: Sequence[FloatArray], z: FloatArray) -> list[FloatArray]:
-        """The variances of every group's queries, of the shape of the group's factors that are not
-        "total", in the domain's order; of size 1 along a symmetric attribute.
-
-        All terms are positive: the relative error is that of at most 2^m sums of products of m + 1.
+        Returns:
+            prod_{a in A} numbers[a] of every block, shape (b,).
         """
-        found: list[FloatArray] = [np.empty(0)] * len(self.workload.groups)
+        return np.asarray(np.append(np.asarray(numbers), 1.0)[self.blocks].prod(axis=1))
+
+    def compute_tables(self, covariances: Sequence[VarianceParts]) -> list[FloatArray]:
+        """Compute mu^2 and gamma of every distinct factor's rows, each of shape (r, 2)."""
+        return [covariances[one.attribute].compute_variance_parts(one) for one in self.factors]
+
+    def compute_variances(self, tables: Sequence[FloatArray], z: FloatArray) -> list[FloatArray]:
+        """Compute the variances of every group's queries.
+
+        Args:
+            tables: mu^2 and gamma of every distinct factor's rows, each of shape (r, 2).
+            z: The scales of the blocks, shape (b,).
+
+        Returns:
+            Per group, an array with an axis for each attribute of A_t, of size 1 if symmetric. All
+            terms are positive: the relative error is that of at most 2^m sums of products of
+            m + 1 numbers.
+        """
+        variances: list[FloatArray] = [np.empty(0)] * len(self.workload.groups)
         for batch in self.batches:
             part = z[batch.blocks]
             for own in batch.factors.T:
-                part = np.einsum("ga...,gia->g...i", part, gathered(tables, own))
+                part = np.einsum("ga...,gia->g...i", part, gather_tables(tables, own))
             for number, values in zip(batch.groups, part, strict=True):
-                found[number] = values
-        return found
+                variances[number] = values
+        return variances
 
-    def by_row(self, values: Sequence[FloatArray]) -> FloatArray:
-        """What `variances` gives, over the structure's rows, shape (rows,)."""
-        place = {name: a for a, name in enumerate(self.structure.split)}
+    def arrange_by_row(self, values: Sequence[FloatArray]) -> FloatArray:
+        """Arrange what `compute_variances` gives by the structure's rows, shape (rows,)."""
+        position = {name: a for a, name in enumerate(self.attributes)}
         parts = []
         for group, used, array in zip(
-            self.workload.groups, self.structure.used, values, strict=True
+            self.workload.groups, self.subsets.group_attributes, values, strict=True
         ):
-            axes = _axes(group, place)
+            axes = _find_axes(group, position)
             parts.append(array.transpose(np.argsort([axes[a] for a in used])).ravel())
         return np.concatenate(parts)
 
 
-@lru_cache(maxsize=2)
 def batch_groups(structure: Structure) -> BatchedGroups:
-    """Batch the groups of a structure of the residual family."""
-    place = {name: a for a, name in enumerate(structure.split)}
-    symmetric = tuple(name not in structure.ordered for name in structure.split)
-    found: dict[tuple[object, ...], int] = {}
-    trees = tuple(_tree(structure, name) for name in structure.split)
-    factors: list[DistinctFactor] = []
+    """Batch the groups of a structure whose blocks are made of all attributes."""
+    names, subsets = structure.block_attributes, structure.subsets
+    position = {name: a for a, name in enumerate(names)}
+    register = _FactorRegister(
+        symmetric=tuple(name in structure.symmetric for name in names),
+        trees=tuple(_find_tree(structure, name) for name in names),
+    )
     batches: list[Batch] = []
-    for of_length, subsets in structure.subsets:
-        alike: dict[tuple[Shape, Shape], list[tuple[int, list[int], FloatArray]]] = {}
-        for i, number in enumerate(of_length):
+    for numbers, blocks in subsets.by_count:
+        by_shape: dict[tuple[_Shape, _Shape], list[tuple[int, list[int], FloatArray]]] = {}
+        for i, number in enumerate(numbers):
             group = structure.workload.groups[number]
-            own, targets = _once(group, place, structure.used[number])
-            chosen: list[int] = []
-            for axis, a in zip(own, structure.used[number], strict=True):
-                factor = group.factors[axis]
-                given = factor.cells if factor.array is None else factor.array
-                # Rows with targets of their own get weights of their own.
-                apart = int(number) if targets.shape[len(chosen)] > 1 else None
-                key = (a, factor.kind, None if given is None else given.tobytes(), apart)
-                if key not in found:
-                    found[key] = len(factors)
-                    factors.append(_asked(a, factor, symmetric[a], trees[a] is not None))
-                chosen.append(found[key])
-            lengths = tuple(factors[f].count for f in chosen)
-            alike.setdefault((lengths, targets.shape), []).append((i, chosen, targets))
-        for (lengths, shape), same in alike.items():
-            mine = np.array([i for i, _, _ in same])
-            m = len(lengths)
+            attributes = subsets.group_attributes[number]
+            axes, targets = _collapse_targets(group, position, attributes)
+            chosen = [
+                register.find(
+                    a,
+                    group.factors[axis],
+                    # Rows with targets of their own get weights of their own.
+                    int(number) if rows > 1 else None,
+                )
+                for axis, a, rows in zip(axes, attributes, targets.shape, strict=True)
+            ]
+            lengths = tuple(register.factors[f].count for f in chosen)
+            by_shape.setdefault((lengths, targets.shape), []).append((i, chosen, targets))
+        for (_, shape), same in by_shape.items():
+            own = np.array([i for i, _, _ in same])
+            size = len(own), len(shape)
             batches.append(
                 Batch(
-                    groups=of_length[mine],
+                    groups=numbers[own],
                     attributes=np.array(
-                        [structure.used[g] for g in of_length[mine]], dtype=np.int64
-                    ).reshape(len(mine), m),
-                    factors=np.array([own for _, own, _ in same], np.int64).reshape(len(mine), m),
+                        [subsets.group_attributes[g] for g in numbers[own]], dtype=np.int64
+                    ).reshape(size),
+                    factors=np.array([one for _, one, _ in same], np.int64).reshape(size),
                     varying=tuple(r > 1 for r in shape),
                     targets=np.stack([targets for _, _, targets in same]),
                     # The bits of a subset count from the last axis.
-                    blocks=subsets[mine].reshape(-1, *[2] * m).transpose(0, *range(m, 0, -1)),
+                    blocks=blocks[own]
+                    .reshape(-1, *[2] * size[1])
+                    .transpose(0, *range(size[1], 0, -1)),
                 )
             )
-    return freeze(BatchedGroups(structure, symmetric, trees, tuple(factors), tuple(batches)))
+    return freeze(
+        BatchedGroups(
+            workload=structure.workload,
+            attributes=names,
+            subsets=subsets,
+            symmetric=register.symmetric,
+            trees=register.trees,
+            factors=tuple(register.factors),
+            batches=tuple(batches),
+        )
+    )
 
 
-def _tree(structure: Structure, name: str) -> TreeShape | None:
-    levels = tree_levels(structure.workload, name) if name in structure.ordered else ()
-    hierarchy = structure.workload.domain[name]
-    return tree_shape(hierarchy, levels) if levels and isinstance(hierarchy, Hierarchy) else None
+@dataclass
+class _FactorRegister:
+    """The distinct factors so far, and where they are."""
+
+    symmetric: tuple[bool, ...]
+    trees: tuple[TreeShape | None, ...]
+    factors: list[DistinctFactor] = field(default_factory=list)
+    _indices: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def find(self, attribute: int, factor: Factor, group: int | None) -> int:
+        """Find the index of a factor, or add it; one with a group is of that group alone."""
+        given = factor.cells if factor.array is None else factor.array
+        key = (attribute, factor.kind, None if given is None else given.tobytes(), group)
+        if key not in self._indices:
+            self._indices[key] = len(self.factors)
+            self.factors.append(self._describe(attribute, factor))
+        return self._indices[key]
+
+    def _describe(self, attribute: int, factor: Factor) -> DistinctFactor:
+        """Describe a factor by the rows that the family needs of it."""
+        if self.symmetric[attribute]:
+            return DistinctFactor(attribute, factor, np.eye(1, factor.size), 1)
+        if self.trees[attribute] is not None:
+            return DistinctFactor(attribute, factor, np.zeros((0, factor.size)), factor.rows)
+        return DistinctFactor(attribute, factor, factor.matrix(), factor.rows)
 
 
-def _asked(attribute: int, factor: Factor, symmetric: bool, tree: bool) -> DistinctFactor:
-    if symmetric:
-        return DistinctFactor(attribute, factor, np.eye(1, factor.size), 1)
-    rows = np.zeros((0, factor.size)) if tree else factor.matrix()
-    return DistinctFactor(attribute, factor, rows, factor.rows)
+def _find_tree(structure: Structure, name: str) -> TreeShape | None:
+    """Find the nodes of an attribute that is divided level by level."""
+    levels = find_tree_levels(structure.workload, name) if name in structure.told_apart else ()
+    return find_tree_shape(structure.workload.domain[name], levels) if levels else None
 
 
-def _once(
-    group: QueryGroup, place: Mapping[str, int], used: Sequence[int]
+def _collapse_targets(
+    group: QueryGroup, position: Mapping[str, int], attributes: Sequence[int]
 ) -> tuple[list[int], FloatArray]:
-    """The axes of the attributes used, in their order, and the targets along them: of size 1 where
-    they do not vary.
+    """Find the axes of some attributes in a group's shape, and the targets along them.
+
+    Targets have size 1 along axes where they do not vary.
     """
-    axes = _axes(group, place)
-    own, targets = [axes[a] for a in used], group.variances
+    axes = _find_axes(group, position)
+    own, targets = [axes[a] for a in attributes], group.variances
     for axis in range(targets.ndim):
-        # A scalar target is a view that repeats one number.
-        if targets.strides[axis] == 0 or (targets == targets.take([0], axis)).all():
+        if not targets_vary(targets, axis):
             targets = targets.take([0], axis)
     rest = [axis for axis in range(targets.ndim) if axis not in own]
     kept = targets.transpose(own + rest)
     return own, kept.reshape(kept.shape[: len(own)])
 
 
-def _axes(group: QueryGroup, place: Mapping[str, int]) -> dict[int, int]:
-    """The axis of each split attribute in the group's shape."""
+def _find_axes(group: QueryGroup, position: Mapping[str, int]) -> dict[int, int]:
+    """Find the axis of each attribute in the group's shape."""
     factors = enumerate(group.factors)
-    return {place[f.attribute]: axis for axis, f in factors if f.attribute in place}
+    return {position[f.attribute]: axis for axis, f in factors if f.attribute in position}
 
 
-def gathered(tables: Sequence[FloatArray] | Mapping[int, FloatArray], own: IntArray) -> FloatArray:
-    """tables[f] for each f of own (g,), stacked."""
-    different, place = np.unique(own, return_inverse=True)
-    return np.stack([tables[f] for f in different])[place.ravel()]
+def gather_tables(
+    tables: Sequence[FloatArray] | Mapping[int, FloatArray], indices: IntArray
+) -> FloatArray:
+    """Stack tables[f] for each f of some indices (g,); equal ones are looked up once."""
+    different, inverse = np.unique(indices, return_inverse=True)
+    return np.stack([tables[f] for f in different])[inverse.ravel()]

@@ -1,6 +1,6 @@
-"""What a design makes least, beyond the plain privacy cost: cell budgets and total squared error.
+"""Objectives: what a design makes least beyond the plain privacy cost.
 
-The root of
+These are cell budgets and the total squared error. The square root of
 
     max_i (profile_i / budget_i) * (max_j (variance_j / target_j) + weight * sum_j variance_j)
 
@@ -23,8 +23,11 @@ LARGEST_WEIGHT = 1e60
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """budgets: largest profile allowed per dense cell (D,), or None. weight: of the total squared
-    error, in units of one over a variance.
+    """What is made least.
+
+    Attributes:
+        budgets: The largest profile allowed for each dense cell, shape (D,), or None.
+        weight: The weight of the total squared error, in units of 1 / variance.
     """
 
     budgets: FloatArray | None = None
@@ -32,6 +35,7 @@ class Objective:
 
     @property
     def plain(self) -> bool:
+        """Whether it is the plain privacy cost."""
         return self.budgets is None and not self.weight
 
     def __str__(self) -> str:
@@ -39,34 +43,44 @@ class Objective:
         error = f" with weight {self.weight:.3g} on the total squared error" if self.weight else ""
         return f"privacy cost{over}{error}"
 
-    def at(self, scale: float) -> Objective:
-        """The objective in units of scale * targets."""
+    def rescale(self, scale: float) -> Objective:
+        """Return the objective in units of scale * targets."""
         return replace(self, weight=self.weight / scale)
 
-    def value(self, privacy_cost: float, profile: FloatArray, total: float) -> float:
-        """The objective, rounded up, of a mechanism that meets its targets.
+    def evaluate(self, privacy_cost: float, profile: FloatArray, total: float) -> float:
+        """Evaluate the objective, rounded up, of a mechanism that meets its targets.
 
-        total: the sum of all variances, rounded up.
+        Args:
+            privacy_cost: Delta, rounded up.
+            profile: The privacy cost squared of each cell, rounded up, shape (D,).
+            total: The sum of all variances, rounded up.
+
+        Returns:
+            An upper bound on the objective.
         """
         if self.plain:
             return privacy_cost
         if self.budgets is not None:
-            privacy_cost = math.sqrt(float(self.relative(profile).max())) * (1 + 2 * UNIT)
+            privacy_cost = math.sqrt(float(self.divide_by_budgets(profile).max())) * (1 + 2 * UNIT)
         if not self.weight:
             return privacy_cost
-        return privacy_cost * math.sqrt(self.excess(total)) * (1 + 8 * UNIT)
+        return privacy_cost * math.sqrt(self.bound_excess(total)) * (1 + 8 * UNIT)
 
-    def excess(self, total: float) -> float:
-        """1 + weight * the sum of all variances, rounded up."""
+    def bound_excess(self, total: float) -> float:
+        """Bound 1 + weight * total from above, for a sum of all variances that is rounded up."""
         return (1 + self.weight * total) * (1 + 4 * UNIT)
 
-    def relative(self, profile: FloatArray) -> FloatArray:
-        """profile / budgets (d,), rounded up."""
+    def divide_by_budgets(self, profile: FloatArray) -> FloatArray:
+        """Divide a profile (D,) by the budgets, rounded up."""
         return profile if self.budgets is None else profile / self.budgets * (1 + 2 * UNIT)
 
 
 def check_weight(weight: Any) -> float:
-    """The weight of the total squared error. Raises BudgetError unless 0 <= weight <= 1e60."""
+    """Check and return a weight of the total squared error.
+
+    Raises:
+        BudgetError: Unless 0 <= weight <= 1e60.
+    """
     number = isinstance(weight, Real) and not isinstance(weight, bool)
     if not number or not 0 <= weight <= LARGEST_WEIGHT:
         raise BudgetError(

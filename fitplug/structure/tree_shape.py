@@ -1,4 +1,4 @@
-"""The nodes of a hierarchy that a workload tells apart.
+"""Tree shapes: the nodes of a hierarchy that a workload tells apart.
 
 A tree is read from its top level down: P top nodes, then the levels asked for, then the leaves.
 """
@@ -12,9 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import Hierarchy
+from fitplug.domain import Attribute
 from fitplug.errors import DomainError
 from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+from fitplug.workload import Workload
+
+LEAST_TREE = 256
+"""Attributes with levels and more leaves are divided level by level in the residual family."""
 
 MAX_TOP = 600
 """Most nodes of the top level, whose covariance is dense."""
@@ -22,16 +26,20 @@ MAX_TOP = 600
 
 @dataclass(frozen=True, eq=False)
 class Siblings:
-    """The nodes of a depth that have k > 1 children each.
+    """The b nodes of a depth that have k > 1 children each.
 
-    parents: (b,), their places at that depth. places: (b,), among all nodes that branch.
-    children: (b, k), places at the next depth.
+    Attributes:
+        depth: Their depth.
+        k: The number of children of each.
+        parents: The nodes' indices at that depth, shape (b,).
+        positions: The nodes' indices among all nodes that branch, shape (b,).
+        children: The indices of their children at the next depth, shape (b, k).
     """
 
     depth: int
     k: int
     parents: IntArray
-    places: IntArray
+    positions: IntArray
     children: IntArray
 
 
@@ -39,11 +47,13 @@ class Siblings:
 class TreeShape:
     """The nodes that a workload tells apart: depth 0 is the top level, the last depth the leaves.
 
-    first: per depth the first leaf of each node, ascending; a node's leaves follow each other.
-    depths: of the levels asked for, at the top or below. above: of coarser ones and "total", the
-    first top node of each node. deepest: the depth of the finest level asked for.
-
     The V nodes that branch, those with k > 1 children, are in the order of depth, then of leaves.
+
+    Attributes:
+        first: Per depth the first leaf of each node, ascending; a node's leaves follow each other.
+        depths: The depth of each level asked for that is at the top or below.
+        above: For each coarser level, and for "total", the first top node of each of its nodes.
+        deepest: The depth of the finest level asked for.
     """
 
     first: tuple[IntArray, ...]
@@ -67,7 +77,7 @@ class TreeShape:
         return len(self.first) - 1
 
     @frozen_property
-    def eldest(self) -> tuple[IntArray, ...]:
+    def first_children(self) -> tuple[IntArray, ...]:
         """Per step the first child of each parent."""
         return tuple(
             np.searchsorted(below, own)
@@ -78,8 +88,8 @@ class TreeShape:
     def children(self) -> tuple[IntArray, ...]:
         """Per step the number of each parent's children."""
         return tuple(
-            np.diff(eldest, append=len(below))
-            for eldest, below in zip(self.eldest, self.first[1:], strict=True)
+            np.diff(own, append=len(below))
+            for own, below in zip(self.first_children, self.first[1:], strict=True)
         )
 
     @frozen_property
@@ -96,15 +106,15 @@ class TreeShape:
     def siblings(self) -> tuple[Siblings, ...]:
         """The nodes that branch, by step and number of children."""
         found, start = [], 0
-        for depth, (k, eldest) in enumerate(zip(self.children, self.eldest, strict=True)):
-            place = start + np.cumsum(k > 1) - 1
+        for depth, (k, child) in enumerate(zip(self.children, self.first_children, strict=True)):
+            position = start + np.cumsum(k > 1) - 1
             start += int((k > 1).sum())
             order = np.argsort(k, kind="stable")
             sizes, ends = np.unique(k[order], return_index=True)
             for size, own in zip(sizes.tolist(), np.split(order, ends[1:]), strict=True):
                 if size > 1:
-                    children = eldest[own, None] + np.arange(size)
-                    found.append(Siblings(depth, size, own, place[own], children))
+                    children = child[own, None] + np.arange(size)
+                    found.append(Siblings(depth, size, own, position[own], children))
         return tuple(found)
 
     @cached_property
@@ -112,8 +122,16 @@ class TreeShape:
         """V, the number of nodes that branch."""
         return sum(int((k > 1).sum()) for k in self.children)
 
-    def by_step(self, values: AnyArray, fill: Any) -> list[AnyArray]:
-        """Values (V,) of the nodes that branch, per step for every parent; `fill` for others."""
+    def arrange_by_step(self, values: AnyArray, fill: Any) -> list[AnyArray]:
+        """Arrange values of the nodes that branch by step.
+
+        Args:
+            values: Shape (V,).
+            fill: The value of nodes with one child.
+
+        Returns:
+            Per step the value of every parent.
+        """
         found, start = [], 0
         for k in self.children:
             here = np.full(len(k), fill, dtype=values.dtype)
@@ -123,36 +141,46 @@ class TreeShape:
             found.append(here)
         return found
 
-    def sums(self, values: AnyArray, depth: int) -> AnyArray:
-        """Leaves (..., n) summed to the nodes of a depth, (..., nodes)."""
+    def sum_leaves(self, values: AnyArray, depth: int) -> AnyArray:
+        """Sum leaves (..., n) to the nodes of a depth, (..., nodes)."""
         return np.add.reduceat(values, self.first[depth], axis=-1)
 
-    def nodes(self, level: str) -> int:
-        """How many nodes a level has."""
-        return (
-            len(self.above[level]) if level in self.above else len(self.first[self.depths[level]])
-        )
+    def count_nodes(self, level: str) -> int:
+        """Count the nodes of a level."""
+        if level in self.above:
+            return len(self.above[level])
+        return len(self.first[self.depths[level]])
 
-    def over(self, level: str) -> IntArray:
-        """The top node of every node of a level that is not above it, (nodes,)."""
+    def find_top_nodes(self, level: str) -> IntArray:
+        """Find the top node of every node of a level that is not above it, shape (nodes,)."""
         first = self.first[self.depths[level]]
         return np.searchsorted(self.first[0], first, side="right") - 1
 
-    def over_top(self, level: str) -> FloatArray:
-        """The rows of a level above the top, over the top nodes, (nodes, P)."""
+    def build_top_rows(self, level: str) -> FloatArray:
+        """Build the rows of a level above the top as sums of top nodes, shape (nodes, P)."""
         first = self.above[level]
         node = np.searchsorted(first, np.arange(self.top), side="right") - 1
         return (np.arange(len(first))[:, None] == node).astype(np.float64)
 
 
-def tree_shape(
-    hierarchy: Hierarchy, asked: Collection[str], *, most: int = MAX_TOP, top: str | None = None
+def find_tree_shape(
+    hierarchy: Attribute, asked: Collection[str], *, most: int = MAX_TOP, top: str | None = None
 ) -> TreeShape:
-    """The tree of the levels asked for; "identity" is the finest, "total" need not be named.
+    """Find the nodes of the levels asked for.
 
-    Its top is the second finest level asked for: leaves below it are alike. Where that has more
-    than `most` nodes, the finest of all levels that has no more, or one root of all leaves.
-    top: another choice. Raises DomainError for what is no level, or a top below all that is asked.
+    Args:
+        hierarchy: An attribute that has levels.
+        asked: Names of levels; "identity" is the finest, and "total" need not be named.
+        most: The most nodes of the top level.
+        top: The top level. By default it is the second finest level asked for, as the leaves below
+            it are identical; where that has more than `most` nodes, the finest of all levels that
+            has no more, or one root of all leaves.
+
+    Returns:
+        The tree.
+
+    Raises:
+        DomainError: If a name is no level, or the top is below all levels asked for.
     """
     levels = hierarchy.levels
     for name in asked:
@@ -184,3 +212,32 @@ def tree_shape(
     if levels[-1] in depths:
         depths["identity"] = depths[levels[-1]]
     return TreeShape(tuple(kept), depths, above, deepest)
+
+
+def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
+    """Find the levels that a workload asks of an attribute that can be a tree.
+
+    Returns:
+        The levels' names; none if the attribute has no levels, no more than LEAST_TREE leaves, or
+        is asked for, or given targets, in other ways than level by level.
+    """
+    attribute = workload.domain[name]
+    if not attribute.levels or attribute.size <= LEAST_TREE:
+        return ()
+    levels: dict[str, None] = {}
+    for group in workload.groups:
+        for axis, factor in enumerate(group.factors):
+            if factor.attribute == name and factor.kind != "total":
+                if factor.kind not in ("identity", *attribute.levels):
+                    return ()
+                if targets_vary(group.variances, axis):
+                    return ()
+                levels[factor.kind] = None
+    return tuple(levels)
+
+
+def targets_vary(targets: FloatArray, axis: int) -> bool:
+    """Tell whether targets differ along an axis."""
+    # Targets are views that repeat what was asked, however many queries share it.
+    once = targets[tuple(slice(None if step else 1) for step in targets.strides)]
+    return bool((once != once.take([0], axis)).any())

@@ -2,6 +2,7 @@
 
 from fitplug.workload.factors import Factor, factor, interval_factor, labelled_factor, ranges
 from fitplug.workload.labelled_rows import check_entries, is_blank, is_misnamed, rows
+from fitplug.workload.neighbours import ADD_REMOVE, Neighbours
 from fitplug.workload.query_group import Queries, QueryGroup, marginal, queries, total
 from fitplug.workload.targets import (
     DEFAULT_CONFIDENCE,
@@ -13,9 +14,11 @@ from fitplug.workload.targets import (
 from fitplug.workload.workload import Workload, largest_sets
 
 __all__ = [
+    "ADD_REMOVE",
     "DEFAULT_CONFIDENCE",
     "LEAST_CONFIDENCE",
     "Factor",
+    "Neighbours",
     "Queries",
     "QueryGroup",
     "Workload",

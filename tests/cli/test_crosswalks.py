@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.mechanism.answers import exact_answers
+from fitplug.mechanism.dispatch import answer_exactly
 from fitplug_cli.spec import SpecError, load_spec
 from tests.helpers.command_line import fitplug
 
@@ -281,7 +281,7 @@ def blocks(tmp_path_factory):
     ]
     plan = fp.design(fp.Workload(domain, groups), tolerance=1e-1)
     x = np.random.default_rng(2).poisson(40.0, (12, 2))
-    answers = exact_answers(plan.strategy, fp.Tables(domain, {domain.names: x}).marginal)
+    answers = answer_exactly(plan.strategy, fp.Tables(domain, {domain.names: x}).marginal)
     release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
     release.write(place / "out")
     return place, release, pd.DataFrame(x, index=TRACTS, columns=["1", "2"])

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import hadamard
 
 import fitplug as fp
-from fitplug.mechanism.contrasts import contrast
+from fitplug.mechanism.contrasts import build_contrasts
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug_opendp.noise_source import compute_exact_answers
 
@@ -74,13 +74,13 @@ def least_variance(A, w):
 def contrasts(n):
     """H (r, n) of one symmetric attribute, in Python integers."""
     eye, ones = np.eye(n, dtype=object), np.ones((n, n), dtype=object)
-    kind = contrast(n).kind
+    kind = build_contrasts(n).kind
     if kind == "sylvester":
         H, precision = hadamard(n, dtype=object)[1:], n
     elif kind == "centred":
         H, precision = n * eye - ones, n**2
     else:
-        H, precision = contrast(n).apply(eye, 0), n
+        H, precision = build_contrasts(n).apply(eye, 0), n
     # All that matters of it: no totals, and the same noise on all that is left.
     assert not H.sum(axis=1).any()
     assert (n * (H.T @ H) == precision * (n * eye - ones)).all()
@@ -106,7 +106,7 @@ def branching(shape):
 def integer_matrix(own):
     """A of a tree, in Python integers, from what its numbers say it is."""
     rows = [own.top.matrix.astype(object) @ nodes_of(own.shape, 0).astype(object)]
-    order = np.concatenate([g.places for g in own.shape.siblings] or [np.zeros(0, dtype=int)])
+    order = np.concatenate([g.positions for g in own.shape.siblings] or [np.zeros(0, dtype=int)])
     sums = list(branching(own.shape))
     for v in order:
         R = sums[v].astype(object)
@@ -114,12 +114,12 @@ def integer_matrix(own):
     return np.concatenate(rows)
 
 
-def integer_basis(basis, piece):
+def integer_basis(basis, matrix):
     """B (n, D) in Python integers, from what its index and scale say it is."""
     if basis.kind == "cells":
         return np.array([[int(c == k) for c in basis.index] for k in range(basis.size)], object)
     rows = [
-        [Fraction(float(v)) * Fraction(float(s)) for v in piece.matrix[r]]
+        [Fraction(float(v)) * Fraction(float(s)) for v in matrix[r]]
         for r, s in zip(basis.index, basis.scale, strict=True)
     ]
     assert all(v.denominator == 1 for row in rows for v in row)
@@ -131,26 +131,24 @@ def full_strategy(plan):
     mechanism is y = A x + z, in the order of its answers.
     """
     structure, domain = plan.structure, plan.domain
-    names = (*structure.split, *structure.dense)
+    names = (*structure.block_attributes, *structure.dense)
     axes = [names.index(name) for name in plan.workload.attributes]
     A = []
     for family in plan.strategy.block_sets:
         for block, M in zip(family.blocks, family.M, strict=True):
             within = {int(a) for a in structure.blocks[block] if a >= 0}
             rows = np.ones((1, 1), dtype=object)
-            for a, name in enumerate(structure.split):
+            for a, name in enumerate(structure.block_attributes):
                 n = domain[name].size
                 split = plan.strategy.attribute_matrices[a]
                 if isinstance(split, TreeMatrix):
                     own = integer_matrix(split)
-                elif name in structure.ordered:
+                elif name not in structure.symmetric:
                     own = split.matrix.astype(object)
                 else:
                     own = contrasts(n)
                 rows = np.kron(rows, own if a in within else np.ones((1, n), dtype=object))
-            B = np.ones((1, 1), dtype=object)
-            if not structure.ordered:
-                B = integer_basis(family.basis, structure.piece(int(block)))
+            B = integer_basis(family.basis, structure.build_block_matrix(int(block)))
             rows = np.kron(rows, M.astype(object) @ B)
             shaped = rows.reshape(len(rows), *domain.shape_of(names))
             ordered = shaped.transpose(0, *(axis + 1 for axis in axes))

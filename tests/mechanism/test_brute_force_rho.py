@@ -15,6 +15,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.structure import analysis as symmetry
+from fitplug.structure import tree_shape
 from fitplug_opendp.noise_source import compute_exact_answers
 from tests.helpers.plans import MIXED, SPLIT_APART
 from tests.helpers.workloads import small
@@ -58,7 +59,7 @@ def test_of_structured_workloads(name):
 @pytest.mark.parametrize("name", SPLIT_APART)
 def test_of_workloads_split_apart(name, monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
-    monkeypatch.setattr(symmetry, "LEAST_TREE", 1)
+    monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
     check(fp.design(SPLIT_APART[name]()))
 
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.mechanism.answers import exact_answers
-from fitplug.mechanism.strategy import SATURATION, column_squares
+from fitplug.mechanism.dispatch import answer_exactly
+from fitplug.mechanism.limits import SATURATION
+from fitplug.mechanism.matrix_form import sum_column_squares
 from fitplug.numeric.exact import exact_product
 from fitplug.numeric.rounding import ceil_float, ceil_sqrt, floor_float, inverse_norms_above
 from tests.helpers.exact import full_strategy, least_variance, rationals, solve_left
@@ -84,7 +85,7 @@ def spans(plan, W):
     """L with W = L B of the one block of a dense plan, and B."""
     (family,) = plan.strategy.block_sets
     assert not plan.structure.symmetric
-    return family.basis.representation(W)[0], family.basis.matrix(W)
+    return family.basis.represent(W)[0], family.basis.build_matrix(W)
 
 
 class TestAgainstExactRationals:
@@ -211,7 +212,7 @@ def answers_to(plan, x):
         left = [n for n in used if n in names]
         return np.array(summed, dtype=object).transpose([left.index(n) for n in names])
 
-    return exact_answers(plan.strategy, counted)
+    return answer_exactly(plan.strategy, counted)
 
 
 def integer_matrices(rows, columns):
@@ -265,11 +266,11 @@ class TestExactArithmetic:
         A = np.array(rows, dtype=np.int64)
         expected = max(sum(int(v) ** 2 for v in column) for column in A.T)
         # A bound for each cell, and the largest of all, exact, also of a sum of two with factors.
-        exact, above = column_squares([(1, A)])
+        exact, above = sum_column_squares([(1, A)])
         assert exact == expected
         for column, bound in zip(A.T, above, strict=True):
             assert sum(int(v) ** 2 for v in column) <= Fraction(float(bound))
-        exact, above = column_squares([(3, A), (5, A[::-1, ::-1])])
+        exact, above = sum_column_squares([(3, A), (5, A[::-1, ::-1])])
         sums = [
             sum(3 * int(v) ** 2 + 5 * int(w) ** 2 for v, w in zip(one, two, strict=True))
             for one, two in zip(A.T, A.T[::-1], strict=True)

@@ -18,7 +18,6 @@ from fitplug.optimizer.row_hulls import find_hull
 from fitplug.optimizer.scales import build_extreme_rows
 from fitplug.optimizer.symmetric_covariance import SymmetricCovariance
 from fitplug.structure.analysis import analyse_structure as structure
-from fitplug.structure.batches import batch_groups as laid_out
 from fitplug.workload.factors import ranges
 from fitplug.workload.query_group import queries, total
 from fitplug.workload.workload import Workload
@@ -104,7 +103,9 @@ def references(split, n):
 
 
 def variances(found):
-    return found.batched.variances(found.batched.tables(found.covariances), found.scales.z)
+    return found.batched.compute_variances(
+        found.batched.compute_tables(found.covariances), found.scales.z
+    )
 
 
 def covariance(found):
@@ -112,7 +113,7 @@ def covariance(found):
     layout = found.batched
     pairs = [references(s, n) for s, n in zip(found.covariances, layout.sizes, strict=True)]
     sigma = 0.0
-    for z, members in zip(found.scales.z, layout.members, strict=True):
+    for z, members in zip(found.scales.z, layout.blocks, strict=True):
         part = np.ones((1, 1))
         for a, (u, C) in enumerate(pairs):
             part = np.kron(part, C if a in members else np.outer(u, u))
@@ -210,6 +211,6 @@ def test_the_hull_dominates_every_row(seed, slack):
 def test_too_many_targets_are_refused():
     variance = np.random.default_rng(1).uniform(1, 2, (130, 130, 130))
     group = queries(dict.fromkeys(["a0", "a1", "a2"], "prefix"), variance=variance)
-    layout = laid_out(apart(Workload(domain([130] * 3), [group])))
+    layout = apart(Workload(domain([130] * 3), [group])).batched
     with pytest.raises(WorkloadError, match="one target"):
         build_extreme_rows(layout, [np.ones((130, 2))] * 3)

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from fitplug.errors import DesignError
 from fitplug.optimizer import dual, sm2
 from fitplug.optimizer.problem import Problem, ScalarBlocks, reduce_matrix
-from fitplug.proof.certificate import lower_bound
+from fitplug.proof.certificate import certify_dense_bound
 from tests.helpers.workloads import PREFIX, all_ranges, identity_and_sum, marginals, prefix, small
 
 
@@ -169,7 +169,7 @@ def check_bounds(W, c):
         assert weights.shape == (size,)
         assert (weights > 0).all()
         assert weights.sum() == pytest.approx(1)
-    certified = lower_bound(W, np.broadcast_to(c, len(W)), found.p, found.q)
+    certified = certify_dense_bound(W, np.broadcast_to(c, len(W)), found.p, found.q)
     assert certified == pytest.approx(found.lower, rel=1e-6)
     return found
 

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 import fitplug as fp
 from fitplug.optimizer import dual
 from fitplug.optimizer.problem import reduce_matrix
-from fitplug.proof.certificate import lower_bound
+from fitplug.proof.certificate import certify_dense_bound
 from tests.helpers.workloads import (
     PREFIX,
     all_ranges,
@@ -351,19 +351,19 @@ class TestCertificate:
             np.diag(np.linalg.inv(covariance)).max()
             * (np.einsum("ij,jk,ik->i", W, covariance, W) / c).max()
         )
-        assert lower_bound(W, c, p, q) <= cost * (1 + 1e-9)
+        assert certify_dense_bound(W, c, p, q) <= cost * (1 + 1e-9)
 
     @pytest.mark.parametrize("factor", [1 / 3, 1e-200, 1e-308, 1e200])
     def test_scale_of_the_weights_does_not_matter(self, factor):
         W, c = prefix(5), np.ones(5)
         p, q = np.linspace(1, 2, 5), np.linspace(2, 1, 5)
-        scaled = lower_bound(W, c, p * factor, q * factor)
-        assert scaled == pytest.approx(lower_bound(W, c, p, q))
+        scaled = certify_dense_bound(W, c, p * factor, q * factor)
+        assert scaled == pytest.approx(certify_dense_bound(W, c, p, q))
 
     @pytest.mark.parametrize("bad", [np.array([-1.0, 2.0]), np.array([np.nan, 1.0]), np.zeros(2)])
     def test_refuses_weights_that_prove_nothing(self, bad):
         with pytest.raises(ValueError, match="dual weights"):
-            lower_bound(np.eye(2), np.ones(2), bad, np.ones(2))
+            certify_dense_bound(np.eye(2), np.ones(2), bad, np.ones(2))
 
 
 class TestRefusals:

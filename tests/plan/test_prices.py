@@ -17,7 +17,7 @@ from fitplug.plan.designer import design
 from fitplug.plan.prices import estimate_saving
 from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import LARGEST_FACTOR, relax
-from fitplug.proof.certificate import certified_bound
+from fitplug.proof.certificate import certify_bound
 from fitplug.structure import analysis as symmetry
 from tests.helpers.plans import MIXED, geography
 
@@ -122,9 +122,7 @@ def test_a_targets_price_is_by_which_the_bound_falls(apart):
         raised = apart.q.copy()
         raised[number] *= 1.21  # w of the group, at targets that are 1.21 times as large
         wider = fp.design(relaxed(apart.workload, {group: 1.21}))
-        bound = certified_bound(
-            wider.structure, wider.objective, 1.0, apart.p, apart.q, apart.frame
-        )
+        bound = certify_bound(wider.structure, wider.objective, 1.0, apart.duals)
         expected = apart.lower_bound / math.sqrt(1 + price * 0.21)
         assert bound == pytest.approx(expected, rel=1e-7)
 

@@ -7,6 +7,7 @@ import pytest
 import fitplug as fp
 from fitplug.domain.remedies import suggest_fewer_cells
 from fitplug.structure import analysis as symmetry
+from fitplug.structure import residual_blocks
 from tests.helpers.plans import geography
 
 CODES = ["01001", "01003", "02001"]
@@ -50,7 +51,7 @@ def test_a_census_tree_gets_no_coarser_bins(monkeypatch):
     assert "ask fewer of age, place together, or take" in crossed
     assert "a tree place that ends at county" in crossed
     alone = fp.Workload(workload.domain, [fp.queries({"place": "tract"}, std=1.0)])
-    monkeypatch.setattr(symmetry, "MAX_ROWS", 1)
+    monkeypatch.setattr(residual_blocks, "MAX_ROWS", 1)
     with pytest.raises(fp.WorkloadError, match="or coarser bins of age, or a tree place"):
         fp.design(workload)
     assert "bins" not in fp.design(alone).status

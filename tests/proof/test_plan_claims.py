@@ -20,11 +20,12 @@ from scipy.sparse import issparse
 
 import fitplug as fp
 from fitplug.files import content_digest, write_with_digest
-from fitplug.mechanism.answers import exact_answers
-from fitplug.mechanism.strategy import FEWEST_RECORDS, cost
+from fitplug.mechanism.dispatch import answer_exactly, compute_exact_cost
+from fitplug.mechanism.limits import FEWEST_RECORDS
 from fitplug.plan.plan_file import describe_plan
 from fitplug.proof.verification import check_privacy
 from fitplug.structure import analysis as symmetry
+from fitplug.structure import tree_shape
 from tests.helpers.plans import geography, mixed_workload, people_plan, symmetric_workload
 
 PLANS: dict[str, Callable[[], fp.Plan]] = {
@@ -41,7 +42,7 @@ def plan(request: pytest.FixtureRequest) -> Iterator[fp.Plan]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param is PLANS["split apart, with a tree"]:
             patch.setattr(symmetry, "MOST_CELLS", 1)
-            patch.setattr(symmetry, "LEAST_TREE", 1)
+            patch.setattr(tree_shape, "LEAST_TREE", 1)
         yield request.param()
 
 
@@ -132,7 +133,7 @@ def counts(plan: fp.Plan) -> Callable[[tuple[str, ...]], npt.NDArray[np.int64]]:
 
 def says(plan: fp.Plan) -> dict[str, Any]:
     """All that depends on the plan in what is charged and released."""
-    answers = exact_answers(plan.strategy, counts(plan))
+    answers = answer_exactly(plan.strategy, counts(plan))
     return {
         "rho": (plan.rho_exact, plan.rho, plan.noise_std),
         "records": plan.strategy.max_records,
@@ -193,7 +194,9 @@ def test_plans_that_hold_too_few_records_are_refused(plan: fp.Plan) -> None:
     strategy = plan.strategy
     times = 2 ** (plan.strategy.max_records.bit_length() - FEWEST_RECORDS.bit_length() + 2)
     families = tuple(dataclasses.replace(f, M=f.M * times) for f in strategy.block_sets)
-    exact, above, records = cost(plan.structure, families, strategy.attribute_matrices)
+    exact, above, records = compute_exact_cost(
+        plan.structure, families, strategy.attribute_matrices
+    )
     hostile = dataclasses.replace(
         strategy,
         block_sets=families,
@@ -268,7 +271,7 @@ def test_what_a_user_gave_is_not_what_the_plan_holds() -> None:
 
 
 def test_answers_and_costs_cannot_be_written_to(plan: fp.Plan) -> None:
-    answers = exact_answers(plan.strategy, counts(plan))
+    answers = answer_exactly(plan.strategy, counts(plan))
     release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
     for array in (release.answers, *release.variances.values()):
         with pytest.raises(ValueError, match="read-only"):

@@ -20,9 +20,8 @@ from fitplug.proof import certificate
 from fitplug.proof import factor_pinching as pinch
 from fitplug.proof import gram_matrices as grams_module
 from fitplug.proof import product_bound as pinched
-from fitplug.proof.gram_matrices import Grams, grams
+from fitplug.proof.gram_matrices import GramTerms, place_terms
 from fitplug.structure.analysis import analyse_structure as structure
-from fitplug.structure.batches import batch_groups as layout_of
 from fitplug.workload.query_group import queries, total
 from fitplug.workload.workload import Workload
 
@@ -31,7 +30,7 @@ EXACT = 1 + 64 * np.finfo(LONG).eps  # what the references here may be off by
 
 
 def laid_out(workload):
-    return layout_of(structure(workload, family=True))
+    return structure(workload, family=True).batched
 
 
 def workload(sizes, groups):
@@ -91,7 +90,8 @@ def workloads():
     }  # fmt: skip
 
 
-LAYOUTS = {name: laid_out(one) for name, one in workloads().items()}
+STRUCTURES = {name: structure(one, family=True) for name, one in workloads().items()}
+LAYOUTS = {name: one.batched for name, one in STRUCTURES.items()}
 ALL = sorted(LAYOUTS)
 
 
@@ -184,7 +184,7 @@ def rounded(layout, weights):
     """The weights that are evaluated: p and y the squares of floats, relative to the largest, and w
     in the range of floats once X is scaled.
     """
-    here = pinched.point(layout, weights)
+    here = pinched.scale_duals(layout, weights)
     p, y = (
         tuple(np.sqrt(part / part.max()).astype(LONG) ** 2 for part in parts)
         for parts in (weights.p, weights.y)
@@ -208,7 +208,7 @@ def test_whole_frames_are_exact_and_never_above(name, seed):
     layout = LAYOUTS[name]
     weights = random(layout, seed, most(layout), tilt=[0.06, 0.3, 1.0][seed % 3])
     norm = exact(layout, weights)
-    assert norm * (1 - 1e-9) <= pinched.bound(layout, weights) <= norm * EXACT
+    assert norm * (1 - 1e-9) <= pinched.bound_product(layout, weights) <= norm * EXACT
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -218,7 +218,7 @@ def test_pinched_norms_are_below(name, tilt):
     weights = random(layout, 7, 1, tilt)
     norm = exact(layout, weights)
     for t in range(1, most(layout) + 1):
-        bound = pinched.bound(layout, replace(weights, t=t))
+        bound = pinched.bound_product(layout, replace(weights, t=t))
         assert norm * 0.7 <= bound <= norm * EXACT
     assert bound >= norm * (1 - 1e-9)
 
@@ -237,7 +237,7 @@ def test_no_weights_bring_it_above(name, seed, orders, zeros, t, tilt):
     draw = drawn(np.random.default_rng(seed), orders, zeros)
     weights = duals(layout, draw, min(t, most(layout)), tilt)
     norm = exact(layout, rounded(layout, weights))
-    bound = pinched.bound(layout, weights)
+    bound = pinched.bound_product(layout, weights)
     assert 0 <= bound <= norm * EXACT
     if zeros == 1.0 and 1e-300 < norm < 1e300:  # one cell, one row each: numbers
         assert bound >= norm * (1 - 1e-9)
@@ -247,17 +247,17 @@ def test_no_weights_bring_it_above(name, seed, orders, zeros, t, tilt):
 def test_scales_cancel(scale):
     layout = LAYOUTS["kinds"]
     weights = random(layout, 1, 4)
-    bound = pinched.bound(layout, weights)
+    bound = pinched.bound_product(layout, weights)
     p = tuple(scale * p for p in weights.p)
     y = tuple(
         scale * y if one.attribute == 2 else y
         for y, one in zip(weights.y, layout.factors, strict=True)
     )
     for scaled in (replace(weights, p=p), replace(weights, w=weights.w * scale)):
-        assert pinched.bound(layout, scaled) == pytest.approx(bound, rel=1e-11)
+        assert pinched.bound_product(layout, scaled) == pytest.approx(bound, rel=1e-11)
     other = replace(weights, y=y)
     norm = exact(layout, other)
-    assert norm * (1 - 1e-6) <= pinched.bound(layout, other) <= norm * EXACT
+    assert norm * (1 - 1e-6) <= pinched.bound_product(layout, other) <= norm * EXACT
 
 
 @pytest.mark.parametrize("scale", [1e-59, 1e-30, 1e30, 1e59])
@@ -275,7 +275,7 @@ def test_scales_of_rows_and_targets(scale):
     layout = replace(plain, factors=tuple(factors))
     weights = random(layout, 3, 3)
     norm = exact(layout, weights)
-    assert norm * (1 - 1e-6) <= pinched.bound(layout, weights) <= norm * EXACT
+    assert norm * (1 - 1e-6) <= pinched.bound_product(layout, weights) <= norm * EXACT
 
 
 def test_it_is_the_certificate_of_the_dense_weights():
@@ -286,8 +286,8 @@ def test_it_is_the_certificate_of_the_dense_weights():
     y = [np.ones(1), own[0], own[1], np.outer(own[0], own[1]).ravel()]
     parts = [y[2], y[0], y[3], y[1]]
     q = np.concatenate([w * part for w, part in zip(weights.w, parts, strict=True)]) * c
-    dense = certificate.lower_bound(W, c, np.outer(*weights.p).ravel(), q)
-    assert pinched.bound(layout, weights) == pytest.approx(dense, rel=1e-9)
+    dense = certificate.certify_dense_bound(W, c, np.outer(*weights.p).ravel(), q)
+    assert pinched.bound_product(layout, weights) == pytest.approx(dense, rel=1e-9)
 
 
 def test_a_group_without_weight_does_not_count():
@@ -296,16 +296,16 @@ def test_a_group_without_weight_does_not_count():
     alone = replace(weights, w=np.array([0.0, 2.0, 0.0, 0.0]))
     # One Kronecker group: no pinching at all.
     norm = exact(layout, alone)
-    assert norm * (1 - 1e-12) <= pinched.bound(layout, alone) <= norm * EXACT
+    assert norm * (1 - 1e-12) <= pinched.bound_product(layout, alone) <= norm * EXACT
 
 
 @pytest.mark.parametrize("name", ["one group", "one factor in all groups", "symmetric"])
 def test_what_all_groups_share_multiplies_out(name):
     layout = LAYOUTS[name]
     weights = random(layout, 4, 3 if name.startswith("one factor") else 1, 0.1)
-    assert 0 in pinched.frames(layout, weights)
+    assert 0 in pinched.count_frame_columns(layout, weights)
     norm = exact(layout, weights)
-    assert norm * (1 - 1e-11) <= pinched.bound(layout, weights) <= norm * EXACT
+    assert norm * (1 - 1e-11) <= pinched.bound_product(layout, weights) <= norm * EXACT
 
 
 OFF = 1e-6
@@ -343,7 +343,7 @@ def test_it_trusts_no_singular_values(monkeypatch, name, function, factors):
     weights = random(layout, 9, most(layout), 0.3)
     norm = exact(layout, weights)
     spoil(monkeypatch, function, factors)
-    assert norm * (1 - 1e-2) <= pinched.bound(layout, weights) <= norm * EXACT
+    assert norm * (1 - 1e-2) <= pinched.bound_product(layout, weights) <= norm * EXACT
 
 
 def graded(rng, r, n, spread):
@@ -379,7 +379,7 @@ def test_a_pinch_is_rounded_down_and_knows_its_error(monkeypatch, seed, spread, 
     X = graded(rng, r, n, spread)
     e = rng.exponential(size=n)
     e /= np.linalg.norm(e)
-    found = pinch.pinch(X, pinch.frame_of(X, e, 0.3, t), 0.3)
+    found = pinch.pinch_factor(X, pinch.choose_frame(X, e, 0.3, t), 0.3)
     assert found.frame.shape == (n, t)
     R, C = orthonormal(found.rows), orthonormal(found.frame)
     rest = X - R @ (R.T @ X)
@@ -397,14 +397,14 @@ def test_rows_that_are_off_do_not_raise_the_rest(monkeypatch, off):
     X = graded(rng, 4, 9, 1)
     e = X.T @ rng.normal(size=4)
     e /= np.linalg.norm(e)
-    frame, rows = pinch.frame_of(X, e, 0.3, 1), pinch._rows
-    monkeypatch.setattr(pinch, "_rows", lambda *args: rows(*args) * (1 + off))
+    frame, rows = pinch.choose_frame(X, e, 0.3, 1), pinch._choose_rows
+    monkeypatch.setattr(pinch, "_choose_rows", lambda *args: rows(*args) * (1 + off))
     R, C = orthonormal(rows(X, frame, 0.3)), orthonormal(frame)
     assert R.shape == (4, 1)
     rest = X - R @ (R.T @ X)
     rest -= rest @ C @ C.T
     rho = singular_values(rest).sum()
-    assert rho * (1 - 1e-2) <= pinch.pinch(X, frame, 0.3).rest <= rho
+    assert rho * (1 - 1e-2) <= pinch.pinch_factor(X, frame, 0.3).rest <= rho
 
 
 @pytest.mark.parametrize("orders", [(0, 0), (30, 0), (150, 0), (0.3, -310), (0.3, -322)])
@@ -415,7 +415,7 @@ def test_a_scaled_factor_knows_its_error(seed, orders):
     W, v, e = draw(20).reshape(5, 4) * 10.0 ** orders[1], rng.uniform(size=5), draw(4)
     e = e / e.max()
     e /= np.linalg.norm(e)
-    X, error, shift = pinch.scaled(W, v, e)
+    X, error, shift = pinch.scale_factor(W, v, e)
     long = e.astype(LONG)
     meant = v.astype(LONG)[:, None] * W * (long / np.sqrt(long @ long))
     off = X - np.ldexp(meant, -shift)
@@ -426,11 +426,11 @@ def test_a_scaled_factor_knows_its_error(seed, orders):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 10, 49, 10**6 + 3, 2**53 - 1])
 def test_a_symmetric_factor_is_rounded_down(n):
-    found = pinch.symmetric(n, 1)
+    found = pinch.pinch_symmetric(n, 1)
     assert Fraction(found.rest) <= 1 - Fraction(1, n)
     assert abs(Fraction(float(found.paired[0, 0])) - Fraction(1, n)) <= Fraction(found.error)
     assert found.error < 1e-14
-    assert pinch.symmetric(n, 0).rest == 1
+    assert pinch.pinch_symmetric(n, 0).rest == 1
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -449,17 +449,17 @@ def test_the_sum_of_q_is_rounded_up(name, orders):
             axes = [y if n > 1 else [sum(y)] for y, n in zip(axes, c.shape, strict=True)]
             for y, target in zip(itertools.product(*axes), c.ravel(), strict=True):
                 mass += part * math.prod(y) * Fraction(float(target))
-    found, power = pinched._mass(layout, w, roots, shifts)
+    found, power = pinched._bound_mass(layout, w, roots, shifts)
     assert mass <= Fraction(found) * Fraction(4) ** power <= mass * (1 + Fraction(1, 10**12))
     for total_ in rng.exponential(size=100):
-        value = Fraction(pinched.Point({}, w, found, power).over_mass(float(total_)))
+        value = Fraction(pinched.ScaledDuals({}, w, found, power).divide_by_mass(float(total_)))
         assert value**2 * Fraction(found) * Fraction(4) ** power <= Fraction(float(total_)) ** 2
 
 
 @pytest.mark.parametrize("power", [-3000, -1030, -1024, 0, 900, 1020, 1060, 3000])
 def test_nothing_is_rounded_up_at_the_ends_of_the_range(power):
     for total_ in np.random.default_rng(power + 3000).exponential(size=50):
-        value = pinched.Point({}, np.ones(1), 1.5, power).over_mass(float(total_))
+        value = pinched.ScaledDuals({}, np.ones(1), 1.5, power).divide_by_mass(float(total_))
         assert math.isfinite(value)
         squares = Fraction(value) ** 2 * Fraction(3, 2), Fraction(float(total_)) ** 2
         assert squares[0] * Fraction(4) ** power <= squares[1]
@@ -470,7 +470,7 @@ def test_the_grams_are_as_near_as_their_roundings_say():
     layout = LAYOUTS["prefixes"]
     rng = np.random.default_rng(3)
     w, sizes = rng.uniform(size=4), np.array([2, 3])
-    places = grams(layout, sizes, w > 0)
+    places = place_terms(layout, sizes, w > 0)
     paired = [rng.normal(size=(t, t)) / (4 * t) for t in (2, 3)]
     of = {f: one.attribute for f, one in enumerate(layout.factors)}
     rest = rng.uniform(size=2)
@@ -489,8 +489,8 @@ def test_the_grams_are_as_near_as_their_roundings_say():
             for entry, index in zip(itertools.product(*axes), at.ravel(), strict=True):
                 meant[index] += Fraction(float(w[group])) * math.prod(entry)
     off = np.array([float(Fraction(x) - y) for x, y in zip(filled.tolist(), meant, strict=True)])
-    assert any(stack.shape[1] == 6 for stack in places.stacks(filled))
-    for stack, error in zip(places.stacks(filled), places.stacks(off), strict=True):
+    assert any(stack.shape[1] == 6 for stack in places.split_by_size(filled))
+    for stack, error in zip(places.split_by_size(filled), places.split_by_size(off), strict=True):
         d = np.sqrt(stack.diagonal(axis1=1, axis2=2))
         assert (np.abs(error) <= gamma(places.roundings) * d[:, :, None] * d[:, None, :]).all()
 
@@ -500,8 +500,8 @@ def test_the_grams_are_as_near_as_their_roundings_say():
 def test_what_tables_are_off_by_is_taken_off(name, share):
     layout = LAYOUTS[name]
     weights = random(layout, 8, most(layout))
-    here = pinched.point(layout, weights)
-    places = grams(layout, pinched.frames(layout, weights), weights.w > 0)
+    here = pinched.scale_duals(layout, weights)
+    places = place_terms(layout, pinched.count_frame_columns(layout, weights), weights.w > 0)
     more = {
         f: replace(
             found,
@@ -510,11 +510,13 @@ def test_what_tables_are_off_by_is_taken_off(name, share):
         )
         for f, found in here.pinches.items()
     }
-    total_ = places.roots_below(places.fill(here.w, {f: one.table for f, one in more.items()}))
-    below = total_ - pinched._loss(layout, replace(here, pinches=more))
+    total_ = places.bound_square_roots(
+        places.fill(here.w, {f: one.table for f, one in more.items()})
+    )
+    below = total_ - pinched._bound_loss(layout, replace(here, pinches=more))
     norm = exact(layout, weights)
-    assert here.over_mass(total_) >= norm * (1 + share / 4)
-    assert norm * (1 - 40 * share) <= here.over_mass(max(below, 0.0)) <= norm * EXACT
+    assert here.divide_by_mass(total_) >= norm * (1 + share / 4)
+    assert norm * (1 - 40 * share) <= here.divide_by_mass(max(below, 0.0)) <= norm * EXACT
 
 
 @pytest.mark.parametrize("spread", [0, 3, 6, 9])
@@ -525,7 +527,7 @@ def test_roots_are_rounded_down(seed, spread):
     roots = [graded(rng, size + 2, size, spread) for _ in range(number)]
     buffer = np.stack([Y.T @ Y for Y in roots]).ravel()
     norm = sum(singular_values(Y).sum() for Y in roots)
-    found = Grams((), ((size, number),), size + 2).roots_below(buffer)
+    found = GramTerms((), ((size, number),), size + 2).bound_square_roots(buffer)
     assert norm * (1 - 1e-6) <= found <= norm * EXACT
     if spread < 6:
         assert found >= norm * (1 - 1e-9)
@@ -534,7 +536,7 @@ def test_roots_are_rounded_down(seed, spread):
 def test_chunks_leave_the_roots_as_they_are():
     rng = np.random.default_rng(1)
     Y = graded(rng, 150, 150, 2)
-    found = Grams((), ((150, 1),), 150).roots_below((Y.T @ Y).ravel())
+    found = GramTerms((), ((150, 1),), 150).bound_square_roots((Y.T @ Y).ravel())
     assert found == pytest.approx(np.linalg.svd(Y, compute_uv=False).sum(), rel=1e-9)
 
 
@@ -546,9 +548,9 @@ def test_a_loose_part_counts_as_the_whole_does(t):
     X[:4, :3], X[4:, 3:] = block, np.diag(loose)
     e = rng.exponential(size=3)
     e /= np.linalg.norm(e)
-    frame = pinch.frame_of(block, e, 0.3, t)
-    whole = pinch.pinch(X, np.concatenate([frame, np.zeros((5, t))]), 0.3)
-    part = pinch.pinch(
+    frame = pinch.choose_frame(block, e, 0.3, t)
+    whole = pinch.pinch_factor(X, np.concatenate([frame, np.zeros((5, t))]), 0.3)
+    part = pinch.pinch_factor(
         np.concatenate([block, np.zeros((5, 3))]),
         frame,
         0.3,
@@ -557,7 +559,9 @@ def test_a_loose_part_counts_as_the_whole_does(t):
     assert part.rest == pytest.approx(whole.rest, rel=1e-11)
     np.testing.assert_allclose(part.table, whole.table, rtol=1e-10, atol=1e-15)
     slope = rng.uniform(size=t * t + 1)
-    np.testing.assert_allclose(part.parts(slope), whole.parts(slope), rtol=1e-10, atol=1e-15)
+    np.testing.assert_allclose(
+        part.compute_row_parts(slope), whole.compute_row_parts(slope), rtol=1e-10, atol=1e-15
+    )
 
 
 def test_a_bound_with_a_loose_part_is_that_of_the_whole():
@@ -573,7 +577,7 @@ def test_a_bound_with_a_loose_part_is_that_of_the_whole():
     # e has no part in the second block.
     weights.p[0][3:] = 0.0
     weights.p[0][:3] += 1e-3
-    here = pinched.point(layout, weights)
+    here = pinched.scale_duals(layout, weights)
     f = next(f for f, one in enumerate(layout.factors) if one.attribute == 0)
     X, e = here.pinches[f].X.copy(), here.pinches[f].frame[:, 0]
     X[3:, 3:] = np.diag([0.02, 0.03, 0.05])
@@ -582,12 +586,13 @@ def test_a_bound_with_a_loose_part_is_that_of_the_whole():
     assert not e[3:].any()
     assert not frame[3:].any()
     pinches = [
-        pinch.pinch(X, frame, 0.3),
-        pinch.pinch(X[:, :3] * (np.arange(6) < 3)[:, None], frame[:3], 0.3, loose=loose),
+        pinch.pinch_factor(X, frame, 0.3),
+        pinch.pinch_factor(X[:, :3] * (np.arange(6) < 3)[:, None], frame[:3], 0.3, loose=loose),
     ]
-    places = grams(layout, pinched.frames(layout, weights), weights.w > 0)
+    places = place_terms(layout, pinched.count_frame_columns(layout, weights), weights.w > 0)
     found = [
-        places.roots_below(places.fill(here.w, here.tables | {f: one.table})) for one in pinches
+        places.bound_square_roots(places.fill(here.w, here.tables | {f: one.table}))
+        for one in pinches
     ]
     assert found[0] == pytest.approx(found[1], rel=1e-11)
     assert pinches[0].reach == pytest.approx(pinches[1].reach)
@@ -595,19 +600,19 @@ def test_a_bound_with_a_loose_part_is_that_of_the_whole():
 
 @functools.cache
 def solved(name):
-    return descend_residual_family(LAYOUTS[name].structure)
+    return descend_residual_family(STRUCTURES[name])
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_search_returns_what_the_bound_is(name):
     found = solved(name)
     weights, value = ascent.ascend_product_bound(found.batched, found.weights)
-    assert value == pinched.bound(found.batched, weights)
-    assert value == pinched.bound(found.batched, weights)
+    assert value == pinched.bound_product(found.batched, weights)
+    assert value == pinched.bound_product(found.batched, weights)
     assert value <= found.upper * (1 + 1e-9)
     assert value <= exact(found.batched, weights) * EXACT
     given_weights = ascent.fit_product_duals(found.batched, found.weights)
-    assert value >= pinched.bound(found.batched, given_weights) * (1 - 1e-9)
+    assert value >= pinched.bound_product(found.batched, given_weights) * (1 - 1e-9)
 
 
 def test_a_search_without_room_for_frames_takes_one_group(monkeypatch):
@@ -615,20 +620,20 @@ def test_a_search_without_room_for_frames_takes_one_group(monkeypatch):
     monkeypatch.setattr(grams_module, "MAX_ENTRIES", 4)
     weights, value = ascent.ascend_product_bound(found.batched, found.weights)
     assert (weights.w > 0).sum() == 1
-    assert 0 < value == pinched.bound(found.batched, weights)
+    assert 0 < value == pinched.bound_product(found.batched, weights)
 
 
 @pytest.mark.parametrize("name", ["prefixes", "kinds", "targets apart"])
 def test_ascent_knows_its_derivatives(name):
     layout = LAYOUTS[name]
     weights = random(layout, 6, most(layout))
-    places = grams(layout, pinched.frames(layout, weights), weights.w > 0)
+    places = place_terms(layout, pinched.count_frame_columns(layout, weights), weights.w > 0)
 
     def value(of):
-        here = pinched.point(layout, of)
+        here = pinched.scale_duals(layout, of)
         found = ascent.differentiate_norms(places, here.w, here.tables)
         # X scales as 2^shift, and w is scaled by its largest.
-        return here, found, found[0] * here.over_mass(1.0) * math.sqrt(float(mass(of)))
+        return here, found, found[0] * here.divide_by_mass(1.0) * math.sqrt(float(mass(of)))
 
     def mass(of):
         return product_matrix(layout, of)[1]
@@ -639,7 +644,7 @@ def test_ascent_knows_its_derivatives(name):
     for f, a in enumerate(one.attribute for one in layout.factors):
         if layout.symmetric[a]:
             continue
-        parts = here.pinches[f].parts(by_table[f]) * scale
+        parts = here.pinches[f].compute_row_parts(by_table[f]) * scale
         for j in np.argsort(weights.y[f])[-2:]:
             y = list(weights.y)
             y[f] = y[f].copy()
@@ -692,9 +697,9 @@ def test_weights_that_are_none_are_refused(index):
     message, spoilt = hostile()[index]
     layout = LAYOUTS["kinds"]
     weights = random(layout, 0, 2)
-    pinched.bound(layout, weights)
+    pinched.bound_product(layout, weights)
     with pytest.raises(ValueError, match=message):
-        pinched.bound(layout, spoilt(weights))
+        pinched.bound_product(layout, spoilt(weights))
 
 
 @pytest.mark.parametrize(
@@ -704,7 +709,7 @@ def test_frames_too_large_are_refused_before_they_take_memory(sizes, t):
     groups = [queries({f"a{i}": "prefix" for i in range(len(sizes))}, variance=1.0)]
     layout = laid_out(workload(sizes, [*groups, total(variance=1.0)]))
     with pytest.raises(ValueError, match=f"frames of {t} columns are too many"):
-        pinched.bound(layout, random(layout, 0, t))
+        pinched.bound_product(layout, random(layout, 0, t))
 
 
 def test_factors_too_large_are_refused():
@@ -714,4 +719,4 @@ def test_factors_too_large_are_refused():
     many = replace(one, rows=np.broadcast_to(np.ones(3000), (3000, 3000)), count=3000)
     large = replace(layout, factors=(many,))
     with pytest.raises(ValueError, match="too large"):
-        pinched.bound(large, random(large, 0, 1))
+        pinched.bound_product(large, random(large, 0, 1))

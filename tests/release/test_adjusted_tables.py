@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.expressions.parser import parse
-from fitplug.mechanism.covariance import dense_strategy
+from fitplug.mechanism.dispatch import build_dense_strategy
 from fitplug.release import adjusted
 from fitplug.release.least_squares import (
     NoSolutionError,
@@ -62,7 +62,7 @@ def release(request):
 
 def test_the_strategy_written_out_is_the_strategy(release):
     exact = np.array(full_strategy(release.plan), dtype=np.float64)
-    np.testing.assert_array_equal(dense_strategy(release.plan.strategy), exact)
+    np.testing.assert_array_equal(build_dense_strategy(release.plan.strategy), exact)
 
 
 class TestNonnegative:
@@ -165,7 +165,7 @@ class TestIntegers:
         assert (np.abs(whole.histogram - real.histogram) < 1 + 1e-6).all()
         assert (whole.histogram >= 0).all()
         # Nearer, in the norm of the least squares, than rounding each count by itself.
-        A = dense_strategy(release.plan.strategy)
+        A = build_dense_strategy(release.plan.strategy)
         x = real.histogram.ravel()
         off, plain = (np.linalg.norm(A @ (v - x)) for v in (whole.histogram.ravel(), np.rint(x)))
         assert off <= plain * (1 + 1e-9)

@@ -126,13 +126,13 @@ class TestEach:
             return original(L, M, **errors)
 
         monkeypatch.setattr(reconstruction, "inverse_norms_above", counting)
-        monkeypatch.delattr(combination, "combined_covariance")
+        monkeypatch.delattr(combination, "compute_combined_covariance")
         asked = [f"{k} * pyramid[sex={k % 2 + 1}] - spans[age={k % 6}]" for k in range(1_000)]
         few = list(release.combine_each(asked[:12]))
         inverted.clear()
         found = list(release.combine_each(asked))
         np.testing.assert_allclose(found[:12], few, rtol=1e-9)
-        assert len(inverted) <= len(release.plan.strategy.places)
+        assert len(inverted) <= len(release.plan.strategy.positions)
 
     def test_what_is_wrong_is_said_when_it_comes(self):
         found = people.release().combine_each(["total", "totel"])

@@ -18,7 +18,7 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, InputError
 from fitplug.files import read_with_digest, write_with_digest
-from fitplug.mechanism.answers import exact_answers
+from fitplug.mechanism.dispatch import answer_exactly
 from fitplug.release.population import describe_population
 from fitplug.release.review_markdown import markdown
 from fitplug_cli.reporting import collect_facts, render_page
@@ -100,7 +100,7 @@ def estimated(noise: float, counted: fp.Tables, whole: fp.Tables) -> list[fp.Los
     def drawn(plan: fp.Plan, tables: fp.Tables, k: int) -> fp.Release:
         if noise == 1.0:
             return fpo.release(plan, tables, contributions=k)
-        exact = exact_answers(plan.strategy, tables.marginal)
+        exact = answer_exactly(plan.strategy, tables.marginal)
         added = rng.normal(size=len(exact)) * plan.noise_std * noise
         answers = exact + np.rint(added).astype(np.int64)
         return fp.Release(plan, answers, plan.rho * k**2, k, limited="enforced")
@@ -136,7 +136,7 @@ def test_other_noise_would_be_noticed(noise: float, counted: fp.Tables, whole: f
 
 
 def exact(plan: fp.Plan, tables: fp.Tables, k: int, limited: str | None) -> fp.Release:
-    answers = exact_answers(plan.strategy, tables.marginal)
+    answers = answer_exactly(plan.strategy, tables.marginal)
     return fp.Release(plan, answers, plan.rho * k**2, k, limited=limited)  # type: ignore[arg-type]
 
 

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.mechanism.attribute_matrices import DenseMatrix
+from fitplug.mechanism.dispatch import compute_exact_cost
 from fitplug.mechanism.integer_tree import TreeMatrix
+from fitplug.structure import ResidualStructure, tree_shape
 from fitplug.structure import analysis as symmetry
 from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
 from tests.helpers.plans import SPLIT_APART, dense, ordered_workload, split_apart_workload
@@ -32,9 +34,9 @@ def apart(monkeypatch):
 def plan(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_CELLS", 1)
-        patch.setattr(symmetry, "LEAST_TREE", 1)
+        patch.setattr(tree_shape, "LEAST_TREE", 1)
         made = fp.design(SPLIT_APART[request.param]())
-    assert made.structure.ordered
+    assert isinstance(made.structure, ResidualStructure)
     return made
 
 
@@ -132,7 +134,7 @@ class TestReleases:
 
 class TestPlanFiles:
     def test_round_trip(self, plan, tmp_path, monkeypatch):
-        monkeypatch.setattr(symmetry, "LEAST_TREE", 1)
+        monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
         plan.save(tmp_path / "plan")
         read = fp.Plan.load(tmp_path / "plan")
         read.verify()
@@ -177,7 +179,6 @@ class TestPlanFiles:
         self.refused(plan, says, strategy=self.with_split(plan, change))
 
     def test_a_matrix_that_lost_a_contrast_is_refused_however_its_cost_is_claimed(self, plan):
-        from fitplug.mechanism.strategy import cost
 
         def singular(A):
             changed = A.copy()
@@ -185,7 +186,7 @@ class TestPlanFiles:
             return changed
 
         strategy = self.with_split(plan, singular)
-        exact, above, records = cost(
+        exact, above, records = compute_exact_cost(
             plan.structure, strategy.block_sets, strategy.attribute_matrices
         )
         claims = {"sensitivity_squared": exact, "column_squares": above, "max_records": records}
@@ -302,7 +303,7 @@ class TestQueriesOfNothing:
             fp.design(fp.Workload(self.DOMAIN, [fp.queries(asked, variance=1.0)]))
 
     def test_some_of_them_cost_nothing(self, apart, monkeypatch):
-        monkeypatch.setattr(symmetry, "LEAST_TREE", 1)
+        monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
         places = fp.Hierarchy(["b", "c"], [("x", "1"), ("x", "2"), ("y", "3"), ("y", "4")])
         domain = fp.Domain({"a": fp.Integers(0, 3), "place": places})
         groups = [

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.mechanism.contrasts import contrast
-from fitplug.proof.certificate import lower_bound
+from fitplug.mechanism.contrasts import build_contrasts
+from fitplug.proof.certificate import certify_dense_bound
 from fitplug.structure.analysis import analyse_structure as structure
 from tests.helpers.exact import assert_exact, full_strategy, rationals, solve_left
 from tests.helpers.plans import MIXED, all_marginals, dense
@@ -43,11 +43,11 @@ class TestTheSameOptimum:
         rng = np.random.default_rng(0)
         p, q = rng.dirichlet(np.ones(s.cells)), rng.dirichlet(np.ones(s.rows))
         plan = fp.design(mixed)
-        spread_q = np.concatenate([v.ravel() for v in s.by_group(q / s.repeats).values()])
+        spread_q = np.concatenate([v.ravel() for v in s.group_values(q / s.repeats).values()])
         names = mixed.attributes
         over = p.reshape([mixed.domain[n].size if n in s.dense else 1 for n in names])
         spread_p = np.broadcast_to(over, mixed.shape).ravel() * s.cells / mixed.cell_count
-        whole = lower_bound(mixed.matrix(), mixed.targets(), spread_p, spread_q)
+        whole = certify_dense_bound(mixed.matrix(), mixed.targets(), spread_p, spread_q)
         assert plan.bound_at(p, q) == pytest.approx(whole, rel=1e-9)
 
     @given(st.integers(0, 2**32 - 1))
@@ -250,12 +250,12 @@ class TestCellBudgets:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 10, 12, 20, 24, 28, 32, 44, 63, 128, 132])
 def test_contrasts(n):
-    c = contrast(n)
+    c = build_contrasts(n)
     H = c.apply(np.eye(n, dtype=np.int64), 0)
     assert len(H) == c.rows
     np.testing.assert_array_equal(n * (H.T @ H), c.precision * (n * np.eye(n, dtype=int) - 1))
     assert not H.sum(axis=1).any()
-    assert np.abs(H).max() <= c.entry
+    assert np.abs(H).max() <= c.largest_entry
     assert (H * H).sum(axis=0).max() == c.column_square
     x = np.random.default_rng(0).normal(size=(n, 3))
     np.testing.assert_allclose(c.invert(H @ x, 0), x - x.mean(axis=0), atol=1e-12)

@@ -22,8 +22,8 @@ from fitplug.optimizer.contrast_covariance import ContrastCovariance
 from fitplug.optimizer.problem import reduce_matrix
 from fitplug.optimizer.tree_covariance import TreeCovariance
 from fitplug.optimizer.tree_optimum import optimise_tree
-from fitplug.proof.tree_pinching import pinched_parts
-from fitplug.structure.tree_shape import tree_shape
+from fitplug.proof.tree_pinching import pinch_tree
+from fitplug.structure.tree_shape import find_tree_shape
 from tests.helpers.exact import (
     branching,
     integer_matrix,
@@ -65,7 +65,7 @@ def trees(draw, most=60, sizes=(1, 1, 2, 3, 4, 5, 12)):
     asked = draw(st.sets(st.sampled_from(names), min_size=1))
     finest = max(map(names.index, asked))
     top = draw(st.sampled_from([None, *geo.levels[: finest + 1]]))
-    shape = tree_shape(geo, asked, most=draw(st.sampled_from([0, 3, 600])), top=top)
+    shape = find_tree_shape(geo, asked, most=draw(st.sampled_from([0, 3, 600])), top=top)
     return rng, geo, sorted(asked), shape
 
 
@@ -138,25 +138,25 @@ class TestShape:
         S = nodes_of(shape, 0)
         for level in (*asked, "total"):
             W = indicator(geo, level)
-            assert shape.nodes(level) == len(W)
+            assert shape.count_nodes(level) == len(W)
             if level in shape.above:
-                np.testing.assert_array_equal(shape.over_top(level) @ S, W)
+                np.testing.assert_array_equal(shape.build_top_rows(level) @ S, W)
             else:
                 np.testing.assert_array_equal(nodes_of(shape, shape.depths[level]), W)
                 x = rng.integers(0, 9, (2, geo.size))
-                np.testing.assert_array_equal(shape.sums(x, shape.depths[level]), x @ W.T)
+                np.testing.assert_array_equal(shape.sum_leaves(x, shape.depths[level]), x @ W.T)
         for step, k in enumerate(shape.children):
             linked = nodes_of(shape, step) @ nodes_of(shape, step + 1).T > 0
             np.testing.assert_array_equal(k, linked.sum(axis=1))
             np.testing.assert_array_equal(shape.parents[step], linked.argmax(axis=0))
-            np.testing.assert_array_equal(shape.eldest[step], linked.argmax(axis=1))
+            np.testing.assert_array_equal(shape.first_children[step], linked.argmax(axis=1))
         assert shape.branching == len(list(branching(shape)))
 
     def test_the_top_is_the_second_finest_level_unless_too_large(self):
         geo = random_hierarchy(np.random.default_rng(0), 4, [3])
 
         def sizes(asked, **chosen):
-            return [len(first) for first in tree_shape(geo, asked, **chosen).first]
+            return [len(first) for first in find_tree_shape(geo, asked, **chosen).first]
 
         assert sizes(["b", "identity"]) == [9, 81]
         assert sizes(["a", "d", "total"]) == [3, 81]
@@ -165,14 +165,14 @@ class TestShape:
         assert sizes(["c", "identity"], most=9) == [9, 27, 81]
         assert sizes(["b", "identity"], most=2) == [1, 9, 81]
         assert sizes(["a", "identity"], top="d") == [81]
-        assert tree_shape(geo, ["a", "c"]).deepest == 1
+        assert find_tree_shape(geo, ["a", "c"]).deepest == 1
         with pytest.raises(DomainError, match="there is no level 'e'"):
-            tree_shape(geo, ["e"])
+            find_tree_shape(geo, ["e"])
         with pytest.raises(DomainError, match="finer than every level"):
-            tree_shape(geo, ["b"], top="c")
+            find_tree_shape(geo, ["b"], top="c")
 
     def test_a_single_child_is_no_branch(self):
-        shape = tree_shape(hierarchy([[2], [1, 1], [1, 3]]), ["a", "b", "c"], top="a")
+        shape = find_tree_shape(hierarchy([[2], [1, 1], [1, 3]]), ["a", "b", "c"], top="a")
         assert [len(first) for first in shape.first] == [2, 4]
         assert shape.depths == {"a": 0, "b": 0, "c": 1, "identity": 1}
         assert shape.branching == 1
@@ -193,7 +193,9 @@ class TestRealSplit:
         for level in (*asked, "total"):
             W = indicator(geo, level)
             expected = np.stack([(W @ u) ** 2, ((W @ C) * W).sum(axis=1)], axis=1)
-            np.testing.assert_allclose(split.moments(ask(level)), expected, rtol=1e-8, atol=1e-12)
+            np.testing.assert_allclose(
+                split.compute_variance_parts(ask(level)), expected, rtol=1e-8, atol=1e-12
+            )
 
     @given(trees(most=30))
     def test_descent_finds_the_least_lagrangian(self, drawn):
@@ -201,12 +203,14 @@ class TestRealSplit:
         split = random_split(rng, shape)
         p, price = rng.dirichlet(np.ones(geo.size)), rng.uniform(0.5, 2)
         asked = [*asked, "total"]
-        weights = [(level, rng.uniform(0.1, 1, (shape.nodes(level), 2))) for level in asked]
+        weights = [(level, rng.uniform(0.1, 1, (shape.count_nodes(level), 2))) for level in asked]
         found = split.descend_levels(p, price, weights)
 
         def cost(scales, top=found.top):
             other = TreeCovariance(shape, top, scales)
-            moments = sum((w * other.moments(ask(level))).sum() for level, w in weights)
+            moments = sum(
+                (w * other.compute_variance_parts(ask(level))).sum() for level, w in weights
+            )
             return price * (p @ other.compute_eta()) + moments
 
         needed = np.isfinite(found.scales)
@@ -227,21 +231,23 @@ class TestRealSplit:
         rng = np.random.default_rng(3)
         geo = random_hierarchy(rng, 3, [1, 2, 5, 12])
         for asked in (["a", "b", "identity"], ["b", "identity"], ["identity"]):
-            shape = tree_shape(geo, asked, most=6)
+            shape = find_tree_shape(geo, asked, most=6)
             split = random_split(rng, shape)
             bits = 45 if "a" in asked else 30
             own = split.round_to_integers([], bits)
             unit = split.compute_eta().max() / own.column_square
             assert math.log2(own.column_square) == pytest.approx(2 * bits, abs=1e-6)
             np.testing.assert_allclose(
-                (own.eta() * unit).astype(float), split.compute_eta(), rtol=1e-6
+                (own.compute_column_squares() * unit).astype(float), split.compute_eta(), rtol=1e-6
             )
             for level in asked:
-                ours = own.moments(ask(level).factor) / [1, unit]
-                np.testing.assert_allclose(ours, split.moments(ask(level)), rtol=1e-6)
+                ours = own.bound_variance_parts(ask(level).factor) / [1, unit]
+                np.testing.assert_allclose(
+                    ours, split.compute_variance_parts(ask(level)), rtol=1e-6
+                )
 
     def test_bits_that_lose_a_contrast_are_refused(self):
-        shape = tree_shape(hierarchy([[3], [2, 2, 2]]), ["a", "b"])
+        shape = find_tree_shape(hierarchy([[3], [2, 2, 2]]), ["a", "b"])
         top = ContrastCovariance(helmert(3).T, np.zeros(2), np.diag([1.0, 1e12]))
         with pytest.raises(DesignError, match="lost a contrast"):
             TreeCovariance(shape, top, np.ones(3)).round_to_integers([], 4)
@@ -256,9 +262,9 @@ class TestIntegerSplit:
         n = geo.size
         assert (own.n, own.rows) == (n, len(A)) == (A.shape[1], own.rows)
         squares = (A * A).sum(axis=0) if len(A) else np.zeros(n, dtype=object)
-        assert own.eta().tolist() == squares.tolist()
+        assert own.compute_column_squares().tolist() == squares.tolist()
         assert own.column_square == max(squares.tolist())
-        assert own.entry == (np.abs(A).max() if A.size else 0)
+        assert own.largest_entry == (np.abs(A).max() if A.size else 0)
         assert own.growth >= (np.abs(A).sum(axis=1).max() if A.size else 0)
         fit = (2**63 - 1) // max(own.growth, 2)
         for size in (9, 2**20, fit, 2**62):
@@ -274,7 +280,7 @@ class TestIntegerSplit:
         rng, geo, _, shape = drawn
         own = random_integers(rng, shape, bits)
         x = rng.integers(0, 99, (geo.size, 2))
-        found = own.invert(own.apply(x, 0), 0) + np.outer(own.mean(), x.sum(axis=0))
+        found = own.invert(own.apply(x, 0), 0) + np.outer(own.compute_reference(), x.sum(axis=0))
         np.testing.assert_allclose(found, x, atol=1e-7 * np.abs(x).sum())
         z = rng.standard_normal((3, own.rows))
         np.testing.assert_allclose(own.invert(z, 1).sum(axis=1), 0, atol=1e-9)
@@ -301,7 +307,9 @@ class TestIntegerSplit:
             assert not any(sum(a * b for a, b in zip(row, u, strict=True)) for row in A)
         for level in (*asked, "total"):
             for row, (square, gamma) in zip(
-                rationals(indicator(geo, level)), own.moments(ask(level).factor), strict=True
+                rationals(indicator(geo, level)),
+                own.bound_variance_parts(ask(level).factor),
+                strict=True,
             ):
                 mu = sum(a * b for a, b in zip(row, u, strict=True))
                 rest = [a - mu for a in row]
@@ -311,11 +319,13 @@ class TestIntegerSplit:
                 assert 0 <= Fraction(float(gamma)) - least <= Fraction(1, 10**9) * size / 4**bits
 
     def test_a_lost_contrast_is_refused(self):
-        shape = tree_shape(hierarchy([[2], [2, 3]]), ["a", "b"])
+        shape = find_tree_shape(hierarchy([[2], [2, 3]]), ["a", "b"])
         A, m = np.array([[1, -1]]), np.array([1, 2])
         assert TreeMatrix(shape, DenseMatrix(A), m).rows == 1 + 1 + 3
         with pytest.raises(DesignError, match="ill-conditioned"):
-            TreeMatrix(shape, DenseMatrix(np.array([[1, 1]])), m).moments(ask("b").factor)
+            TreeMatrix(shape, DenseMatrix(np.array([[1, 1]])), m).bound_variance_parts(
+                ask("b").factor
+            )
 
 
 def stacked(geo, targets):
@@ -339,7 +349,7 @@ def stacked(geo, targets):
 @pytest.mark.parametrize("summed", [False, True])
 def test_alone_is_the_dense_optimum(targets, chosen, above, summed):
     geo = random_hierarchy(np.random.default_rng(5), 3, [3, 4, 5, 7])
-    shape = tree_shape(geo, list(targets), **chosen)
+    shape = find_tree_shape(geo, list(targets), **chosen)
     found = optimise_tree(shape, targets, summed)
     every = targets | ({"total": 1.0} if summed else {})
     W, c = stacked(geo, every)
@@ -351,7 +361,7 @@ def test_alone_is_the_dense_optimum(targets, chosen, above, summed):
     assert found.cells.shape == (geo.size,)
     assert found.cells.sum() == pytest.approx(1)
     assert {level: len(q) for level, q in found.queries.items()} == {
-        level: shape.nodes(level) for level in every
+        level: shape.count_nodes(level) for level in every
     }
     q = np.concatenate([found.queries[level] for level in every])
     dense_dual = np.linalg.norm(np.sqrt(q / c)[:, None] * W * np.sqrt(found.cells), "nuc")
@@ -360,7 +370,9 @@ def test_alone_is_the_dense_optimum(targets, chosen, above, summed):
         assert dense_dual == pytest.approx(found.lower, rel=1e-9)
     # The split with the total's variance that is best for it costs what it says.
     split = TreeCovariance(shape, found.top, found.scales)
-    moments = np.concatenate([split.moments(ask(level)) for level in every]) / c[:, None]
+    moments = (
+        np.concatenate([split.compute_variance_parts(ask(level)) for level in every]) / c[:, None]
+    )
     eta = split.compute_eta().max()
 
     def cost(total):
@@ -372,14 +384,14 @@ def test_alone_is_the_dense_optimum(targets, chosen, above, summed):
     weights = {level: q / every[level] for level, q in found.queries.items()}
     price, seen = (
         found.upper**-2,
-        [w @ split.moments(ask(at))[:, 0] for at, w in weights.items()],
+        [w @ split.compute_variance_parts(ask(at))[:, 0] for at, w in weights.items()],
     )
     total = math.sqrt(price / sum(seen))
     asked = [(level, np.stack([total * w, w], axis=1)) for level, w in weights.items()]
     again = split.descend_levels(found.cells, price, asked)
     before, after = (
         price * (found.cells @ s.compute_eta())
-        + sum((w * s.moments(ask(at))).sum() for at, w in asked)
+        + sum((w * s.compute_variance_parts(ask(at))).sum() for at, w in asked)
         for s in (split, again)
     )
     assert after <= before <= after * (1 + 1e-4)
@@ -394,12 +406,12 @@ class TestPinching:
             p = even_spread(shape, 0) @ rng.uniform(0.1, 1, shape.top)
         dense, collapsed, loose = [], [], []
         for level in asked:
-            y = rng.uniform(0.1, 1, shape.nodes(level))
+            y = rng.uniform(0.1, 1, shape.count_nodes(level))
             if alike and level in shape.depths:
                 of_top = nodes_of(shape, shape.depths[level]) @ nodes_of(shape, 0).T > 0
                 y = y[: shape.top][of_top.argmax(axis=1)]
             X = np.sqrt(y)[:, None] * indicator(geo, level) * np.sqrt(p)
-            part, rest = pinched_parts(shape, p, y, level)
+            part, rest = pinch_tree(shape, p, y, level)
             assert (rest >= 0).all()
             assert len(rest) == len(part)
             one = np.linalg.norm(part, "nuc") + rest.sum()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.files import write_with_digest
-from fitplug.mechanism.answers import exact_answers
+from fitplug.mechanism.dispatch import answer_exactly
 from fitplug.plan import plan_file as planfile
 from fitplug.plan.plan_file import describe_plan
 from fitplug.workload.factors import labelled_factor
@@ -120,7 +120,7 @@ def release():
     plan = fp.design(fp.Workload(DOMAIN, groups), tolerance=1e-2)
     x = np.random.default_rng(3).poisson(30.0, (4, 2))
     tables = fp.Tables(DOMAIN, {("COUNTY", "SEX"): x})
-    answers = exact_answers(plan.strategy, tables.marginal)
+    answers = answer_exactly(plan.strategy, tables.marginal)
     return fp.Release(plan=plan, answers=answers, rho=plan.rho), x
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from fitplug.release import Lost, Release, estimate_lost
-from fitplug.structure import listed
+from fitplug.structure import list_names
 from fitplug.workload import check_confidence
 from fitplug_cli.output import out, print_table
 from fitplug_cli.reporting import format_percent
@@ -90,6 +90,6 @@ def print_loss(lost: Lost, confidence: float) -> None:
     )
     if lost.apart:
         out.print(
-            f"the two releases differ in the domain of {listed(list(lost.apart))}: rows that one "
-            "leaves out as outside its domain, and the other counts, are in the difference too"
+            f"the two releases differ in the domain of {list_names(list(lost.apart))}: rows that "
+            "one leaves out as outside its domain, and the other counts, are in the difference too"
         )

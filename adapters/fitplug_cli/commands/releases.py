@@ -12,7 +12,7 @@ from fitplug.errors import LedgerError, TablesError
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release, review
-from fitplug.structure import listed
+from fitplug.structure import list_names
 from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
 from fitplug_cli.output import (
     ReleaseFiles,
@@ -171,7 +171,7 @@ def _prepare_publication(
             contributions=spec.data.contributions,
             ledger=ledger,
             within=options.within,
-            what=f"{spec.path.name}: {listed(spec.workload.names)}",
+            what=f"{spec.path.name}: {list_names(spec.workload.names)}",
             key=options.key,
             again=options.again,
             replace=options.replace,

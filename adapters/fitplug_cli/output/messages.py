@@ -14,7 +14,7 @@ from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.structure import listed
+from fitplug.structure import list_names
 from fitplug.workload import Workload
 from fitplug_cli import person_costs
 from fitplug_cli.output.console import err, out, print_table
@@ -63,7 +63,7 @@ def print_plan(plan: Plan, contributions: int, delta: float) -> None:
         rows.add_row("budget given", f"all target variances scaled by {above(plan.scale)}")
     rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))
     if strict := _list_strict_attributes(plan):
-        rows.add_row("in no table", f"rows with a value outside the domain of {listed(strict)}")
+        rows.add_row("in no table", f"rows with a value outside the domain of {list_names(strict)}")
     print_table(rows)
     groups = Table("group", "queries", "target", "std it gets", "of the target", box=None)
     for row in plan.group_rows():

@@ -169,7 +169,7 @@ class Facts:
     @property
     def even_note(self) -> str | None:
         """Why a chart of the profile would show nothing; None if it shows something."""
-        if self.plan.structure.ordered:
+        if not self.plan.structure.holds_optimum:
             return (
                 "A plan of attributes split apart tells no cells apart: a record costs rho "
                 "wherever it lies, as far as this plan can say."
@@ -248,7 +248,7 @@ def _collect_groups(plan: Plan) -> tuple[Group, ...]:
     structure = plan.structure
     used = plan.strategy.variances(plan.noise_std) / (plan.scale * structure.targets)
     held = np.where(used >= _BINDING, structure.repeats, 0.0)
-    binding = np.add.reduceat(held, structure.starts[:-1]).astype(int)
+    binding = np.add.reduceat(held, structure.row_starts[:-1]).astype(int)
     try:
         priced = price_groups(plan)
     except DesignError:
@@ -266,7 +266,7 @@ def _compare_usual(
 ) -> UsualMechanism:
     """Compute the rho of a usual mechanism over the plan's."""
     structure = plan.structure
-    if keywords and (structure.ordered or structure.cells > _MOST_CELLS):
+    if keywords and (not structure.holds_optimum or structure.cells > _MOST_CELLS):
         return UsualMechanism(
             short, name, None, f"not computed above {_MOST_CELLS} cells told apart"
         )

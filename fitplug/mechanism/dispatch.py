@@ -1,0 +1,186 @@
+"""The functions of the mechanism, each done by the form that the structure's strategies have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fitplug.mechanism.attribute_matrices import AttributeMatrix
+from fitplug.mechanism.basis import ReadCounts
+from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.matrix_form import MatrixForm
+from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.residual_form import ResidualForm
+from fitplug.mechanism.scalar_form import ScalarForm
+from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
+from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.structure import MatrixStructure, ResidualStructure, ScalarStructure, Structure
+
+_FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
+    MatrixStructure: MatrixForm(),
+    ScalarStructure: ScalarForm(),
+    ResidualStructure: ResidualForm(),
+}
+"""The form of each structure's strategies. A new structure is registered here."""
+
+
+def build_strategy(
+    structure: Structure,
+    block_sets: tuple[BlockSet, ...],
+    attribute_matrices: tuple[AttributeMatrix, ...],
+) -> Strategy:
+    """Build the strategy of some integers, with its exact sensitivity and proven variances.
+
+    Raises:
+        DesignError: If a basis does not span its block, or variances cannot be bounded.
+    """
+    cost = compute_exact_cost(structure, block_sets, attribute_matrices)
+    variances = bound_unit_variances(structure, block_sets, attribute_matrices)
+    return Strategy(
+        structure=structure,
+        block_sets=block_sets,
+        attribute_matrices=attribute_matrices,
+        sensitivity_squared=cost.sensitivity_squared,
+        column_squares=cost.column_squares,
+        unit_variances=variances,
+        max_records=cost.max_records,
+    )
+
+
+def compute_exact_cost(
+    structure: Structure,
+    block_sets: tuple[BlockSet, ...],
+    attribute_matrices: tuple[AttributeMatrix, ...],
+) -> ExactCost:
+    """Compute the privacy cost of a strategy's integers, and the records they have room for."""
+    return _FORMS[type(structure)].compute_exact_cost(structure, block_sets, attribute_matrices)
+
+
+def bound_unit_variances(
+    structure: Structure,
+    block_sets: tuple[BlockSet, ...],
+    attribute_matrices: tuple[AttributeMatrix, ...],
+) -> FloatArray:
+    """Bound the variances of the structure's rows at noise variance 1 from above, shape (rows,).
+
+    Raises:
+        DesignError: If a basis does not span its block, or they cannot be bounded.
+    """
+    return _FORMS[type(structure)].bound_unit_variances(structure, block_sets, attribute_matrices)
+
+
+def list_mechanisms(strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
+    """List mechanisms whose rho add up to the strategy's but for rounding.
+
+    There is one for each block where all blocks have their largest sensitivity at the same cell;
+    elsewhere all answers are one mechanism.
+    """
+    return _FORMS[type(strategy.structure)].list_mechanisms(strategy, noise_std)
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Check that a strategy's integers have the shapes, types and ranges that they must have.
+
+    Raises:
+        PlanError: If not.
+    """
+    _FORMS[type(strategy.structure)].check_form(strategy, strategy.structure)
+
+
+def read_attribute_matrices(
+    structure: Structure, arrays: Sequence[Mapping[str, AnyArray]]
+) -> tuple[AttributeMatrix, ...]:
+    """Read the attribute matrices of a strategy from a plan file.
+
+    Args:
+        structure: The structure.
+        arrays: What the file holds of each of the structure's `block_attributes`, by name.
+
+    Returns:
+        The matrices. They are not checked: `check_strategy` does that.
+    """
+    return _FORMS[type(structure)].read_attribute_matrices(structure, arrays)
+
+
+def answer_exactly(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+    """Compute A x, exact for every integer input and clamped at +-2^62. Confidential.
+
+    The clamp is 1-Lipschitz in each answer, so it never adds to the sensitivity.
+
+    Args:
+        strategy: The strategy.
+        read_counts: Gives the exact counts over some attributes, in the order named.
+
+    Returns:
+        The answers, shape (strategy.size,).
+    """
+    return _FORMS[type(strategy.structure)].answer_exactly(strategy, read_counts)
+
+
+def make_estimates(strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+    """Make the unbiased estimates of every group from noisy answers.
+
+    Args:
+        strategy: The strategy.
+        answers: Shape (strategy.size,).
+
+    Returns:
+        By the groups' names, arrays of each group's shape. Each is computed when it is read.
+
+    Raises:
+        TablesError: If the answers are of another plan.
+    """
+    return _FORMS[type(strategy.structure)].make_estimates(strategy, answers)
+
+
+def bound_combined_stds(
+    strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+) -> FloatArray:
+    """Bound the stds of linear combinations of estimates from above, at noise variance 1.
+
+    Args:
+        strategy: The strategy.
+        combinations: k mappings from names of groups to coefficients, of the group's shape.
+
+    Returns:
+        The bounds, shape (k,). Blocks that combinations share are inverted once.
+    """
+    return _FORMS[type(strategy.structure)].bound_combined_stds(strategy, combinations)
+
+
+def compute_combined_covariance(
+    strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+) -> FloatArray:
+    """Compute the covariance of linear combinations of estimates, at noise variance 1.
+
+    Args:
+        strategy: The strategy.
+        combinations: As for `bound_combined_stds`.
+
+    Returns:
+        A positive semidefinite matrix, shape (k, k), with upper bounds on the variances on its
+        diagonal.
+    """
+    return _FORMS[type(strategy.structure)].compute_combined_covariance(strategy, combinations)
+
+
+def build_dense_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
+    """Write out the covariance of the noise on a basis of a small strategy.
+
+    Returns:
+        The covariance of the noise on B x, shape (k, k), and the integer basis B, shape (k, d),
+        over the cells of the workload's attributes in C order.
+
+    Raises:
+        WorkloadError: If d times the answers measured exceeds 5e7.
+    """
+    return _FORMS[type(strategy.structure)].build_covariance(strategy, noise_std)
+
+
+def build_dense_strategy(strategy: Strategy) -> FloatArray:
+    """Write out A, shape (n, d), over the cells of the workload's attributes in C order.
+
+    Entries above 2^53 are rounded to floats.
+    """
+    return _FORMS[type(strategy.structure)].build_matrix(strategy)

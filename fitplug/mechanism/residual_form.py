@@ -1,0 +1,51 @@
+"""Strategies of the residual family: any integer matrix for each attribute, a number per block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
+from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.contrasts import make_contrasts
+from fitplug.mechanism.integer_tree import TreeMatrix
+from fitplug.mechanism.scalar_form import OneCellForm
+from fitplug.numeric import AnyArray, FloatArray, gamma
+from fitplug.structure import ResidualStructure
+
+
+class ResidualForm(OneCellForm[ResidualStructure]):
+    """The strategies of `ResidualStructure`."""
+
+    def bound_unit_variances(
+        self,
+        structure: ResidualStructure,
+        block_sets: tuple[BlockSet, ...],
+        attribute_matrices: tuple[AttributeMatrix, ...],
+    ) -> FloatArray:
+        z = np.empty(len(structure.blocks))
+        for block_set in block_sets:
+            z[block_set.blocks] = block_set.M[:, 0, 0].astype(np.float64) ** -2.0
+        batched = structure.batched
+        tables = [
+            attribute_matrices[distinct.attribute].bound_variance_parts(distinct.factor)
+            for distinct in batched.factors
+        ]
+        # Sums of 2^m products of m + 1 numbers, all of them >= 0.
+        return batched.arrange_by_row(batched.compute_variances(tables, z)) * (1 + gamma(64))
+
+    def read_attribute_matrices(
+        self, structure: ResidualStructure, arrays: Sequence[Mapping[str, AnyArray]]
+    ) -> tuple[AttributeMatrix, ...]:
+        matrices: list[AttributeMatrix] = list(make_contrasts(structure))
+        for a, (name, tree) in enumerate(
+            zip(structure.block_attributes, structure.batched.trees, strict=True)
+        ):
+            if name in structure.symmetric:
+                continue
+            if tree is None:
+                matrices[a] = DenseMatrix.from_arrays(arrays[a])
+            else:
+                matrices[a] = TreeMatrix.from_arrays(tree, arrays[a])
+        return tuple(matrices)

@@ -1,0 +1,160 @@
+"""Drafts: from a structure and an objective to a strategy and dual weights.
+
+Each structure has one function that does this, registered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fitplug.mechanism import Strategy
+from fitplug.optimizer.block_rounding import (
+    RealBlocks,
+    choose_bases,
+    round_blocks,
+    share_basis,
+)
+from fitplug.optimizer.claims import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN
+from fitplug.optimizer.member_descent import descend_residual_family
+from fitplug.optimizer.member_rounding import round_member
+from fitplug.optimizer.optimum import (
+    Optimum,
+    Options,
+    find_matrix_optimum,
+    find_scalar_optimum,
+)
+from fitplug.optimizer.product_bound_ascent import ascend_product_bound
+from fitplug.proof import (
+    NO_FRAME,
+    Duals,
+    Ended,
+    Tiers,
+    count_duals,
+    make_one_tier,
+    pack_duals,
+)
+from fitplug.structure import (
+    MatrixStructure,
+    Objective,
+    ResidualStructure,
+    ScalarStructure,
+    Structure,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A strategy with the dual weights that say how good it is.
+
+    Attributes:
+        strategy: The strategy.
+        duals: The weights of its first tier.
+        bound_margin: What a plan claims its lower bound below the proven one by, relatively, since
+            another machine may round that otherwise.
+        tiers: The further tiers.
+        iterations: The number of iterations made.
+        ended: Why they ended.
+    """
+
+    strategy: Strategy
+    duals: Duals
+    bound_margin: float
+    tiers: Tiers
+    iterations: int
+    ended: Ended
+
+
+def draft_plan(structure: Structure, objective: Objective, options: Options, loss: float) -> Draft:
+    """Find the best strategy of a structure, in integers.
+
+    Args:
+        structure: The structure.
+        objective: What is made least.
+        options: How to solve.
+        loss: What rounding to integers may cost, relatively.
+
+    Returns:
+        The draft.
+
+    Raises:
+        WorkloadError: If the rank of the workload cannot be decided, or too many queries have
+            targets of their own.
+        DesignError: If an integer strategy cannot be made or bounded.
+    """
+    return _DRAFTERS[type(structure)](structure, objective, options, loss)
+
+
+def _draft_matrices(
+    structure: MatrixStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the optimum of blocks that are matrices."""
+    found = find_matrix_optimum(structure, objective, options)
+    real_blocks = choose_bases(structure, found.reals, found.independent)
+    return _round_optimum(structure, objective, found, real_blocks, loss)
+
+
+def _draft_scalars(
+    structure: ScalarStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the optimum of blocks that are numbers."""
+    found = find_scalar_optimum(structure, objective, options)
+    (real,) = found.reals
+    return _round_optimum(structure, objective, found, [share_basis(structure, real)], loss)
+
+
+def _round_optimum(
+    structure: Structure,
+    objective: Objective,
+    found: Optimum,
+    real_blocks: Sequence[RealBlocks],
+    loss: float,
+) -> Draft:
+    """Round an optimum to integers."""
+    strategy = round_blocks(
+        structure, real_blocks, objective=objective, upper=found.upper, loss=loss
+    )
+    return Draft(
+        strategy=strategy,
+        duals=Duals(found.p, found.q, NO_FRAME),
+        bound_margin=CLAIM_MARGIN,
+        tiers=found.tiers.include_costly(strategy.column_squares > 0),
+        iterations=found.iterations,
+        ended=found.ended,
+    )
+
+
+def _draft_residual(
+    structure: ResidualStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the best of the residual family, for the plain objective."""
+    assert objective.plain
+    found = descend_residual_family(
+        structure,
+        tolerance=options.tolerance,
+        max_iterations=options.max_iterations,
+        progress=options.progress,
+    )
+    strategy = round_member(structure, found, loss=loss)
+    duals, _bound = ascend_product_bound(found.batched, found.weights)
+    return Draft(
+        strategy=strategy,
+        duals=pack_duals(duals),
+        bound_margin=PRODUCT_BOUND_MARGIN,
+        tiers=make_one_tier(np.ones(1), *reversed(count_duals(structure))),
+        iterations=found.iterations,
+        ended="stopped" if found.stopped else "apart",
+    )
+
+
+Drafter: TypeAlias = Callable[[Any, Objective, Options, float], Draft]
+
+_DRAFTERS: Mapping[type[Structure], Drafter] = {
+    MatrixStructure: _draft_matrices,
+    ScalarStructure: _draft_scalars,
+    ResidualStructure: _draft_residual,
+}
+"""How each structure is drafted. A new structure is registered here."""

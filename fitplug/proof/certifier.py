@@ -1,0 +1,79 @@
+"""Certifiers: what proofs need to know of one structure.
+
+Each structure has one implementation, registered in `fitplug.proof.certificate`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from fitplug.numeric import FloatArray
+from fitplug.proof.tiers import BoundAt, Tier, TierClaims, certify_tiers
+from fitplug.structure import Objective, Structure
+
+S = TypeVar("S", bound=Structure)
+
+
+class Frame(NamedTuple):
+    """How the norm of a product is pinched; see `fitplug.proof.product_bound`.
+
+    Attributes:
+        columns: The most columns of an attribute's frame.
+        tilt: The weight of the first column against the others.
+    """
+
+    columns: int
+    tilt: float
+
+
+NO_FRAME = Frame(0, 0.0)
+"""Where nothing is pinched: the norm is computed from the blocks."""
+
+
+class Duals(NamedTuple):
+    """The dual weights that prove a lower bound.
+
+    Attributes:
+        p: Weights of the differences between neighbours; see `Certifier.count_duals`.
+        q: Weights of the structure's rows.
+        frame: How the norm is pinched, in the residual family.
+    """
+
+    p: FloatArray
+    q: FloatArray
+    frame: Frame
+
+
+class Certifier(ABC, Generic[S]):
+    """The certificate of one structure. It trusts neither a solver nor the weights it is given."""
+
+    @abstractmethod
+    def count_duals(self, structure: S) -> tuple[int, int]:
+        """Count the numbers in p and in q."""
+
+    @abstractmethod
+    def bound_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
+        """Bound the objective at scale * targets from below, rounding included.
+
+        Raises:
+            ValueError: If the dual weights are not of the structure's shapes, or are negative, not
+                finite or all zero.
+        """
+
+    @abstractmethod
+    def share_weight(self, structure: S, duals: Duals) -> FloatArray:
+        """Compute the share of each group in the sum of q, shape (groups,)."""
+
+    @abstractmethod
+    def check_form(self, objective: Objective, frame: Frame) -> None:
+        """Check that plans of this structure may have an objective and a frame.
+
+        Raises:
+            PlanError: If not.
+        """
+
+    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+        """Certify the level of each tier; see `fitplug.proof.tiers.certify_tiers`."""
+        return certify_tiers(claims, bound_at)

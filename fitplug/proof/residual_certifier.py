@@ -1,0 +1,74 @@
+"""Certificates of the residual family: the norm of a product that is never written down.
+
+See `fitplug.proof.product_bound`. Both p and q are products, stored one part after another: p of
+every attribute; q of the groups, then of every distinct factor. Of a symmetric attribute each part
+has one number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from fitplug.errors import PlanError
+from fitplug.numeric import UNIT, FloatArray
+from fitplug.proof.certifier import NO_FRAME, Certifier, Duals, Frame
+from fitplug.proof.product_bound import ProductDuals, bound_product, share_product_weight
+from fitplug.proof.tiers import BoundAt, Tier, TierClaims
+from fitplug.structure import Objective, ResidualStructure
+
+
+class ResidualCertifier(Certifier[ResidualStructure]):
+    """The certificate of `ResidualStructure`, for the plain objective."""
+
+    def count_duals(self, structure: ResidualStructure) -> tuple[int, int]:
+        cells, counts = _count_parts(structure)
+        return sum(cells), sum(counts)
+
+    def bound_cost(
+        self, structure: ResidualStructure, objective: Objective, scale: float, duals: Duals
+    ) -> float:
+        bound = bound_product(structure.batched, _unpack_duals(structure, duals))
+        return bound / math.sqrt(scale) * (1 - 4 * UNIT)
+
+    def share_weight(self, structure: ResidualStructure, duals: Duals) -> FloatArray:
+        return share_product_weight(structure.batched, _unpack_duals(structure, duals))
+
+    def check_form(self, objective: Objective, frame: Frame) -> None:
+        if not objective.plain:
+            raise PlanError("the residual family has the plain objective only")
+        if frame == NO_FRAME:
+            raise PlanError("the frame of the dual weights is not one of the structure's")
+
+    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+        """Certify one tier: the family tells no cells apart."""
+        yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - 4 * UNIT))
+
+
+def pack_duals(duals: ProductDuals) -> Duals:
+    """Put the parts of product weights one after another, as plans have them."""
+    return Duals(
+        np.concatenate(duals.p),
+        np.concatenate([duals.w, *duals.y]),
+        Frame(duals.t, duals.tilt),
+    )
+
+
+def _unpack_duals(structure: ResidualStructure, duals: Duals) -> ProductDuals:
+    """Split p and q into their parts, or raise ValueError if they are of other sizes."""
+    cells, counts = _count_parts(structure)
+    if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):
+        raise ValueError("dual weights p and q are not of the structure's attributes and groups")
+    w, *y = np.split(duals.q, np.cumsum(counts)[:-1])
+    p = np.split(duals.p, np.cumsum(cells)[:-1])
+    return ProductDuals(tuple(p), tuple(y), w, duals.frame.columns, duals.frame.tilt)
+
+
+def _count_parts(structure: ResidualStructure) -> tuple[list[int], list[int]]:
+    """Count the numbers in each part of p and of q."""
+    batched = structure.batched
+    cells = [1 if one else n for one, n in zip(batched.symmetric, structure.sizes, strict=True)]
+    counts = [len(structure.workload.groups), *(distinct.count for distinct in batched.factors)]
+    return cells, counts

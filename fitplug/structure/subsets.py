@@ -1,0 +1,147 @@
+"""Subsets: the sets A of attributes that have a block of Sigma, and the groups that use them.
+
+Group t uses the set A_t of the attributes that blocks are made of. Its answers are sums over the
+blocks of all subsets A of A_t (docs/theory/symmetry.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+
+
+@dataclass(frozen=True, eq=False)
+class Subsets:
+    """The subsets A of the groups' attributes, one for each block.
+
+    Attributes:
+        sizes: n_a of each attribute that blocks are made of.
+        group_attributes: Per group A_t, as ascending indices of these attributes.
+        blocks: The subsets A, shape (b, most), smaller sets first, as indices of attributes, padded
+            with -1.
+        pairs: The groups t and the blocks A within A_t, shape (2, n), in the order of the blocks.
+        variance_multiples: Of each pair, w_A prod_{a in A_t - A} n_a^-2 with
+            w_A = prod_{a in A} (1 - 1/n_a), shape (n,).
+        by_count: Per number k of attributes, the groups with |A_t| = k, shape (g,), and the blocks
+            of all their subsets, shape (g, 2^k): bit i of the second index is the i-th attribute of
+            A_t.
+    """
+
+    sizes: tuple[int, ...]
+    group_attributes: tuple[tuple[int, ...], ...]
+    blocks: IntArray
+    pairs: IntArray
+    variance_multiples: FloatArray
+    by_count: tuple[tuple[IntArray, IntArray], ...]
+
+    @frozen_property
+    def profile_multiples(self) -> FloatArray:
+        """w_A = prod_{a in A} (1 - 1/n_a) of each block, shape (b,)."""
+        factor = np.append(1 - 1 / np.array(self.sizes, dtype=np.float64), 1.0)
+        return np.asarray(factor[self.blocks].prod(axis=1))
+
+    def find_groups(self, block: int) -> tuple[IntArray, FloatArray]:
+        """Find the groups that a block has a part in, and the pairs' variance multiples."""
+        mine = slice(self._pair_ends[block - 1] if block else 0, self._pair_ends[block])
+        return self.pairs[0, mine], self.variance_multiples[mine]
+
+    def find_blocks(self, group: int) -> list[int]:
+        """Find the blocks that have a part in a group: the subsets of A_t."""
+        order, ends = self._pairs_by_group
+        blocks: list[int] = self.pairs[1, order[ends[group] : ends[group + 1]]].tolist()
+        return blocks
+
+    def list_attributes(self, blocks: Sequence[int] | IntArray) -> list[tuple[int, ...]]:
+        """List the attributes of some blocks, as indices."""
+        chosen = self.blocks[np.asarray(blocks, dtype=np.int64)]
+        return [tuple(a for a in own if a >= 0) for own in chosen.tolist()]
+
+    def multiply(self, numbers: Sequence[int], blocks: IntArray) -> AnyArray:
+        """Multiply one number for each attribute of a block.
+
+        Args:
+            numbers: Python integers, one for each attribute that blocks are made of.
+            blocks: Shape (b,).
+
+        Returns:
+            prod_{a in A} numbers[a] of each block, Python integers, shape (b,).
+        """
+        factors = np.array([*numbers, 1], dtype=object)[self.blocks[blocks]]
+        return np.asarray(np.multiply.reduce(factors, axis=1, initial=1))
+
+    @frozen_property
+    def _pair_ends(self) -> IntArray:
+        """Where the pairs of each block end, shape (b,)."""
+        return np.cumsum(np.bincount(self.pairs[1], minlength=len(self.blocks)))
+
+    @frozen_property
+    def _pairs_by_group(self) -> tuple[IntArray, IntArray]:
+        """The order of the pairs by group, and where each group's begin, shape (groups + 1,)."""
+        order = np.argsort(self.pairs[0], kind="stable")
+        groups = np.arange(len(self.group_attributes) + 1)
+        return order, np.searchsorted(self.pairs[0, order], groups)
+
+
+def find_subsets(sizes: tuple[int, ...], group_attributes: tuple[tuple[int, ...], ...]) -> Subsets:
+    """Find all subsets of the sets A_t of the groups.
+
+    Args:
+        sizes: n_a of the attributes that blocks are made of.
+        group_attributes: Per group A_t, as ascending indices of these attributes.
+
+    Returns:
+        The subsets. They are found with array operations: there may be millions of pairs.
+    """
+    n = np.array(sizes, dtype=np.float64)
+    most = max(map(len, group_attributes))
+    lengths = np.array([len(own) for own in group_attributes])
+    within, rest = np.append(1 - 1 / n, 1.0), np.append(n**-2.0, 1.0)
+    groups: list[IntArray] = []
+    subsets: list[IntArray] = []
+    multiples: list[FloatArray] = []
+    by_length = [(k, np.flatnonzero(lengths == k)) for k in range(most + 1)]
+    for k, of_length in by_length:
+        own = np.array([group_attributes[int(g)] for g in of_length], dtype=np.int64)
+        own = own.reshape(len(of_length), k)
+        for chosen in range(2**k if len(of_length) else 0):
+            held = np.array([chosen >> a & 1 for a in range(k)], dtype=bool)
+            subset = np.full((len(of_length), most), -1)
+            subset[:, : held.sum()] = own[:, held]
+            groups.append(of_length)
+            subsets.append(subset)
+            multiples.append(within[own[:, held]].prod(axis=1) * rest[own[:, ~held]].prod(axis=1))
+    blocks, block_of = _find_unique_rows(np.concatenate(subsets), len(sizes))
+    order = np.argsort(block_of, kind="stable")
+    ends = np.cumsum([len(g) * 2**k for k, g in by_length])[:-1]
+    return Subsets(
+        sizes=sizes,
+        group_attributes=group_attributes,
+        blocks=blocks,
+        pairs=np.stack([np.concatenate(groups)[order], block_of[order]]),
+        variance_multiples=np.concatenate(multiples)[order],
+        by_count=tuple(
+            (g, ids.reshape(2**k, len(g)).T)
+            for (k, g), ids in zip(by_length, np.split(block_of, ends), strict=True)
+        ),
+    )
+
+
+def _find_unique_rows(subsets: IntArray, attributes: int) -> tuple[IntArray, IntArray]:
+    """Find the different rows (b, most), smaller sets first, and the one that each row equals."""
+    most = subsets.shape[1]
+    if (attributes + 1.0) ** most < 2**62:  # one integer can hold a row
+        key = np.zeros(len(subsets), dtype=np.int64)
+        for column in subsets.T:
+            key = key * (attributes + 1) + (column + 1)
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    else:
+        _, first, inverse = np.unique(subsets, axis=0, return_index=True, return_inverse=True)
+    blocks = subsets[first]
+    order = np.argsort((blocks >= 0).sum(axis=1), kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return blocks[order], rank[inverse.ravel()]
