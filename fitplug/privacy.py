@@ -45,6 +45,14 @@ def check_delta(delta: float) -> None:
     _check_range("delta", delta, 1e-300, 1.0)
 
 
+def check_budget(rho: object, epsilon: object, delta: object) -> None:
+    """Raise BudgetError unless rho, or epsilon with delta, or none of them is given."""
+    if rho is not None and (epsilon is not None or delta is not None):
+        raise BudgetError("give rho, or epsilon with delta, not both")
+    if (epsilon is None) != (delta is None):
+        raise BudgetError("epsilon and delta go together; give both, or rho")
+
+
 MOST_CONTRIBUTIONS = 10**6
 """The largest number of records that one person may have."""
 

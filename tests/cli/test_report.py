@@ -17,7 +17,7 @@ import fitplug as fp
 from fitplug import baselines
 from fitplug.display.numbers import above
 from fitplug.plan import relaxation
-from fitplug.plan.prices import most_saved
+from fitplug.plan.prices import estimate_saving
 from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import Relaxation
 from fitplug.privacy import epsilon_at
@@ -331,7 +331,7 @@ def test_prices_of_a_plan_split_apart_are_told_with_its_gap(capsys):
     rows = next(t[1:] for t in shown.tables if "price" in t[0])
     for name, price, saves in rows:
         assert float(price.removesuffix(" %")) == pytest.approx(100 * found[name], abs=0.06)
-        most = 100 * most_saved(told.plan, found[name], RELAXED**2)
+        most = 100 * estimate_saving(told.plan, found[name], RELAXED**2)
         assert float(saves.removesuffix(" %")) == pytest.approx(most, abs=0.06)
     assert f"within {above(told.plan.gap, 2)} of the least" in render_page(told)
     print_report(told)

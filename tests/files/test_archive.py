@@ -51,7 +51,7 @@ def in_npy(text: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def header() -> Any:
-    return planfile.describe(people_plan().workload)[0]
+    return planfile.describe_workload(people_plan().workload)[0]
 
 
 def limited(act: Callable[[], object], megabytes: int = 200) -> Exception | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from fitplug.errors import InputError
 from fitplug.files import content_digest
 from fitplug.numeric import floor_float
-from fitplug.plan import Plan, describe
+from fitplug.plan import Plan, describe_workload
 from fitplug.plan import design as design_plan
 from fitplug_cli.commands.budgets import check_max_rho, compute_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
@@ -106,7 +106,9 @@ def _has_design_options(spec: Spec, plan: Plan) -> bool:
 
 def _has_queries(spec: Spec, plan: Plan) -> bool:
     """Return whether a plan is for the spec's queries and targets."""
-    return content_digest(*describe(plan.workload)) == content_digest(*describe(spec.workload))
+    return content_digest(*describe_workload(plan.workload)) == content_digest(
+        *describe_workload(spec.workload)
+    )
 
 
 def _fits_budget(spec: Spec, plan: Plan) -> bool:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fitplug import baselines
 from fitplug.display import above
 from fitplug.errors import DesignError, WorkloadError
-from fitplug.plan import NEAR, GroupRow, Plan, most_saved, price_groups
+from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.privacy import epsilon_at
 from fitplug.release import About, Limited
 from fitplug_cli import person_costs
@@ -186,7 +186,7 @@ class Facts:
                 "A plan with a weight on the total squared error has no prices: its cost is no "
                 "function of the targets alone."
             )
-        if self.plan.gap <= NEAR:
+        if self.plan.gap <= NEGLIGIBLE_GAP:
             return ""
         return (
             f"This plan is within {above(self.plan.gap, 2)} of the least Delta, and the least "
@@ -256,7 +256,7 @@ def _collect_groups(plan: Plan) -> tuple[Group, ...]:
     found = []
     for row, count in zip(plan.group_rows(), binding, strict=True):
         price = priced.get(row.name)
-        saves = None if price is None else most_saved(plan, price, RELAXED**2)
+        saves = None if price is None else estimate_saving(plan, price, RELAXED**2)
         found.append(Group(**vars(row), binding=int(count), price=price, saves=saves))
     return tuple(found)
 
