@@ -11,7 +11,7 @@ from fitplug.errors import BudgetError
 from fitplug.ledger.fraction_text import encode_fraction
 from fitplug.ledger.hash_chain import hash_values
 from fitplug.numeric import ceil_float, exact_number
-from fitplug.privacy import rho_at
+from fitplug.privacy import check_budget, rho_at
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,11 @@ def make_budget(
         BudgetError: A number is out of range, or the caller gives both or only one of epsilon and
             delta.
     """
+    check_budget(rho, epsilon, delta)
     if rho is not None:
-        if epsilon is not None or delta is not None:
-            raise BudgetError("give rho, or epsilon with delta, not both")
         return Budget.create(check_amount(rho))
-    if epsilon is None and delta is None:
-        return None
     if epsilon is None or delta is None:
-        raise BudgetError("epsilon and delta belong together: give both, or rho")
+        return None
     return Budget.create(Fraction(rho_at(epsilon, delta)), float(epsilon), float(delta))
 
 

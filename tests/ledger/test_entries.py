@@ -94,8 +94,8 @@ def test_one_in_rho_is_not_one_in_epsilon(path: Path) -> None:
     [
         ({"rho": 1.0, "epsilon": 1.0, "delta": 1e-9}, "not both"),
         ({"rho": 1.0, "delta": 1e-9}, "not both"),
-        ({"epsilon": 1.0}, "belong together"),
-        ({"delta": 1e-9}, "belong together"),
+        ({"epsilon": 1.0}, "go together"),
+        ({"delta": 1e-9}, "go together"),
         ({"epsilon": 0.0, "delta": 1e-9}, "epsilon"),
         ({"epsilon": 1.0, "delta": 1.0}, "delta"),
         ({"epsilon": 1e-15, "delta": 1e-100}, "leaves a rho below"),

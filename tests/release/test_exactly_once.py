@@ -272,7 +272,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(release_folder, "fill", fail)
+            patch.setattr(release_folder, "complete_folder", fail)
             with pytest.raises(fp.FitplugError, match="charges nothing more"):
                 fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         (staged,) = tmp_path.glob(".out.*.staged.npz")
@@ -290,7 +290,7 @@ class TestPublish:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(release_folder, "fill", fail)
+            patch.setattr(release_folder, "complete_folder", fail)
             with pytest.raises(fp.FitplugError):
                 fpo.publish(PLAN, TABLES, tmp_path / "out")
         (unpaid,) = tmp_path.glob(".out.*.staged.npz")

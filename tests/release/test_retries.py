@@ -96,7 +96,7 @@ def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
         fp.Tables.from_records(DOMAIN, columns, MEN.tables, where={"st": state})
         for state in ("01", "02")
     )
-    publish_until(monkeypatch, "fill", MEN, one, tmp_path / "m", ledger=ledger, key="k")
+    publish_until(monkeypatch, "complete_folder", MEN, one, tmp_path / "m", ledger=ledger, key="k")
     for _ in range(2):  # staged, then published
         with pytest.raises(fp.KeyTaken, match=r"was drawn from .*01.* and this release is of .*02"):
             fpo.publish(MEN, two, tmp_path / "m", ledger=ledger, key="k")
@@ -107,12 +107,16 @@ def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
 
 
 def test_another_folder_is_another_release_unless_a_key_tells(tmp_path, ledger, monkeypatch):
-    publish_until(monkeypatch, "fill", MEN, TABLES, tmp_path / "a", ledger=ledger)
+    publish_until(monkeypatch, "complete_folder", MEN, TABLES, tmp_path / "a", ledger=ledger)
     with pytest.raises(fp.AlreadyReleased, match=r"unfinished release .* for .*a: finish"):
         fpo.publish(MEN, TABLES, tmp_path / "b", ledger=ledger)
     fpo.publish(MEN, TABLES, tmp_path / "a", ledger=ledger)
-    publish_until(monkeypatch, "fill", WOMEN, TABLES, tmp_path / "c", ledger=ledger, key="k")
-    publish_until(monkeypatch, "fill", WOMEN, TABLES, tmp_path / "d", ledger=ledger, key="k")
+    publish_until(
+        monkeypatch, "complete_folder", WOMEN, TABLES, tmp_path / "c", ledger=ledger, key="k"
+    )
+    publish_until(
+        monkeypatch, "complete_folder", WOMEN, TABLES, tmp_path / "d", ledger=ledger, key="k"
+    )
     fpo.publish(WOMEN, TABLES, tmp_path / "e", ledger=ledger, key="k")
     assert len(ledger.entries()) == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "budget.db", "e"]
@@ -132,7 +136,9 @@ def test_killed_between_the_folder_and_the_ledger_it_is_found(tmp_path, ledger, 
 
 def test_two_ledgers_at_one_folder_keep_apart(tmp_path, ledger, monkeypatch):
     other = fp.Ledger(tmp_path / "other.db", rho=10.0)
-    publish_until(monkeypatch, "fill", MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
+    publish_until(
+        monkeypatch, "complete_folder", MEN, TABLES, tmp_path / "m", ledger=ledger, key="k"
+    )
     fpo.publish(MEN, TABLES, tmp_path / "m", ledger=other, key="k")
     fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k", replace=True)
     assert len(list(tmp_path.glob("m-*"))) == 1
@@ -225,7 +231,7 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
     """Also where a run without one left answers staged."""
     spec.write_text(SPEC, encoding="utf-8")
     with monkeypatch.context() as patch:
-        patch.setattr(release_folder, "fill", killed)
+        patch.setattr(release_folder, "complete_folder", killed)
         with pytest.raises(KilledError):
             fitplug("run", spec)
     assert list(spec.parent.glob(".release.*.staged.npz"))
@@ -240,7 +246,7 @@ def test_another_processor_finishes_the_same_plan(spec):
     code = (
         "import sys; from fitplug_opendp import release_folder\n"
         "def killed(*_, **__): raise SystemExit(9)\n"
-        "release_folder.fill = killed\n"
+        "release_folder.complete_folder = killed\n"
         "sys.argv = ['fitplug', 'run', sys.argv[1], '--key', 'k', '--quiet']\n"
         "from fitplug_cli.main import main; main()\n"
     )
