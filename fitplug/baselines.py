@@ -22,8 +22,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from fitplug.domain import Bins, Dates, Integers, fewer_cells
-from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
-from fitplug.numeric import FloatArray, linear_algebra
+from fitplug.errors import BudgetError, DesignError, WorkloadError, suggest_nearest
+from fitplug.numeric import FloatArray, guard_linear_algebra
 from fitplug.optimizer import TotalErrorOptimum, minimise
 from fitplug.structure import MAX_ENTRIES, check_coefficients
 from fitplug.workload import Factor, Workload
@@ -85,7 +85,7 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
         rows = f.matrix()
         return np.asarray(((rows @ covariances[f.attribute]) * rows).sum(axis=1))
 
-    with linear_algebra():
+    with guard_linear_algebra():
         return _kronecker(workload, cost_squared, variances)
 
 
@@ -151,7 +151,7 @@ def _tree_covariance(workload: Workload, name: str) -> FloatArray:
     for level in range(h):
         block = np.arange(n) // b**level
         gram += block[:, None] == block
-    with linear_algebra():
+    with guard_linear_algebra():
         return np.asarray(h * np.linalg.inv(gram), dtype=np.float64)
 
 
@@ -196,9 +196,11 @@ def _column_squares(f: Factor) -> FloatArray:
 
 def _optimum(workload: Workload, weights: str) -> TotalErrorOptimum:
     if weights not in _POWERS:
-        raise WorkloadError(f"weights = {weights!r} is unknown; {nearest(str(weights), _POWERS)}")
+        raise WorkloadError(
+            f"weights = {weights!r} is unknown; {suggest_nearest(str(weights), _POWERS)}"
+        )
     W = _dense_matrix(workload)
-    with linear_algebra():
+    with guard_linear_algebra():
         try:
             found = minimise(
                 W,

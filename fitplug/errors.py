@@ -110,7 +110,7 @@ def quote(text: str) -> str:
     return mark + text.replace(mark, 2 * mark) + mark
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def suggest_nearest(word: str, known: Iterable[str]) -> str:
     """A hint naming the known word nearest to `word`, or the known words when none is near."""
     known = [str(k) for k in known]
     close = difflib.get_close_matches(str(word), known, n=1)

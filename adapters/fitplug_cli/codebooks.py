@@ -25,7 +25,7 @@ from typing import Any
 
 from fitplug.counts import hint
 from fitplug.domain import Domain
-from fitplug.errors import DomainError, nearest
+from fitplug.errors import DomainError, suggest_nearest
 from fitplug_cli import trees
 from fitplug_cli.codefiles import PARQUET, CodeFile
 from fitplug_cli.files import text_of
@@ -57,7 +57,7 @@ def _plain(name: str, value: Any, folder: Path) -> Any:
         return value
     for key in value:
         if key not in (KEY, "other"):
-            known = nearest(key, [KEY, trees.COLUMN, "levels", "other"])
+            known = suggest_nearest(key, [KEY, trees.COLUMN, "levels", "other"])
             raise DomainError(f"unknown key {key!r}; {known}")
     if not isinstance(value[KEY], str):
         raise DomainError("codebook must be the path of a file")

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from fitplug.domain import Attribute, Categories, Hierarchy, Members, Prefix
-from fitplug.errors import DomainError, WorkloadError, nearest
+from fitplug.errors import DomainError, WorkloadError, suggest_nearest
 from fitplug.expressions import Runs, Selector, union
-from fitplug.workload import Factor, check_entries, is_blank, is_misnamed, labelled_factor
+from fitplug.workload import Factor, build_labelled_factor, check_matrix_size, is_blank, is_misnamed
 from fitplug_cli.codefiles import CodeFile, Refusal
 
 KEY = "crosswalk"
@@ -62,7 +62,7 @@ def read(
         )
     for key, value in asked.items():
         if key not in _KEYS:
-            raise error(f"{KEY}: unknown key {key!r}; {nearest(key, _KEYS)}")
+            raise error(f"{KEY}: unknown key {key!r}; {suggest_nearest(key, _KEYS)}")
         if not isinstance(value, str):
             raise error(f"{KEY}: {key} must be a text")
     file = CodeFile(folder / asked["file"], "crosswalk", error)
@@ -195,7 +195,7 @@ def rows_of(name: str, attribute: Attribute, given: Any, folder: Path) -> Factor
     """A labelled row for each region of a file, which counts all in it. Raises WorkloadError."""
     members = Members(attribute)
     found = read(given, folder, name, members, WorkloadError)
-    check_entries(name, len(found.regions), attribute.size)
+    check_matrix_size(name, len(found.regions), attribute.size)
     matrix = np.zeros((len(found.regions), attribute.size))
     for row, (label, runs) in zip(matrix, found.regions.items(), strict=True):
         for first, end in runs:
@@ -205,7 +205,7 @@ def rows_of(name: str, attribute: Attribute, given: Any, folder: Path) -> Factor
                 f"{found.file.path}: {found.first[label]}: the region's label is both a value of "
                 f"{name} and a row of others; rename the region"
             )
-    return labelled_factor(name, attribute, matrix, list(found.regions))
+    return build_labelled_factor(name, attribute, matrix, list(found.regions))
 
 
 def _tree(name: str, attribute: Attribute) -> Hierarchy:

@@ -48,7 +48,7 @@ def init(
     delta: Annotated[float | None, typer.Option("--delta", help="Goes with --epsilon.")] = None,
 ) -> None:
     """Begin a ledger with its whole budget: --rho, or --epsilon with --delta."""
-    from fitplug.display import above, below
+    from fitplug.display import format_down, format_up
     from fitplug.errors import BudgetError
     from fitplug.ledger import Ledger
     from fitplug_cli import show
@@ -56,8 +56,8 @@ def init(
     if rho is None and epsilon is None and delta is None:
         raise BudgetError("the budget is missing: give --rho, or --epsilon with --delta")
     began = Ledger(path, rho, epsilon=epsilon, delta=delta)
-    spent = f", {above(began.spent)} of it spent already" if began.spent else ""
-    show.out.print(f"ledger of rho = {below(began.total)}{spent}: {path}")
+    spent = f", {format_up(began.spent)} of it spent already" if began.spent else ""
+    show.out.print(f"ledger of rho = {format_down(began.total)}{spent}: {path}")
 
 
 @app.command(name="show")
@@ -179,9 +179,9 @@ def _amounts(budget: Budget) -> dict[str, float]:
 
 
 def _amount(rho: float, delta: float | None, *, left: bool) -> str:
-    from fitplug.display import above, below
+    from fitplug.display import format_down, format_up
 
-    text = f"rho = {(below if left else above)(rho)} (zCDP)"
+    text = f"rho = {(format_down if left else format_up)(rho)} (zCDP)"
     if delta is None or not rho:
         return text
     import math
@@ -190,7 +190,7 @@ def _amount(rho: float, delta: float | None, *, left: bool) -> str:
 
     # epsilon_at squares the cost again: the root must not be below.
     epsilon = epsilon_at(math.nextafter(math.sqrt(2 * rho), math.inf), delta, "zcdp")
-    return f"{text}, epsilon = {above(epsilon)} at delta = {delta:g}"
+    return f"{text}, epsilon = {format_up(epsilon)} at delta = {delta:g}"
 
 
 def _record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
@@ -217,12 +217,12 @@ def _exact(rho: Fraction) -> str:
 
 
 def _cost(entry: Entry) -> str:
-    from fitplug.display import above
+    from fitplug.display import format_up
     from fitplug.numeric import ceil_float
 
     if entry.within is not None:
         return f"free within {entry.within}"
-    return above(ceil_float(entry.rho))
+    return format_up(ceil_float(entry.rho))
 
 
 def _line(text: str | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fitplug.counts import Tables
-from fitplug.display import above
+from fitplug.display import format_up
 from fitplug.errors import LedgerError, OverBudget, TablesError
 from fitplug.ledger import Ledger, Which
 from fitplug.plan import Plan
@@ -201,8 +201,8 @@ def _check_first_charge(spec: Spec, plan: Plan, charge: Charging) -> None:
         raise LedgerError(f"the ledger {path} does not exist yet: leave --within out")
     if needed > total:
         raise OverBudget(
-            f"{spec.path}: the release costs rho = {above(needed)}, more than the whole budget, "
-            f"[ledger] {total:g}; relax the targets, `fitplug report {spec.path}` tells which",
+            f"{spec.path}: the release costs rho = {format_up(needed)}, more than the whole "
+            f"budget, [ledger] {total:g}; relax the targets, `fitplug report {spec.path}` tells which",
             requested=needed,
             remaining=total,
         )

@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.table import Table
 
 from fitplug.counts import filters_of, say_rows
-from fitplug.display import above, below
+from fitplug.display import format_down, format_up
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
@@ -67,33 +67,36 @@ def plan(plan: Plan, contributions: int, delta: float) -> None:
 
     cost = costs.privacy_cost(plan, contributions)
     rows = Table.grid(padding=(0, 2))
-    rows.add_row("privacy cost", f"rho = {above(costs.rho(plan, contributions))} (zCDP)")
+    rows.add_row("privacy cost", f"rho = {format_up(costs.rho(plan, contributions))} (zCDP)")
     if contributions > 1:
         rows.add_row(
-            "", f"{contributions:,} records a person cost {contributions**2:,} x {above(plan.rho)}"
+            "",
+            f"{contributions:,} records a person cost {contributions**2:,} x {format_up(plan.rho)}",
         )
     rows.add_row(
         f"epsilon at delta {delta:g}",
-        f"{above(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
+        f"{format_up(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
     )
     rows.add_row(
-        "", f"{above(epsilon_at(cost, delta), 4)} on the curve of continuous Gaussian noise"
+        "", f"{format_up(epsilon_at(cost, delta), 4)} on the curve of continuous Gaussian noise"
     )
-    rows.add_row("certified gap", f"{above(plan.gap, 2)}: Delta = {above(plan.privacy_cost)};")
+    rows.add_row(
+        "certified gap", f"{format_up(plan.gap, 2)}: Delta = {format_up(plan.privacy_cost)};"
+    )
     rows.add_row("", plan.certificate)
     if plan.gap > plan.tolerance:
         rows.add_row("", plan.status)
     if plan.scale != 1.0:
-        rows.add_row("budget given", f"all target variances scaled by {above(plan.scale)}")
+        rows.add_row("budget given", f"all target variances scaled by {format_up(plan.scale)}")
     rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))
     if strict := _strict(plan):
         rows.add_row("in no table", f"rows with a value outside the domain of {listed(strict)}")
     whole(rows)
     groups = Table("group", "queries", "target", "std it gets", "of the target", box=None)
     for row in plan.group_rows():
-        spread = above(row.largest_std, 4)
-        if above(row.smallest_std, 4) != spread:
-            spread = f"{above(row.smallest_std, 4)} to {spread}"
+        spread = format_up(row.largest_std, 4)
+        if format_up(row.smallest_std, 4) != spread:
+            spread = f"{format_up(row.smallest_std, 4)} to {spread}"
         groups.add_row(row.name, f"{row.queries:,}", row.target, spread, f"{row.used:.1%}")
     whole(groups)
 
@@ -163,7 +166,7 @@ def released(made: PublishedRelease, directory: Path, state: PublicationState) -
     if state == "made":
         out.print("an earlier run had drawn these answers; the data was not counted again")
     out.print(
-        f"released {drawn.plan.workload.query_count:,} answers at rho = {above(drawn.rho)}: "
+        f"released {drawn.plan.workload.query_count:,} answers at rho = {format_up(drawn.rho)}: "
         f"{directory}"
     )
     out.print(drawn.population)
@@ -175,7 +178,8 @@ def charged(ledger: Ledger | None, drawn: Release, state: PublicationState) -> N
     """What the ledger says after a charge, or that there is none."""
     if ledger is None:
         out.print(
-            f"no [ledger] in the spec: rho = {above(drawn.rho)} was spent and is recorded nowhere"
+            f"no [ledger] in the spec: rho = {format_up(drawn.rho)} was spent and is recorded "
+            "nowhere"
         )
         return
     entry = drawn.entry
@@ -183,12 +187,12 @@ def charged(ledger: Ledger | None, drawn: Release, state: PublicationState) -> N
     if entry.within is not None:
         said = f"free within the charge {entry.within} of {ledger.path}"
     else:
-        said = f"charged rho = {above(ceil_float(entry.rho))} to {ledger.path}"
+        said = f"charged rho = {format_up(ceil_float(entry.rho))} to {ledger.path}"
     if state != "new":
         said += f" before, as number {entry.id}, and nothing more now"
     out.print(
-        f"{said}: {above(ledger.spent)} of {below(ledger.total)} spent "
-        f"by {len(ledger.entries())} release(s), {below(ledger.remaining)} remains"
+        f"{said}: {format_up(ledger.spent)} of {format_down(ledger.total)} spent "
+        f"by {len(ledger.entries())} release(s), {format_down(ledger.remaining)} remains"
     )
 
 

@@ -15,12 +15,12 @@ from pydantic.fields import FieldInfo
 
 from fitplug.counts import check_rows, filters_of, say_rows
 from fitplug.domain import Domain
-from fitplug.errors import FitplugError, InputError, WorkloadError, nearest
+from fitplug.errors import FitplugError, InputError, WorkloadError, suggest_nearest
 from fitplug.ledger import MOST_CONTRIBUTIONS
 from fitplug.privacy import rho_at
 from fitplug.release import RESULT_COLUMNS, About
 from fitplug.structure import LARGEST_WEIGHT
-from fitplug.workload import LEAST_CONFIDENCE, Queries, Workload, queries, ranges, rows
+from fitplug.workload import LEAST_CONFIDENCE, UnboundQueryGroup, Workload, queries, ranges, rows
 from fitplug_cli import codebooks, crosswalks, targetfiles
 from fitplug_cli.files import text_of
 from fitplug_cli.rowfiles import check_public
@@ -322,7 +322,7 @@ def _group(
     domain: Domain,
     folder: Path,
     names: Sequence[str],
-) -> Queries:
+) -> UnboundQueryGroup:
     name = entry.get("name")
     where = f"[[query]] {number}" if name is None else f"[[query]] {name!r}"
     factors: dict[str, Any] = {}
@@ -333,7 +333,7 @@ def _group(
             known = ("name", targetfiles.KEY, *TARGET_KEYS, *domain.names)
             raise WorkloadError(
                 f"{where}: {key!r} is no attribute of the domain and no key of a query; "
-                f"{nearest(key, known)}"
+                f"{suggest_nearest(key, known)}"
             )
         try:
             factors[key] = _factor(key, value, domain, folder)
@@ -356,7 +356,7 @@ def _factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
         kinds = ("ranges", "rows", crosswalks.KEY)
         for key in value:
             if key not in kinds:
-                raise WorkloadError(f"unknown key {key!r}; {nearest(key, kinds)}")
+                raise WorkloadError(f"unknown key {key!r}; {suggest_nearest(key, kinds)}")
         if len(value) != 1:
             found = " and ".join(value) or "{}"
             raise WorkloadError(f"{found} is no query; write one of {', '.join(kinds)}")
@@ -382,7 +382,7 @@ def _sentence(error: ValidationError) -> str:
     section = _Document.model_fields.get(place[0])
     if first["type"] == "extra_forbidden":
         known = _keys(section) if section and len(place) > 1 else list(_Document.model_fields)
-        return f"unknown key {where}; {nearest(place[-1], known)}"
+        return f"unknown key {where}; {suggest_nearest(place[-1], known)}"
     if first["type"] == "missing":
         return f"{where} is missing; add it"
     if place[0] == "query" and len(place) < 3:

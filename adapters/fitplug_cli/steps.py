@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fitplug.counts import Tables
-from fitplug.display import above
+from fitplug.display import format_up
 from fitplug.errors import FitplugError, InputError, LedgerError, OverBudget
-from fitplug.files import content_digest
+from fitplug.files import compute_digest
 from fitplug.ledger import Ledger
 from fitplug.numeric import floor_float
 from fitplug.plan import Plan, describe
@@ -108,7 +108,7 @@ def _fits(spec: Spec, plan: Plan) -> bool:
     """Whether a plan is for the spec's queries, targets and budget."""
     rho, spent = spec.privacy.rho, cost(spec, plan)
     paid = plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
-    return paid and content_digest(*describe(plan.workload)) == content_digest(
+    return paid and compute_digest(*describe(plan.workload)) == compute_digest(
         *describe(spec.workload)
     )
 
@@ -122,7 +122,7 @@ def saved_plan(spec: Spec, path: Path) -> Plan:
         plan.verify()
     except InputError as error:
         raise InputError(f"{path}: {error}; design the plan again") from None
-    same = content_digest(*describe(plan.workload)) == content_digest(*describe(spec.workload))
+    same = compute_digest(*describe(plan.workload)) == compute_digest(*describe(spec.workload))
     rho, spent = spec.privacy.rho, cost(spec, plan)
     fits = plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
     if not same or not fits:
@@ -241,7 +241,7 @@ def _check_max_rho(spec: Spec, plan: Plan) -> None:
     digits = 10.0 ** (3 - math.floor(math.log10(factor)))
     relax = math.ceil(factor * digits) / digits
     raise OverBudget(
-        f"{spec.path}: the targets cost rho = {above(needed)}, more than max_rho = {most:g}; "
+        f"{spec.path}: the targets cost rho = {format_up(needed)}, more than max_rho = {most:g}; "
         f"multiply every std and moe by {relax:.4g}, or raise max_rho; `fitplug report "
         f"{spec.path}` tells which targets to relax instead",
         requested=needed,

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 
 from fitplug.domain import Domain
-from fitplug.errors import WorkloadError, nearest
+from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.workload import (
     DEFAULT_CONFIDENCE,
     Factor,
+    build_factor,
     check_confidence,
-    factor,
     two_sided_quantile,
 )
 from fitplug_cli.files import text_of
@@ -58,7 +58,9 @@ def read(
     groups: the names of all groups there are; a line may be of none else. Raises WorkloadError
     naming the file and the line.
     """
-    bound = [factor(attribute, domain[attribute], asked) for attribute, asked in factors.items()]
+    bound = [
+        build_factor(attribute, domain[attribute], asked) for attribute, asked in factors.items()
+    ]
     kind, rows = _rows(path, name, [f.attribute for f in bound], domain, groups)
     shape = tuple(f.rows for f in bound)
     places = [_places(f, domain) for f in bound]
@@ -119,7 +121,7 @@ def _rows(
             whose = "the domain" if by_group else repr(name)
             raise WorkloadError(
                 f"{path}: {whose} has no attribute that is named as column {number} is; "
-                f"{nearest(column, known)}"
+                f"{suggest_nearest(column, known)}"
             )
     rows = []
     try:
@@ -127,7 +129,7 @@ def _rows(
             if by_group and cells["group"] not in groups:
                 raise WorkloadError(
                     f"{path}: line {reader.line_num}: its group is no query group of the spec; "
-                    f"{nearest(str(cells['group']), groups)}"
+                    f"{suggest_nearest(str(cells['group']), groups)}"
                 )
             if by_group and cells["group"] != name:
                 continue
@@ -190,6 +192,6 @@ def _place(path: Path, row: _Row, f: Factor, known: Mapping[str, int]) -> Any:
     if label not in known:
         raise WorkloadError(
             f"{path}: line {row.line}: its {f.attribute} is no row of the group; "
-            f"{nearest(label, list(known))}"
+            f"{suggest_nearest(label, list(known))}"
         )
     return known[label]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fitplug.domain import Attribute, Domain, Hierarchy
-from fitplug.errors import DomainError, nearest
+from fitplug.errors import DomainError, suggest_nearest
 from fitplug_cli import crosswalks
 from fitplug_cli.codefiles import Code, CodeFile, codes_of_lines
 
@@ -187,4 +187,6 @@ def _text(given: Mapping[str, Any], key: str) -> str:
 def _check_keys(given: Mapping[str, Any], allowed: Sequence[str]) -> None:
     for key in given:
         if key not in allowed:
-            raise DomainError(f"unknown key {key!r}; {nearest(key, [*allowed, crosswalks.KEY])}")
+            raise DomainError(
+                f"unknown key {key!r}; {suggest_nearest(key, [*allowed, crosswalks.KEY])}"
+            )

@@ -21,7 +21,7 @@ from fitplug.counts.weights_and_filters import (
     say_rows,
 )
 from fitplug.domain import OUTSIDE, Domain
-from fitplug.errors import DataError, TablesError, nearest
+from fitplug.errors import DataError, TablesError, suggest_nearest
 from fitplug.numeric import AnyArray, IntArray, freeze
 
 Names: TypeAlias = tuple[str, ...]
@@ -76,7 +76,7 @@ class Tables(Mapping[Names, Counts]):
                 if name not in domain:
                     raise TablesError(
                         f"table {names}: the domain has no attribute {name!r}; "
-                        f"{nearest(name, domain.names)}"
+                        f"{suggest_nearest(name, domain.names)}"
                     )
             if len(set(names)) != len(names):
                 raise TablesError(f"table {names} names an attribute twice; name each once")

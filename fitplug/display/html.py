@@ -9,20 +9,20 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from fitplug.display.numbers import above
+from fitplug.display.numbers import format_up
 
 if TYPE_CHECKING:
     pass
 
 MOST_GROUPS, MOST_TABLES, MOST_ROWS = 30, 3, 5
 
-DELTA = 1e-9
+SHOWN_DELTA = 1e-9
 
 _LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
 
 
-def show_std(smallest: float, largest: float) -> str:
-    low, high = above(smallest, 4), above(largest, 4)
+def format_std_range(smallest: float, largest: float) -> str:
+    low, high = format_up(smallest, 4), format_up(largest, 4)
     return high if low == high else f"{low} to {high}"
 
 
@@ -68,7 +68,7 @@ def say_more(count: int, what: str) -> str:
     return f'<p style="margin: .2em 0">and {count:,} more {what}</p>'
 
 
-def make_block(title: str, facts: Iterable[str], *parts: str) -> str:
+def make_section(title: str, facts: Iterable[str], *parts: str) -> str:
     lines = "<br>".join(escape(fact) for fact in facts)
     return (
         f'<div class="fitplug"><p style="margin: .2em 0"><strong>{escape(title)}</strong><br>'

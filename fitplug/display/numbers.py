@@ -11,7 +11,7 @@ _WRITTEN_OUT = 1e12
 """Up to which numbers are, for people."""
 
 
-def above(value: float, digits: int = 6) -> str:
+def format_up(value: float, digits: int = 6) -> str:
     """To so many digits for people, rounded up: no cost is shown less than it is, but for the last
     digits of a float, by which a third or a tenth is never met.
     """
@@ -19,7 +19,7 @@ def above(value: float, digits: int = 6) -> str:
     return _written(float(Context(digits, ROUND_CEILING).create_decimal(least)), digits)
 
 
-def below(value: float, digits: int = 6) -> str:
+def format_down(value: float, digits: int = 6) -> str:
     """To so many digits for people, rounded down: for bounds, and for what is left."""
     most = value * (1 + _LAST_DIGITS)
     return _written(float(Context(digits, ROUND_FLOOR).create_decimal(most)), digits)

@@ -25,7 +25,7 @@ LINE_COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 MOST_BARS = 15
 
-LETTER = 0.1
+LETTER_WIDTH = 0.1
 """Inches that a letter of a title or a legend may take."""
 
 STYLE: dict[Any, Any] = {
@@ -46,7 +46,7 @@ STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def drawing(width: float, height: float, panels: int = 1) -> Iterator[tuple[Figure, Any]]:
+def open_figure(width: float, height: float, panels: int = 1) -> Iterator[tuple[Figure, Any]]:
     """A figure of this size in inches, and its axes, or for more panels the array of them. Raises
     ImportError without matplotlib, which names the extra.
     """

@@ -12,7 +12,7 @@ from fitplug.domain.attribute import Category
 from fitplug.domain.categories import Categories
 from fitplug.domain.kinds import KINDS, Attribute, attribute_from_spec
 from fitplug.domain.notebook import domain_html
-from fitplug.errors import DomainError, nearest
+from fitplug.errors import DomainError, suggest_nearest
 
 
 @dataclass(frozen=True, init=False)
@@ -70,7 +70,9 @@ class Domain:
 
     def __getitem__(self, name: str) -> Attribute:
         if name not in self._position:
-            raise DomainError(f"the domain has no attribute {name!r}; {nearest(name, self.names)}")
+            raise DomainError(
+                f"the domain has no attribute {name!r}; {suggest_nearest(name, self.names)}"
+            )
         return self.attributes[self._position[name]][1]
 
     def ordered(self, names: Sequence[str]) -> tuple[str, ...]:

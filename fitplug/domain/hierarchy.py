@@ -16,7 +16,7 @@ import numpy as np
 
 from fitplug.domain.attribute import Category
 from fitplug.domain.categories import Categories
-from fitplug.errors import DomainError, nearest
+from fitplug.errors import DomainError, suggest_nearest
 from fitplug.numeric import IntArray
 
 Path: TypeAlias = tuple[Category, ...]
@@ -119,7 +119,7 @@ class Hierarchy(Categories):
 
     def _depth(self, level: str) -> int:
         if level not in self.levels:
-            raise DomainError(f"there is no level {level!r}; {nearest(level, self.levels)}")
+            raise DomainError(f"there is no level {level!r}; {suggest_nearest(level, self.levels)}")
         return self.levels.index(level) + 1
 
     def spec(self) -> Any:

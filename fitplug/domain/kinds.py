@@ -11,7 +11,7 @@ from fitplug.domain.dates import Dates
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.integers import Integers
 from fitplug.domain.prefix import Prefix
-from fitplug.errors import DomainError, nearest
+from fitplug.errors import DomainError, suggest_nearest
 
 Attribute: TypeAlias = Categories | Integers | Bins | Dates
 
@@ -46,10 +46,12 @@ def attribute_from_spec(value: Any) -> Attribute:
         if kind in value:
             for key in value:
                 if key not in allowed:
-                    raise DomainError(f"unknown key {key!r}; {nearest(key, sorted(allowed))}")
+                    raise DomainError(
+                        f"unknown key {key!r}; {suggest_nearest(key, sorted(allowed))}"
+                    )
             return _made(kind, value)
     key = next(iter(value), "")
-    raise DomainError(f"unknown key {key!r}; {nearest(key, _SPEC_KEYS)}")
+    raise DomainError(f"unknown key {key!r}; {suggest_nearest(key, _SPEC_KEYS)}")
 
 
 def _made(kind: str, value: Mapping[str, Any]) -> Attribute:

@@ -14,7 +14,7 @@ from fitplug.domain.bins import Bins
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.integers import Integers
 from fitplug.domain.kinds import Attribute
-from fitplug.errors import nearest, quote
+from fitplug.errors import quote, suggest_nearest
 
 
 class Members:
@@ -85,7 +85,7 @@ class Members:
         labels = list(self.nodes if isinstance(attribute, Hierarchy) else self.own)
         if isinstance(attribute, Bins) and edges:
             labels = [f"{edge:g}" for edge in attribute.edges]
-        hint = nearest(str(value), labels)
+        hint = suggest_nearest(str(value), labels)
         if hint.startswith("known") and len(labels) > 8:
             hint = f"known: {', '.join(map(quote, labels[:8]))} and {len(labels) - 8} more"
         return f"{value!r} is no value of {name}; {hint}"

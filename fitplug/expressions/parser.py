@@ -27,19 +27,26 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
-from fitplug.errors import WorkloadError, nearest, quote
+from fitplug.errors import WorkloadError, quote, suggest_nearest
 from fitplug.expressions.cell_runs import Runs
-from fitplug.expressions.selections import COMPARISONS, Clause, Condition, Selector, Weights, summed
+from fitplug.expressions.selections import (
+    COMPARISONS,
+    Clause,
+    Condition,
+    Selector,
+    SparseCoefficients,
+    add_coefficients,
+)
 from fitplug.numeric import FloatArray
 from fitplug.workload import Workload
 
-Linear: TypeAlias = Mapping[str, FloatArray]
+DenseTerms: TypeAlias = Mapping[str, FloatArray]
 """Coefficients by group, of the group's shape."""
 
-Terms: TypeAlias = Mapping[str, Weights]
+Terms: TypeAlias = Mapping[str, SparseCoefficients]
 """Coefficients by group, of the answers that have any."""
 
-_Sum: TypeAlias = dict[str, list[Weights]]
+_Sum: TypeAlias = dict[str, list[SparseCoefficients]]
 """Terms that are still to be added up."""
 
 _DEEPEST = 50
@@ -95,7 +102,7 @@ class Expressions:
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused later
                 found = _Parser(self._workload, self.selector, text, within).parse()
                 if isinstance(found, float):
-                    hint = nearest("", self._workload.names)
+                    hint = suggest_nearest("", self._workload.names)
                     raise WorkloadError(f"it is a number and asks for no count; {hint}")
                 if isinstance(found, Quotient):
                     return Quotient(_terms(found.numerator), _terms(found.denominator))
@@ -105,21 +112,23 @@ class Expressions:
             raise WorkloadError(f"expression {shown!r}: {error}") from None
 
 
-def parse(workload: Workload, text: str) -> Linear | Quotient[Linear]:
+def parse(workload: Workload, text: str) -> DenseTerms | Quotient[DenseTerms]:
     """The coefficients that an expression stands for. Raises WorkloadError, naming the column."""
     found = Expressions(workload).read(text)
     if isinstance(found, Quotient):
-        return Quotient(dense(workload, found.numerator), dense(workload, found.denominator))
-    return dense(workload, found)
+        return Quotient(
+            expand_terms(workload, found.numerator), expand_terms(workload, found.denominator)
+        )
+    return expand_terms(workload, found)
 
 
-def dense(workload: Workload, terms: Terms) -> Linear:
+def expand_terms(workload: Workload, terms: Terms) -> DenseTerms:
     """Coefficients of the groups' shapes."""
     return {name: weights.dense(workload[name].shape) for name, weights in terms.items()}
 
 
 def _terms(found: _Sum) -> Terms:
-    return {name: summed(parts) for name, parts in found.items()}
+    return {name: add_coefficients(parts) for name, parts in found.items()}
 
 
 class _Parser:
@@ -188,7 +197,7 @@ class _Parser:
             quotes = " (names with spaces go in quotes)" if spaces else ""
             raise WorkloadError(
                 f"no query group {name!r} at column {token.column}; "
-                f"{nearest(name, self._workload.names)}{quotes}"
+                f"{suggest_nearest(name, self._workload.names)}{quotes}"
             )
         clauses: list[Clause] = []
         if self._is("["):
@@ -316,7 +325,7 @@ class _Parser:
     def _unknown(self, group: str, name: str, attributes: list[str], token: _Token) -> NoReturn:
         raise WorkloadError(
             f"{group!r} has no attribute {name!r} at column {token.column}; "
-            f"{nearest(name, attributes)}"
+            f"{suggest_nearest(name, attributes)}"
         )
 
 
@@ -381,7 +390,7 @@ def _times(found: Any, factor: float) -> Any:
     if isinstance(found, Quotient):
         return Quotient(_times(found.numerator, factor), found.denominator)
     return {
-        name: [Weights(part.places, factor * part.weights) for part in parts]
+        name: [SparseCoefficients(part.places, factor * part.weights) for part in parts]
         for name, parts in found.items()
     }
 

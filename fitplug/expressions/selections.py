@@ -26,7 +26,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fitplug.domain import Bins, Hierarchy, Members
-from fitplug.errors import WorkloadError, nearest, quote
+from fitplug.errors import WorkloadError, quote, suggest_nearest
 from fitplug.expressions.cell_runs import Runs, complement, intersection, union
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.workload import Factor, QueryGroup, Workload
@@ -80,7 +80,7 @@ class Clause:
 
 
 @dataclass(frozen=True, eq=False)
-class Weights:
+class SparseCoefficients:
     """What some of a group's answers weigh in a sum: their places (n,) in C order of the group's
     shape, ascending, and the weights (n,) of these; the others weigh nothing.
     """
@@ -95,17 +95,17 @@ class Weights:
         return found
 
 
-def summed(parts: Sequence[Weights]) -> Weights:
+def add_coefficients(parts: Sequence[SparseCoefficients]) -> SparseCoefficients:
     """The sum of several weights of one group."""
     places = np.concatenate([part.places for part in parts])
     weights = np.concatenate([part.weights for part in parts])
     apart, at = np.unique(places, return_inverse=True)
     if len(apart) == len(places):
         order = np.argsort(places, kind="stable")
-        return Weights(places[order], weights[order])
+        return SparseCoefficients(places[order], weights[order])
     added = np.zeros(len(apart))
     np.add.at(added, at.ravel(), weights)
-    return Weights(apart, added)
+    return SparseCoefficients(apart, added)
 
 
 class Selector:
@@ -124,7 +124,7 @@ class Selector:
 
     def weights(
         self, name: str, clauses: Sequence[Clause], within: Mapping[str, Runs] | None = None
-    ) -> Weights:
+    ) -> SparseCoefficients:
         """What each of a group's answers counts in the number of people selected. Clauses hold
         together.
 
@@ -137,7 +137,7 @@ class Selector:
             if clause.attribute not in asked:
                 raise WorkloadError(
                     f"{name!r} does not tell {clause.attribute!r} apart; "
-                    f"{nearest(clause.attribute, asked)}"
+                    f"{suggest_nearest(clause.attribute, asked)}"
                 )
         regions = {a: cells for a, cells in (within or {}).items() if a in group.attributes}
         parts = []
@@ -157,19 +157,19 @@ class Selector:
         return self._values[key]
 
 
-def _product(parts: Sequence[Weights], shape: tuple[int, ...]) -> Weights:
+def _product(parts: Sequence[SparseCoefficients], shape: tuple[int, ...]) -> SparseCoefficients:
     """The weights of a group's answers from those of each factor's rows."""
     places, weights = np.zeros(1, dtype=np.int64), np.ones(1)
     for part, rows in zip(parts, shape, strict=True):
         places = np.add.outer(places * rows, part.places).ravel()
         weights = np.multiply.outer(weights, part.weights).ravel()
-    return Weights(places, weights)
+    return SparseCoefficients(places, weights)
 
 
-def _row_weights(values: _Values, clauses: list[Clause], region: Runs | None) -> Weights:
+def _row_weights(values: _Values, clauses: list[Clause], region: Runs | None) -> SparseCoefficients:
     factor = values.factor
     if not clauses and region is None and factor.rows == 1:
-        return Weights(np.zeros(1, dtype=np.int64), np.ones(1))
+        return SparseCoefficients(np.zeros(1, dtype=np.int64), np.ones(1))
     if factor.kind == "matrix":
         if region is not None:
             raise WorkloadError(
@@ -200,12 +200,12 @@ def _said(factor: Factor, clauses: list[Clause], region: Runs | None) -> str:
     return said if region is None else f"{said} in the region"
 
 
-def _counting(values: _Values, runs: Runs) -> Weights | None:
+def _counting(values: _Values, runs: Runs) -> SparseCoefficients | None:
     """What the rows weigh in the count of runs of cells; None if they cannot count one of them."""
     factor = values.factor
     if factor.kind == "identity":
         places = np.concatenate([np.arange(*run) for run in runs])
-        return Weights(places, np.ones(len(places)))
+        return SparseCoefficients(places, np.ones(len(places)))
     rows: list[int] = []
     signs: list[int] = []
     for first, end in runs:
@@ -221,7 +221,9 @@ def _counting(values: _Values, runs: Runs) -> Weights | None:
                 return None
             rows += [row for row, _ in path]
             signs += [sign for _, sign in path]
-    return summed([Weights(np.array(rows, dtype=np.int64), np.array(signs, dtype=np.float64))])
+    return add_coefficients(
+        [SparseCoefficients(np.array(rows, dtype=np.int64), np.array(signs, dtype=np.float64))]
+    )
 
 
 def _edges(intervals: IntArray) -> Edges:
@@ -252,7 +254,7 @@ def _path(edges: Edges, first: int, end: int) -> list[tuple[int, int]] | None:
     return path
 
 
-def _rows_of_matrix(values: _Values, clauses: list[Clause]) -> Weights:
+def _rows_of_matrix(values: _Values, clauses: list[Clause]) -> SparseCoefficients:
     """Rows of a matrix, by their labels or numbers."""
     factor, name = values.factor, values.factor.attribute
     labels = list(values.rows)
@@ -279,7 +281,7 @@ def _rows_of_matrix(values: _Values, clauses: list[Clause]) -> Weights:
             f"{', '.join(map(str, clauses))}: these rows share people, who would count more than "
             "once; add the rows you mean by +"
         )
-    return Weights(rows, np.ones(len(rows)))
+    return SparseCoefficients(rows, np.ones(len(rows)))
 
 
 def _rows_named(values: _Values, condition: Condition, by: str) -> set[int]:
@@ -294,7 +296,7 @@ def _rows_named(values: _Values, condition: Condition, by: str) -> set[int]:
         if by == "label":
             raise WorkloadError(
                 f"there is no row {quote(value)} of {factor.attribute}; "
-                f"{nearest(value, values.rows)}"
+                f"{suggest_nearest(value, values.rows)}"
             )
         raise WorkloadError(
             f"{condition}: there is no row {write_value(value)}; they are 0 to {factor.rows - 1}"

@@ -18,7 +18,7 @@ from fitplug.numeric import AnyArray
 Header: TypeAlias = dict[str, Any]
 
 
-def content_digest(header: Header, arrays: Mapping[str, AnyArray]) -> str:
+def compute_digest(header: Header, arrays: Mapping[str, AnyArray]) -> str:
     """SHA-256, in hex, of a header and arrays, the same on every machine."""
     whole = hashlib.sha256(_json(header))
     for name in sorted(arrays):
@@ -38,7 +38,7 @@ def write_with_digest(
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     text = np.frombuffer(_json(header), dtype=np.uint8)
-    own = content_digest(header, arrays)
+    own = compute_digest(header, arrays)
     mark = np.frombuffer(own.encode(), dtype=np.uint8)
     try:
         number = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -60,7 +60,7 @@ def read_with_digest(path: str | PathLike[str]) -> tuple[Header, Arrays, bool]:
     with Path(path).open("rb") as file:
         header, arrays = read_archive(file)
     mark = arrays.pop("digest").tobytes().decode()
-    return header, arrays, content_digest(header, arrays) == mark
+    return header, arrays, compute_digest(header, arrays) == mark
 
 
 def _json(header: Header) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 @contextmanager
-def partial_folder(directory: Path, mark: str = "") -> Iterator[Path]:
+def make_partial_folder(directory: Path, mark: str = "") -> Iterator[Path]:
     """A new empty folder beside `directory`, removed when the block is left unless it was moved.
 
     mark: goes into its name, after the directory's. Raises OSError.
@@ -26,7 +26,7 @@ def partial_folder(directory: Path, mark: str = "") -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def put_in_place(partial: Path, directory: Path) -> None:
+def move_into_place(partial: Path, directory: Path) -> None:
     """Move a complete folder to its place, where there is nothing or an empty folder, and see that
     it lasts: everything is on the disk when this returns. Raises OSError.
     """

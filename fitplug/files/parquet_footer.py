@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import IO, NamedTuple
 
 from fitplug.files import thrift
-from fitplug.files.thrift import BINARY, I32, I64, LIST, STRUCT, Fields
+from fitplug.files.thrift import BINARY, I32, I64, LIST, STRUCT, ThriftFields
 
 _MAGIC = b"PAR1"
 _ARROW_SCHEMA = b"ARROW:schema"  # what Arrow says of types that Parquet does not have
@@ -57,7 +57,7 @@ class Column(NamedTuple):
     flat: bool
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """Where a column's values in a row group lie: the first byte, of the dictionary or the first
     data page, and the bytes of all pages. dictionary: whether there is one. values, plain_bytes:
     how many values, and their bytes when decompressed, as the footer says.
@@ -79,7 +79,7 @@ class Footer:
 
     rows: tuple[int, ...] = field(repr=False)
     columns: tuple[Column, ...] = field(repr=False)
-    chunks: tuple[tuple[Chunk, ...], ...] = field(repr=False)
+    chunks: tuple[tuple[ColumnChunk, ...], ...] = field(repr=False)
     said: Mapping[bytes, bytes] = field(repr=False)
     for_arrow: bytes = field(repr=False)
 
@@ -110,7 +110,7 @@ def _end(file: IO[bytes], size: int, length: int) -> bytes:
     return file.read(length)
 
 
-def _checked(fields: Fields, size: int) -> Footer:
+def _checked(fields: ThriftFields, size: int) -> Footer:
     if _ENCRYPTION in fields:
         raise EncryptedError
     elements = _structs(fields, _SCHEMA)
@@ -130,8 +130,8 @@ def _checked(fields: Fields, size: int) -> Footer:
 
 
 def _file(
-    fields: Fields,
-    elements: Sequence[Fields],
+    fields: ThriftFields,
+    elements: Sequence[ThriftFields],
     groups: Sequence[_Group],
     said: Mapping[bytes, bytes],
 ) -> bytes:
@@ -163,7 +163,7 @@ class _Leaf(NamedTuple):
     path: bytes
 
 
-def _leaves(elements: Sequence[Fields]) -> Iterator[_Leaf]:
+def _leaves(elements: Sequence[ThriftFields]) -> Iterator[_Leaf]:
     """The leaves of a schema, whose elements stand in the order of a walk from the root."""
     if not elements or _TYPE in elements[0]:
         raise ValueError("a schema without root")
@@ -195,7 +195,7 @@ def _leaves(elements: Sequence[Fields]) -> Iterator[_Leaf]:
         raise ValueError("a schema without its last elements")
 
 
-def _element(element: Fields) -> bytes:
+def _element(element: ThriftFields) -> bytes:
     """An element of the schema."""
     most = {_TYPE: 7, _LENGTH: 2**31 - 1, _REPETITION: 2, _CONVERTED: 21}
     if _TYPE not in element:
@@ -220,11 +220,11 @@ class _Group(NamedTuple):
     """A row group: its rows, its column chunks, and what Arrow is given."""
 
     rows: int
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[ColumnChunk, ...]
     written: bytes
 
     @classmethod
-    def of(cls, fields: Fields, leaves: Sequence[_Leaf], size: int) -> _Group:
+    def of(cls, fields: ThriftFields, leaves: Sequence[_Leaf], size: int) -> _Group:
         columns = _structs(fields, _COLUMNS)
         rows = _number(fields, _GROUP_ROWS, _MOST_ROWS)
         made = [_chunk(column, leaf, size) for column, leaf in zip(columns, leaves, strict=True)]
@@ -238,7 +238,7 @@ class _Group(NamedTuple):
         return cls(rows, tuple(chunk for chunk, _ in made), written)
 
 
-def _chunk(column: Fields, leaf: _Leaf, size: int) -> tuple[Chunk, bytes]:
+def _chunk(column: ThriftFields, leaf: _Leaf, size: int) -> tuple[ColumnChunk, bytes]:
     """A column chunk of a file of `size` bytes, and what Arrow is given."""
     if _CRYPTO in column:
         raise EncryptedError
@@ -268,17 +268,19 @@ def _chunk(column: Fields, leaf: _Leaf, size: int) -> tuple[Chunk, bytes]:
         raise ValueError("a column chunk that ends beyond the file")
     place = (2, I64, number(first))
     text = thrift.struct([place, (_METADATA, STRUCT, thrift.struct(written))])
-    return Chunk(start, length, dictionary, values, plain), text
+    return ColumnChunk(start, length, dictionary, values, plain), text
 
 
-def _structs(fields: Fields, number: int, default: list[Fields] | None = None) -> list[Fields]:
+def _structs(
+    fields: ThriftFields, number: int, default: list[ThriftFields] | None = None
+) -> list[ThriftFields]:
     found = fields.get(number, default)
     if not isinstance(found, list):
         raise ValueError("no list where one must be")
     return found
 
 
-def _number(fields: Fields, number: int, most: int) -> int:
+def _number(fields: ThriftFields, number: int, most: int) -> int:
     """An integer from 0 to `most`."""
     found = fields.get(number)
     if not isinstance(found, int) or not 0 <= found <= most:
@@ -286,7 +288,7 @@ def _number(fields: Fields, number: int, most: int) -> int:
     return found
 
 
-def _text(fields: Fields, number: int) -> bytes:
+def _text(fields: ThriftFields, number: int) -> bytes:
     found = fields.get(number)
     if not isinstance(found, bytes):
         raise ValueError("no text where one must be")

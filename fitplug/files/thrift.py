@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 """Kinds of values."""
 
-Fields: TypeAlias = dict[int, Any]
+ThriftFields: TypeAlias = dict[int, Any]
 """A struct: values by the numbers of its fields."""
 
-Wanted: TypeAlias = Mapping[int, Any]
+WantedFields: TypeAlias = Mapping[int, Any]
 """Of which fields that are structs, or lists of structs, the content is read, and of which fields
 of theirs; None leaves a struct as its bytes. Integers of 16 bits and more, truth values and
 binaries are read always; all else is passed over.
@@ -25,9 +25,9 @@ binaries are read always; all else is passed over.
 _DEEPEST = 64
 
 
-def read_struct(data: bytes, at: int, wanted: Wanted) -> tuple[Fields, int]:
+def read_struct(data: bytes, at: int, wanted: WantedFields) -> tuple[ThriftFields, int]:
     """The struct that begins there."""
-    fields: Fields = {}
+    fields: ThriftFields = {}
     number = 0
     while head := data[at]:
         at += 1
@@ -63,7 +63,7 @@ def read_struct(data: bytes, at: int, wanted: Wanted) -> tuple[Fields, int]:
     return fields, at + 1
 
 
-def _read_structs(data: bytes, at: int, wanted: Wanted) -> tuple[list[Fields], int]:
+def _read_structs(data: bytes, at: int, wanted: WantedFields) -> tuple[list[ThriftFields], int]:
     kind, size, at = _list_head(data, at)
     if kind != STRUCT and size:
         raise ValueError("no list of structs")

@@ -33,7 +33,7 @@ from fitplug.ledger.measurement_cost import measured_rho
 from fitplug.ledger.rows import Budget, Entry
 from fitplug.ledger.rules import Begun, Request, Which
 from fitplug.ledger.stages import Stage, State
-from fitplug.numeric import FloatArray, ceil_float, exact_number, floor_float
+from fitplug.numeric import FloatArray, ceil_float, floor_float, read_exact_number
 from fitplug.plan import Plan
 from fitplug.privacy import rho_at
 
@@ -387,7 +387,7 @@ def _same(held: Budget, given: Budget) -> bool:
 
 
 def _exact(rho: float | Fraction) -> Fraction:
-    exact = exact_number(rho)
+    exact = read_exact_number(rho)
     given = str(rho) if type(rho) is float else f"this {type(rho).__name__}"
     with contextlib.suppress(OverflowError):
         if exact is not None:

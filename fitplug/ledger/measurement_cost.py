@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from fitplug.errors import InputError
-from fitplug.numeric import python_number
+from fitplug.numeric import read_python_number
 
 
 def measured_rho(measurement: Any, d_in: Any) -> float:
@@ -56,7 +56,7 @@ def measured_rho(measurement: Any, d_in: Any) -> float:
 def _distance(d_in: Any) -> Any:
     """d_in in Python's own numbers. Raises InputError."""
     parts = d_in if type(d_in) is tuple else (d_in,)
-    numbers = tuple(map(python_number, parts))
+    numbers = tuple(map(read_python_number, parts))
     for part, number in zip(parts, numbers, strict=True):
         if number is None or (type(number) is float and not math.isfinite(number)):
             given = repr(number) if number is not None else f"of type {type(part).__name__}"

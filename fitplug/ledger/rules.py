@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeAlias
 
-from fitplug.display import above
+from fitplug.display import format_up
 from fitplug.domain import Domain
 from fitplug.errors import AlreadyReleased, KeyTaken, OverBudget
 from fitplug.ledger import cell_costs as cellcosts
@@ -137,14 +137,14 @@ def _check_retry(
 def _price(entry: Entry) -> str:
     if entry.within is not None:
         return f"free within the charge {entry.within}"
-    return f"charged rho = {above(ceil_float(entry.rho))}"
+    return f"charged rho = {format_up(ceil_float(entry.rho))}"
 
 
 def _asked_price(request: Request, within: Entry | None) -> str:
     records = f" for {request.contributions} record(s) a person"
     if within is not None:
         return f"free within the charge {within.id}{records}"
-    return f"charged rho = {above(ceil_float(request.rho))}{records}"
+    return f"charged rho = {format_up(ceil_float(request.rho))}{records}"
 
 
 def _already_released(
@@ -163,7 +163,9 @@ def _already_released(
         )
     else:
         where = f", in {place}" if place else ""
-        cost = "nothing" if within is not None else f"rho = {above(ceil_float(request.rho))} more"
+        cost = (
+            "nothing" if within is not None else f"rho = {format_up(ceil_float(request.rho))} more"
+        )
         said = (
             f"has a release of this plan already, number {entry.id} of {entry.time[:19]}{where}: a "
             f"second draw of the same plan costs {cost}; ask for it with --again (again=True) or a "

@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 
 from fitplug.mechanism.basis import Counted
 from fitplug.mechanism.strategy import SATURATION, BlockSet, Strategy
-from fitplug.numeric import AnyArray, FloatArray, IntArray, exact_product, largest
+from fitplug.numeric import AnyArray, FloatArray, IntArray, find_largest_entry, multiply_exactly
 
 
 def exact_answers(strategy: Strategy, counted: Counted) -> IntArray:
@@ -27,11 +27,11 @@ def exact_answers(strategy: Strategy, counted: Counted) -> IntArray:
         y = block_set.basis.counts(strategy.structure, int(block_set.blocks[i]), counted)
         (own,) = strategy.structure.members(block_set.blocks[i : i + 1])
         for axis, split in enumerate(strategy.attribute_matrices[a] for a in own):
-            if y.size and y.dtype != object and largest(y) * split.growth >= 2**63:
+            if y.size and y.dtype != object and find_largest_entry(y) * split.growth >= 2**63:
                 y = y.astype(object)
             y = split.apply(y, axis)
         if y.size:
-            y = exact_product(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
+            y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
         answers[start : start + y.size] = np.clip(y, -SATURATION, SATURATION).ravel()
     return answers
 
@@ -41,7 +41,7 @@ def may_be_clamped(noisy: IntArray, noise_std: float) -> bool:
     biased: one is within 64 standard deviations of the clamp, or beyond. Of noisy answers alone, so
     that it may be told to anybody. With half of `max_records` none is, but by a chance of 10^-880.
     """
-    return bool(noisy.size) and largest(noisy) >= SATURATION - 64 * noise_std
+    return bool(noisy.size) and find_largest_entry(noisy) >= SATURATION - 64 * noise_std
 
 
 def list_blocks(strategy: Strategy) -> Iterator[tuple[BlockSet, int, tuple[int, ...], int]]:

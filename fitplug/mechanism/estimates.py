@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 from fitplug.errors import TablesError
 from fitplug.mechanism.answers import list_blocks, residuals
 from fitplug.mechanism.strategy import Strategy
-from fitplug.numeric import AnyArray, FloatArray, IntArray, inverse_norms_above
+from fitplug.numeric import AnyArray, FloatArray, IntArray, bound_solution_norms
 from fitplug.structure import Structure, listed
 from fitplug.workload import Factor, QueryGroup
 
@@ -131,7 +131,7 @@ def _norms(strategy: Strategy, several: Sequence[_InBlocks]) -> FloatArray:
         M = block_set.M[i].astype(np.float64)
         together = np.concatenate([several[k][0][block] for k in those])
         errors = np.concatenate([several[k][1][block] for k in those])
-        norms = inverse_norms_above(together, M, L_error=errors)
+        norms = bound_solution_norms(together, M, L_error=errors)
         squares[those] += (norms * norms).reshape(len(those), -1).sum(axis=1)
     return np.asarray(np.sqrt(squares) * (1 + 1e-12))
 

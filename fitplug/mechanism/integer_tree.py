@@ -29,10 +29,10 @@ from fitplug.numeric import (
     AnyArray,
     FloatArray,
     IntArray,
-    exact_product,
+    find_largest_entry,
     frozen_property,
     gamma,
-    largest,
+    multiply_exactly,
 )
 from fitplug.structure import Siblings, TreeShape
 from fitplug.workload import Factor
@@ -75,7 +75,7 @@ class TreeMatrix:
         """At least every row's sum of |entries|, so that |A x| <= growth * max |x|."""
         leaves = self.shape.leaves
         A = np.abs(self.top.matrix)
-        sums = exact_product(A, leaves[0][:, None]) if A.size else [0]
+        sums = multiply_exactly(A, leaves[0][:, None]) if A.size else [0]
         own = [
             self._multiplier(group)
             * contrast(group.k).entry
@@ -120,7 +120,7 @@ class TreeMatrix:
         values: int64 or Python integers.
         """
         # What wraps within int64 is wrapped back, as the answers fit.
-        fits = not values.size or self.growth * largest(values) < _WRAPS
+        fits = not values.size or self.growth * find_largest_entry(values) < _WRAPS
         kind: Any = np.int64 if fits and values.dtype != object else object
         moved = np.moveaxis(values, axis, -1).astype(kind)
         parts = [self.top.apply(self.shape.sums(moved, 0), -1).astype(kind)]

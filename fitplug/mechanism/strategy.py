@@ -21,17 +21,17 @@ from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import Basis
 from fitplug.mechanism.contrasts import contrast
 from fitplug.numeric import (
-    UNIT,
+    UNIT_ROUNDOFF,
     AnyArray,
     FloatArray,
     IntArray,
+    bound_solution_norms,
     ceil_float,
     ceil_sqrt,
-    exact_product,
+    find_largest_entry,
     freeze,
     gamma,
-    inverse_norms_above,
-    largest,
+    multiply_exactly,
 )
 from fitplug.structure import Structure, batch_groups
 
@@ -126,12 +126,12 @@ class Strategy:
         """Upper bounds (D,) on the privacy cost squared of each cell, none above twice
         `rho_exact`, rounded up.
         """
-        cost = self.column_squares / (noise_std * noise_std) * (1 + 4 * UNIT)
+        cost = self.column_squares / (noise_std * noise_std) * (1 + 4 * UNIT_ROUNDOFF)
         return np.minimum(cost, ceil_float(2 * self.rho_exact(noise_std)))
 
     def variances(self, noise_std: float) -> FloatArray:
         """Upper bounds on the variances of the structure's rows."""
-        return noise_std * noise_std * self.unit_variances * (1 + 4 * UNIT)
+        return noise_std * noise_std * self.unit_variances * (1 + 4 * UNIT_ROUNDOFF)
 
     def total_variance(self, noise_std: float) -> float:
         """An upper bound on the sum of the variances of all queries."""
@@ -179,9 +179,9 @@ def cost(
             entry = max(entry, int((entries * m).max()))
         else:
             matrix = structure.piece(int(block_set.blocks[0])).matrix
-            A = exact_product(block_set.M[0], block_set.basis.matrix(matrix))
+            A = multiply_exactly(block_set.M[0], block_set.basis.matrix(matrix))
             columns.append((int(squares[0]), A))
-            entry = max(entry, int(entries[0]) * largest(A))
+            entry = max(entry, int(entries[0]) * find_largest_entry(A))
     return *column_squares(columns), SATURATION // entry
 
 
@@ -206,7 +206,7 @@ def unit_variances(
         else:
             piece = structure.piece(int(block_set.blocks[0]))
             L, L_error = block_set.basis.representation(piece.matrix)
-            unit = inverse_norms_above(L, block_set.M[0].astype(np.float64), L_error=L_error)
+            unit = bound_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
             variances[piece.rows] += unit * unit * piece.shares / precision[0]
     return variances * (1 + gamma(len(structure.blocks) + 64))
 

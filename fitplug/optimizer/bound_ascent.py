@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fitplug.numeric import UNIT, FloatArray
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 from fitplug.optimizer.residual_family import Weights
 from fitplug.proof import MAX_WORK, Grams, ProductDuals, bound, eigen, frames, grams, point
 from fitplug.structure import BatchedGroups
@@ -151,7 +151,7 @@ def slopes(
     total, by_buffer = 0.0, []
     for stack in places.stacks(places.fill(w, tables)):
         squares, U = eigen(stack)
-        noise = 32 * stack.shape[-1] * UNIT * squares.sum(axis=1, keepdims=True)
+        noise = 32 * stack.shape[-1] * UNIT_ROUNDOFF * squares.sum(axis=1, keepdims=True)
         roots = np.sqrt(np.where(squares > noise, squares, 0.0))
         total += float(roots.sum())
         halves = np.divide(0.5, roots, out=np.zeros_like(roots), where=roots > 0)

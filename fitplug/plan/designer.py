@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.errors import BudgetError, DesignError, InputError, nearest
+from fitplug.errors import BudgetError, DesignError, InputError, suggest_nearest
 from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE, Strategy, within
-from fitplug.numeric import UNIT, FloatArray, floor_float, linear_algebra
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, floor_float, guard_linear_algebra
 from fitplug.optimizer import (
     CLAIM_MARGIN,
     SOLVERS,
@@ -107,7 +107,7 @@ def design(
     if progress is not None and not callable(progress):
         raise InputError(f"progress = {progress!r} must be a function of iterations and gap")
     if solver not in SOLVERS:
-        raise InputError(f"solver = {solver!r} is unknown; {nearest(solver, SOLVERS)}")
+        raise InputError(f"solver = {solver!r} is unknown; {suggest_nearest(solver, SOLVERS)}")
     passing: list[BaseException] = []  # what progress raises
     # Rounding to integers takes its share of the tolerance, and so may what it is measured with.
     options = Options(
@@ -122,7 +122,7 @@ def design(
     # The paper's own solver knows no blocks; the residual family no other objective.
     varying = workload.attributes if solver == "sm2" else given.varying if given else ()
     family = False if given or weight or solver == "sm2" else None
-    with linear_algebra(passing):
+    with guard_linear_algebra(passing):
         structure = analyse_structure(workload, varying, family)
         budgets = None if given is None else given.over(structure)
         if budgets is not None and budget is not None:
@@ -246,7 +246,7 @@ def _noise_for_targets(strategy: Strategy, c: FloatArray) -> float:
     for _ in range(_ULPS):
         if within(strategy.variances(std), 1.0, c):
             return _fitting(std)
-        std *= 1 - 2 * UNIT
+        std *= 1 - 2 * UNIT_ROUNDOFF
     raise DesignError(_OUT_OF_RANGE)
 
 
@@ -268,7 +268,7 @@ def _noise_for_budget(
     for _ in range(_ULPS):
         if afforded(std):
             break
-        std *= 1 + 2 * UNIT
+        std *= 1 + 2 * UNIT_ROUNDOFF
     else:
         raise DesignError(_OUT_OF_RANGE)
     _fitting(std)
@@ -277,7 +277,7 @@ def _noise_for_budget(
     for _ in range(_ULPS):
         if within(variances, scale, c):
             return std, scale
-        scale *= 1 + 2 * UNIT
+        scale *= 1 + 2 * UNIT_ROUNDOFF
     raise DesignError(_OUT_OF_RANGE)
 
 

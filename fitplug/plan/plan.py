@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
 
-from fitplug.display import Figure, above
+from fitplug.display import Figure, format_up
 from fitplug.mechanism import Mechanism, dense_covariance, list_mechanisms
-from fitplug.numeric import FloatArray, IntArray, linear_algebra
+from fitplug.numeric import FloatArray, IntArray, guard_linear_algebra
 from fitplug.plan.notebook import plan_html
 from fitplug.plan.plan_file import plan_digest, read_plan, write_plan
 from fitplug.plan.plots import plot_plan
@@ -73,7 +73,7 @@ class Plan(PlanRecord):
         Uses nothing of the solver: the integer matrix, the workload and the dual weights alone.
         Raises PlanError, saying which claim does not hold.
         """
-        with linear_algebra():
+        with guard_linear_algebra():
             verify(self)
 
     def summary(self, delta: float = 1e-9) -> str:
@@ -96,6 +96,6 @@ class Plan(PlanRecord):
 
     def __repr__(self) -> str:
         return (
-            f"Plan(rho={above(self.rho)}, gap={above(self.gap, 2)}, "
+            f"Plan(rho={format_up(self.rho)}, gap={format_up(self.gap, 2)}, "
             f"{self.workload.query_count} queries, digest={self.digest[:12]})"
         )

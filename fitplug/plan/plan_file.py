@@ -16,7 +16,7 @@ from fitplug.errors import PlanError, WorkloadError
 from fitplug.files import (
     Arrays,
     Header,
-    content_digest,
+    compute_digest,
     read_with_digest,
     write_with_digest,
 )
@@ -24,7 +24,13 @@ from fitplug.mechanism import Basis, BlockSet, DenseMatrix, Strategy, TreeMatrix
 from fitplug.numeric import FloatArray
 from fitplug.proof import Frame, PlanRecord, Tiers, check_form, check_privacy
 from fitplug.structure import Objective, analyse_structure, batch_groups
-from fitplug.workload import QueryGroup, Workload, interval_factor, labelled_factor, queries
+from fitplug.workload import (
+    QueryGroup,
+    Workload,
+    build_interval_factor,
+    build_labelled_factor,
+    queries,
+)
 
 FORMATS = (3, 4, 5)
 """What is read. 4 has simultaneous targets and 5 labels of a matrix's rows; plans without them stay
@@ -61,7 +67,7 @@ def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
 
 def plan_digest(plan: PlanRecord) -> str:
     """SHA-256, in hex, of everything the plan says."""
-    return content_digest(*describe_plan(plan))
+    return compute_digest(*describe_plan(plan))
 
 
 def write_plan(plan: PlanRecord, path: str | PathLike[str]) -> None:
@@ -90,7 +96,7 @@ def read_plan(path: str | PathLike[str]) -> PlanRecord:
         )
         check_form(plan)
         check_privacy(plan)
-        if plan_digest(plan) != content_digest(header, arrays):
+        if plan_digest(plan) != compute_digest(header, arrays):
             raise PlanError("it holds more than a plan does, or writes it in another form")
     except PlanError as error:
         raise PlanError(f"{path}: {error}; design the plan again") from None
@@ -219,11 +225,11 @@ def _factor(name: str, attribute: Attribute, kind: str, part: Any, labels: Any) 
         if kind != "matrix":
             raise PlanError(f"a query of {name!r} has labels and is no matrix")
         try:
-            return labelled_factor(name, attribute, part, labels)
+            return build_labelled_factor(name, attribute, part, labels)
         except WorkloadError as error:
             raise PlanError(str(error)) from None
     if kind == "ranges":
-        return interval_factor(name, attribute, part)
+        return build_interval_factor(name, attribute, part)
     return part if kind == "matrix" else kind
 
 

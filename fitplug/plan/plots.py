@@ -9,8 +9,8 @@ from fitplug.display import (
     MOST_BARS,
     ORANGE,
     Figure,
-    drawing,
     label_powers,
+    open_figure,
     separate_thousands,
     shorten,
 )
@@ -32,7 +32,7 @@ def plot_plan(plan: PlanRecord) -> Figure:
         rows = [row for row in rows if row in kept]
     asked = [np.sqrt(plan.scale * plan.targets[row.name]) for row in rows]
     places = np.arange(len(rows))[::-1]
-    with drawing(9.0 if priced else 6.0, 1.2 + 0.32 * len(rows), 2 if priced else 1) as made:
+    with open_figure(9.0 if priced else 6.0, 1.2 + 0.32 * len(rows), 2 if priced else 1) as made:
         figure, axes = made
         left, right = axes if priced else (axes, None)
         for place, row, target in zip(places, rows, asked, strict=True):

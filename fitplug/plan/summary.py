@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fitplug.display import above, below
+from fitplug.display import format_down, format_up
 from fitplug.domain import fewer_cells
 from fitplug.proof import PlanRecord
 from fitplug.structure import listed
@@ -32,9 +32,9 @@ class GroupRow:
 def describe_status(plan: PlanRecord) -> str:
     """Whether the tolerance was reached, and what to do if not."""
     if plan.gap <= plan.tolerance:
-        return f"certified: within {above(plan.gap, 2)} of the least possible"
+        return f"certified: within {format_up(plan.gap, 2)} of the least possible"
     return (
-        f"certified only to {above(plan.gap, 2)} after {plan.iterations} iterations, "
+        f"certified only to {format_up(plan.gap, 2)} after {plan.iterations} iterations, "
         f"{plan.tolerance:.1e} was asked: {_describe_remedy(plan)}, or accept this gap"
     )
 
@@ -49,18 +49,19 @@ def _describe_remedy(plan: PlanRecord) -> str:
 
 def describe_certificate(plan: PlanRecord) -> str:
     """What the lower bound says, in a sentence."""
-    bound = below(plan.lower_bound)
+    bound = format_down(plan.lower_bound)
     if plan.objective.plain:
         return f"no mechanism that meets these targets costs less than {bound}"
-    return f"{plan.objective}: {above(plan.cost)}, and no mechanism below {bound}"
+    return f"{plan.objective}: {format_up(plan.cost)}, and no mechanism below {bound}"
 
 
 def summarise(plan: PlanRecord, delta: float) -> str:
     """A text table: what it costs, how close to the least, what each group asked and gets."""
     lines = [
-        f"privacy cost  Delta = {above(plan.privacy_cost)}   rho = {above(plan.rho)} (zCDP)",
-        f"epsilon       {above(plan.epsilon(delta), 4)} at delta = {delta:g} "
-        f"(exact Gaussian curve); {above(plan.epsilon(delta, 'zcdp'), 4)} "
+        f"privacy cost  Delta = {format_up(plan.privacy_cost)}   "
+        f"rho = {format_up(plan.rho)} (zCDP)",
+        f"epsilon       {format_up(plan.epsilon(delta), 4)} at delta = {delta:g} "
+        f"(exact Gaussian curve); {format_up(plan.epsilon(delta, 'zcdp'), 4)} "
         "proven from rho for the discrete noise",
         f"optimality    {describe_status(plan)}",
         f"              {describe_certificate(plan)}",
@@ -69,10 +70,12 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         + listed([" x ".join(t) or "total" for t in plan.tables]),
     ]
     if plan.scale != 1.0:
-        lines.append(f"targets       all variances scaled by {above(plan.scale)} to fit the budget")
+        lines.append(
+            f"targets       all variances scaled by {format_up(plan.scale)} to fit the budget"
+        )
     rows = [("group", "queries", "target", "largest std", "of target")]
     rows += [
-        (row.name, f"{row.queries:,}", row.target, above(row.largest_std, 4), f"{row.used:.1%}")
+        (row.name, f"{row.queries:,}", row.target, format_up(row.largest_std, 4), f"{row.used:.1%}")
         for row in describe_groups(plan)
     ]
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.numeric import UNIT, FloatArray, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 from fitplug.proof import product_bound as pinched
 from fitplug.structure import Objective, Piece, Structure, batch_groups, dense_piece
 
@@ -78,7 +78,7 @@ def certified_bound(
     """
     if structure.ordered:
         bound = pinched.bound(batch_groups(structure), _product(structure, p, q, frame))
-        return bound / math.sqrt(scale) * (1 - 4 * UNIT)
+        return bound / math.sqrt(scale) * (1 - 4 * UNIT_ROUNDOFF)
     p, q = _scaled("p", p, structure.cells), _scaled("q", q, structure.rows)
     rows = q / (scale * structure.targets)
     if objective.weight:
@@ -158,7 +158,7 @@ def _nuclear(pieces: Iterable[Piece], cells: FloatArray, rows: FloatArray) -> fl
         # c a modest multiple of the dimensions (LAPACK Users' Guide, section 4.9); each entry of X
         # itself carries a few roundings. By Weyl each of the r values is off by at most |E|_2.
         r, n = X.shape
-        error = r * (10 * (r + n) + 64) * UNIT * math.sqrt(float((X * X).sum()))
+        error = r * (10 * (r + n) + 64) * UNIT_ROUNDOFF * math.sqrt(float((X * X).sum()))
         total += max(0.0, float(singular.sum()) * (1 - gamma(r)) - error)
         count += 1
     return total * (1 - gamma(count))

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, gamma, norm_above
+from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, bound_norm, gamma
 from fitplug.proof.factor_pinching import UNDERFLOW
 from fitplug.structure import BatchedGroups
 
@@ -121,7 +121,7 @@ def _roots_below(stack: FloatArray, roundings: int) -> float:
 
 def _norms(stack: FloatArray) -> FloatArray:
     """Upper bounds on the Frobenius norms of matrices (number, n, n)."""
-    return norm_above(stack.reshape(len(stack), -1), axis=1)
+    return bound_norm(stack.reshape(len(stack), -1), axis=1)
 
 
 def grams(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> Grams | None:

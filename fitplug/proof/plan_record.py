@@ -18,19 +18,19 @@ import numpy as np
 from fitplug.domain import Domain
 from fitplug.mechanism import Strategy
 from fitplug.numeric import (
-    UNIT,
+    UNIT_ROUNDOFF,
     AnyArray,
     FloatArray,
     ceil_float,
     floor_float,
     freeze,
-    linear_algebra,
+    guard_linear_algebra,
 )
 from fitplug.privacy import Method, delta_at, epsilon_at
 from fitplug.proof.certificate import Frame, certified_bound
 from fitplug.proof.tiers import Tier, Tiers, certified
 from fitplug.structure import MAX_AXES, Objective, Structure
-from fitplug.workload import Workload, largest_sets
+from fitplug.workload import Workload, select_largest_sets
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
@@ -156,7 +156,7 @@ class PlanRecord:
             if not named.issuperset(group.attributes):
                 needed[self.domain.ordered(group.attributes)] = None
                 named.update(group.attributes)
-        return largest_sets(needed)
+        return select_largest_sets(needed)
 
     def profile(self) -> FloatArray:
         """Privacy cost squared of each cell, rounded up, broadcastable to the domain's shape:
@@ -176,7 +176,7 @@ class PlanRecord:
         for free: at no cell do both profiles come to more than twice this plan's rho.
         """
         most = floor_float(2 * self.rho_exact)
-        return np.maximum((most - self.profile()) * (1 - 2 * UNIT), 0.0)
+        return np.maximum((most - self.profile()) * (1 - 2 * UNIT_ROUNDOFF), 0.0)
 
     @cached_property
     def tiers(self) -> tuple[Tier, ...]:
@@ -187,7 +187,7 @@ class PlanRecord:
         """
         if self.structure.ordered:  # no cells are told apart
             level = self.strategy.profile(self.noise_std)[0]
-            return (Tier(1, float(level), self.lower_bound**2 * (1 - 4 * UNIT)),)
+            return (Tier(1, float(level), self.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF)),)
         duals = Tiers(
             self.weights.of_cell,
             np.vstack([self.p, self.weights.p]),
@@ -195,7 +195,7 @@ class PlanRecord:
         )
         profile = self.objective.relative(self.strategy.profile(self.noise_std))
         excess = self.objective.excess(self.strategy.total_variance(self.noise_std))
-        with linear_algebra():
+        with guard_linear_algebra():
             return tuple(certified(self.bound_at, profile, excess, duals))
 
     def bound_at(self, p: FloatArray, q: FloatArray) -> float:

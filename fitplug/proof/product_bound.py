@@ -45,7 +45,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.numeric import UNIT, FloatArray, IntArray, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
 from fitplug.proof.factor_pinching import (
     UNDERFLOW,
     Pinch,
@@ -93,7 +93,7 @@ class Point:
 
     def over_mass(self, total: float) -> float:
         """total / sqrt(sum q), rounded down."""
-        value = total / math.sqrt(self.mass) * (1 - 8 * UNIT)
+        value = total / math.sqrt(self.mass) * (1 - 8 * UNIT_ROUNDOFF)
         with np.errstate(over="ignore", under="ignore"):
             scaled = float(np.ldexp(value, -self.power))
         # What is subnormal may have been rounded up.

@@ -30,7 +30,7 @@ from fitplug.mechanism import (
     unit_variances,
     within,
 )
-from fitplug.numeric import AnyArray, FloatArray, largest
+from fitplug.numeric import AnyArray, FloatArray, find_largest_entry
 from fitplug.proof.certificate import WHOLE, Frame, dual_sizes
 from fitplug.proof.plan_record import LEAST_TOLERANCE, Ended, PlanRecord
 from fitplug.proof.tiers import Tiers
@@ -136,7 +136,7 @@ def _check_family(block_set: BlockSet, structure: Structure) -> None:
     at = np.arange(n)
     if np.tril(M, -1).any() or (M[:, at, at] <= 0).any():
         raise PlanError("the strategy is not an invertible upper triangular matrix")
-    if largest(M) >= MAX_ENTRY:
+    if find_largest_entry(M) >= MAX_ENTRY:
         raise PlanError("the strategy's integers are too large")
 
 
@@ -160,7 +160,7 @@ def _check_splits(strategy: Strategy) -> None:
 
 def _fits(matrix: AnyArray, n: int) -> bool:
     fits = matrix.dtype == np.int64 and matrix.shape == (n - 1, n)
-    return fits and (not matrix.size or largest(matrix) < MAX_ENTRY)
+    return fits and (not matrix.size or find_largest_entry(matrix) < MAX_ENTRY)
 
 
 def _check_basis(basis: Basis, matrix: FloatArray) -> None:

@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fitplug.errors import FitplugError, WorkloadError
-from fitplug.expressions import Linear, Quotient, parse
+from fitplug.expressions import DenseTerms, Quotient, parse
 from fitplug.files import ArrowTable, Columns
 from fitplug.mechanism import dense_strategy
 from fitplug.numeric import AnyArray, FloatArray
@@ -171,7 +171,7 @@ def _totals(workload: Workload, totals: Mapping[str, float]) -> tuple[FloatArray
     return np.array(rows).reshape(shape), np.array(list(totals.values()), dtype=np.float64)
 
 
-def _asked(workload: Workload, name: str) -> Linear:
+def _asked(workload: Workload, name: str) -> DenseTerms:
     if name in workload.positions:
         shape = workload[name].shape
         if workload[name].size > 1:
@@ -185,7 +185,7 @@ def _asked(workload: Workload, name: str) -> Linear:
     return asked
 
 
-def _over_cells(workload: Workload, coefficients: Linear) -> FloatArray:
+def _over_cells(workload: Workload, coefficients: DenseTerms) -> FloatArray:
     """What each cell counts in a sum of answers, of the workload's shape."""
     total = np.zeros(workload.shape)
     for name, weights in coefficients.items():

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.expressions import Expressions, Quotient, Terms, dense
+from fitplug.expressions import Expressions, Quotient, Terms, expand_terms
 from fitplug.mechanism import combined_covariance
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.release.linear_combinations import (
@@ -200,7 +200,7 @@ def combine_all(release: NoisyAnswers, asked: Mapping[str, Asked] | Sequence[str
     found = [_named(expressions, name, one) for name, one in named.items()]
     several = _flat(found)
     noise, workload = release.plan.noise_std * release.noise_scale, release.plan.workload
-    weights = [dense(workload, terms) for terms in several]
+    weights = [expand_terms(workload, terms) for terms in several]
     covariance = noise**2 * combined_covariance(release.plan.strategy, weights)
     sums, spread = estimate_values(release, several), np.sqrt(np.diag(covariance))
     gradient, values, at = np.zeros((len(found), len(several))), [], 0

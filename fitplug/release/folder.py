@@ -24,9 +24,9 @@ from fitplug.files import (
     ArrowTable,
     Columns,
     Header,
-    content_digest,
-    partial_folder,
-    put_in_place,
+    compute_digest,
+    make_partial_folder,
+    move_into_place,
     read_parquet,
     read_with_digest,
     sync,
@@ -65,10 +65,10 @@ def write(release: NoisyAnswers, directory: str | PathLike[str], confidence: flo
     place = Path(directory).absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InputError(f"{place} is there already; name a folder that is new or empty")
-    with partial_folder(place) as partial:
+    with make_partial_folder(place) as partial:
         digest = write_answers(release, partial / ANSWERS)
         fill(release, partial, digest, confidence)
-        put_in_place(partial, place)
+        move_into_place(partial, place)
 
 
 def write_answers(release: NoisyAnswers, path: Path, mode: int = 0o666) -> str:
@@ -82,7 +82,7 @@ def write_answers(release: NoisyAnswers, path: Path, mode: int = 0o666) -> str:
 
 def answers_digest(release: NoisyAnswers) -> str:
     """The digest that a file of the release's answers has, written here and now."""
-    return content_digest(*_content(release))
+    return compute_digest(*_content(release))
 
 
 def fill(
@@ -142,7 +142,7 @@ def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
             f"{path}: the answers and what is said of them do not agree; get the folder again "
             "from whoever released it"
         ) from None
-    return parts, content_digest(header, arrays)
+    return parts, compute_digest(header, arrays)
 
 
 def held_digest(directory: Path) -> str | None:
@@ -150,7 +150,7 @@ def held_digest(directory: Path) -> str | None:
     if not (directory / ANSWERS).is_file():
         return None
     try:
-        return content_digest(*_opened(directory / ANSWERS))
+        return compute_digest(*_opened(directory / ANSWERS))
     except (InputError, OSError):
         return None
 

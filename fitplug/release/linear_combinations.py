@@ -13,8 +13,16 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.errors import WorkloadError, nearest
-from fitplug.expressions import Expressions, Quotient, Runs, Terms, Weights, dense, summed
+from fitplug.errors import WorkloadError, suggest_nearest
+from fitplug.expressions import (
+    Expressions,
+    Quotient,
+    Runs,
+    SparseCoefficients,
+    Terms,
+    add_coefficients,
+    expand_terms,
+)
 from fitplug.mechanism import combined_norms
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -47,10 +55,10 @@ def _terms(expressions: Expressions, asked: Mapping[str, npt.ArrayLike]) -> Term
             f"{asked!r} is no combination; give an expression or coefficients by group"
         )
     workload = expressions.selector.workload
-    terms: dict[str, Weights] = {}
+    terms: dict[str, SparseCoefficients] = {}
     for name, given in asked.items():
         if name not in workload.positions:
-            raise WorkloadError(f"no query group {name!r}; {nearest(name, workload.names)}")
+            raise WorkloadError(f"no query group {name!r}; {suggest_nearest(name, workload.names)}")
         shape = workload[name].shape
         array = np.asarray(given, dtype=np.float64)
         _check_finite(name, array)
@@ -61,7 +69,7 @@ def _terms(expressions: Expressions, asked: Mapping[str, npt.ArrayLike]) -> Term
                 f"coefficients of {name!r} have shape {array.shape}, the group's is {shape}"
             ) from None
         places = np.flatnonzero(flat)
-        terms[name] = Weights(places, flat[places])
+        terms[name] = SparseCoefficients(places, flat[places])
     return terms
 
 
@@ -72,9 +80,9 @@ def _check_finite(name: str, coefficients: FloatArray) -> None:
 
 def subtract(left: Terms, factor: float, right: Terms) -> Terms:
     """left - factor * right."""
-    less = {name: Weights(w.places, -factor * w.weights) for name, w in right.items()}
+    less = {name: SparseCoefficients(w.places, -factor * w.weights) for name, w in right.items()}
     return {
-        name: summed([one[name] for one in (left, less) if name in one])
+        name: add_coefficients([one[name] for one in (left, less) if name in one])
         for name in dict.fromkeys([*left, *less])
     }
 
@@ -105,7 +113,7 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
     workload, strategy = release.plan.workload, release.plan.strategy
     for those in _batches(release, [k for k, terms in enumerate(single) if not terms], several):
         found[those] = noise * combined_norms(
-            strategy, [dense(workload, several[k]) for k in those]
+            strategy, [expand_terms(workload, several[k]) for k in those]
         )
     return found
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from fitplug.ledger import Entry
 from fitplug.mechanism import Estimates
-from fitplug.numeric import UNIT, AnyArray, IntArray, ceil_float, freeze
+from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, IntArray, ceil_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at
 from fitplug.release.population import Limited, describe_population
@@ -88,7 +88,7 @@ class NoisyAnswers:
         """Variances of the estimates, rounded up; per group, of the group's shape."""
         if self.noise_scale == 1.0:
             return self.plan.variances
-        factor = self.noise_scale**2 * (1 + 4 * UNIT)
+        factor = self.noise_scale**2 * (1 + 4 * UNIT_ROUNDOFF)
         rows = self.plan.strategy.variances(self.plan.noise_std) * factor
         return self.plan.structure.by_group(rows)
 

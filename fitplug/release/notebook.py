@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from fitplug.display import (
-    DELTA,
     MOST_GROUPS,
     MOST_ROWS,
-    above,
-    make_block,
+    SHOWN_DELTA,
+    format_std_range,
+    format_up,
+    make_section,
     make_table,
     say_more,
-    show_std,
 )
 from fitplug.numeric import AnyArray
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -33,8 +33,8 @@ def release_html(
     of = release.contributions
     whose = "one record" if of is None else f"a person of at most {of:,} record{'s'[: of != 1]}"
     facts = [
-        f"rho = {above(release.rho)} (zCDP, {whose})",
-        f"epsilon {above(release.epsilon(DELTA, 'zcdp'), 4)} at delta = {DELTA:g}",
+        f"rho = {format_up(release.rho)} (zCDP, {whose})",
+        f"epsilon {format_up(release.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",
         f"plan {release.plan_digest[:12]}",
         release.population,
     ]
@@ -42,7 +42,9 @@ def release_html(
     rows = []
     for group in groups[:MOST_GROUPS]:
         std = np.sqrt(release.variances[group.name])
-        rows.append((group.name, f"{group.size:,}", show_std(float(std.min()), float(std.max()))))
+        rows.append(
+            (group.name, f"{group.size:,}", format_std_range(float(std.min()), float(std.max())))
+        )
     listed = make_table("groups of answers", ("group", "answers", "std"), rows, len(groups))
     if len(groups) > MOST_GROUPS:
         listed += say_more(len(groups) - MOST_GROUPS, "groups")
@@ -50,7 +52,7 @@ def release_html(
         _answers(f"{name}, {said}", release.plan.workload[name].size, table)
         for name, (said, table) in heads.items()
     ]
-    return make_block("Release", facts, listed, *tables)
+    return make_section("Release", facts, listed, *tables)
 
 
 def _answers(caption: str, size: int, table: Mapping[str, AnyArray]) -> str:

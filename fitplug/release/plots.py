@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fitplug.display import (
-    LETTER,
+    LETTER_WIDTH,
     LINE_COLOURS,
     Figure,
-    drawing,
+    open_figure,
     separate_thousands,
     shorten,
 )
@@ -58,8 +58,8 @@ def plot_release(
     width = min(10.0, 4.5 + 0.12 * len(along))
     if len(kinds) > 1:  # the legend stands beside the axes, which keep their width
         of_kinds = shorten(group.factors[order[1]].attribute)
-        width += 0.8 + LETTER * max(map(len, [of_kinds, *map(shorten, kinds)]))
-    with drawing(width, 4.0) as (figure, axes):
+        width += 0.8 + LETTER_WIDTH * max(map(len, [of_kinds, *map(shorten, kinds)]))
+    with open_figure(width, 4.0) as (figure, axes):
         band = len(along) > _MOST_POINTS
         for i, kind in enumerate(kinds):
             shift = 0.0 if band or len(kinds) == 1 else 0.6 * ((i + 0.5) / len(kinds) - 0.5)
@@ -90,7 +90,7 @@ def _set_title(axes: Any, name: str, width: float, note: str = "") -> None:
     """A title of one line that fits a figure of this width in inches, and a note of another line
     between it and the axes.
     """
-    most = int((width - 1.2) / LETTER)
+    most = int((width - 1.2) / LETTER_WIDTH)
     axes.set_title(shorten(name, most), loc="left", fontsize=11, pad=20 if note else None)
     if note:
         axes.annotate(
@@ -101,7 +101,7 @@ def _set_title(axes: Any, name: str, width: float, note: str = "") -> None:
 def _plot_map(group: QueryGroup, estimates: FloatArray, labels: list[list[str]]) -> Figure:
     rows, columns = estimates.shape
     width = min(10.0, 3.5 + 0.1 * columns)
-    with drawing(width, min(8.0, 2.5 + 0.1 * rows)) as (figure, axes):
+    with open_figure(width, min(8.0, 2.5 + 0.1 * rows)) as (figure, axes):
         drawn = axes.imshow(estimates, aspect="auto", cmap="viridis", interpolation="nearest")
         for axis, own, factor in zip((axes.yaxis, axes.xaxis), labels, group.factors, strict=True):
             _set_ticks(axis, own)

@@ -14,7 +14,7 @@ from datetime import date
 from fractions import Fraction
 from typing import Any
 
-from fitplug.display import above, below
+from fitplug.display import format_down, format_up
 from fitplug.domain import Attribute, Domain
 from fitplug.errors import BudgetError
 from fitplug.ledger import Budget, Entry, Ledger, check_contributions
@@ -202,18 +202,18 @@ def _privacy_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
         if release.limited == "enforced"
         else "so the publisher says of the data"
     )
-    per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {above(one)}"
+    per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {format_up(one)}"
     return {
         "privacy_unit": unit,
         "privacy_unit_details": f"Adjacent datasets differ by all records of one {unit} added or "
         f"removed (symmetric distance). A {unit} has {records}; {how}.",
         "privacy_parameters": {"epsilon": proven, "delta": delta, "rho": release.rho},
-        "privacy_parameters_details": f"rho = {above(release.rho)} of zero-concentrated "
+        "privacy_parameters_details": f"rho = {format_up(release.rho)} of zero-concentrated "
         f"differential privacy{per_record}. It is a rational number, computed from the integer "
         f"matrix and the standard deviation that run, and rounded up.\n\nAt delta = {delta:g}: "
-        f"epsilon = {above(proven)}, which follows from rho and is proven for the discrete "
-        f"noise; and epsilon = {above(curve)} on the exact curve of continuous Gaussian noise of "
-        "the same size.",
+        f"epsilon = {format_up(proven)}, which follows from rho and is proven for the discrete "
+        f"noise; and epsilon = {format_up(curve)} on the exact curve of continuous Gaussian noise "
+        "of the same size.",
     }
 
 
@@ -226,14 +226,14 @@ def _composition(release: Release, held: tuple[Budget, tuple[Entry, ...]] | None
         return alone + "It was charged to no ledger: whatever else was released about the same "
         "people adds its rho to this one's."
     budget, entries = held
-    whole = f"rho = {below(floor_float(budget.total))}"
+    whole = f"rho = {format_down(floor_float(budget.total))}"
     if budget.epsilon is not None:
         whole += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r})"
     rows = [
         (
             str(entry.id),
             entry.time[:19].replace("T", " "),
-            "free" if entry.within is not None else above(ceil_float(entry.rho)),
+            "free" if entry.within is not None else format_up(ceil_float(entry.rho)),
             escape_cell(entry.what),
             (entry.plan_digest or "")[:12],
         )
@@ -244,8 +244,8 @@ def _composition(release: Release, held: tuple[Budget, tuple[Entry, ...]] | None
     free = [entry for entry in entries if entry.within is not None]
     return (
         f"{alone}rho adds up over releases. The budget for these people is {whole}; spent are "
-        f"rho = {above(ceil_float(budget.spent))} by {len(entries)} release(s), and "
-        f"rho = {below(floor_float(budget.left))} is left.\n\n{table}"
+        f"rho = {format_up(ceil_float(budget.spent))} by {len(entries)} release(s), and "
+        f"rho = {format_down(floor_float(budget.left))} is left.\n\n{table}"
         + (f"\n\n{left_out} older charge(s) are not listed." if left_out else "")
         + (
             "\n\nA free release costs no cell more than an earlier charge paid for: their costs "
@@ -294,9 +294,9 @@ def _mechanisms(release: Release, versions: Mapping[str, str]) -> str:
             escape_cell(m.name),
             m.kind,
             f"{m.dimension:,}",
-            above(m.sensitivity),
-            below(m.sigma * scale),
-            above(m.rho / scale**2),
+            format_up(m.sensitivity),
+            format_down(m.sigma * scale),
+            format_up(m.rho / scale**2),
         )
         for m in found[:_MOST_ROWS]
     ]
@@ -331,7 +331,7 @@ def _beyond(rest: Sequence[Mechanism], scale: float) -> str:
     if not rest:
         return ""
     together = sum(m.rho for m in rest) / scale**2
-    return f"\n\nand {len(rest):,} more of together rho = {above(together)}."
+    return f"\n\nand {len(rest):,} more of together rho = {format_up(together)}."
 
 
 def _justification(release: Release) -> str:
@@ -341,8 +341,8 @@ def _justification(release: Release) -> str:
             escape_cell(row.name),
             f"{row.queries:,}",
             row.target,
-            above(row.largest_std * scale, 4),
-            f"{above(100 * row.used * scale**2, 4)} %",
+            format_up(row.largest_std * scale, 4),
+            f"{format_up(100 * row.used * scale**2, 4)} %",
         )
         for row in plan.group_rows()
     ]
@@ -356,20 +356,18 @@ def _justification(release: Release) -> str:
         how += f"plan's noise meets every target{' at the least privacy cost' if least else ''}."
     else:
         how = "The publisher gave the budget, and the accuracy wanted of each answer: all target "
-        how += f"variances were scaled by {above(plan.scale)}, "
+        how += f"variances were scaled by {format_up(plan.scale)}, "
         how += "the least that the budget allows." if least else "so that the plan fits the budget."
     if scale != 1.0:
-        how += (
-            f" Here the plan's noise was multiplied by {above(scale)}, in its standard deviation."
-        )
+        how += f" Here the plan's noise was multiplied by {format_up(scale)}, in its standard deviation."
     what = (
         "The plan's privacy cost Delta (rho = Delta^2 / 2)"
         if plan.objective.plain
         else "What the search made small"
     )
     return (
-        f"{how} {what} is at most {above(100 * plan.gap, 2)} % above a bound that no mechanism can "
-        f"go below, which is certified: {plan.certificate}.\n\n{table}{more}"
+        f"{how} {what} is at most {format_up(100 * plan.gap, 2)} % above a bound that no mechanism "
+        f"can go below, which is certified: {plan.certificate}.\n\n{table}{more}"
     )
 
 

@@ -13,9 +13,14 @@ import numpy as np
 from scipy import sparse
 
 from fitplug.domain import Attribute, Bins, Categories, Hierarchy, Integers
-from fitplug.errors import WorkloadError, nearest
+from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, IntArray
-from fitplug.workload.labelled_rows import Rows, check_entries, check_labels, matrix_of
+from fitplug.workload.labelled_rows import (
+    LabelledRows,
+    build_matrix,
+    check_labels,
+    check_matrix_size,
+)
 
 NAMED = ("identity", "prefix", "all_ranges", "total")
 
@@ -143,7 +148,7 @@ class Factor:
         return given
 
 
-def factor(name: str, attribute: Attribute, asked: Any) -> Factor:
+def build_factor(name: str, attribute: Attribute, asked: Any) -> Factor:
     """The factor that `asked` names on an attribute. Raises WorkloadError."""
     if isinstance(asked, str):
         return _named(name, attribute, asked)
@@ -153,16 +158,16 @@ def factor(name: str, attribute: Attribute, asked: Any) -> Factor:
         return asked
     if isinstance(asked, Ranges):
         cells = [_interval(name, attribute, pair) for pair in asked.bounds]
-        return interval_factor(name, attribute, np.array(cells, dtype=np.int64))
-    if isinstance(asked, Rows):
-        array, names = matrix_of(name, attribute, asked)
+        return build_interval_factor(name, attribute, np.array(cells, dtype=np.int64))
+    if isinstance(asked, LabelledRows):
+        array, names = build_matrix(name, attribute, asked)
         return Factor(name, "matrix", attribute.size, array=array, names=names)
-    return Factor(name, "matrix", attribute.size, array=query_matrix(name, asked, attribute.size))
+    return Factor(name, "matrix", attribute.size, array=read_matrix(name, asked, attribute.size))
 
 
-def labelled_factor(name: str, attribute: Attribute, array: Any, labels: Any) -> Factor:
+def build_labelled_factor(name: str, attribute: Attribute, array: Any, labels: Any) -> Factor:
     """A matrix whose rows have labels, as a plan file holds it. Raises WorkloadError."""
-    matrix = query_matrix(name, array, attribute.size)
+    matrix = read_matrix(name, array, attribute.size)
     names = check_labels(name, labels, len(matrix))
     return Factor(name, "matrix", attribute.size, array=matrix, names=names)
 
@@ -174,13 +179,13 @@ def _named(name: str, attribute: Attribute, asked: str) -> Factor:
         if asked in levels[:-1]:
             return Factor(name, asked, attribute.size, cells=attribute.intervals(asked))
     if asked not in (*NAMED, *levels):
-        hint = nearest(asked, (*NAMED, *levels))
+        hint = suggest_nearest(asked, (*NAMED, *levels))
         raise WorkloadError(f"{name} = {asked!r} is no kind of query; {hint}")
     # The finest level has the cells themselves: the identity, which the optimizer knows.
     return Factor(name, "identity" if asked in levels else asked, attribute.size)
 
 
-def interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor:
+def build_interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor:
     """Ranges by their first and last cell, shape (rows, 2). Raises WorkloadError."""
     fits = isinstance(cells, np.ndarray) and cells.dtype == np.int64 and cells.ndim == 2
     if not fits or cells.shape[1] != 2 or not len(cells):
@@ -191,13 +196,13 @@ def interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor:
     return Factor(name, "ranges", attribute.size, cells=cells)
 
 
-def query_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
+def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
     """A finite matrix (rows >= 1, cells) as float64, dense also if it is given as a sparse one of
     SciPy. Raises WorkloadError naming what is off.
     """
     if sparse.issparse(given):
         if given.ndim == 2:
-            check_entries(name, *given.shape)
+            check_matrix_size(name, *given.shape)
         given = given.toarray()
     if isinstance(given, (Mapping, set)):
         raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")

@@ -17,13 +17,13 @@ MOST_ENTRIES = 2**27
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledRows:
     """Labelled rows in an attribute's own values; see `rows`."""
 
     named: tuple[tuple[str, tuple[tuple[Any, float], ...]], ...]
 
 
-def rows(named: Mapping[str, Any]) -> Rows:
+def rows(named: Mapping[str, Any]) -> LabelledRows:
     """One row per label: a list of values counts everybody who has one of them, once; a mapping
     {value: coefficient} weighs them, such as {"15001": 1, "15003": -1} for a difference.
 
@@ -50,7 +50,7 @@ def rows(named: Mapping[str, Any]) -> Rows:
             found.append((label, _terms(given)))
         except WorkloadError as error:
             raise WorkloadError(f"row {label!r} {error}") from None
-    return Rows(tuple(found))
+    return LabelledRows(tuple(found))
 
 
 def _terms(given: Any) -> tuple[tuple[Any, float], ...]:
@@ -72,11 +72,13 @@ def _terms(given: Any) -> tuple[tuple[Any, float], ...]:
     return terms
 
 
-def matrix_of(name: str, attribute: Attribute, asked: Rows) -> tuple[FloatArray, tuple[str, ...]]:
+def build_matrix(
+    name: str, attribute: Attribute, asked: LabelledRows
+) -> tuple[FloatArray, tuple[str, ...]]:
     """The rows (r, cells) that labelled rows are on an attribute, and their labels (r,). Raises
     WorkloadError.
     """
-    check_entries(name, len(asked.named), attribute.size)
+    check_matrix_size(name, len(asked.named), attribute.size)
     members = Members(attribute)
     matrix = np.zeros((len(asked.named), attribute.size))
     for row, (label, terms) in zip(matrix, asked.named, strict=True):
@@ -126,7 +128,7 @@ def _cells(name: str, label: str, members: Members, value: Any, *, weighs: bool)
     return found.pop()
 
 
-def check_entries(name: str, rows: int, cells: int) -> None:
+def check_matrix_size(name: str, rows: int, cells: int) -> None:
     """Raise WorkloadError for a matrix that is too large to be held dense."""
     if rows * cells > MOST_ENTRIES:
         raise WorkloadError(

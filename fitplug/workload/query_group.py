@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fitplug.domain import Domain
-from fitplug.errors import WorkloadError, nearest
+from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import FloatArray
-from fitplug.workload.factors import Factor, factor
-from fitplug.workload.targets import Target, target
+from fitplug.workload.factors import Factor, build_factor
+from fitplug.workload.targets import Target, read_target
 
 
 @dataclass(frozen=True, eq=False)
-class Queries:
+class UnboundQueryGroup:
     """A query group before it is bound to a domain."""
 
     factors: tuple[tuple[str, Any], ...]
@@ -32,7 +32,7 @@ def queries(
     confidence: float | None = None,
     simultaneous: bool = False,
     name: str | None = None,
-) -> Queries:
+) -> UnboundQueryGroup:
     """A group: per attribute "identity", "prefix", "all_ranges", "total", `ranges(...)`,
     `rows(...)`, a 2-d array or sparse matrix of SciPy (rows x cells) or, for a Hierarchy, the name
     of a level. Attributes not named are summed out; the group's shape has one axis per attribute
@@ -47,7 +47,7 @@ def queries(
     if name is not None and (not isinstance(name, str) or not name.strip()):
         raise WorkloadError(f"name = {name!r} must be a non-empty string")
     try:
-        asked = target(
+        asked = read_target(
             variance=variance,
             std=std,
             moe=moe,
@@ -56,7 +56,7 @@ def queries(
         )
     except WorkloadError as error:
         raise WorkloadError(f"query {name or list(factors)}: {error}") from None
-    return Queries(tuple(factors.items()), asked, name)
+    return UnboundQueryGroup(tuple(factors.items()), asked, name)
 
 
 def marginal(
@@ -67,7 +67,7 @@ def marginal(
     confidence: float | None = None,
     simultaneous: bool = False,
     name: str | None = None,
-) -> Queries:
+) -> UnboundQueryGroup:
     """The marginal table of the attributes: identity on each. See `queries`."""
     if len(set(attributes)) != len(attributes):
         raise WorkloadError(f"marginal {attributes} names an attribute twice")
@@ -90,7 +90,7 @@ def total(
     confidence: float | None = None,
     simultaneous: bool = False,
     name: str = "total",
-) -> Queries:
+) -> UnboundQueryGroup:
     """The number of all records, a group of shape (). See `queries`."""
     return queries(
         {},
@@ -130,15 +130,15 @@ class QueryGroup:
         return tuple(f.attribute for f in self.factors if f.kind != "total")
 
 
-def _bind(domain: Domain, group: Queries, taken: Mapping[str, QueryGroup]) -> QueryGroup:
+def bind(domain: Domain, group: UnboundQueryGroup, taken: Mapping[str, QueryGroup]) -> QueryGroup:
     label = f"query {group.name!r}" if group.name else "query"
     factors: list[Factor] = []
     for name, asked in group.factors:
         if name not in domain:
-            hint = nearest(name, domain.names)
+            hint = suggest_nearest(name, domain.names)
             raise WorkloadError(f"{label}: the domain has no attribute {name!r}; {hint}")
         try:
-            factors.append(factor(name, domain[name], asked))
+            factors.append(build_factor(name, domain[name], asked))
         except WorkloadError as error:
             raise WorkloadError(f"{label}: {error}") from None
     name = group.name or _derived_name(group, factors, taken)
@@ -156,7 +156,7 @@ def _bind(domain: Domain, group: Queries, taken: Mapping[str, QueryGroup]) -> Qu
 
 
 def _derived_name(
-    group: Queries, factors: Sequence[Factor], taken: Mapping[str, QueryGroup]
+    group: UnboundQueryGroup, factors: Sequence[Factor], taken: Mapping[str, QueryGroup]
 ) -> str:
     parts = []
     for f, (_, asked) in zip(factors, group.factors, strict=True):

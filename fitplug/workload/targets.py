@@ -68,7 +68,7 @@ class Target:
         return f"moe {amount} at {100 * self.confidence:g}%{together}"
 
 
-def target(
+def read_target(
     *,
     variance: Any = None,
     std: Any = None,

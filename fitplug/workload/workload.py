@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from fitplug.domain import Domain, Integers
-from fitplug.errors import WorkloadError, nearest
+from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, freeze
-from fitplug.workload.factors import query_matrix
-from fitplug.workload.notebook import workload_html
-from fitplug.workload.query_group import Queries, QueryGroup, _bind, queries
+from fitplug.workload.factors import read_matrix
+from fitplug.workload.notebook import show_workload
+from fitplug.workload.query_group import QueryGroup, UnboundQueryGroup, bind, queries
 
 
 class Workload:
@@ -29,16 +29,16 @@ class Workload:
     Kronecker product of known factors, or targets that do not fit its shape.
     """
 
-    def __init__(self, domain: Domain, groups: Sequence[Queries]) -> None:
+    def __init__(self, domain: Domain, groups: Sequence[UnboundQueryGroup]) -> None:
         if not isinstance(domain, Domain):
             raise WorkloadError("a workload needs a Domain first")
-        if isinstance(groups, Queries) or not groups:
+        if isinstance(groups, UnboundQueryGroup) or not groups:
             raise WorkloadError("a workload needs a list of at least one query group")
         bound: dict[str, QueryGroup] = {}
         for group in groups:
-            if not isinstance(group, Queries):
+            if not isinstance(group, UnboundQueryGroup):
                 raise WorkloadError(f"{group!r} is no query group; use queries, marginal or total")
-            one = _bind(domain, group, taken=bound)
+            one = bind(domain, group, taken=bound)
             bound[one.name] = one
         self._set(domain, tuple(bound.values()))
 
@@ -68,7 +68,7 @@ class Workload:
         row, over a domain of d cells named "cell". The one group is named "queries". Raises
         WorkloadError.
         """
-        matrix = query_matrix("W", W)
+        matrix = read_matrix("W", W)
         domain = Domain({"cell": Integers(0, matrix.shape[1] - 1)})
         kwargs.setdefault("name", "queries")
         group = queries({"cell": matrix}, variance=variance, std=std, moe=moe, **kwargs)
@@ -86,7 +86,7 @@ class Workload:
     def position(self, name: str) -> int:
         """The place of a group among `groups`. Raises KeyError, with a hint."""
         if name not in self.positions:
-            raise KeyError(f"no query group {name!r}; {nearest(name, self.names)}")
+            raise KeyError(f"no query group {name!r}; {suggest_nearest(name, self.names)}")
         return self.positions[name]
 
     def __getitem__(self, name: str) -> QueryGroup:
@@ -110,7 +110,7 @@ class Workload:
     @property
     def tables(self) -> tuple[tuple[str, ...], ...]:
         """The largest attribute sets that groups use: counts over these answer every query."""
-        return largest_sets(self.domain.ordered(group.attributes) for group in self.groups)
+        return select_largest_sets(self.domain.ordered(group.attributes) for group in self.groups)
 
     def matrix(self) -> FloatArray:
         """W, shape (m, d): groups one after another, each in C order of its own shape; columns
@@ -134,7 +134,7 @@ class Workload:
         return MappingProxyType(parts)
 
     def _repr_html_(self) -> str:
-        return workload_html(self.groups)
+        return show_workload(self.groups)
 
     def __repr__(self) -> str:
         return f"Workload({self.query_count} queries in groups {', '.join(self.names)})"
@@ -158,7 +158,7 @@ class Workload:
         return shaped.transpose([*axes, len(order)]).reshape(group.size, rows.shape[1]) + 0.0
 
 
-def largest_sets(sets: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+def select_largest_sets(sets: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     """The attribute sets, each in one common order of names, that are in no other."""
     given = list(dict.fromkeys(sets))
     holding: dict[str, set[int]] = {}

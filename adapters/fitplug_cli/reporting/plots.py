@@ -14,7 +14,7 @@ from fitplug.display import (
     INK,
     MOST_BARS,
     ORANGE,
-    drawing,
+    open_figure,
     separate_thousands,
     shorten,
 )
@@ -28,7 +28,7 @@ _WIDTH = 5.0
 def curve(facts: Facts) -> str:
     """Epsilon at every delta, proven and on the Gaussian curve."""
     fine = np.logspace(np.log10(DELTAS[0]), np.log10(DELTAS[-1]), 60)
-    with drawing(_WIDTH, 3.0) as (figure, axes):
+    with open_figure(_WIDTH, 3.0) as (figure, axes):
         for proven, colour, style in ((True, BLUE, "-"), (False, ORANGE, "--")):
             epsilon = [facts.epsilon(float(delta), proven) for delta in fine]
             axes.plot(fine, epsilon, style, color=colour, linewidth=2)
@@ -57,7 +57,7 @@ def shares(facts: Facts) -> str:
 def profile(facts: Facts) -> str:
     """The cost of the cells, the costliest first, over the largest."""
     cost = facts.profile
-    with drawing(_WIDTH, 2.4) as (figure, axes):
+    with open_figure(_WIDTH, 2.4) as (figure, axes):
         share = np.linspace(0, 100, len(cost) + 1)
         heights = 100 * np.append(cost, cost[-1])
         if len(share) > 800:  # what a screen can show
@@ -90,7 +90,7 @@ def _bars(
     first: str | None = None,
     log: bool = False,
 ) -> str:
-    with drawing(_WIDTH, 0.45 + 0.32 * len(names)) as (figure, axes):
+    with open_figure(_WIDTH, 0.45 + 0.32 * len(names)) as (figure, axes):
         places = np.arange(len(names))[::-1]
         left = min(values) / 2 if log else 0.0
         colours = [first or colour, *[colour] * (len(names) - 1)]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from fitplug.counts import WEIGHT, Filters, are_names, hint
 from fitplug.domain import OUTSIDE, Attribute
-from fitplug.errors import DataError, nearest
+from fitplug.errors import DataError, suggest_nearest
 from fitplug.files import Footer
 from fitplug_dask.encoding import (
     classify_person_type,
@@ -202,7 +202,7 @@ def _find_column_type(found: FoundFile, name: str, schema: Any) -> Any:
     if name not in names:
         known = {*names, *(key.name for key in found.keys)}
         # The columns of a file made from a table without a header are named by a person's values.
-        advice = nearest(name, sorted(known)) if are_names(names) else hint(name, known)
+        advice = suggest_nearest(name, sorted(known)) if are_names(names) else hint(name, known)
         raise DataError(f"{found.path} has no column {name!r}; {advice}")
     return schema.field(name).type
 
