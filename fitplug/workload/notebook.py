@@ -1,4 +1,4 @@
-"""What notebooks show of a workload."""
+"""Notebooks: a workload as HTML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fitplug.workload.query_group import QueryGroup
 
 
 def show_workload(groups: Sequence[QueryGroup]) -> str:
-    """The groups, and what each asks."""
+    """Make a table of query groups, their factors and their targets."""
     rows = [
         (g.name, " x ".join(f"{f.attribute} {f.kind}" for f in g.factors) or "total",
          f"{g.size:,}", g.target.describe())
