@@ -95,7 +95,7 @@ def of_any(
     given = {"leaf": leaf, "region": region}
     asked = {key: name for key, name in given.items() if name is not None}
     try:
-        members = selector.members(attribute)
+        members = selector.find_members(attribute)
     except DomainError as error:
         raise WorkloadError(str(error)) from None
     columns = _columns(file, attribute, members, WorkloadError, asked, None)

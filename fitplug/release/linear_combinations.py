@@ -45,7 +45,7 @@ def read_combination(
     found = expressions.read(asked, within)
     for part in (found.numerator, found.denominator) if isinstance(found, Quotient) else (found,):
         for name, weights in part.items():
-            _check_finite(name, weights.weights)
+            _check_finite(name, weights.values)
     return found
 
 
@@ -80,7 +80,7 @@ def _check_finite(name: str, coefficients: FloatArray) -> None:
 
 def subtract(left: Terms, factor: float, right: Terms) -> Terms:
     """left - factor * right."""
-    less = {name: SparseCoefficients(w.places, -factor * w.weights) for name, w in right.items()}
+    less = {name: SparseCoefficients(w.positions, -factor * w.values) for name, w in right.items()}
     return {
         name: add_coefficients([one[name] for one in (left, less) if name in one])
         for name in dict.fromkeys([*left, *less])
@@ -95,7 +95,7 @@ def estimate_values(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArr
         estimates = release.estimates[name].ravel()
         for k in those:
             weights = several[k][name]
-            found[k] += float(weights.weights @ estimates[weights.places])
+            found[k] += float(weights.values @ estimates[weights.positions])
     return found
 
 
@@ -107,7 +107,7 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
         variances = release.variances[name].ravel()
         for k in those:
             weights = several[k][name]
-            of_one = np.abs(weights.weights) * np.sqrt(variances[weights.places])
+            of_one = np.abs(weights.values) * np.sqrt(variances[weights.positions])
             found[k] = of_one.item() * (1 + 1e-12)
     noise = release.plan.noise_std * release.noise_scale
     workload, strategy = release.plan.workload, release.plan.strategy
@@ -119,7 +119,7 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
 
 
 def _is_single(terms: Terms) -> bool:
-    return sum(len(weights.places) for weights in terms.values()) == 1
+    return sum(len(weights.positions) for weights in terms.values()) == 1
 
 
 def count_coefficients(release: NoisyAnswers, terms: Terms) -> int:

@@ -359,7 +359,10 @@ def _justification(release: Release) -> str:
         how += f"variances were scaled by {format_up(plan.scale)}, "
         how += "the least that the budget allows." if least else "so that the plan fits the budget."
     if scale != 1.0:
-        how += f" Here the plan's noise was multiplied by {format_up(scale)}, in its standard deviation."
+        how += (
+            f" Here the plan's noise was multiplied by {format_up(scale)}, in its standard "
+            "deviation."
+        )
     what = (
         "The plan's privacy cost Delta (rho = Delta^2 / 2)"
         if plan.objective.plain

@@ -61,7 +61,7 @@ class Workload:
 
     @classmethod
     def of_groups(cls, domain: Domain, groups: Sequence[QueryGroup]) -> Workload:
-        """Make a workload of groups that are already bound to the domain, as a plan file has them."""
+        """Make a workload of groups that are already bound to the domain, as in a plan file."""
         self = cls.__new__(cls)
         self._set(domain, tuple(groups))
         return self
