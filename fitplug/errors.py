@@ -111,8 +111,8 @@ def quote(text: str) -> str:
     """
     if not text.isprintable():
         return repr(text)
-    mark = '"' if "'" in text else "'"
-    return mark + text.replace(mark, 2 * mark) + mark
+    quotation = '"' if "'" in text else "'"
+    return quotation + text.replace(quotation, 2 * quotation) + quotation
 
 
 def suggest_nearest(word: str, known: Iterable[str]) -> str:

@@ -74,8 +74,8 @@ def _check_range(name: str, value: float, low: float, high: float) -> None:
 
 
 def _is_plain_number(value: Any) -> bool:
-    """Return whether the value is an int, a float or a NumPy float, and of no other subclass."""
-    # An instance of another subclass could compare as another number than the one it converts to.
+    """Return whether the type of a value is exactly int, float or NumPy's float."""
+    # An instance of a subclass could compare as another number than the one it converts to.
     return type(value) in (int, float, np.float64)
 
 

@@ -1,8 +1,10 @@
 """Expressions: sums and ratios of counts as people write them, and whom they select."""
 
+from fitplug.expressions.arithmetic import Quotient, Terms
 from fitplug.expressions.cell_runs import Runs, union
-from fitplug.expressions.parser import DenseTerms, Expressions, Quotient, Terms, expand_terms, parse
-from fitplug.expressions.selections import Selector, SparseCoefficients, add_coefficients
+from fitplug.expressions.coefficients import SparseCoefficients, add_coefficients
+from fitplug.expressions.parser import DenseTerms, Expressions, expand_terms, parse
+from fitplug.expressions.selections import Selector
 
 __all__ = [
     "DenseTerms",

@@ -13,78 +13,44 @@
     or         = "or" | "|"
 
 The name of a group, or a value, stands in quotes if it has other characters than letters, digits,
-_ and dots, such as '18+' or "New York". A quote inside is doubled. The module `selections` says what
-a selection counts. A person for whom several conditions joined by "or" hold counts once.
+_ and dots, such as '18+' or "New York". A quote inside is doubled. The module `selections` says
+what a selection counts. A person for whom several conditions joined by "or" hold counts once.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
 from fitplug.errors import WorkloadError, quote, suggest_nearest
-from fitplug.expressions.cell_runs import Runs
-from fitplug.expressions.selections import (
-    COMPARISONS,
-    Clause,
-    Condition,
-    Selector,
-    SparseCoefficients,
-    add_coefficients,
+from fitplug.expressions.arithmetic import (
+    Quotient,
+    Terms,
+    UnaddedTerms,
+    Value,
+    add,
+    check_finite,
+    divide,
+    multiply,
+    scale,
 )
+from fitplug.expressions.cell_runs import Runs
+from fitplug.expressions.coefficients import add_coefficients
+from fitplug.expressions.conditions import COMPARISONS, Clause, Condition
+from fitplug.expressions.selections import Selector
+from fitplug.expressions.tokens import Token, split_tokens
 from fitplug.numeric import FloatArray
 from fitplug.workload import Workload
 
 DenseTerms: TypeAlias = Mapping[str, FloatArray]
 """The coefficients of a sum: by group, an array of the group's shape."""
 
-Terms: TypeAlias = Mapping[str, SparseCoefficients]
-"""The coefficients of a sum: by group, those that are not zero."""
-
-_Sum: TypeAlias = dict[str, list[SparseCoefficients]]
-"""The coefficients of a sum that is being read: by group, those that are still to be added."""
-
 _DEEPEST = 50
 _OR = "or"
-_TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
-    | (?P<word>[\w.]+)
-    | (?P<quoted>"(?:[^"]|"")*"|'(?:[^']|'')*')
-    | (?P<sign><=|>=|!=|==|[-+*/()\[\],=<>|])
-    )""",
-    re.VERBOSE,
-)
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class Quotient(Generic[T]):
-    """A sum of counts over another.
-
-    Attributes:
-        numerator: The terms above.
-        denominator: The terms below.
-    """
-
-    numerator: T
-    denominator: T
-
-
-class _Token(NamedTuple):
-    """A word, number, sign or text in quotes, and the column where it begins, from 1."""
-
-    kind: str
-    text: str
-    column: int
 
 
 class Expressions:
@@ -148,7 +114,7 @@ def expand_terms(workload: Workload, terms: Terms) -> DenseTerms:
     return {name: one.to_array(workload[name].shape) for name, one in terms.items()}
 
 
-def _add_up(found: _Sum) -> Terms:
+def _add_up(found: UnaddedTerms) -> Terms:
     """Add the coefficients of each group."""
     return {name: add_coefficients(summands) for name, summands in found.items()}
 
@@ -160,49 +126,49 @@ class _Parser:
         self, workload: Workload, selector: Selector, text: str, within: Mapping[str, Runs] | None
     ) -> None:
         self._workload, self._selector = workload, selector
-        self._text, self._tokens = text, _split_tokens(text)
+        self._text, self._tokens = text, split_tokens(text)
         self._within = within
         self._at = 0
         self._depth = 0
 
-    def parse(self) -> float | _Sum | Quotient[_Sum]:
+    def parse(self) -> Value:
         """Parse the complete expression."""
         found = self._parse_sum()
         if self._next.kind != "end":
             self._fail("an operator or the end")
         return found
 
-    def _parse_sum(self) -> float | _Sum | Quotient[_Sum]:
+    def _parse_sum(self) -> Value:
         """Parse products with + and - between them."""
         left = self._parse_product()
         while self._next.text in ("+", "-") and self._next.kind == "sign":
             token = self._take()
             right = self._parse_product()
-            left = _add(left, right if token.text == "+" else _scale(right, -1.0), token)
+            left = add(left, right if token.text == "+" else scale(right, -1.0), token)
         return left
 
-    def _parse_product(self) -> float | _Sum | Quotient[_Sum]:
+    def _parse_product(self) -> Value:
         """Parse atoms with * and / between them."""
         left = self._parse_signed()
         while self._next.text in ("*", "/") and self._next.kind == "sign":
             token = self._take()
             right = self._parse_signed()
-            left = (_multiply if token.text == "*" else _divide)(left, right, token)
+            left = multiply(left, right, token) if token.text == "*" else divide(left, right, token)
         return left
 
-    def _parse_signed(self) -> float | _Sum | Quotient[_Sum]:
+    def _parse_signed(self) -> Value:
         """Parse an atom with signs in front."""
         factor = 1.0
         while self._is("+") or self._is("-"):
             factor *= -1.0 if self._take().text == "-" else 1.0
         found = self._parse_atom()
-        return found if factor == 1.0 else _scale(found, factor)
+        return found if factor == 1.0 else scale(found, factor)
 
-    def _parse_atom(self) -> float | _Sum | Quotient[_Sum]:
+    def _parse_atom(self) -> Value:
         """Parse a number, counts, or an expression in parentheses."""
         token = self._next
         if token.kind == "number":
-            return _check_finite(float(self._take().text), token)
+            return check_finite(float(self._take().text), token)
         if token.kind in ("word", "quoted"):
             return self._parse_counts()
         if not self._is("("):
@@ -216,7 +182,7 @@ class _Parser:
         self._depth -= 1
         return found
 
-    def _parse_counts(self) -> _Sum:
+    def _parse_counts(self) -> UnaddedTerms:
         """Parse the name of a group, with or without a selection."""
         token = self._take()
         name = token.text
@@ -336,14 +302,14 @@ class _Parser:
         return minus + self._take().text
 
     @property
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         return self._tokens[self._at]
 
     def _is(self, sign: str) -> bool:
         """Return whether the next token is a sign."""
         return self._next.kind == "sign" and self._next.text == sign
 
-    def _take(self) -> _Token:
+    def _take(self) -> Token:
         """Return the next token and go on to the one after it."""
         self._at += 1
         return self._tokens[self._at - 1]
@@ -360,91 +326,11 @@ class _Parser:
         found = "the end" if token.kind == "end" else f"{token.text!r} at column {token.column}"
         raise WorkloadError(f"expected {wanted}, found {found}{hint}")
 
-    def _fail_unknown(
-        self, group: str, name: str, attributes: list[str], token: _Token
-    ) -> NoReturn:
+    def _fail_unknown(self, group: str, name: str, attributes: list[str], token: Token) -> NoReturn:
         raise WorkloadError(
             f"{group!r} has no attribute {name!r} at column {token.column}; "
             f"{suggest_nearest(name, attributes)}"
         )
-
-
-def _split_tokens(text: str) -> list[_Token]:
-    """Split an expression into tokens; the last one has the kind "end"."""
-    found, at = [], 0
-    end = len(text.rstrip())
-    while at < end:
-        match = _TOKEN.match(text, at)
-        if match is None:
-            column = at + len(text[at:]) - len(text[at:].lstrip()) + 1
-            wrong = text[column - 1]
-            why = "a quote that is not closed" if wrong in "\"'" else f"{wrong!r}"
-            raise WorkloadError(
-                f"{why} at column {column} means nothing here; names and values with other "
-                "characters than letters, digits, _ and dots go in quotes"
-            )
-        kind = str(match.lastgroup)
-        token = match[kind]
-        if kind == "quoted":
-            token = token[1:-1].replace(2 * token[0], token[0])
-        found.append(_Token(kind, token, match.start(kind) + 1))
-        at = match.end()
-    return [*found, _Token("end", "", end + 1)]
-
-
-def _add(left: Any, right: Any, token: _Token) -> Any:
-    """Add two sums of counts, or two numbers."""
-    if isinstance(left, Quotient) or isinstance(right, Quotient):
-        raise WorkloadError(
-            f"a ratio cannot be added to anything at column {token.column}; ask for each apart"
-        )
-    if isinstance(left, float) and isinstance(right, float):
-        return left + right
-    if isinstance(left, float) or isinstance(right, float):
-        raise WorkloadError(
-            f"a number cannot be added to counts at column {token.column}; multiply by it"
-        )
-    for name, summands in right.items():  # The parser made both itself, so it may change `left`.
-        left.setdefault(name, []).extend(summands)
-    return left
-
-
-def _multiply(left: Any, right: Any, token: _Token) -> Any:
-    """Multiply a number by anything."""
-    for factor, other in ((left, right), (right, left)):
-        if isinstance(factor, float):
-            return _scale(other, factor)
-    raise WorkloadError(f"counts cannot be multiplied by counts at column {token.column}")
-
-
-def _divide(left: Any, right: Any, token: _Token) -> Any:
-    """Divide anything by a number, or one sum of counts by another."""
-    if isinstance(right, float):
-        if right == 0.0:
-            raise WorkloadError(f"a division by zero at column {token.column}")
-        return _scale(left, _check_finite(1 / right, token))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return Quotient(left, right)
-    raise WorkloadError(f"only counts can be divided by counts, and once, at column {token.column}")
-
-
-def _scale(found: Any, factor: float) -> Any:
-    """Multiply a number, a sum or a quotient by a factor."""
-    if isinstance(found, float):
-        return found * factor
-    if isinstance(found, Quotient):
-        return Quotient(_scale(found.numerator, factor), found.denominator)
-    return {
-        name: [SparseCoefficients(one.positions, factor * one.values) for one in summands]
-        for name, summands in found.items()
-    }
-
-
-def _check_finite(number: float, token: _Token) -> float:
-    """Return a number, or raise WorkloadError if it is infinite."""
-    if not math.isfinite(number):
-        raise WorkloadError(f"the number at column {token.column} is too large")
-    return number
 
 
 def _make_example(workload: Workload) -> str:

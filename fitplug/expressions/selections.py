@@ -18,10 +18,8 @@ values it names and to the rows that count them, not to all cells.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -30,100 +28,19 @@ import numpy as np
 from fitplug.domain import Bins, Hierarchy, Members
 from fitplug.errors import WorkloadError, quote, suggest_nearest
 from fitplug.expressions.cell_runs import Runs, complement, intersection, union
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.expressions.coefficients import (
+    SparseCoefficients,
+    add_coefficients,
+    multiply_coefficients,
+)
+from fitplug.expressions.conditions import MOST_SHOWN, ORDERS, Clause, Condition, write_value
+from fitplug.numeric import IntArray
 from fitplug.workload import Factor, QueryGroup, Workload
 
 Edges: TypeAlias = dict[int, list[tuple[int, int, int]]]
-"""A graph between the boundaries of cells. For each boundary: the other end of an edge, the row that
-the edge stands for, and its sign in this direction.
+"""A graph between the boundaries of cells. For each boundary: the other end of each edge, the row
+that the edge stands for, and its sign in this direction.
 """
-
-ORDERS = ("<", "<=", ">", ">=")
-COMPARISONS = ("=", "!=", *ORDERS)
-_SHOWN = 4
-_BARE = re.compile(r"[\w.]+|-\d+(\.\d+)?")
-"""Values and names that need no quotes in an expression."""
-
-
-def write_value(text: str) -> str:
-    """Write a value, a label or a name for an expression, in quotes if it needs them."""
-    bare = _BARE.fullmatch(text) and text not in ("or", "in")
-    return text if bare else quote(text)
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A comparison of an attribute with values.
-
-    Attributes:
-        attribute: The name of the attribute.
-        comparison: One of COMPARISONS.
-        values: The values as the user wrote them. With several values, "=" holds for any of them.
-    """
-
-    attribute: str
-    comparison: str
-    values: tuple[str, ...]
-
-    def __str__(self) -> str:
-        values = [write_value(value) for value in self.values[:_SHOWN]]
-        attribute = write_value(self.attribute)
-        if len(self.values) == 1:
-            return f"{attribute} {self.comparison} {values[0]}"
-        more = len(self.values) - _SHOWN
-        values += [f"and {more} more"] if more > 0 else []
-        return f"{attribute} in [{', '.join(values)}]"
-
-
-@dataclass(frozen=True)
-class Clause:
-    """What a selection says about one attribute.
-
-    Attributes:
-        attribute: The name of the attribute.
-        options: Lists of conditions. The clause holds if all conditions of at least one list hold.
-    """
-
-    attribute: str
-    options: tuple[tuple[Condition, ...], ...]
-
-    def __str__(self) -> str:
-        options = [", ".join(map(str, option)) for option in self.options[:_SHOWN]]
-        more = len(self.options) - _SHOWN
-        return " or ".join([*options, *([f"{more} more"] if more > 0 else [])])
-
-
-@dataclass(frozen=True, eq=False)
-class SparseCoefficients:
-    """The coefficients of a group's answers in a sum, of which most are zero.
-
-    Attributes:
-        positions: Shape (n,): the positions of the other answers in C order of the group's shape,
-            ascending.
-        values: Shape (n,): the coefficients of these answers.
-    """
-
-    positions: IntArray
-    values: FloatArray
-
-    def to_array(self, shape: tuple[int, ...]) -> FloatArray:
-        """Return the coefficients of all answers of the group, as an array of its shape."""
-        array = np.zeros(shape)
-        array.ravel()[self.positions] = self.values
-        return array
-
-
-def add_coefficients(summands: Sequence[SparseCoefficients]) -> SparseCoefficients:
-    """Add several coefficients of one group, whose positions need not be sorted."""
-    positions = np.concatenate([summand.positions for summand in summands])
-    values = np.concatenate([summand.values for summand in summands])
-    distinct, inverse = np.unique(positions, return_inverse=True)
-    if len(distinct) == len(positions):
-        order = np.argsort(positions, kind="stable")
-        return SparseCoefficients(positions[order], values[order])
-    sums = np.zeros(len(distinct))
-    np.add.at(sums, inverse.ravel(), values)
-    return SparseCoefficients(distinct, sums)
 
 
 class Selector:
@@ -181,7 +98,7 @@ class Selector:
                 coefficients.append(_select_rows(lookup, own, regions.get(factor.attribute)))
             except WorkloadError as error:
                 raise WorkloadError(f"{name!r}: {error}") from None
-        return _multiply_coefficients(coefficients, group.shape)
+        return multiply_coefficients(coefficients, group.shape)
 
     def _find_lookup(self, group: QueryGroup, factor: Factor) -> _RowLookup:
         """Return the lookup of a factor, which is made once."""
@@ -189,17 +106,6 @@ class Selector:
         if key not in self._lookups:
             self._lookups[key] = _RowLookup(self.find_members(factor.attribute), factor)
         return self._lookups[key]
-
-
-def _multiply_coefficients(
-    factors: Sequence[SparseCoefficients], shape: tuple[int, ...]
-) -> SparseCoefficients:
-    """Multiply the coefficients of each factor's rows to those of a group of a shape."""
-    positions, values = np.zeros(1, dtype=np.int64), np.ones(1)
-    for factor, rows in zip(factors, shape, strict=True):
-        positions = np.add.outer(positions * rows, factor.positions).ravel()
-        values = np.multiply.outer(values, factor.values).ravel()
-    return SparseCoefficients(positions, values)
 
 
 def _select_rows(
@@ -225,7 +131,7 @@ def _select_rows(
         raise WorkloadError(f"{_describe(factor, clauses, region)} selects nobody")
     coefficients = _count_runs(lookup, chosen)
     if coefficients is None:
-        labels = [write_value(label) for label in list(lookup.rows)[:_SHOWN]]
+        labels = [write_value(label) for label in list(lookup.rows)[:MOST_SHOWN]]
         more = ", ..." if factor.rows > len(labels) else ""
         raise WorkloadError(
             f"its rows of {factor.attribute} cannot count {_describe(factor, clauses, region)}; "

@@ -49,8 +49,8 @@ def _describe_remedy(error: Exception) -> str:
             "coarser bins"
         )
     return (
-        f"floating point gives out on this workload ({type(error).__name__}): bring targets and "
-        "coefficients closer together, drop queries that nearly repeat others, or split the "
+        f"floating-point numbers are not enough for this workload ({type(error).__name__}): "
+        "bring targets and coefficients closer together, drop queries that nearly repeat others, or split the "
         "workload into designs of their own"
     )
 
