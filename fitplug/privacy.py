@@ -99,15 +99,15 @@ def epsilon_at(privacy_cost: float, delta: float, method: Method = "gaussian") -
     privacy_cost = max(privacy_cost, _SMALLEST_COST)
     _check_method(method)
     if method == "zcdp":
-        return _zcdp_epsilon(privacy_cost**2 / 2, delta)
-    log_bound = _lower_log(delta)
+        return _compute_zcdp_epsilon(privacy_cost**2 / 2, delta)
+    log_bound = _bound_log_below(delta)
 
     def distance(epsilon: float) -> float:
-        return _gaussian_log_delta(privacy_cost, epsilon) - log_bound
+        return _compute_gaussian_log_delta(privacy_cost, epsilon) - log_bound
 
     if distance(0.0) <= 0:
         return 0.0
-    above = max(_zcdp_epsilon(privacy_cost**2 / 2, delta), 1e-12)
+    above = max(_compute_zcdp_epsilon(privacy_cost**2 / 2, delta), 1e-12)
     return _find_root_from_above(distance, above)
 
 
@@ -132,9 +132,9 @@ def delta_at(privacy_cost: float, epsilon: float, method: Method = "gaussian") -
     privacy_cost = max(privacy_cost, _SMALLEST_COST)
     _check_method(method)
     if method == "zcdp":
-        log_delta = _zcdp_log_delta(privacy_cost**2 / 2, epsilon)
+        log_delta = _compute_zcdp_log_delta(privacy_cost**2 / 2, epsilon)
     else:
-        log_delta = _gaussian_log_delta(privacy_cost, epsilon)
+        log_delta = _compute_gaussian_log_delta(privacy_cost, epsilon)
     # The step is larger than the error of log_delta. Below the smallest normal float, floats lose
     # digits, so no smaller delta is returned.
     safe = log_delta + 1e-12 * (1 + abs(log_delta))
@@ -156,10 +156,10 @@ def privacy_cost_at(epsilon: float, delta: float) -> float:
     check_delta(delta)
     # This step down is larger than the steps up of `delta_at` and `epsilon_at`, so that both
     # convert the result back to at most the delta and the epsilon given.
-    log_bound = _lower_log(delta, 4e-12)
+    log_bound = _bound_log_below(delta, 4e-12)
 
     def distance(log_cost: float) -> float:
-        return _gaussian_log_delta(math.exp(log_cost), epsilon) - log_bound
+        return _compute_gaussian_log_delta(math.exp(log_cost), epsilon) - log_bound
 
     low, high = -40.0, 10.0
     while distance(low) > 0:
@@ -202,8 +202,8 @@ def rho_at(epsilon: float, delta: float) -> float:
     return rho
 
 
-def _lower_log(delta: float, margin: float = 1e-12) -> float:
-    """Return a number below log(delta) by more than the error of `_gaussian_log_delta`."""
+def _bound_log_below(delta: float, margin: float = 1e-12) -> float:
+    """Return a number below log(delta) by more than the error of `_compute_gaussian_log_delta`."""
     log_bound = math.log(delta)
     return log_bound - margin * (1 + abs(log_bound))
 
@@ -226,23 +226,23 @@ def _find_root_from_above(function: Callable[[float], float], above: float) -> f
     return found
 
 
-def _gaussian_log_delta(cost: float, epsilon: float) -> float:
+def _compute_gaussian_log_delta(cost: float, epsilon: float) -> float:
     """Compute log(delta) of the Gaussian curve (Z5) without cancellation, by (Z8)."""
     t = epsilon / cost - cost / 2
     log_phi = -t * t / 2 - math.log(2 * math.pi) / 2
     if t < 0:
-        far = math.exp(log_phi) * _mills(t + cost) if t > -38 else 0.0
+        far = math.exp(log_phi) * _compute_mills_ratio(t + cost) if t > -38 else 0.0
         near = float(ndtr(-t))
         if far < 0.5 * near:
             return math.log(near - far)
-    difference = _mills_drop(t, cost)
+    difference = _compute_mills_drop(t, cost)
     if difference <= 0:
         # Both terms agree to the last bit. The first one alone is an upper bound.
         return float(log_ndtr(-t))
     return log_phi + math.log(difference)
 
 
-def _mills(x: float) -> float:
+def _compute_mills_ratio(x: float) -> float:
     """Compute the Mills ratio (1 - Phi(x)) / phi(x)."""
     return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
 
@@ -257,51 +257,53 @@ _QUADRATURE = (
 """The nodes and weights of Gauss-Legendre quadrature with 5 points on (0, 1)."""
 
 
-def _mills_drop(t: float, step: float) -> float:
+def _compute_mills_drop(t: float, step: float) -> float:
     """Compute mills(t) - mills(t + step), for small steps as the integral of 1 - x mills(x)."""
     if step > 0.02:
-        return _mills(t) - _mills(t + step)
+        return _compute_mills_ratio(t) - _compute_mills_ratio(t + step)
     nodes = [(t + step * node, weight) for node, weight in _QUADRATURE]
-    return step * sum(weight * (1 - x * _mills(x)) for x, weight in nodes)
+    return step * sum(weight * (1 - x * _compute_mills_ratio(x)) for x, weight in nodes)
 
 
-def _zcdp_epsilon(rho: float, delta: float) -> float:
+def _compute_zcdp_epsilon(rho: float, delta: float) -> float:
     """Compute the least epsilon of (Z4) over the orders alpha > 1, rounded up."""
     log_inverse_delta = -math.log(delta)
 
-    def terms(log_excess: float) -> list[float]:
+    def compute_terms(log_excess: float) -> list[float]:
+        """Compute the terms of (Z4) at alpha = 1 + exp(log_excess)."""
         excess = math.exp(log_excess)
-        divided = [term / excess for term in _order_terms(log_excess)]
+        divided = [term / excess for term in _compute_order_terms(log_excess)]
         return [(1 + excess) * rho, log_inverse_delta / excess, *divided]
 
     start = 0.5 * math.log(max(log_inverse_delta, 1e-3) / rho)
-    found = terms(_search_order(lambda log_excess: sum(terms(log_excess)), start))
-    # The terms of (Z4) may nearly cancel: their rounding is bounded by their own sizes.
+    found = compute_terms(_search_order(lambda log_excess: sum(compute_terms(log_excess)), start))
+    # The terms may nearly cancel, so that rounding is bounded by their absolute values.
     return max(0.0, sum(found) + _ROUNDING * sum(map(abs, found))) * (1 + _SAFE)
 
 
-def _zcdp_log_delta(rho: float, epsilon: float) -> float:
+def _compute_zcdp_log_delta(rho: float, epsilon: float) -> float:
     """Compute the log of the least delta of (Z2) over the orders alpha > 1, rounded up."""
 
-    def terms(log_excess: float) -> list[float]:
+    def compute_terms(log_excess: float) -> list[float]:
+        """Compute the terms of the logarithm of (Z2) at alpha = 1 + exp(log_excess)."""
         excess = math.exp(log_excess)
-        return [excess * (1 + excess) * rho, -excess * epsilon, *_order_terms(log_excess)]
+        return [excess * (1 + excess) * rho, -excess * epsilon, *_compute_order_terms(log_excess)]
 
     start = math.log(max(epsilon / (2 * rho) - 0.5, 0.0) + 1 / math.sqrt(2 * rho) + 1e-12)
-    found = terms(_search_order(lambda log_excess: sum(terms(log_excess)), start))
+    found = compute_terms(_search_order(lambda log_excess: sum(compute_terms(log_excess)), start))
     return sum(found) + _ROUNDING * sum(map(abs, found))
 
 
-def _order_terms(log_excess: float) -> tuple[float, float]:
+def _compute_order_terms(log_excess: float) -> tuple[float, float]:
     """Compute two terms whose sum is alpha log(1 - 1 / alpha) - log(alpha - 1).
 
     Args:
-        log_excess: log(alpha - 1), rounded; the order meant is that whose excess is the float
-            exp(log_excess).
+        log_excess: A float close to log(alpha - 1), where alpha - 1 is the float exp(log_excess).
     """
     excess = math.exp(log_excess)
     alpha = 1 + excess
-    # Each form has small terms where the other's cancel. The second is used for alpha < 2.
+    # The terms of the first form nearly cancel for alpha close to 1, and those of the second for
+    # large alpha.
     if log_excess >= 0:
         return -alpha * math.log1p(1 / excess), -log_excess
     return -alpha * math.log1p(excess), excess * log_excess

@@ -20,7 +20,7 @@ _LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
 
 
 def format_std_range(smallest: float, largest: float) -> str:
-    """Format a range of standard deviations, rounded up, as one number if both ends are shown so."""
+    """Format a range of standard deviations, rounded up; equal ends are shown once."""
     low, high = format_up(smallest, 4), format_up(largest, 4)
     return high if low == high else f"{low} to {high}"
 

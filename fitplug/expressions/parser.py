@@ -303,6 +303,7 @@ class _Parser:
 
     @property
     def _next(self) -> Token:
+        """The next token."""
         return self._tokens[self._at]
 
     def _is(self, sign: str) -> bool:
@@ -327,6 +328,7 @@ class _Parser:
         raise WorkloadError(f"expected {wanted}, found {found}{hint}")
 
     def _fail_unknown(self, group: str, name: str, attributes: list[str], token: Token) -> NoReturn:
+        """Raise WorkloadError for a name that is no attribute of a group."""
         raise WorkloadError(
             f"{group!r} has no attribute {name!r} at column {token.column}; "
             f"{suggest_nearest(name, attributes)}"

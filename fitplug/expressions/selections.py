@@ -274,6 +274,7 @@ class _RowLookup:
 
     @cached_property
     def _intervals(self) -> IntArray:
+        """The first and last cells of the rows, shape (rows, 2)."""
         return self.factor.intervals()
 
     def find_cells(self, clause: Clause) -> Runs:

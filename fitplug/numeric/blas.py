@@ -50,8 +50,8 @@ def _describe_remedy(error: Exception) -> str:
         )
     return (
         f"floating-point numbers are not enough for this workload ({type(error).__name__}): "
-        "bring targets and coefficients closer together, drop queries that nearly repeat others, or split the "
-        "workload into designs of their own"
+        "bring targets and coefficients closer together, drop queries that nearly repeat others, "
+        "or split the workload into several designs"
     )
 
 

@@ -67,6 +67,7 @@ class Workload:
         return self
 
     def _set(self, domain: Domain, groups: tuple[QueryGroup, ...]) -> None:
+        """Set the attributes, and freeze the groups' arrays."""
         used = {name for group in groups for name in group.attributes}
         self.domain = domain
         self.groups = freeze(groups)
