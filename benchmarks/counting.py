@@ -1,10 +1,10 @@
-"""Exact counting beside its floor (decoding alone), DuckDB and Polars, on two cores.
+"""Compare exact counting with decoding alone, DuckDB and Polars, on two cores.
 
     python benchmarks/counting.py [--rows 20000000] [--rounds 5] > benchmarks/counting.md
 
-Makes its data, about 20 bytes a row, in a temporary folder. Every engine runs in a process of its
-own, one after the other, round by round, so that a ratio compares neighbours in time; all engines'
-tables are checked to be equal. Progress goes to stderr.
+The script makes its data, about 20 bytes a row, in a temporary folder. Every engine runs in its own
+process. In each round the engines run one after the other, so that a ratio compares runs that are
+close in time. The script checks that the tables of all engines are equal. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -28,14 +28,18 @@ from fitplug_dask import loops
 
 HEAD = """# Counting
 
-{rows:,} rows of 20 columns on two cores; snappy, row groups of {group:,}. Each engine runs in a
-process of its own. M rows/s is the best of {rounds} rounds, beside the CPU seconds and the peak
-memory of the same process; ratios are medians over rounds of ratios within a round, above 1 where
-fitplug on threads is faster. Decoding alone, as dictionaries, is the floor of this method. All
-engines' tables are equal. "As drawn": each row joins a real person of
-[examples/acs](../examples/acs) to the household of another, so few cells are in use. "Uniform": all
-cells equally likely. The two-way tables are counted over a quarter of the rows. A cluster's CPU and
-memory are those of the client alone. fitplug's loops over rows: {loops}.
+The data are {rows:,} rows of 20 columns in Parquet files with snappy compression and row groups of
+{group:,}. They are counted on two cores, and each engine runs in its own process. The column "M
+rows/s" shows the best of {rounds} rounds, with the CPU seconds and the peak memory of the same
+process. The last column is the median over the rounds of the ratio of times within one round; it is
+above 1 where fitplug on threads is faster. The engine "decode only" reads the columns as
+dictionaries and counts nothing, so it is the least time that fitplug's method can take. The tables
+of all engines are equal.
+
+"As drawn" means that each row joins a real person of [examples/acs](../examples/acs) to the
+household of another person, so that few cells are in use. "Uniform" means that all cells are
+equally likely. The two-way tables are counted over a quarter of the rows. For a cluster, CPU and
+memory are those of the client. The loops over rows are those in {loops}.
 
     python benchmarks/counting.py --rows {rows} --rounds {rounds} > benchmarks/counting.md
 """
@@ -74,7 +78,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     rows, group = asked.rows, min(500_000, asked.rows)
-    built = "compiled" if loops.COMPILED else "NumPy"
+    built = "compiled code" if loops.COMPILED else "NumPy"
     print(HEAD.format(rows=rows, group=group, rounds=asked.rounds, loops=built))
     print(heading(["tables", "engine", "M rows/s", "CPU s", "peak MB", "time / fitplug's"]))
     with tempfile.TemporaryDirectory() as place:

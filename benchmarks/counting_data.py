@@ -1,7 +1,8 @@
-"""Rows for the counting benchmark, drawn from the real people of examples/acs, and their domain.
+"""Draw rows for the counting benchmark from the real people of examples/acs.
 
-Each row joins a person to a household, drawn apart: within the two groups of columns the joint
-distribution is the real one, across them cells are many, as in a census. No value is made up.
+Each row joins a person to an independently drawn household. Within the columns of persons, and
+within those of households, the joint distribution is the real one. Across them many cells are in
+use, as in a census. No value is made up.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ ACS = Path(__file__).parent.parent / "examples" / "acs"
 PERSON = ["AGEP", "SEX", "MSP", "EDU", "INDP_CAT", "PINCP_DECILE"]
 PERSON += ["DVET", "DREM", "DPHY", "DEYE", "DEAR"]
 HOUSEHOLD = ["PUMA", "RAC1P", "HISP", "NOC", "NPF", "HOUSING_TYPE", "OWN_RENT"]
-REFERENCE = {"REF_SEX": "SEX", "REF_RAC1P": "RAC1P"}  # of a third person, drawn apart as well
+REFERENCE = {"REF_SEX": "SEX", "REF_RAC1P": "RAC1P"}
+"""The columns of a third person, who is drawn independently too."""
+
 _DRAWN_AT_ONCE = 2**18
 Types = list[tuple[str, pa.DataType]]
 
 
 def domain() -> fp.Domain:
-    """The 20 attributes, as the published schema describes them."""
+    """Build the domain of the 20 attributes from the published schema."""
     described = json.loads((ACS / "schema.json").read_text())["schema"]
     sources = {name: name for name in (*PERSON, *HOUSEHOLD)} | REFERENCE
     attributes = {}
@@ -49,10 +52,19 @@ def write(
     names: Sequence[str] = (),
     uniform: bool = False,
 ) -> list[str]:
-    """`rows` rows in `files` Parquet files, in row groups of `group_rows`; snappy, by a seed.
+    """Write Parquet files with snappy compression, from a seed.
 
-    names: the columns, all if empty; uniform: every value of the domain equally often, each column
-    apart: as many cells in use as can be. Returns the paths.
+    Args:
+        folder: The folder of the files.
+        rows: The number of rows in all files.
+        files: The number of files.
+        group_rows: The number of rows of a row group.
+        names: The columns; all if empty.
+        uniform: Whether every value of each column is equally likely and the columns are
+            independent, so that as many cells as possible are in use.
+
+    Returns:
+        The paths of the files.
     """
     columns = [*PERSON, *HOUSEHOLD]
     people = ds.dataset(ACS / "people", partitioning="hive").to_table(columns=columns)

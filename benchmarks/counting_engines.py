@@ -1,10 +1,11 @@
-"""One way to count the tables of one case, in a process of its own: seconds and peak memory.
+"""Count the tables of one case with one engine, and measure the seconds and the peak memory.
 
     python benchmarks/counting_engines.py ENGINE CASE FILE...
 
-prints a line of JSON: seconds, CPU seconds (of this process), peak resident megabytes, and a digest
-of the tables, by which the benchmark checks that all engines counted the same. The first file is
-counted once before, untimed: imports and the start of threads and workers are not counting.
+The script prints a line of JSON: the seconds, the CPU seconds of this process, the peak resident
+megabytes, and a digest of the tables, by which the benchmark checks that all engines counted the
+same. Before the measurement it counts the first file once, so that imports and the start of threads
+and workers are not measured.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Times = tuple[float, float]
 
 
 def stopwatch() -> Callable[[], Times]:
-    """Tells the seconds since now, on the clock and of this process's CPU time."""
+    """Return a function that tells the seconds since now, by the clock and in CPU time."""
     start, used = time.perf_counter(), time.process_time()
     return lambda: (time.perf_counter() - start, time.process_time() - used)
 
@@ -65,7 +66,7 @@ def ours_on_a_cluster(files: list[str], tables: Sequence[Names]) -> tuple[Times,
 
 
 def decode(files: list[str], tables: Sequence[Names]) -> tuple[Times, Blocks]:
-    """Only reads the columns, as dictionaries where they are text: the floor of our method."""
+    """Only read the columns, texts as dictionaries: the least time that our method can take."""
     from concurrent.futures import ThreadPoolExecutor
 
     used = sorted({name for names in tables for name in names})
@@ -85,7 +86,7 @@ def decode(files: list[str], tables: Sequence[Names]) -> tuple[Times, Blocks]:
 
 
 def duckdb(files: list[str], tables: Sequence[Names]) -> tuple[Times, Blocks]:
-    """GROUP BY, or GROUPING SETS for several tables."""
+    """Count with GROUP BY, or with GROUPING SETS for several tables."""
     import duckdb
 
     used = sorted({name for names in tables for name in names})
@@ -114,7 +115,7 @@ def duckdb(files: list[str], tables: Sequence[Names]) -> tuple[Times, Blocks]:
 
 
 def polars(files: list[str], tables: Sequence[Names]) -> tuple[Times, Blocks]:
-    """The streaming engine, over columns cast to Enum."""
+    """Count with the streaming engine, over columns cast to Enum."""
     import polars as pl
 
     used = sorted({name for names in tables for name in names})
@@ -136,7 +137,7 @@ def polars(files: list[str], tables: Sequence[Names]) -> tuple[Times, Blocks]:
 
 
 def _scattered(groups: pa.Table, names: Names) -> np.ndarray[Any, Any]:
-    """Groups of raw values as a dense table; not timed."""
+    """Scatter groups of raw values into a dense table; this is not timed."""
     counts = np.zeros(DOMAIN.shape_of(names), dtype=np.int64)
     at = []
     for name in names:
@@ -161,7 +162,7 @@ ENGINES: dict[str, Callable[[list[str], Sequence[Names]], tuple[Times, Blocks]]]
 
 
 def _peak() -> float:
-    # Not of getrusage: after a fork that starts with what the parent held.
+    # getrusage is not used: after a fork it starts with the memory of the parent.
     status = Path("/proc/self/status").read_text()
     found = re.search(r"VmHWM:\s*(\d+) kB", status)
     return int(found.group(1)) / 1000 if found else float("nan")

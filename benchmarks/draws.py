@@ -22,10 +22,11 @@ ROUNDS = 7
 
 ABOUT = """# Draws
 
-100,651 integer answers (a table of 400 x 250 cells and one of its margins), {rounds} rounds of each
-in turn on {cores} cores; times over that of the bare sampler in the same round, median. Bare is
-OpenDP's `make_gaussian` on the answers as an int64 array; fitplug's times include all it does: the
-exact answers from the tables, OpenDP's maps, the noise. `release` draws on all cores.
+A plan has 100,651 integer answers: a table of 400 x 250 cells and one of its margins. Each way of
+drawing runs {rounds} times, in turn, on {cores} cores. The last column is the median of its time
+over the time of the bare sampler in the same round. The bare sampler is OpenDP's `make_gaussian`
+on the answers as an int64 array. The times of fitplug include the exact answers from the tables,
+OpenDP's maps and the noise. `release` draws on all cores.
 """
 
 

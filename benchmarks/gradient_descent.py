@@ -1,9 +1,9 @@
-"""Gradient descent on the paper's soft-max objective (Problem 4), for its `table:time_gd`.
+"""Run gradient descent on the paper's soft-max objective (Problem 4), for its `table:time_gd`.
 
-The paper says no more of it than that. Here it shares with SM-II what is not the direction: the
-start of Section 6.3, the backtracking of Algorithm 3, t = 1, 2, 4, ..., and the certified gap at
-which it stops. It is favoured where the paper leaves room: a line search begins at twice the last
-step, not at 1, and t is raised by a rule of its own (`SETTLED`).
+The paper says nothing else about it. Here only the direction differs from SM-II: the start of
+Section 6.3, the backtracking of Algorithm 3, t = 1, 2, 4, ..., and the certified gap at which it
+stops are the same. Where the paper leaves a choice, the choice favours gradient descent: a line
+search begins at twice the last step and not at 1, and t is raised by another rule (`SETTLED`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ BETA = 0.5  # Algorithm 3, line 1
 SIGMA = 0.01  # Algorithm 3, line 6
 START = 0.99  # Section 6.3: the largest variance over target at the start
 SETTLED = 0.25
-"""t is doubled once the gap is below this times log(d m) / t, the most a soft max may be off by.
-Of 0.1, 0.25, 0.5, 1, 2 and 4 the fastest on prefixes; at 0.1 it is never reached."""
+"""t is doubled once the gap is below this number times log(d m) / t, the largest error of a soft
+max. Among 0.1, 0.25, 0.5, 1, 2 and 4 it is the fastest on prefixes; with 0.1, t is never
+raised."""
 CHECK = 10  # steps from one look at the gap to the next
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Bounds on the optimal privacy cost, and the steps they took."""
+    """Bounds on the optimal privacy cost, and the number of steps that they took."""
 
     lower: float
     upper: float
@@ -56,9 +57,9 @@ class _Point:
 
 
 def solve(B: Matrix, L: Matrix, *, tolerance: float, max_iterations: int) -> Descent:
-    """Until upper / lower - 1 <= tolerance, or max_iterations steps.
+    """Descend until upper / lower - 1 <= tolerance, or for max_iterations steps.
 
-    B (k, d) is the basis, on which the steps depend; L (m, k) is over the roots of the targets.
+    The steps depend on the basis B (k, d). L (m, k) is divided by the square roots of the targets.
     """
     W, (d, m) = L @ B, (B.shape[1], len(L))
     unit = lower = _bound(W, np.full(d, 1 / d), np.full(m, 1 / m))
@@ -88,7 +89,7 @@ def solve(B: Matrix, L: Matrix, *, tolerance: float, max_iterations: int) -> Des
 def _line_search(
     here: _Point, gradient: Matrix, size: float, B: Matrix, L: Matrix, t: float
 ) -> tuple[_Point, float]:
-    """Algorithm 3, from this size on; the point it accepts and the size of the step to it."""
+    """Run Algorithm 3 from this size; return the accepted point and the size of the step to it."""
     slope = float((gradient**2).sum())
     while size > 0:
         try:
@@ -109,5 +110,5 @@ def _at(S: Matrix, B: Matrix, L: Matrix, t: float) -> _Point:
 
 
 def _bound(W: Matrix, p: Matrix, q: Matrix) -> float:
-    """T(p, q), the dual's lower bound on the privacy cost."""
+    """Compute T(p, q), the dual's lower bound on the privacy cost."""
     return float(np.linalg.norm(np.sqrt(q)[:, None] * W * np.sqrt(p), "nuc"))

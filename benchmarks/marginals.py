@@ -1,8 +1,9 @@
-"""Marginals of domains far too large to enumerate: seconds from query groups to a certified plan.
+"""Measure the seconds from query groups to a certified plan, for marginals of very large domains.
 
     python benchmarks/marginals.py [--quick] > benchmarks/marginals.md
 
-All marginals of at most three of d attributes of n values, and the total; one BLAS thread.
+The workloads are all marginals of at most three of d attributes of n values, and the total. BLAS
+uses one thread.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from markdown_table import heading, line
 
 import fitplug as fp
 
-HEAD = """All marginals of at most three of d attributes of n values, and the total, to a gap of
-1e-4. Set-up is from names to a Workload; design is all else: structure, optimum, integer strategy,
-certificate. alpha = Delta^2. For scale: ResidualPlanner+ (arXiv:2305.08175), which minimises the
-same largest variance without a certificate, is said to take a couple of minutes at 100 attributes.
+HEAD = """The workload has all marginals of at most three of d attributes of n values, and the
+total. It is designed to a gap of 1e-4. "Set-up" is the time to build the Workload from the names.
+"Design" is the time for everything else: the structure, the optimum, the integer strategy and the
+certificate. alpha is Delta^2. For comparison, ResidualPlanner+ (arXiv:2305.08175) minimises the
+same largest variance without a certificate, and its paper reports a couple of minutes at 100
+attributes.
 """
 
 QUICK = [(10, 10), (10, 20), (1024, 5)]
 FULL = [*QUICK, (10, 50), (10, 100), (10, 200)]
 
 
-def groups(d: int, rng: np.random.Generator | None) -> list[fp.workload.Queries]:
-    """Targets 1, or by seed from U(1, 10) for each table."""
+def groups(d: int, rng: np.random.Generator | None) -> list[fp.workload.QueryGroup]:
+    """Build the marginals with targets 1, or with targets from U(1, 10) for each table."""
     names = [f"a{i}" for i in range(d)]
     chosen = [c for k in range(1, 4) for c in itertools.combinations(names, k)]
     targets = np.ones(len(chosen)) if rng is None else rng.uniform(1, 10, len(chosen))
@@ -43,11 +46,7 @@ def main() -> None:
     columns = ["n", "d", "targets", "tables", "cells", "set-up s", "design s", "iterations"]
     columns += ["alpha", "gap"]
     print("# Marginals of domains too large to enumerate\n")
-    print("All marginals of at most three of d attributes of n values, and the total, to a gap of")
-    print(
-        "1e-4. Set-up is from names to a Workload; design is all else: structure, optimum, integer"
-    )
-    print("strategy, certificate. alpha = Delta^2.\n")
+    print(HEAD)
     print(heading(columns))
     for n, d in cases:
         domain = fp.Domain({f"a{i}": fp.Integers(0, n - 1) for i in range(d)})

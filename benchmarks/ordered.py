@@ -1,4 +1,4 @@
-"""Several ordered attributes, and hierarchies: what a plan costs beside its certified lower bound.
+"""Compare plans for several ordered attributes, and for hierarchies, with their certified bounds.
 
 python benchmarks/ordered.py > benchmarks/ordered.md
 """
@@ -17,19 +17,22 @@ CASES = [(2, 2), (3, 3), (3, 2), (4, 3), (4, 2), (10, 2), (10, 3)]
 
 PREFIXES = """# Several ordered attributes
 
-Attributes of ten values, targets 1: all prefix tables of at most k of d attributes, and the total.
-alpha = Delta^2 of the plan, rounding to integers included; the bound is below that of every
-mechanism with Gaussian noise. Up to 4,096 cells the optimum is found through the dense product;
-beyond, the attributes are split apart. For scale, the published residual method costs 11.651 for
-d = k = 2, 39.768 for d = k = 3 and 19.837 for d = 3, k = 2, without a bound.
+The workload has all prefix tables of at most k of d attributes, and the total. Each attribute has
+ten values, and all targets are 1. alpha is Delta^2 of the plan, with the loss by rounding to
+integers included. No mechanism with Gaussian noise has an alpha below the bound. Up to 4,096 cells
+the optimum is found through the dense product. For more cells the plan is the best of the residual
+family. For comparison, the published residual method costs 11.651 for d = k = 2, 39.768 for
+d = k = 3 and 19.837 for d = 3, k = 2; it has no bound.
 """
 
 PLACES = """
 # Hierarchies
 
-Synthetic states, counties and tracts, of unequal numbers of children: a table per level. Tracts are
-alike within their county, so two levels below the top are at the optimum; of more, all but the
-finest spread evenly. "With ages": also county x sex x age prefixes, and tract x sex.
+The hierarchies have synthetic states, counties and tracts, with unequal numbers of children. The
+workload has a table for each level, and all nodes of a level have the same target. With one level
+below the top level, the plan is optimal. With more levels it is the best of those plans that spread
+the amount of every node evenly over its children; see `docs/theory/residual-family.md`. "With ages"
+adds prefixes of age by county and sex, and tracts by sex.
 """
 
 
@@ -42,7 +45,7 @@ def prefixes(d: int, k: int) -> fp.Workload:
 
 
 def places(states: int, counties: int, tracts: int, ages: bool) -> fp.Workload:
-    """From 5 to so many children, by a seed."""
+    """Build a tree whose nodes have at least 5, and fewer than the given number of, children."""
     rng = np.random.default_rng(20261121)
     leaves = [
         (f"s{s}", f"s{s}c{c}", f"s{s}c{c}t{t}")

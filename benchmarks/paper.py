@@ -1,11 +1,12 @@
-"""The tables of the paper's experiments: its figure, ours, and the certified bound, cell by cell.
+"""Compare every number of the paper's experiments with ours and with the certified bound.
 
     python benchmarks/paper.py [--quick] [--cache PATH] > benchmarks/paper.md
     python benchmarks/paper.py --only table:time_gd --into benchmarks/paper.md
 
-Figures of the paper are typed in from its LaTeX source (labels as there). With --cache, finished
-cases are kept in a JSON file and not run again; remove it after changing anything they depend on.
-With --only, one table is run; --into writes it in the place of the old one, below the introduction.
+The numbers of the paper are typed in from its LaTeX source, whose labels name the tables. With
+--cache, finished cases are kept in a JSON file and not run again; remove the file after changing
+anything on which they depend. With --only, one table is run. With --into, the table replaces the
+old one in a page.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from threadpoolctl import threadpool_limits
 import fitplug as fp
 from fitplug import baselines
 from fitplug.optimizer import dual, sm2
-from fitplug.optimizer.problem import reduce
+from fitplug.optimizer.problem import reduce_matrix
 
 Matrix = npt.NDArray[np.float64]
 Made = tuple[Matrix, Matrix]
@@ -44,32 +45,46 @@ GD_STEPS = 50_000
 INTRODUCTION = f"""\
 # The paper's experiments, cell by cell
 
-* alpha = Delta^2, the squared privacy cost. "Bound on alpha" is certified from dual weights: no
-  mechanism of Gaussian noise that meets the targets costs less. Ours is the integer mechanism's.
-* Ratios: largest variance over target, the paper's at the cost its SM-II had found, ours at the
-  cost of our plan; the lower this cost, the larger every other mechanism's ratio.
-* "alpha, from IP": the paper prints none here; IP, as it describes it, has variances
-  |w_j|^2 / alpha, so alpha = max_j |w_j|^2 / c_j / (its IP ratio). This rests on our reading of the
-  workload, which HM and CA support where they agree at that alpha (an interval by IP's digits).
-* CA is certified to 1e-6 in the total it minimises, less so in its largest ratio. wCA-I divides a
-  query by its target, wCA-II by its root (our reading); at equal targets all three are one.
-* HM: root, floor(sqrt d) blocks of as many cells, cells; reconstructed from the paper's HM / IP on
-  PL94, ages and marginals. Its text says "optimal branching factor", which "HM, Qardaji" has.
-* SSE / CA: total variance of our plan over CA's. Several plans can be optimal; none at our alpha
-  has more than (sum of targets) alpha / (CA's total).
-* "Another draw": the paper gives no seed, ours is {SEED}; only the order of size compares.
-  Seconds: one run on one machine; design on the alpha rows, variances on the others.
+* alpha is Delta^2, the squared privacy cost. The column "ours" has the alpha of the integer
+  mechanism. "Bound on alpha" is certified from dual weights: no mechanism with Gaussian noise that
+  meets the targets costs less.
+* A ratio is the largest ratio of a variance to its target. The paper states it at the cost that its
+  SM-II found, and we state it at the cost of our plan. The lower this cost is, the larger are the
+  ratios of all other mechanisms.
+* "alpha, from IP" stands where the paper prints no alpha. As the paper describes IP, its
+  variances are |w_j|^2 / alpha, so alpha = max_j |w_j|^2 / c_j / (the paper's ratio of IP). This
+  depends on how we read the description of the workload. HM and CA support this reading where
+  they agree at that alpha, which is an interval because IP is printed with few digits.
+* CA is certified to 1e-6 in the total that it minimises, and less closely in its largest ratio.
+  We read the paper in this way: wCA-I divides a query by its target, and wCA-II divides it by the
+  square root of its target. At equal targets CA, wCA-I and wCA-II are identical.
+* HM counts the root of a tree, floor(sqrt d) blocks with equal numbers of cells, and the cells.
+  This is reconstructed from the paper's HM / IP on PL94, ages and marginals. The paper's text
+  says "optimal branching factor"; "HM, Qardaji" has this factor.
+* SSE / CA is the total variance of our plan over that of CA. Several plans can be optimal; none at
+  our alpha has more than (sum of targets) alpha / (the total of CA).
+* "Another draw" means that the paper gives no seed and ours is {SEED}, so only the order of
+  magnitude can be compared.
+* Seconds are those of one run on one machine, for the design in the rows of alpha, and for the
+  variances in the other rows.
 
-Not here: the values plotted in `fig:k=4` and `fig:n=256`, which the source does not hold; closed
-forms of its theorems stand in their place.
+The values that are plotted in `fig:k=4` and `fig:n=256` are not in the source of the paper. The
+tables compare with closed forms of its theorems in their place.
 """
 
 
 @dataclass(frozen=True)
 class Case:
-    """figures: the paper's IP, HM, CA; wCA-I, wCA-II if they differ. Or its SM-II, GD.
+    """One case of a table.
 
-    drawn: at random.
+    Attributes:
+        name: The name of the row.
+        cells: The number of cells.
+        make: A function that returns W and the targets.
+        figures: The paper's ratios of IP, HM and CA, and of wCA-I and wCA-II if they differ; or its
+            times of SM-II and GD.
+        sse: The paper's total variance over that of CA.
+        drawn: Whether the queries are drawn at random.
     """
 
     name: str
@@ -107,7 +122,10 @@ def marginals(t: int) -> Made:
 
 
 def drawn_queries(kind: str, d: int, loosest: float) -> Made:
-    """Targets from U(1, loosest); kind may be the probability of +1 in place of -1."""
+    """Draw queries with targets from U(1, loosest).
+
+    kind is "related", "ranges", or the probability of +1 in place of -1.
+    """
     rng, cell = np.random.default_rng([SEED, d]), np.arange(d)
     if kind == "related":
         W = rng.normal(size=(d // 2, d // 2)) @ rng.normal(size=(d // 2, d))
@@ -120,7 +138,7 @@ def drawn_queries(kind: str, d: int, loosest: float) -> Made:
 
 
 def interval(figure: str) -> tuple[float, float]:
-    """The numbers that print as this figure."""
+    """Return the least and the largest number that print as this figure."""
     half_unit = 0.5 * 10.0 ** -len(figure.partition(".")[2]) * (1 + 1e-9)
     return float(figure) - half_unit, float(figure) + half_unit
 
@@ -130,7 +148,7 @@ def matches(figure: str, low: float, high: float) -> bool:
 
 
 def designed(case: Case) -> tuple[fp.Plan, float, float, float]:
-    """The plan, its alpha, the certified bound on alpha, and seconds."""
+    """Design the plan; return it with its alpha, the certified bound on alpha, and the seconds."""
     W, c = case.make()
     workload = fp.Workload.from_matrix(W, variance=c)
     start = time.perf_counter()
@@ -139,7 +157,7 @@ def designed(case: Case) -> tuple[fp.Plan, float, float, float]:
 
 
 def paper_tree(workload: fp.Workload, privacy_cost: float) -> dict[str, Matrix]:
-    """Variances from the tree described in the introduction."""
+    """Compute the variances of the tree that the introduction describes."""
     W, d = workload.matrix(), workload.cell_count
     k = math.isqrt(d)
     A = np.vstack([np.ones(d), np.arange(k)[:, None] == np.arange(d) // k, np.eye(d)])
@@ -159,7 +177,7 @@ METHODS = {
 
 
 def ratios(plan: fp.Plan, mechanism: str) -> tuple[Matrix, float]:
-    """Variances over targets (m,) at privacy cost 1, and seconds."""
+    """Compute the ratios of variances to targets (m,) at privacy cost 1, and the seconds."""
     start = time.perf_counter()
     found = METHODS[mechanism](plan.workload, 1.0)["queries"]
     return found / plan.workload.targets(), time.perf_counter() - start
@@ -193,7 +211,7 @@ def ratio_rows(case: Case) -> Iterator[Cell]:
 
 
 def compared(mechanism: str, figure: str, worst: float, alpha: float, theirs: list[float]) -> str:
-    """Why a figure differs: worst is the mechanism's largest ratio at privacy cost 1."""
+    """Say why a figure differs; worst is the mechanism's largest ratio at privacy cost 1."""
     if matches(figure, worst / alpha, worst / alpha):
         return "agree"
     if matches(figure, worst / theirs[1], worst / theirs[0]):
@@ -224,7 +242,7 @@ def prefix_rows(case: Case) -> Iterator[Cell]:
 
 def time_rows(case: Case) -> Iterator[Cell]:
     W, c = case.make()
-    problem, _ = reduce(W, c)
+    problem, _ = reduce_matrix(W, c)
     newton, gradient = case.figures.split(", ")
     runs = [
         ("SM-II", newton, partial(sm2.solve, problem, max_iterations=2000)),
@@ -246,7 +264,7 @@ def time_rows(case: Case) -> Iterator[Cell]:
 
 
 def closed_forms(d: int, k: float) -> dict[str, float]:
-    """alpha (thm:eqn:fit:strong); CA's largest ratios (thm:eqn:sum:strong) at that cost."""
+    """Compute alpha (thm:eqn:fit:strong), and CA's largest ratios (thm:eqn:sum:strong) there."""
     alpha = (2 * k * d - d**2 - k * d**2) / (k * (k - d**2))
     forms = {"alpha": alpha}
     for name, w in (("CA", 1.0), ("wCA-I", k), ("wCA-II", math.sqrt(k))):
@@ -287,15 +305,24 @@ COINS_RANDOM = """2.58 7.44 2.43 1.15 1.61, 2.82 8.28 2.58 1.18 1.72,
 2.82 8.36 2.58 1.17 1.70, 2.79 8.27 2.51 1.16 1.68, 2.76 8.17 2.49 1.16 1.67"""
 RELATED = "3.51 9.59 1.31, 4.16 11.16 1.31, 4.28 12.60 1.19, 3.62 10.46 1.12, 3.50 10.05 1.07"
 
-GD = f"""Prefixes, targets 1, to a gap of 1e-4. GD: gradient descent on the same soft max, for at
-most {GD_STEPS} steps. It depends on the basis: I and U (upper triangular) are those that the paper
-names, without saying which it took here; W is better."""
-PLOT = "k: target of the sum, the others' is 1. Sizes are ours: the plot's are not in the source."
-ENDS = "2d ranges, both ends uniform on the cells, then sorted, ends included: our reading."
-LOOSE = " Targets: variances from U(1, 10), real-valued."
-TEXT = "2d queries of +1 with probability 0.2, else -1, as the text says."
-FAIR = """As before with a fair coin, NOT what the text says. At targets 1 IP varies by about 1%
-between draws (four seeds, run apart): the paper's fits a fair coin, not the text. d <= 256."""
+GD = f"""The queries are prefixes, all targets are 1, and the gap is 1e-4. GD is gradient descent
+on the same soft max, for at most {GD_STEPS} steps. It depends on the basis. The paper names the
+bases I and U (upper triangular) and does not say which it took here. W is better."""
+PLOT = (
+    "k is the target of the sum; the other targets are 1. We chose the sizes, because those of the "
+    "plot are not in the source."
+)
+ENDS = (
+    "The queries are 2d ranges. Both ends are uniform on the cells, sorted, and included; this is "
+    "how we read the paper."
+)
+LOOSE = " The targets are variances from U(1, 10), real-valued."
+TEXT = (
+    "The 2d queries have coefficients +1 with probability 0.2, and -1 otherwise, as the text says."
+)
+FAIR = """The queries are drawn with a fair coin, which is NOT what the text says. At targets 1,
+IP varies by about 1% between draws (four seeds, in other runs). The paper's value fits a fair
+coin and not the text. d is at most 256."""
 
 
 def drawn(table: str, kind: str, loosest: float, sse: str = "") -> list[Case]:
@@ -307,20 +334,32 @@ def drawn(table: str, kind: str, loosest: float, sse: str = "") -> list[Case]:
 
 def sections() -> Iterator[tuple[str, str, list[Case], Callable[..., Iterator[Cell]]]]:
     cases = [Case(f"d = {d}", d, partial(prefix, d), f) for d, f in PREFIX.items()]
-    yield "table:pcost_pr", "Privacy cost (alpha) of prefixes, targets 1.", cases, prefix_rows
+    note = "The table has the privacy cost (alpha) of prefixes. All targets are 1."
+    yield "table:pcost_pr", note, cases, prefix_rows
     cases = [Case(f"d = {d}", d, partial(prefix, d), f) for d, f in SECONDS.items()]
     yield "table:time_gd", GD, cases, time_rows
     cases = [Case(f"d = {d}", d, partial(identity_and_sum, d, 4)) for d in (16, 64, 256, 1024)]
-    yield "fig:k=4", f"Identity and sum, k = 4. {PLOT}", cases, identity_sum_rows
+    note = f"The queries are identity and sum, with k = 4. {PLOT}"
+    yield "fig:k=4", note, cases, identity_sum_rows
     cases = [Case(f"k = {k}", 256, partial(identity_and_sum, 256, k)) for k in (1, 4, 16, 64, 128)]
-    yield "fig:n=256", f"Identity and sum, d = 256. {PLOT}", cases, identity_sum_rows
-    note = "Margins of age, ethnicity and the 63 sets of races, and all 252 cells; targets 1."
+    note = f"The queries are identity and sum, with d = 256. {PLOT}"
+    yield "fig:n=256", note, cases, identity_sum_rows
+    note = (
+        "The queries are the margins of age, ethnicity and the 63 sets of races, and all 252 "
+        "cells. All targets are 1."
+    )
     census = Case("PL94", 252, pl94, "36.56 13.93 3.99", "2.07")
     yield "table:pl_compare", note, [census], ratio_rows
-    note = "Prefixes of 0..115 and 18 or over, by sex and for all; targets 1."
+    note = (
+        "The queries are prefixes of 0..115 and the number of people of 18 or over, by sex and for "
+        "all. All targets are 1."
+    )
     cases = [Case("AGE", 232, ages, "32.49 6.2 1.58", "1.07")]
     yield "table:age_compare_2", note, cases, ratio_rows
-    note = "One- and two-way marginals of 3 attributes of t values, without the total; targets 1."
+    note = (
+        "The queries are one- and two-way marginals of 3 attributes of t values, without the "
+        "total. All targets are 1."
+    )
     sse, sizes = {2: "1.1", 16: "1.34"}, range(2, 17, 2)
     figures = dict(zip(sizes, MARGINALS.split(","), strict=True))
     made = [(f"t = {t}", t**3, partial(marginals, t), figures[t], sse.get(t, "")) for t in sizes]

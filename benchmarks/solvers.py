@@ -1,10 +1,10 @@
-"""Seconds and optimum of fitplug's dual solver, of SM-II, the paper's, and of CVXPY's, in one run.
+"""Compare fitplug's dual solver with SM-II, the paper's solver, and with the solvers of CVXPY.
 
     python benchmarks/solvers.py [--quick] > benchmarks/solvers.md
 
-All solve the same reduced problem to the same gap, or as far as they get; none is given the integer
-rounding that follows. Times are medians of repeated runs on one thread; only ratios within a run
-mean anything.
+All solve the same reduced problem to the same gap, or as far as they get. The times do not include
+the rounding to integers that follows. They are medians of repeated runs on one thread, and only
+ratios within a run are meaningful.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from fitplug.optimizer import dual, sm2
 from fitplug.optimizer.dual import Solution
-from fitplug.optimizer.problem import Problem, reduce
+from fitplug.optimizer.problem import Problem, reduce_matrix
 
 Matrix = npt.NDArray[np.float64]
 TOLERANCE = 1e-4
@@ -36,9 +36,10 @@ TOLERANCE = 1e-4
 INTRODUCTION = f"""\
 # Solvers side by side
 
-Relative gap asked: {TOLERANCE:g} on Delta. alpha = Delta^2 of the covariance found. The dual solver
-and SM-II certify their own gap; CVXPY's is over the dual's lower bound. CVXPY: the faster of
-Clarabel and SCS to reach the gap, where about a minute is enough; the solver's own seconds.
+The solvers stop at a relative gap of {TOLERANCE:g} on Delta. alpha is Delta^2 of the covariance
+found. The dual solver and SM-II certify their own gap. The gap of CVXPY is relative to the lower
+bound of the dual solver. For CVXPY, the table shows the faster of Clarabel and SCS to reach the
+gap, where about a minute is enough, with the seconds of this solver alone.
 """
 
 
@@ -53,7 +54,7 @@ def all_ranges(d: int) -> tuple[Matrix, Matrix]:
 
 
 def random_ranges(d: int) -> tuple[Matrix, Matrix]:
-    """2d ranges with targets from U(1, 10), as in the paper's experiments; by seed."""
+    """Draw 2d ranges with targets from U(1, 10), as in the paper's experiments, from a seed."""
     rng = np.random.default_rng(20261120)
     ends = np.sort(rng.integers(0, d, (2 * d, 2)), axis=1)
     cell = np.arange(d)
@@ -105,10 +106,11 @@ def ours(solve: Callable[..., Solution], problem: Problem) -> Run:
 def semidefinite(problem: Problem, lower: float, solver: str, settings: dict[str, Any]) -> Run:
     """min t: profile <= t, variances over targets <= t, [[Sigma^-1, I], [I, Sigma]] >= 0.
 
-    Of the formulations tried (one cone per cell, the gamma_2 norm, its dual) the fastest, or near
-    it, on all workloads: the cone does not grow with the queries. So with the basis: in that of the
-    singular vectors SCS takes a quarter to a fortieth of the steps it takes in that of the cells.
-    Seconds are the solver's own: CVXPY's for putting the problem in its form are not counted.
+    Several formulations were tried: one cone per cell, the gamma_2 norm, its dual, and this one.
+    This one is the fastest, or close to it, on all workloads, because its cone does not grow with
+    the queries. The basis was chosen in the same way: with the singular vectors as the basis, SCS
+    takes a quarter to a fortieth of the steps that it takes with the cells. The seconds are those
+    of the solver; the time in which CVXPY brings the problem into its form is not counted.
     """
     V = problem.blocks[0].representation @ problem.blocks[0].basis
     B = np.linalg.svd(V, full_matrices=False)[2][: len(problem.blocks[0].basis)]
@@ -133,7 +135,7 @@ def semidefinite(problem: Problem, lower: float, solver: str, settings: dict[str
 
 
 def timed(run: Callable[[], Run]) -> Run:
-    """The median of up to five runs."""
+    """Return the median of up to five runs."""
     runs: list[Run] = []
     while len(runs) < 5 and sum(done.seconds for done in runs) <= 1:
         runs.append(run())
@@ -141,7 +143,7 @@ def timed(run: Callable[[], Run]) -> Run:
 
 
 def fastest_of_cvxpy(problem: Problem) -> tuple[str, Run] | None:
-    """The solver that is first within the tolerance, or comes nearest to it."""
+    """Find the solver that reaches the tolerance first, or comes closest to it."""
     lower, runs = 0.0, []
     for solver, largest, settings in CVXPY:
         if len(problem.blocks[0].basis) <= largest:
@@ -167,7 +169,7 @@ def main() -> None:
         for name, make, sizes in cases:
             for d in sizes:
                 print(f"{name} {d}", file=sys.stderr)
-                problem, _ = reduce(*make(d))
+                problem, _ = reduce_matrix(*make(d))
                 best = timed(partial(ours, dual.solve, problem))
                 row = [name, str(d), *figures(best)]
                 theirs = [""] * 5

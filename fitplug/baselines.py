@@ -1,10 +1,11 @@
-"""Baselines: what the usual mechanisms achieve at the same privacy cost.
+"""Baselines: the variances that the usual mechanisms achieve at the same privacy cost.
 
-Each takes a workload and a privacy cost Delta (Delta^2 = 2 rho, one record added or removed) and
-gives the variance of every answer, per group and of the group's shape, like `Plan.variances`. All
-are unbiased and add real-valued Gaussian noise that costs exactly Delta. With a strategy matrix A
-they measure A x + z, z of variance max_i |a_i|^2 / Delta^2 (a_i: columns), and answer by least
-squares: variance_j = max_i |a_i|^2 / Delta^2 * w_j (A'A)^+ w_j'.
+Each function takes a workload and a privacy cost Delta, where Delta^2 = 2 rho for one record added
+or removed. It returns the variance of every answer, like `Plan.variances`. All mechanisms are
+unbiased and add real-valued Gaussian noise that costs exactly Delta. A mechanism with the strategy
+matrix A, whose columns are a_i, measures A x + z, where the entries of z have the variance
+max_i |a_i|^2 / Delta^2. It answers by least squares, so that
+variance_j = max_i |a_i|^2 / Delta^2 * w_j (A'A)^+ w_j'.
 
     IP   input_perturbation     A = I
     GM   gaussian               A = W, the noisy answers published as they are
@@ -21,10 +22,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fitplug.domain import Bins, Dates, Integers, fewer_cells
+from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import BudgetError, DesignError, WorkloadError, suggest_nearest
 from fitplug.numeric import FloatArray, guard_linear_algebra
-from fitplug.optimizer import TotalErrorOptimum, minimise
+from fitplug.optimizer import TotalErrorOptimum, minimise_total_error
 from fitplug.structure import MAX_ENTRIES, check_coefficients
 from fitplug.workload import Factor, Workload
 
@@ -37,20 +38,44 @@ _MAX_ITERATIONS = 2000
 
 
 def input_perturbation(workload: Workload, privacy_cost: float) -> ByGroup:
-    """IP: independent noise of variance 1 / Delta^2 on every cell of the attributes used.
+    """Compute the variances of input perturbation (IP).
 
-    Variances |w_j|^2 / Delta^2. Raises BudgetError, and WorkloadError if there are too many.
+    It adds independent noise of variance 1 / Delta^2 to every cell of the attributes that queries
+    use, so the variance of the query w_j is |w_j|^2 / Delta^2.
+
+    Args:
+        workload: The query groups.
+        privacy_cost: Delta, between 1e-100 and 1e100.
+
+    Returns:
+        The variance of each answer; for each group an array of the group's shape.
+
+    Raises:
+        BudgetError: The privacy cost is out of range.
+        WorkloadError: There are too many queries.
     """
-    return _kronecker(workload, _squared(privacy_cost), _row_squares)
+    return _multiply_variances(workload, _square_cost(privacy_cost), _sum_row_squares)
 
 
 def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
-    """GM: independent noise on every query, the same for all, scaled to the L2 sensitivity of W.
+    """Compute the variances of the Gaussian mechanism (GM).
 
-    Variances max_i |column i of W|^2 / Delta^2; queries that are zero are noised like the others.
-    Raises BudgetError, and WorkloadError if there are too many queries or cells.
+    It adds independent noise to every answer. All answers, also those of queries that are zero, get
+    the same variance, max_i |column i of W|^2 / Delta^2: the square of the L2 sensitivity of W over
+    the square of Delta.
+
+    Args:
+        workload: The query groups.
+        privacy_cost: Delta, between 1e-100 and 1e100.
+
+    Returns:
+        The variance of each answer; for each group an array of the group's shape.
+
+    Raises:
+        BudgetError: The privacy cost is out of range.
+        WorkloadError: There are too many queries or cells.
     """
-    cost_squared = _squared(privacy_cost)
+    cost_squared = _square_cost(privacy_cost)
     _check_size("cells", workload.cell_count)
     _check_size("queries", workload.query_count)
     sensitivity = np.zeros(())
@@ -58,7 +83,7 @@ def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
         own = {f.attribute: f for f in group.factors}
         squares = np.ones(())
         for name in workload.attributes:
-            columns = _column_squares(own[name]) if name in own else np.ones(1)
+            columns = _sum_column_squares(own[name]) if name in own else np.ones(1)
             squares = np.multiply.outer(squares, columns)
         sensitivity = sensitivity + squares
     largest = float(sensitivity.max()) / cost_squared
@@ -66,87 +91,130 @@ def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
 
 
 def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
-    """HM: noisy counts in a tree over every ordered attribute, consistent by least squares.
+    """Compute the variances of the hierarchical mechanism (HM).
 
-    An attribute of Integers, Bins or Dates gets a tree with the factor of `branching_factor`:
-    level k counts blocks of b^k neighbouring cells, down to the cells; the root is not asked
-    (Qardaji, Yang, Li 2013; Hay et al. 2010). Categories have no order to build on: their cells
-    are counted singly. Several attributes are measured by the Kronecker product of their trees,
-    every node of one crossed with every node of the others. The privacy cost is split evenly over
-    the levels, of which every cell is in all: |a_i|^2 = product of the trees' heights.
+    It counts the nodes of a tree over every attribute whose cells have an order, and makes the
+    counts consistent by least squares. An attribute of Integers, Bins or Dates gets a tree with the
+    branching factor b of `branching_factor`: level k counts blocks of b^k neighbouring cells, level
+    0 counts the cells, and the root is not counted (Qardaji, Yang, Li 2013; Hay et al. 2010). The
+    cells of other attributes are counted one by one. Several attributes are measured by the
+    Kronecker product of their trees, which crosses every node of one tree with every node of the
+    others. The privacy cost is split evenly over the levels. Every cell is in one node of each
+    level, so that |a_i|^2 is the product of the trees' heights.
 
-    Raises BudgetError, and WorkloadError if an attribute or a group is too large.
+    Args:
+        workload: The query groups.
+        privacy_cost: Delta, between 1e-100 and 1e100.
+
+    Returns:
+        The variance of each answer; for each group an array of the group's shape.
+
+    Raises:
+        BudgetError: The privacy cost is out of range.
+        WorkloadError: An attribute or a group is too large.
     """
-    cost_squared = _squared(privacy_cost)
-    covariances = {name: _tree_covariance(workload, name) for name in workload.attributes}
+    cost_squared = _square_cost(privacy_cost)
+    covariances = {name: _compute_tree_covariance(workload, name) for name in workload.attributes}
 
-    def variances(f: Factor) -> FloatArray:
+    def compute_variances(f: Factor) -> FloatArray:
         _check_size(f"coefficients on {f.attribute}", f.rows * f.size)
         rows = f.matrix()
         return np.asarray(((rows @ covariances[f.attribute]) * rows).sum(axis=1))
 
     with guard_linear_algebra():
-        return _kronecker(workload, cost_squared, variances)
+        return _multiply_variances(workload, cost_squared, compute_variances)
 
 
 def matrix_mechanism(
     workload: Workload, privacy_cost: float, *, weights: Weights = "none"
 ) -> ByGroup:
-    """CA: the strategy of least total variance (Yuan et al. 2016), each variance weighted by
+    """Compute the variances of the strategy with the least weighted total variance (CA).
 
-    "none": 1.  "inverse": 1 / c_j.  "inverse_sqrt": 1 / sqrt(c_j).  "inverse_squared": 1 / c_j^2,
+    The strategy is that of Yuan et al. (2016). Its weighted total is certified to be within a
+    relative 1e-6 of the least possible. Single variances are not certified; the total depends on
+    them to second order only.
 
-    where c_j is its target. The paper weights the queries, so the variances by the squares: its
-    wCA-I is "inverse_squared" (rows over c_j, as its authors' code has it), its wCA-II "inverse".
-    The weighted total is certified to be within 1e-6, relative, of the least possible; single
-    variances, on which it depends to second order only, are not.
-    Raises BudgetError, WorkloadError, and DesignError if this is not reached.
+    The paper weights the queries, and thus the variances by the squares of these weights. Its
+    wCA-I is "inverse_squared", which divides the rows by c_j as the code of its authors does. Its
+    wCA-II is "inverse".
+
+    Args:
+        workload: The query groups.
+        privacy_cost: Delta, between 1e-100 and 1e100.
+        weights: The weight of each variance, for a target c_j: "none" for 1, "inverse" for 1 / c_j,
+            "inverse_sqrt" for 1 over the square root of c_j, "inverse_squared" for 1 / c_j^2.
+
+    Returns:
+        The variance of each answer; for each group an array of the group's shape.
+
+    Raises:
+        BudgetError: The privacy cost is out of range.
+        WorkloadError: The weights are unknown, or the workload is too large.
+        DesignError: The total cannot be certified to 1e-6.
     """
-    cost_squared = _squared(privacy_cost)
-    return workload.split(_optimum(workload, weights).variances / cost_squared)
+    cost_squared = _square_cost(privacy_cost)
+    return workload.split(_minimise_total_error(workload, weights).variances / cost_squared)
 
 
 def total_error_optimum(workload: Workload, weights: Weights = "none") -> tuple[float, float]:
-    """The weighted total of the variances of `matrix_mechanism` at privacy cost 1, and a certified
-    lower bound on that of every strategy. Both go with 1 / Delta^2. Raises like it.
+    """Compute the weighted total of the variances of `matrix_mechanism` at privacy cost 1.
+
+    At another privacy cost, both numbers are divided by Delta^2.
+
+    Args:
+        workload: The query groups.
+        weights: As for `matrix_mechanism`.
+
+    Returns:
+        The weighted total, and a certified lower bound on that of every strategy.
+
+    Raises:
+        WorkloadError: The weights are unknown, or the workload is too large.
+        DesignError: The total cannot be certified to 1e-6.
     """
-    found = _optimum(workload, weights)
+    found = _minimise_total_error(workload, weights)
     return found.value, found.lower_bound
 
 
 def branching_factor(cells: int) -> int:
-    """b >= 2 of the tree over so many ordered cells (b >= cells: no tree, the cells alone).
+    """Choose the branching factor of the tree that the hierarchical mechanism builds.
 
-    The rule of Qardaji, Yang, Li (2013): over all ranges, an answer without consistency adds up
-    (b - 1) h - 2 (b + 1) / 3 nodes on average, h = ceil(log_b cells). Their nodes have a Laplace
-    variance in proportion to h^2; with Gaussian noise it is h, so the smallest b that minimises
-    h ((b - 1) h - 2 (b + 1) / 3) is taken.
+    This is the rule of Qardaji, Yang, Li (2013). On average over all ranges, an answer without
+    consistency adds up (b - 1) h - 2 (b + 1) / 3 nodes, where h is log_b(cells) rounded up. With
+    Laplace noise the variance of a node is proportional to h^2; with Gaussian noise it is
+    proportional to h. So the smallest b that minimises h ((b - 1) h - 2 (b + 1) / 3) is taken.
+
+    Args:
+        cells: The number of cells of the attribute.
+
+    Returns:
+        b >= 2. If b >= cells, there is no tree, and only the cells are counted.
     """
 
     def mean_variance(b: int) -> int:
-        h = _height(cells, b)
+        h = _compute_height(cells, b)
         return h * (3 * (b - 1) * h - 2 * (b + 1))  # times 3, so that ties are exact
 
     return min(range(2, max(cells, 2) + 1), key=mean_variance)
 
 
-def _height(cells: int, b: int) -> int:
-    """The least h >= 1 with b^h >= cells, in integers: logarithms miss exact powers."""
+def _compute_height(cells: int, b: int) -> int:
+    """Compute the least h >= 1 with b^h >= cells; in integers, as logarithms miss exact powers."""
     h = 1
     while b**h < cells:
         h += 1
     return h
 
 
-def _tree_covariance(workload: Workload, name: str) -> FloatArray:
-    """Covariance (n, n) of an attribute's cell estimates from its tree at privacy cost 1."""
+def _compute_tree_covariance(workload: Workload, name: str) -> FloatArray:
+    """Compute the covariance (n, n) of an attribute's cell estimates at privacy cost 1."""
     attribute = workload.domain[name]
     n = attribute.size
     _check_size(f"pairs of cells of {name}", n * n)
-    if not isinstance(attribute, Integers | Bins | Dates):
+    if not attribute.is_ordered:
         return np.eye(n)
     b = branching_factor(n)
-    h = _height(n, b)
+    h = _compute_height(n, b)
     gram = np.zeros((n, n))
     for level in range(h):
         block = np.arange(n) // b**level
@@ -155,54 +223,58 @@ def _tree_covariance(workload: Workload, name: str) -> FloatArray:
         return np.asarray(h * np.linalg.inv(gram), dtype=np.float64)
 
 
-def _kronecker(
-    workload: Workload, cost_squared: float, variances: Callable[[Factor], FloatArray]
+def _multiply_variances(
+    workload: Workload, cost_squared: float, compute_variances: Callable[[Factor], FloatArray]
 ) -> ByGroup:
-    """Variances where both the strategy and the groups are Kronecker products: the products of
-    `variances` (rows,) of each factor at privacy cost 1, over cost_squared.
+    """Multiply the variances of factors, where strategy and groups are Kronecker products.
+
+    compute_variances returns the variances (rows,) of a factor at privacy cost 1.
     """
     _check_size("queries", workload.query_count)
     summed_out = {
-        name: variances(Factor(name, "total", workload.domain[name].size))[0]
+        name: compute_variances(Factor(name, "total", workload.domain[name].size))[0]
         for name in workload.attributes
     }
-    parts = []
+    variances = []
     for group in workload.groups:
         named = {f.attribute for f in group.factors}
         product = np.prod([v for name, v in summed_out.items() if name not in named])
         for f in group.factors:
-            # An attribute that no group uses is no part of the cells.
-            own = variances(f) if f.attribute in workload.attributes else np.ones(1)
+            # The cells are those of the attributes that some group uses.
+            own = compute_variances(f) if f.attribute in workload.attributes else np.ones(1)
             product = np.multiply.outer(product, own)
-        parts.append(product.ravel())
-    return workload.split(np.concatenate(parts) / cost_squared)
+        variances.append(product.ravel())
+    return workload.split(np.concatenate(variances) / cost_squared)
 
 
-def _row_squares(f: Factor) -> FloatArray:
+def _sum_row_squares(f: Factor) -> FloatArray:
+    """Sum the squares of each row of a factor, shape (rows,)."""
     if f.kind == "matrix":
         return np.asarray((f.matrix() ** 2).sum(axis=1))
     first, last = f.intervals().T
     return (last - first + 1).astype(np.float64)
 
 
-def _column_squares(f: Factor) -> FloatArray:
+def _sum_column_squares(f: Factor) -> FloatArray:
+    """Sum the squares of each column of a factor, shape (n,)."""
     if f.kind == "matrix":
         return np.asarray((f.matrix() ** 2).sum(axis=0))
     first, last = f.intervals().T
-    opened = np.bincount(first, minlength=f.size + 1)
-    closed = np.bincount(last + 1, minlength=f.size + 1)
-    return np.cumsum(opened - closed)[: f.size].astype(np.float64)
+    begins = np.bincount(first, minlength=f.size + 1)
+    ends = np.bincount(last + 1, minlength=f.size + 1)
+    return np.cumsum(begins - ends)[: f.size].astype(np.float64)
 
 
-def _optimum(workload: Workload, weights: str) -> TotalErrorOptimum:
+def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum:
+    """Find and certify the strategy of least weighted total variance at privacy cost 1."""
     if weights not in _POWERS:
         raise WorkloadError(
             f"weights = {weights!r} is unknown; {suggest_nearest(str(weights), _POWERS)}"
         )
-    W = _dense_matrix(workload)
+    W = _build_dense_matrix(workload)
     with guard_linear_algebra():
         try:
-            found = minimise(
+            found = minimise_total_error(
                 W,
                 workload.targets() ** _POWERS[weights],
                 tolerance=_TOLERANCE,
@@ -218,22 +290,23 @@ def _optimum(workload: Workload, weights: str) -> TotalErrorOptimum:
     return found
 
 
-def _dense_matrix(workload: Workload) -> FloatArray:
-    """W, shape (m, d). Raises WorkloadError if it is too large to hold or asks nothing."""
+def _build_dense_matrix(workload: Workload) -> FloatArray:
+    """Build W (m, d), or raise WorkloadError if it is too large or zero."""
     entries = workload.query_count * workload.cell_count
     if entries > MAX_ENTRIES:
         raise WorkloadError(
             f"the workload has {workload.query_count} queries over {workload.cell_count} cells of "
             f"{', '.join(workload.attributes)}; a dense baseline holds up to {MAX_ENTRIES} "
             "entries: use fewer attributes together, or "
-            + fewer_cells(workload.domain, workload.attributes)
+            + suggest_fewer_cells(workload.domain, workload.attributes)
         )
     W = workload.matrix()
     check_coefficients([W])
     return W
 
 
-def _squared(privacy_cost: float) -> float:
+def _square_cost(privacy_cost: float) -> float:
+    """Square the privacy cost, or raise BudgetError if it is out of range."""
     real = isinstance(privacy_cost, Real) and not isinstance(privacy_cost, bool)
     if not real or not 0 < privacy_cost < math.inf:
         raise BudgetError(
@@ -245,6 +318,7 @@ def _squared(privacy_cost: float) -> float:
 
 
 def _check_size(what: str, size: int) -> None:
+    """Raise WorkloadError if the workload has more of something than a baseline takes."""
     if size > MAX_ENTRIES:
         raise WorkloadError(
             f"the workload has {size} {what}; a baseline takes up to {MAX_ENTRIES}: use fewer "

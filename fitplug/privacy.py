@@ -65,6 +65,18 @@ def check_delta(delta: float) -> None:
     _check_range("delta", delta, 1e-300, 1.0)
 
 
+def check_budget(rho: object, epsilon: object, delta: object) -> None:
+    """Check that rho is given, or epsilon with delta, or none of the three.
+
+    Raises:
+        BudgetError: Another choice of them is given.
+    """
+    if rho is not None and (epsilon is not None or delta is not None):
+        raise BudgetError("give rho, or epsilon with delta, not both")
+    if (epsilon is None) != (delta is None):
+        raise BudgetError("epsilon and delta go together; give both, or rho")
+
+
 def _check_range(name: str, value: float, low: float, high: float) -> None:
     """Raise BudgetError unless `value` is a finite number from `low` to `high`."""
     if not _is_plain_number(value) or not 0 < value < math.inf:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and errors that name them."""
+"""Text files that are read with errors that name them, and files that are replaced as one step."""
 
 from __future__ import annotations
 
@@ -9,13 +9,31 @@ from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError
 
+PUBLIC = 0o644
+"""The mode of a file that everyone may read."""
+
+_CONFIDENTIAL = 0o600
+
 
 class WriteError(FitplugError):
     """A file or folder could not be written."""
 
 
-def text_of(path: Path, what: str, form: str, error: type[InputError]) -> str:
-    """A text file's content. Raises an `error` that calls it `what`, and says to give `form`."""
+def read_text(path: Path, what: str, form: str, error: type[InputError]) -> str:
+    """Read a text file in UTF-8.
+
+    Args:
+        path: The file.
+        what: What the file is called in an error, such as "codebook".
+        form: What the user should give instead of a file that cannot be read.
+        error: The class of the error to raise.
+
+    Returns:
+        The text, without a byte order mark.
+
+    Raises:
+        InputError: An `error` if the file does not exist or cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -25,8 +43,15 @@ def text_of(path: Path, what: str, form: str, error: type[InputError]) -> str:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns an OSError in the block into a WriteError that names the path."""
+def convert_write_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into a WriteError.
+
+    Args:
+        path: The path that the error names.
+
+    Raises:
+        WriteError: If the block raises OSError.
+    """
     try:
         yield
     except OSError as error:
@@ -35,30 +60,62 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A new empty file beside `path`, readable by this user only, that takes its place if the
-    block succeeds. Raises WriteError.
+def replace_file(path: Path, mode: int = _CONFIDENTIAL) -> Iterator[Path]:
+    """Let the block write a new file that takes the place of `path` if the block succeeds.
+
+    Only this user may read the new file while it is written.
+
+    Args:
+        path: The file to create or replace.
+        mode: The permissions of the finished file.
+
+    Yields:
+        The path of an empty file in the same folder, for the block to write.
+
+    Raises:
+        WriteError: If the file cannot be written. An earlier file at `path` is then unchanged.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with writing(path):
+    with convert_write_errors(path):
         try:
-            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _CONFIDENTIAL))
             yield partial
+            if mode != _CONFIDENTIAL:
+                partial.chmod(mode)
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
 
 
 def check_target(path: Path, read: Callable[[Path], object]) -> None:
-    """Raise InputError if a file should not be written here: no folder for it, or a file that
-    `read` refuses, which is therefore of another kind.
+    """Check that a file may be written at a path, and that it replaces only a file of its kind.
+
+    Args:
+        path: Where the file is to be written.
+        read: A function that reads files of this kind, and raises InputError for other files.
+
+    Raises:
+        InputError: If the path is a folder, its folder does not exist, or `read` refuses the file
+            that is there.
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"{path}: there is no such folder; make it first")
+    check_parent_folder(path)
     if path.exists():
         try:
             read(path)
         except InputError:
             raise InputError(f"{path} holds something else; name another file") from None
+
+
+def check_parent_folder(path: Path) -> None:
+    """Check that the folder exists that a file is to be written into.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: If there is no such folder.
+    """
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{path}: there is no such folder; make it first")

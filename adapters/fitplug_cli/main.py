@@ -1,7 +1,7 @@
-"""The command line. Exit codes: 0 done; 1 failed; 2 spec or arguments wrong; 3 refused; 4 the key
-is that of another release.
+"""The command line: its commands and their options.
 
-Everything heavy is imported inside the commands, so that `fitplug --help` is quick.
+Everything that takes long to import is imported inside the commands, so that `fitplug --help` is
+quick.
 """
 
 from __future__ import annotations
@@ -12,7 +12,21 @@ from typing import Annotated
 
 import typer
 
-from fitplug_cli import ledgers
+from fitplug_cli import ledger_commands
+from fitplug_cli.exit_codes import explain_error, fail
+from fitplug_cli.options import (
+    AgainOption,
+    CheckpointOption,
+    ConfidenceOption,
+    JsonOption,
+    KeyOption,
+    PlanOption,
+    QuietOption,
+    ReplaceOption,
+    SpecArgument,
+    VerboseOption,
+    WithinOption,
+)
 
 app = typer.Typer(
     help="Release counts about people: every accuracy target met, at the least privacy cost.",
@@ -21,11 +35,11 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.add_typer(ledgers.app, name="ledger")
+app.add_typer(ledger_commands.app, name="ledger")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from importlib.metadata import version
 
         print(f"fitplug {version('fitplug')}")
@@ -33,59 +47,15 @@ def _version(asked: bool) -> None:
 
 
 @app.callback()
-def _options(
+def _take_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass
-
-
-SpecArgument = Annotated[Path, typer.Argument(help="Spec file (TOML).", metavar="SPEC")]
-PlanOption = Annotated[
-    Path | None, typer.Option("--plan", help="Use this plan file instead of designing anew.")
-]
-
-KeyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--key",
-        help="Name of the release. The same key again finishes or finds the same release.",
-    ),
-]
-WithinOption = Annotated[
-    str | None,
-    typer.Option(
-        "--within",
-        help="Number or key of an earlier charge: charge nothing, if no cell costs more with both.",
-    ),
-]
-AgainOption = Annotated[
-    bool,
-    typer.Option("--again", help="Pay for another draw of a plan that was released before."),
-]
-ReplaceOption = Annotated[
-    bool,
-    typer.Option(
-        "--replace", help="Keep the release that [output] holds aside, under another name."
-    ),
-]
-CheckpointOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--checkpoint",
-        help="Folder that keeps finished counts, to resume a count that was killed. CONFIDENTIAL.",
-    ),
-]
-
-
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object instead; errors are JSON too.")
-]
-VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="Log what is done on the standard error.")
-]
 
 
 @app.command()
@@ -95,26 +65,27 @@ def init(
         "release.toml"
     ),
     codebook: Annotated[
-        Path | None, typer.Option("--codebook", help="CSV or JSON of the attributes' values.")
+        Path | None, typer.Option("--codebook", help="Codebook of the attributes' values.")
     ] = None,
     header: Annotated[
         bool,
         typer.Option(
-            "--header", help="The first line names the columns, though it looks like data."
+            "--header", help="The first line names the columns, although it looks like data."
         ),
     ] = False,
 ) -> None:
     """Begin a spec from the names and types of the columns. Reads no row."""
-    from fitplug_cli import beginning, show
+    from fitplug_cli.commands import new_spec
+    from fitplug_cli.output import out
 
-    written = beginning.begin(data, output, codebook, header=header)
-    show.out.print(f"spec begun, fill in its domain and queries: {written}")
+    new_spec.write_new_spec(data, output, codebook, header=header)
+    out.print(f"spec begun, fill in its domain and queries: {output}")
 
 
 @app.command()
 def run(
-    spec: SpecArgument,
-    plan: PlanOption = None,
+    spec_file: SpecArgument,
+    plan_file: PlanOption = None,
     key: KeyOption = None,
     within: WithinOption = None,
     again: AgainOption = False,
@@ -128,27 +99,28 @@ def run(
 
     A run that was interrupted is finished by the same command, at no further cost.
     """
-    from fitplug_cli import publishing, records, show, steps
-    from fitplug_cli.spec import load
+    from fitplug_cli.commands import counts, plans, releases
+    from fitplug_cli.output import print_json, print_plan, set_up_output
+    from fitplug_cli.spec import load_spec
 
-    show.mode(quiet=quiet, as_json=as_json, verbose=verbose)
-    asked = load(spec)
-    charge = publishing.charging(asked, key, within, again, replace)
-    publishing.check_counts_kept(asked, charge)
-    steps.check_places(asked)
-    steps.check_checkpoint(asked, checkpoint)
-    designed = steps.plan_for(asked, plan, charge.key)
-    show.plan(designed, asked.data.contributions, asked.privacy.delta)
-    release = publishing.prepare(asked, designed, charge)
-    tables = steps.count(asked, designed, checkpoint) if release.needs_counts else None
-    made = publishing.release(asked, release, charge, tables)
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    spec = load_spec(spec_file)
+    charge = releases.read_charge_options(spec, key, within, again, replace)
+    releases.check_counts_are_kept(spec, charge)
+    releases.check_paths(spec)
+    counts.check_checkpoint(spec, checkpoint)
+    plan = plans.get_plan(spec, plan_file, charge.key)
+    print_plan(plan, spec.data.contributions, spec.privacy.delta)
+    publication = releases.prepare_release(spec, plan, charge)
+    tables = counts.count_tables(spec, plan, checkpoint) if publication.needs_counts else None
+    record = releases.publish_release(spec, publication, charge, tables)
     if as_json:
-        records.printed(made)
+        print_json(record)
 
 
 @app.command()
 def design(
-    spec: SpecArgument,
+    spec_file: SpecArgument,
     output: Annotated[
         Path | None,
         typer.Option("--output", help="Where to write the plan. [default: SPEC.plan.npz]"),
@@ -158,53 +130,59 @@ def design(
     verbose: VerboseOption = False,
 ) -> None:
     """Design the plan, show it and write it to a file. Reads no data."""
-    from fitplug_cli import records, show, steps
-    from fitplug_cli.spec import load
+    from fitplug_cli.commands import plans
+    from fitplug_cli.output import build_plan_record, out, print_json, print_plan, set_up_output
+    from fitplug_cli.spec import load_spec
 
-    show.mode(quiet=quiet, as_json=as_json, verbose=verbose)
-    asked = load(spec)
-    path = output or spec.with_suffix(".plan.npz")
-    steps.check_plan_target(path)
-    designed = steps.design(asked)
-    show.plan(designed, asked.data.contributions, asked.privacy.delta)
-    steps.save_plan(designed, path)
-    show.out.print(f"plan {designed.digest[:12]} written: {path}")
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    spec = load_spec(spec_file)
+    path = output or spec_file.with_suffix(".plan.npz")
+    plans.check_plan_target(path)
+    plan = plans.design_within_limit(spec)
+    print_plan(plan, spec.data.contributions, spec.privacy.delta)
+    plans.save_plan(plan, path)
+    out.print(f"plan {plan.digest[:12]} written: {path}")
     if as_json:
-        told = records.of_plan(designed, asked.data.contributions, asked.privacy.delta)
-        records.printed({"plan": str(path), **told})
+        record = build_plan_record(plan, spec.data.contributions, spec.privacy.delta)
+        print_json({"plan": str(path), **record})
 
 
 @app.command()
 def report(
-    plan: Annotated[Path, typer.Argument(help="Plan file, or spec file.", metavar="PLAN")],
+    plan_file: Annotated[Path, typer.Argument(help="Plan file, or spec file.", metavar="PLAN")],
     output: Annotated[
         Path | None,
         typer.Option("--output", help="Write it as one HTML page, to open in a browser."),
     ] = None,
     contributions: Annotated[
-        int | None, typer.Option("--contributions", min=1, help="Rows one person may have.")
+        int | None,
+        typer.Option("--contributions", min=1, help="The largest number of rows of one person."),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option("--delta", help="At which epsilon is told.")
+        float | None, typer.Option("--delta", help="The delta at which epsilon is reported.")
     ] = None,
     max_rho: Annotated[
         float | None,
-        typer.Option("--max-rho", help="If the targets cost more: how to relax them; exit code 3."),
+        typer.Option(
+            "--max-rho",
+            help="If the targets cost more, show how to relax them, and exit with code 3.",
+        ),
     ] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Report what a plan asks, gets and costs. Reads no data."""
-    from fitplug_cli import reports, show
+    from fitplug_cli.commands import reports
+    from fitplug_cli.output import set_up_output
 
-    show.mode(quiet=quiet, as_json=as_json)
-    reports.report(plan, output, contributions, delta, max_rho, as_json=as_json)
+    set_up_output(quiet=quiet, as_json=as_json)
+    reports.report_plan(plan_file, output, contributions, delta, max_rho, as_json=as_json)
 
 
 @app.command()
 def count(
-    spec: SpecArgument,
-    plan: PlanOption = None,
+    spec_file: SpecArgument,
+    plan_file: PlanOption = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", help="Where to write the counts. [default: SPEC.counts.npz]"),
@@ -217,29 +195,32 @@ def count(
     verbose: VerboseOption = False,
 ) -> None:
     """Count the exact tables the plan needs into a file. The file is CONFIDENTIAL."""
-    from fitplug_cli import countsfile, show, steps
-    from fitplug_cli.spec import load
+    from fitplug_cli.commands import counts, plans
+    from fitplug_cli.output import out, set_up_output, write_counts
+    from fitplug_cli.spec import load_spec
 
-    show.mode(quiet=quiet, as_json=False, verbose=verbose)
-    asked = load(spec)
-    path = output or spec.with_suffix(".counts.npz")
+    set_up_output(quiet=quiet, as_json=False, verbose=verbose)
+    spec = load_spec(spec_file)
+    path = output or spec_file.with_suffix(".counts.npz")
     if not dry_run:
-        steps.check_counts_target(path)
-        steps.check_checkpoint(asked, checkpoint)
-    needed = steps.saved_plan(asked, plan) if plan else steps.design(asked)
+        counts.check_counts_target(path)
+        counts.check_checkpoint(spec, checkpoint)
+    plan = plans.load_plan(spec, plan_file) if plan_file else plans.design_within_limit(spec)
     if dry_run:
-        steps.survey(asked, needed)
+        counts.survey(spec, plan)
         return
-    tables = steps.count(asked, needed, checkpoint)
-    countsfile.write(path, tables)
-    show.out.print(f"exact counts written, CONFIDENTIAL, delete after the release: {path}")
+    tables = counts.count_tables(spec, plan, checkpoint)
+    write_counts(path, tables)
+    out.print(f"exact counts written, CONFIDENTIAL, delete after the release: {path}")
 
 
 @app.command()
 def release(
-    spec: SpecArgument,
-    counts: Annotated[Path, typer.Option("--counts", help="Exact counts, by `fitplug count`.")],
-    plan: PlanOption = None,
+    spec_file: SpecArgument,
+    counts_file: Annotated[
+        Path, typer.Option("--counts", help="Exact counts, by `fitplug count`.")
+    ],
+    plan_file: PlanOption = None,
     key: KeyOption = None,
     within: WithinOption = None,
     again: AgainOption = False,
@@ -249,20 +230,21 @@ def release(
     verbose: VerboseOption = False,
 ) -> None:
     """Charge the ledger, draw the noise and write the tables, exactly once, from exact counts."""
-    from fitplug_cli import countsfile, publishing, records, show, steps
-    from fitplug_cli.spec import load
+    from fitplug_cli.commands import plans, releases
+    from fitplug_cli.output import print_json, print_plan, read_counts, set_up_output
+    from fitplug_cli.spec import load_spec
 
-    show.mode(quiet=quiet, as_json=as_json, verbose=verbose)
-    asked = load(spec)
-    charge = publishing.charging(asked, key, within, again, replace)
-    steps.check_places(asked)
-    designed = steps.plan_for(asked, plan, charge.key)
-    show.plan(designed, asked.data.contributions, asked.privacy.delta)
-    publication = publishing.prepare(asked, designed, charge)
-    tables = countsfile.read(counts) if publication.needs_counts else None
-    made = publishing.release(asked, publication, charge, tables, counts)
+    set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
+    spec = load_spec(spec_file)
+    charge = releases.read_charge_options(spec, key, within, again, replace)
+    releases.check_paths(spec)
+    plan = plans.get_plan(spec, plan_file, charge.key)
+    print_plan(plan, spec.data.contributions, spec.privacy.delta)
+    publication = releases.prepare_release(spec, plan, charge)
+    tables = read_counts(counts_file) if publication.needs_counts else None
+    record = releases.publish_release(spec, publication, charge, tables, counts_file)
     if as_json:
-        records.printed(made)
+        print_json(record)
 
 
 @app.command()
@@ -271,25 +253,30 @@ def estimate(
     expressions: Annotated[
         list[str] | None,
         typer.Argument(
-            help='Such as "pyramid[SEX=1, AGEP<=17] + total" or "a / b".', metavar="EXPRESSION"
+            help='For example "pyramid[SEX=1, AGEP<=17] + total" or "a / b".', metavar="EXPRESSION"
         ),
     ] = None,
     table: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="A CSV with columns name, expression, or lines name: expression."
+            "--from",
+            help="A CSV with the columns name and expression, or lines of name: expression.",
         ),
     ] = None,
-    confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
+    confidence: ConfidenceOption = 0.95,
     simultaneous: Annotated[
-        bool, typer.Option("--simultaneous", help="Of all intervals together.")
+        bool,
+        typer.Option("--simultaneous", help="Let all intervals hold together, not each alone."),
     ] = False,
     by: Annotated[
         Path | None,
-        typer.Option("--by", help="A CSV or Parquet of codes and their regions: in each region."),
+        typer.Option(
+            "--by", help="Estimate in each region of a CSV or Parquet of codes and their regions."
+        ),
     ] = None,
     attribute: Annotated[
-        str | None, typer.Option("--attribute", help="Whose codes --by has, if no column says it.")
+        str | None,
+        typer.Option("--attribute", help="Attribute whose codes --by has, if no column names it."),
     ] = None,
     leaf: Annotated[str | None, typer.Option("--leaf", help="Column of the codes in --by.")] = None,
     region: Annotated[
@@ -299,33 +286,47 @@ def estimate(
         Path | None, typer.Option("--output", help="Write a CSV or Parquet instead of a table.")
     ] = None,
     spreadsheet_safe: Annotated[
-        bool, typer.Option("--spreadsheet-safe", help="Of --output: no text begins as a formula.")
+        bool,
+        typer.Option(
+            "--spreadsheet-safe",
+            help="With --output: put an apostrophe before texts that begin as formulas do.",
+        ),
     ] = False,
     quiet: QuietOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all digits.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead, with all digits.")
+    ] = False,
 ) -> None:
-    """Sums, differences and ratios of a release's answers, with their std. Reads no data."""
-    from fitplug_cli import estimatefiles, estimates, expressionfiles, show
+    """Estimate sums, differences and ratios of answers, with their std. Reads no data."""
+    from fitplug_cli.commands import estimates
+    from fitplug_cli.inputs import collect_expressions
+    from fitplug_cli.output import (
+        check_estimates_target,
+        print_estimates,
+        print_estimates_as_json,
+        set_up_output,
+        write_estimates,
+    )
 
-    show.mode(quiet=quiet, as_json=as_json)
-    estimatefiles.check_target(output, spreadsheet_safe=spreadsheet_safe)
-    asked = expressionfiles.asked(expressions or [], table)
-    regions = estimates.regions_of(by, attribute, leaf, region)
-    found = estimates.estimate(folder, asked, confidence, simultaneous, regions)
+    set_up_output(quiet=quiet, as_json=as_json)
+    check_estimates_target(output, spreadsheet_safe=spreadsheet_safe)
+    named = collect_expressions(expressions or [], table)
+    regions = estimates.read_region_options(by, attribute, leaf, region)
+    found = estimates.estimate_expressions(folder, named, confidence, simultaneous, regions)
     if output is not None:
-        estimatefiles.write(output, found, spreadsheet_safe=spreadsheet_safe)
+        write_estimates(output, found, spreadsheet_safe=spreadsheet_safe)
     if as_json:
-        estimatefiles.as_json(found)
+        print_estimates_as_json(found)
     elif output is None:
-        estimatefiles.as_table(found)
+        print_estimates(found)
 
 
-@app.command()
-def lost(
+@app.command(name="lost")
+def estimate_lost(
     kept: Annotated[
         Path, typer.Argument(help="Folder of the release limited by person.", metavar="KEPT")
     ],
-    whole: Annotated[
+    coarse: Annotated[
         Path,
         typer.Argument(
             help="Folder of a coarse release with more records of each person.", metavar="WHOLE"
@@ -335,62 +336,36 @@ def lost(
         str, typer.Argument(help="What to count in both.", metavar="EXPRESSION")
     ] = "total",
     of: Annotated[
-        str | None, typer.Option("--of", help="The same in WHOLE, if it has other groups.")
+        str | None,
+        typer.Option("--of", help="What to count in WHOLE instead, if it has other groups."),
     ] = None,
-    confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
+    confidence: ConfidenceOption = 0.95,
     as_json: JsonOption = False,
 ) -> None:
-    """How many records a limit on the records of a person left out. Reads no data."""
-    from fitplug_cli import losses, records
+    """Estimate how many records a limit on the records of a person left out. Reads no data."""
+    from fitplug_cli.commands import losses
+    from fitplug_cli.output import print_json
 
-    found = losses.estimate(kept, whole, expression, of)
+    found = losses.estimate_loss(kept, coarse, expression, of)
     if as_json:
-        records.printed(losses.as_record(found, confidence))
+        print_json(losses.build_loss_record(found, confidence))
     else:
-        losses.as_table(found, confidence)
+        losses.print_loss(found, confidence)
 
 
 def main() -> None:
-    """Entry point: runs a command, and turns errors into one sentence and an exit code."""
+    """Run a command, and turn an error into one sentence and an exit code."""
     try:
         sys.exit(app(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
-        _fail(1, "Interrupted", "interrupted; run the same again to finish what was begun")
+        fail(1, "Interrupted", "interrupted; run the same again to finish what was begun")
     except ImportError as error:
-        _fail(1, "ImportError", str(error))
+        fail(1, "ImportError", str(error))
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        _fail(1, "OSError", f"{place}{error.strerror or 'cannot be read or written'}")
+        prefix = f"{error.filename}: " if error.filename else ""
+        fail(1, "OSError", f"{prefix}{error.strerror or 'cannot be read or written'}")
     except Exception as error:
-        _fail(*_explained(error))
-
-
-def _explained(error: Exception) -> tuple[int, str, str]:
-    """Exit code, kind and sentence for an error that is somebody's to mend; others are raised
-    again.
-    """
-    usage = getattr(error, "format_message", None)  # of the parser that typer brings along
-    if usage is not None:
-        return 2, "UsageError", f"{usage().rstrip('.')}; see: fitplug --help"
-    from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
-
-    codes = {OverBudget: 3, AlreadyReleased: 3, KeyTaken: 4, InputError: 2, FitplugError: 1}
-    for kind, code in codes.items():
-        if isinstance(error, kind):
-            return code, type(error).__name__, str(error)
-    raise error
-
-
-def _fail(code: int, kind: str, message: str) -> None:
-    """End with an exit code and a sentence; as JSON if the arguments ask for that."""
-    if "--json" in sys.argv[1:]:
-        import json
-
-        said = {"error": {"code": code, "kind": kind, "message": message}}
-        print(json.dumps(said), file=sys.stderr)
-    else:
-        print(f"fitplug: {message}", file=sys.stderr)
-    sys.exit(code)
+        fail(*explain_error(error))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import logging
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from fitplug.counts import Names, Tables, Where, check_rows, filters_of, say_rows
+from fitplug.counts import AttributeSet, Tables, Where, check_weight, describe_rows, make_filters
 from fitplug.errors import InputError
 from fitplug_dask.progress import Report, choose_report
 from fitplug_dask.request import (
@@ -120,9 +120,9 @@ def count(
     from fitplug_dask.persons import count_by_person
     from fitplug_dask.scheduling import count_partitions
 
-    request = prepare_request(domain, names, client, weight, filters_of(where))
+    request = prepare_request(domain, names, client, weight, make_filters(where))
     job, threads = request.job, request.threads
-    check_rows(weight, job.filters, job.attributes, person)
+    check_weight(weight, job.filters, job.attributes, person)
     selection = _make_selection(person, contributions, key, tuple(job.attributes))
     if selection is not None and checkpoint is not None:
         raise InputError(
@@ -151,14 +151,14 @@ def count(
             counted = count_all(kept)
     by_joint = dict(zip(job.joints, counted.counts, strict=True))
     tables = sum_to_tables(domain, by_joint, names)
-    rows = say_rows(weight, job.filters)
+    rows = describe_rows(weight, job.filters)
     # Nothing of how many rows there are: that is as confidential as the counts.
     _LOG.info("counted %d tables from %d files", len(tables), len(found))
     return Tables(domain, tables, contributions=contributions, person=person, rows=rows, copy=False)
 
 
 def _make_selection(
-    person: str | None, contributions: int | None, key: bytes | None, used: Names
+    person: str | None, contributions: int | None, key: bytes | None, used: AttributeSet
 ) -> Selection | None:
     """Return which rows of each person are counted, or None if all rows are."""
     from fitplug_dask.persons import Selection

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fitplug.counts import Filters, Names
+from fitplug.counts import AttributeSet, Filters
 from fitplug.domain import Domain
 from fitplug.errors import DomainError, TablesError
 from fitplug.plan import Plan
@@ -54,7 +54,7 @@ class Request:
 
 
 def prepare_request(
-    domain: Domain, names: Sequence[Names], client: Any, weight: str | None, filters: Filters
+    domain: Domain, names: Sequence[AttributeSet], client: Any, weight: str | None, filters: Filters
 ) -> Request:
     """Prepare the count of these tables with this client.
 
@@ -78,7 +78,7 @@ def prepare_request(
     return Request(job, *count_threads(client), table_cells)
 
 
-def list_tables(wanted: Wanted) -> tuple[Domain, list[Names]]:
+def list_tables(wanted: Wanted) -> tuple[Domain, list[AttributeSet]]:
     """List the attribute sets that are wanted, each once and in the domain's order.
 
     Returns:
@@ -89,7 +89,7 @@ def list_tables(wanted: Wanted) -> tuple[Domain, list[Names]]:
         DomainError: The domain does not have an attribute.
     """
     domain, tables = wanted if isinstance(wanted, tuple) else (wanted.domain, wanted.tables)
-    names: list[Names] = []
+    names: list[AttributeSet] = []
     for table in tables:
         given = (table,) if isinstance(table, str) else tuple(table)
         if len(set(given)) != len(given):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fitplug.counts import are_names
+from fitplug.counts import can_name_columns
 from fitplug.errors import DataError
 from fitplug_dask.request import check_libraries
 from fitplug_dask.sources import TEXT_FORMATS, Options, Source, find_files
@@ -48,7 +48,7 @@ def list_columns(
                 raise DataError(
                     f"{first.path} seems to have {called} between its values; write it with commas"
                 )
-    if first.format in TEXT_FORMATS and not header and not are_names(schema.names):
+    if first.format in TEXT_FORMATS and not header and not can_name_columns(schema.names):
         raise DataError(
             f"the first line of {first.path} holds numbers, dates, empty or repeated values, so it "
             "seems to be a record and not the names of the columns; write these in front of it, or "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fitplug.counts import Filters, Where, check_rows, filters_of, say_rows
+from fitplug.counts import Filters, Where, check_weight, describe_rows, make_filters
 from fitplug_dask.request import (
     Wanted,
     check_client,
@@ -103,10 +103,10 @@ def survey(
     from fitplug_dask.files import take_snapshot
     from fitplug_dask.kernel import cut_partitions
 
-    request = prepare_request(domain, names, client, weight, filters_of(where))
+    request = prepare_request(domain, names, client, weight, make_filters(where))
     request.check_memory()
     job, threads = request.job, request.threads
-    check_rows(weight, job.filters, job.attributes, person)
+    check_weight(weight, job.filters, job.attributes, person)
     check_person(person, job.attributes)
     found = find_files(source, storage_options)
     files = take_snapshot(found, job.attributes, person, weight=weight, filters=job.filters)
@@ -130,7 +130,7 @@ def survey(
 
 def _describe_rows(weight: str | None, filters: Filters) -> str:
     """Return a sentence that says how rows are understood."""
-    said = say_rows(weight, filters, _FILTER_VALUES)
+    said = describe_rows(weight, filters, _FILTER_VALUES)
     if weight is not None and said is not None:
         return said
     return "; ".join(filter(None, ["each row is one record", said]))

@@ -51,5 +51,4 @@ def list_outside_attributes(plan: Plan, tables: Tables) -> tuple[str, ...]:
     """List the attributes without use in the plan by whose values the count left records out."""
     used = {name for names in plan.tables for name in names}
     unused = {name for names in tables for name in names} - used
-    domain = tables.domain
-    return tuple(name for name in domain.names if name in unused and domain[name].null_code < 0)
+    return tables.domain.names_without_other(unused)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.counts import Names, Tables
+from fitplug.counts import AttributeSet, Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
 from fitplug.mechanism import exact_answers
@@ -51,7 +51,7 @@ class TablesDescriptor:
     """
 
     domain: Domain
-    tables: tuple[Names, ...]
+    tables: tuple[AttributeSet, ...]
 
     def __contains__(self, value: object) -> bool:
         return (
@@ -188,7 +188,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
         )
         cells = exact.reshape(plan.domain.shape_of(names))
 
-        def sum_over_others(wanted: Names) -> npt.NDArray[Any]:
+        def sum_over_others(wanted: AttributeSet) -> npt.NDArray[Any]:
             summed = cells.sum(axis=tuple(i for i, n in enumerate(names) if n not in wanted))
             left = [name for name in names if name in wanted]
             return np.asarray(summed).transpose([left.index(name) for name in wanted])
@@ -198,7 +198,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
     return answer
 
 
-def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, Names]:
+def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
     """Find the lengths that vectors may have, with the attributes whose cells each length counts.
 
     These are the attributes that the workload uses, and all attributes. Raises ValueError if no
@@ -209,7 +209,7 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, Names]:
     used_cells = plan.workload.cell_count
     carriers = [f"Vec<{T}>" for T in _COUNT_TYPES]
     if isinstance(domain, VectorDomain) and domain.carrier_type in carriers:
-        found: dict[int, Names] = {}
+        found: dict[int, AttributeSet] = {}
         for names in (plan.workload.attributes, plan.domain.names):
             size = math.prod(plan.domain.shape_of(names))
             # OpenDP's own counting transformations do not say how long their vectors are.
@@ -224,7 +224,7 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, Names]:
     )
 
 
-def _holds_all(held: tuple[Names, ...], needed: tuple[Names, ...]) -> bool:
+def _holds_all(held: tuple[AttributeSet, ...], needed: tuple[AttributeSet, ...]) -> bool:
     """Return whether each attribute set that is needed lies in one that is held."""
     sets = [frozenset(names) for names in held]
     known = set(sets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import Tables
-from fitplug.domain import Attribute, Categories, Dates, Prefix
+from fitplug.domain import Attribute
 from fitplug.errors import DataError
 from fitplug.plan import Plan
 
@@ -60,26 +61,22 @@ def encode_column(attribute: Attribute, column: Any) -> npt.NDArray[np.int64]:
     """
     import polars as pl
 
-    if isinstance(attribute, Categories) and attribute.value_type is str:
-        # The cast to an Enum gives the index of the category, or null if there is no such category.
-        if not attribute.values:
-            return np.full(len(column), attribute.null_code, dtype=np.int64)
-        known = pl.Enum(list(attribute.values))
-        texts = column.cast(pl.String)
-        if isinstance(attribute, Prefix):
-            texts = texts.str.head(attribute.length)
-        indices = texts.cast(known, strict=False).to_physical()
-        codes: npt.NDArray[np.int64] = (
-            indices.cast(pl.Int64).fill_null(attribute.null_code).to_numpy()
-        )
-        return codes
-    if isinstance(attribute, Dates):
-        if column.dtype == pl.String:
-            return attribute.codes(np.array(column.to_list(), dtype=object))
-        none = attribute.days[0] - 1
-        return attribute.codes_of_days(
-            column.cast(pl.Date).to_physical().cast(pl.Int64).fill_null(none).to_numpy()
-        )
+    if attribute.value_type is str or column.dtype == pl.String:
+        return _encode_texts(attribute, column.cast(pl.String))
+    if attribute.value_type is datetime.date:
+        column = column.cast(pl.Date).to_physical()
     missing = column.is_null().to_numpy()
     filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
-    return np.where(missing, attribute.null_code, attribute.codes(filled))
+    return np.where(missing, attribute.null_code, attribute.codes_of_numbers(filled))
+
+
+def _encode_texts(attribute: Attribute, texts: Any) -> npt.NDArray[np.int64]:
+    """Find the cells (n,) of a series (n,) of text; each different text is looked up once."""
+    import polars as pl
+
+    different = texts.drop_nulls().unique()
+    codes = attribute.codes(np.array([*different.to_list(), None], dtype=object))
+    # The cast to an Enum gives the index of each text among the different ones.
+    indices = texts.cast(pl.Enum(different)).to_physical().cast(pl.Int64)
+    found: npt.NDArray[np.int64] = codes[indices.fill_null(len(different)).to_numpy()]
+    return found

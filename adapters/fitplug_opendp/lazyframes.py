@@ -6,8 +6,8 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fitplug.counts import are_names, hint
-from fitplug.domain import NAMES, Attribute
+from fitplug.counts import can_name_columns, suggest_column
+from fitplug.domain import TYPE_NAMES, Attribute
 from fitplug.errors import suggest_nearest
 from fitplug.plan import Plan
 from fitplug_opendp._compat import import_opendp, make_empty_frame, make_partial_constructor
@@ -104,7 +104,11 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
 
     if name not in schema:
         # The columns of a table that was read without its header are named by a person's values.
-        told = suggest_nearest(name, schema) if are_names(list(schema)) else hint(name, schema)
+        told = (
+            suggest_nearest(name, schema)
+            if can_name_columns(list(schema))
+            else suggest_column(name, schema)
+        )
         raise ValueError(f"the input domain has no column {name!r}; {told}")
     dtype, wanted = schema[name], attribute.value_type
     fits = {
@@ -118,7 +122,7 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
     }
     if not fits[wanted]:
         raise ValueError(
-            f"column {name!r} holds {dtype}, but the plan's domain expects {NAMES[wanted]}"
+            f"column {name!r} holds {dtype}, but the plan's domain expects {TYPE_NAMES[wanted]}"
         )
 
 

@@ -2,9 +2,9 @@
 
     python prepare.py national2019.csv
 
-`schema.json` is the published schema (national2019.json), unchanged. The rows are only copied:
-coded columns stay text, integers stay integers. The domain comes from the schema alone, never
-from the rows.
+`schema.json` is the published schema (national2019.json), unchanged. The rows are copied without
+changes: coded columns stay text, and integers stay integers. The domain comes only from the schema,
+and never from the rows.
 """
 
 import csv
@@ -45,7 +45,7 @@ def write_people(rows_path: Path) -> None:
 
 
 def domain() -> dict[str, str]:
-    """What the schema says of each attribute used, as the spec file writes it."""
+    """Write each attribute that is used as a spec file does, from the schema."""
     described = json.loads((HERE / "schema.json").read_text())["schema"]
     written = {}
     for name in USED:

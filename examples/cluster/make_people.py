@@ -2,7 +2,8 @@
 
     python make_people.py FOLDER [--rows 100000000]
 
-Writes Parquet files of at most a million rows, about 2 bytes a row. By a seed: the same rows again.
+The script writes Parquet files of at most a million rows, with about 2 bytes a row. It uses a
+seed, so it always makes the same rows.
 """
 
 import argparse

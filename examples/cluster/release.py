@@ -1,4 +1,4 @@
-"""Count people on a Dask cluster and release: the plan here, the rows only on the workers.
+"""Count people on a Dask cluster, and release the counts. Only the workers read rows.
 
 python release.py FOLDER --scheduler tcp://127.0.0.1:8786
 """

@@ -1,26 +1,27 @@
 """Counts: exact tables of records. They are confidential."""
 
-from fitplug.counts.columns import are_names, hint
-from fitplug.counts.tables import Counts, Names, Tables
+from fitplug.counts.columns import can_name_columns, suggest_column
+from fitplug.counts.consistency import AttributeSet, Counts
+from fitplug.counts.tables import Tables
 from fitplug.counts.weights_and_filters import (
     WEIGHT,
     Filters,
     Where,
-    check_rows,
-    filters_of,
-    say_rows,
+    check_weight,
+    describe_rows,
+    make_filters,
 )
 
 __all__ = [
     "WEIGHT",
+    "AttributeSet",
     "Counts",
     "Filters",
-    "Names",
     "Tables",
     "Where",
-    "are_names",
-    "check_rows",
-    "filters_of",
-    "hint",
-    "say_rows",
+    "can_name_columns",
+    "check_weight",
+    "describe_rows",
+    "make_filters",
+    "suggest_column",
 ]

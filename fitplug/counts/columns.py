@@ -1,14 +1,15 @@
-"""Columns: values of records in memory, held in a dict, a data frame or an Arrow table alike.
+"""Columns: values of records in memory, which a dict, a data frame or an Arrow table holds.
 
-No library of frames is imported here: who has a frame has imported its library. Anything else may
-be rows, and what a row holds must not reach an error: these name types, and words of the domain.
+No library of data frames is imported here, as whoever has a frame has imported its library. Objects
+of other types may be rows of data. Errors must not quote what a row holds, so they name types, and
+words of the domain, only.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,28 +17,31 @@ import numpy.typing as npt
 
 from fitplug.errors import DataError
 
-_TABLES = (
-    ("pandas", "DataFrame", "columns"),
-    ("polars", "DataFrame", "columns"),
-    ("pyarrow", "Table", "column_names"),
-    ("pyarrow", "RecordBatch", "schema"),
+_FRAMES: tuple[tuple[str, str, Callable[[Any], Iterable[Any]]], ...] = (
+    ("pandas", "DataFrame", lambda frame: frame.columns),
+    ("polars", "DataFrame", lambda frame: frame.columns),
+    ("pyarrow", "Table", lambda table: table.column_names),
+    ("pyarrow", "RecordBatch", lambda batch: batch.schema.names),
 )
-"""Library, class, and the attribute that names the columns, or is a schema of them."""
+"""Library, class, and what gives the names of the columns."""
 
 
-def names_of(columns: Any) -> tuple[str, ...]:
-    """The names of the columns of a mapping, a pandas or Polars frame or an Arrow table.
+def read_column_names(columns: Any) -> tuple[str, ...]:
+    """List the names of the columns of a mapping, a pandas or Polars frame or an Arrow table.
 
-    Raises DataError, naming the type alone, for anything else and for names that are no strings.
+    Args:
+        columns: The records.
+
+    Raises:
+        DataError: If it is something else, or a name is no string. The message names types only.
     """
     if hasattr(columns, "collect_schema") and not hasattr(columns, "height"):
         raise DataError("a LazyFrame holds no records yet; give what its collect() returns")
     named: Iterable[Any] | None = columns if isinstance(columns, Mapping) else None
-    for library, table, attribute in _TABLES:
-        kind = getattr(sys.modules.get(library), table, None)
-        if isinstance(kind, type) and isinstance(columns, kind):
-            named = getattr(columns, attribute)
-            named = getattr(named, "names", named) if attribute == "schema" else named
+    for library, name, list_columns in _FRAMES:
+        frame = getattr(sys.modules.get(library), name, None)
+        if isinstance(frame, type) and isinstance(columns, frame):
+            named = list_columns(columns)
     if named is None:
         raise DataError(
             "the records must be a mapping from names of attributes to arrays of values, a pandas "
@@ -53,35 +57,48 @@ def names_of(columns: Any) -> tuple[str, ...]:
     return names
 
 
-def hint(name: str, given: Iterable[str]) -> str:
-    """What to do where a column is missing. Only a name that differs in case, spaces or signs is
-    shown, as the names given may be a row of data that was taken for a header.
+def suggest_column(name: str, given: Iterable[str]) -> str:
+    """Say what to do about a missing column.
+
+    Args:
+        name: The column that is missing.
+        given: The columns that are there. One of them is shown only if it differs from `name` in
+            case, spaces or signs alone: they may be a row of data that was taken for a header.
     """
     for other in given:
-        if _letters(other) == _letters(name):
+        if _keep_letters(other) == _keep_letters(name):
             return f"did you mean {other!r}?"
     return "check the spelling there and in the domain"
 
 
-def _letters(name: str) -> str:
+def _keep_letters(name: str) -> str:
+    """Remove all but letters and digits, and differences of case."""
     return "".join(c for c in name if c.isalnum()).casefold()
 
 
-_NO_NAMES = frozenset(["true", "false", "nan", "na", "n/a", "null", "none", "yes", "no"])
+_MISSING_OR_TRUTH_VALUES = frozenset(
+    ["true", "false", "nan", "na", "n/a", "null", "none", "yes", "no"]
+)
 _LONGEST_NAME = 128
 _DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?")
 
 
-def are_names(words: Sequence[str]) -> bool:
-    """Whether words can be the names of columns: none empty, there twice, a number, a date, a truth
-    value, a null or as long as a text, and each with a letter. A record's values seldom can.
+def can_name_columns(words: Sequence[str]) -> bool:
+    """Judge whether words can be the names of columns; the values of a record seldom can.
+
+    Args:
+        words: The first line of a file, or the names of a frame's columns.
+
+    Returns:
+        Whether all are different and each has a letter, and none is empty, a number, a date, a
+        truth value, a word for null, an address with an @ or as long as a text.
     """
-    return len(set(words)) == len(words) and all(map(_is_name, words))
+    return len(set(words)) == len(words) and all(map(_can_be_name, words))
 
 
-def _is_name(word: str) -> bool:
+def _can_be_name(word: str) -> bool:
     plain = word.strip()
-    if not 0 < len(plain) <= _LONGEST_NAME or plain.casefold() in _NO_NAMES:
+    if not 0 < len(plain) <= _LONGEST_NAME or plain.casefold() in _MISSING_OR_TRUTH_VALUES:
         return False
     if _DATE.fullmatch(plain) or not any(c.isalpha() for c in plain) or "@" in plain:
         return False
@@ -92,8 +109,16 @@ def _is_name(word: str) -> bool:
     return False  # such as 1e5
 
 
-def value_count(name: str, column: Any) -> int:
-    """How many values a column has. Raises DataError unless it is a list or an array of them."""
+def count_values(named: str, column: Any) -> int:
+    """Count the values of a column.
+
+    Args:
+        named: How the message names the column.
+        column: What the records have as this column.
+
+    Raises:
+        DataError: If the column is no list or array with one axis.
+    """
     shape = getattr(column, "shape", None)
     fits = not isinstance(column, (str, bytes, Mapping, set, frozenset))
     if shape is not None:
@@ -104,20 +129,27 @@ def value_count(name: str, column: Any) -> int:
         fits = False
     if not fits:
         raise DataError(
-            f"column {name!r} is of type {type(column).__name__}, and no list or array of values"
+            f"{named} is of type {type(column).__name__}; give a list or an array with one "
+            "value per record"
         )
     return count
 
 
-def values_of(column: Any) -> npt.ArrayLike:
-    """The values (n,) of a column, None for null where its library has a null of its own.
+def read_values(column: Any) -> npt.ArrayLike:
+    """Read the values of a column.
 
-    Integers stay integers where some are null; NumPy's conversion would make them floats.
+    Integers stay integers if some values are null; NumPy's conversion would make them floats.
+
+    Args:
+        column: A list, an array, or a column of pandas, Polars or Arrow, shape (n,).
+
+    Returns:
+        The values (n,), with None for null if the library has a null of its own.
     """
     if hasattr(column, "to_pylist"):  # Arrow
         nulls, as_list = column.null_count, column.to_pylist
     elif hasattr(column, "isna"):  # pandas
-        return _of_pandas(column)
+        return _read_pandas_values(column)
     elif hasattr(column, "null_count") and hasattr(column, "to_list"):  # Polars
         nulls, as_list = column.null_count(), column.to_list
     else:
@@ -128,7 +160,7 @@ def values_of(column: Any) -> npt.ArrayLike:
     return np.array([*as_list(), None], dtype=object)[:-1]
 
 
-def _of_pandas(column: Any) -> npt.ArrayLike:
+def _read_pandas_values(column: Any) -> npt.ArrayLike:
     missing = np.asarray(column.isna(), dtype=bool)
     dtype = column.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf":

@@ -1,9 +1,9 @@
-"""Seals: what tells one count from every other, and tells nobody what was counted.
+"""Seals: commitments that tell one count from every other without telling what was counted.
 
-A seal is a commitment: SHA-256 over a secret random nonce, what was counted and the exact counts.
-Nobody finds other counts with the same seal, so two tables of one seal are of one count. And the
-seal may be published, in a ledger for instance: without the 256 random bits of the nonce nobody
-can hold a guess of the counts against it, as they could against a digest of the counts alone.
+A seal is SHA-256 over a secret random nonce, a description of the count and the exact counts.
+Nobody can find other counts with the same seal, so two tables with one seal are from one count. The
+seal may be published, for instance in a ledger: a guess of the counts cannot be tested against it
+without the 256 random bits of the nonce. A digest of the counts alone would allow that test.
 """
 
 from __future__ import annotations
@@ -22,25 +22,30 @@ NONCE_BYTES = 32
 
 
 def draw_nonce() -> bytes:
-    """A nonce, from the operating system's random numbers."""
+    """Draw a secret nonce from the operating system's random numbers."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
 def seal_counts(
     nonce: bytes,
-    said: Mapping[str, Any],
+    description: Mapping[str, Any],
     counts: Mapping[tuple[str, ...], IntArray],
 ) -> str:
-    """The seal, in hex, of counts: the same on every machine and in every order of the tables.
+    """Compute the seal of counts. It does not depend on the machine, nor on the tables' order.
 
-    nonce: of NONCE_BYTES, as secret as the counts. said: what is said of all counts, as JSON has
-    it. counts: {attribute names: the table over them}.
+    Args:
+        nonce: NONCE_BYTES bytes, as secret as the counts.
+        description: What is said about all counts, in types that JSON has.
+        counts: The table over each set of attributes.
+
+    Returns:
+        64 hexadecimal digits.
     """
     keys = sorted(counts)
     shapes = [[list(names), list(counts[names].shape)] for names in keys]
-    header = json.dumps({"said": said, "tables": shapes}, sort_keys=True).encode()
+    header = json.dumps({"said": description, "tables": shapes}, sort_keys=True).encode()
     commitment = hashlib.sha256(nonce)
-    # With its length, so that no part of the header can be read as counts, or the other way.
+    # The length comes first, so that no part of the header can be read as counts, nor the reverse.
     commitment.update(len(header).to_bytes(8, "little") + header)
     for names in keys:
         commitment.update(np.ascontiguousarray(counts[names], dtype="<i8").data)

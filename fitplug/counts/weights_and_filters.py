@@ -1,8 +1,9 @@
-"""Rows: how many records each stands for, and which of them are counted.
+"""Weights and filters: how many records a row stands for, and which rows are counted.
 
-A row is one record, unless a column of weights says how many it stands for. Of all rows those are
-counted that hold, in each column that a filter names, one of the values it gives. Both are public:
-the name of a column, and values that are given and never read.
+A row is one record, unless a column of weights says how many records it stands for. If there are
+filters, only rows are counted that hold, in each column that a filter names, one of its values.
+Weights and filters are public: they consist of names of columns, and of values that a user gives
+and that are never read from the rows.
 """
 
 from __future__ import annotations
@@ -17,45 +18,49 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.counts.columns import values_of
-from fitplug.domain import NAMES, OUTSIDE, Categories, Codes, Dates
+from fitplug.counts.columns import read_values
+from fitplug.domain import OUTSIDE, TYPE_NAMES, Categories, Codes, Dates, Encoder
 from fitplug.errors import DataError, DomainError, InputError
-from fitplug.numeric import BoolArray, IntArray
+from fitplug.numeric import AnyArray, BoolArray, IntArray, read_array
 
 MOST_WEIGHT = 2**40
-"""Records that one row stands for at most; what is more counts as many."""
+"""The most records that one row stands for; a larger weight counts as this one."""
 
 Value: TypeAlias = str | int | bool | datetime.date
 Where: TypeAlias = Mapping[str, Value | Collection[Value]]
 """The values, or the one value, that a row must hold, by the name of the column."""
 
-Filters: TypeAlias = Mapping[str, Categories | Dates]
-"""The same, as attributes whose cells are the values; every other value and null are outside."""
-
-_KINDS = (str, int, bool, datetime.date)
+_VALUE_TYPES = (str, int, bool, datetime.date)
 
 
 @dataclass(frozen=True)
 class Weight:
-    """How many records a row stands for, read as an attribute's cells are.
+    """The number of records that a row stands for, an integer from 0 to MOST_WEIGHT.
 
-    It is a whole number from 0 to MOST_WEIGHT. Null counts nothing; a number below 0 counts as 0,
-    one above MOST_WEIGHT as that. So no weight is refused for its value, and one record more in a
-    row changes what is counted by one at most.
+    A column of weights is read as a column of an attribute is: the codes are the weights. Null and
+    numbers below 0 count as 0, and numbers above MOST_WEIGHT as MOST_WEIGHT. So no weight is
+    refused because of its value, and one record more in a row changes the counts by at most one.
     """
 
     value_type: ClassVar[type] = int
     null_code: ClassVar[int] = 0
-    size: ClassVar[int] = 1  # of the codes that a null may have
+    size: ClassVar[int] = 1  # null has the code 0
+    integer_span: ClassVar[tuple[int, int] | None] = None
 
     def codes(self, values: npt.ArrayLike) -> Codes:
-        """Numbers of records (n,) of `values` (n,). Raises DataError on anything but integers and
-        nulls: no float becomes a count silently.
+        """Compute the numbers of records that rows stand for.
+
+        Args:
+            values: Integers and nulls, shape (n,). Floats are refused, as none of them should
+                become a count silently.
+
+        Returns:
+            The numbers of records (n,).
+
+        Raises:
+            DataError: If a value is neither an integer nor null.
         """
-        try:
-            array = np.asarray(values)
-        except (TypeError, ValueError):  # of lists of different lengths
-            array = np.empty(())
+        array = read_array(values)
         if array.ndim != 1:
             raise DataError("weights must be one list of numbers, one per row")
         if array.dtype == np.uint64:
@@ -65,46 +70,71 @@ class Weight:
         if array.dtype.kind != "O":
             if not array.size:
                 return np.zeros(0, dtype=np.int64)
-            raise DataError(_no_weights("floats" if array.dtype.kind == "f" else "other values"))
+            raise DataError(
+                _describe_wrong_weights("floats" if array.dtype.kind == "f" else "other values")
+            )
         weights = np.zeros(len(array), dtype=np.int64)
         for row, value in enumerate(array.tolist()):
             if value is None or (isinstance(value, float) and value != value):
                 continue
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-                raise DataError(_no_weights("other values"))
+                raise DataError(_describe_wrong_weights("other values"))
             weights[row] = min(max(int(value), 0), MOST_WEIGHT)
         return weights
 
+    def codes_of_numbers(self, numbers: AnyArray) -> Codes:
+        """Compute the numbers of records (n,) of the numbers (n,) that a file stores."""
+        return self.codes(numbers)
 
-WEIGHT = Weight()
+
+WEIGHT: Encoder = Weight()
+"""How every column of weights is read."""
 
 
-def _no_weights(found: str) -> str:
+def _describe_wrong_weights(found: str) -> str:
     return f"weights must be integers, but the column holds {found}; convert it"
 
 
 @dataclass(frozen=True, init=False)
-class _Days(Dates):
-    """Single days: dates whose cells are those of `chosen` only."""
+class ChosenDays(Dates):
+    """Single days of the calendar. Days between them are outside.
 
-    chosen: tuple[datetime.date, ...]
+    Args:
+        values: The days, at least one.
+    """
 
-    def __init__(self, chosen: Sequence[datetime.date]) -> None:
-        super().__init__(min(chosen), max(chosen))
-        object.__setattr__(self, "chosen", tuple(chosen))
+    values: tuple[datetime.date, ...]
+
+    def __init__(self, values: Sequence[datetime.date]) -> None:
+        super().__init__(min(values), max(values))
+        object.__setattr__(self, "values", tuple(values))
 
     def codes_of_days(self, days: IntArray) -> Codes:
-        chosen = np.array(self.chosen, dtype="M8[D]").astype(np.int64)
+        """Compute the codes (n,) of days since 1970-01-01 (n,), -1 for days that are not chosen."""
+        chosen = np.array(self.values, dtype="M8[D]").astype(np.int64)
         return np.where(np.isin(days, chosen), super().codes_of_days(days), OUTSIDE)
 
     def spec(self) -> Any:
-        return {"days": [day.isoformat() for day in self.chosen]}
+        """Describe the days; checkpoints of a count hold this."""
+        return {"days": [day.isoformat() for day in self.values]}
 
 
-def filters_of(where: Where | None) -> Filters:
-    """The filters that `where` gives, by the names of their columns in order. Raises DomainError.
+Filters: TypeAlias = Mapping[str, Categories | ChosenDays]
+"""The attribute of each column to filter by. Its cells are the values of rows that are counted."""
 
-    Two that keep the same rows are equal, in whichever order the columns and values are given.
+
+def make_filters(where: Where | None) -> Filters:
+    """Make the filters that `where` describes.
+
+    Args:
+        where: The values of rows that are counted, by the name of the column.
+
+    Returns:
+        The filters in the order of the columns' names. Filters that keep the same rows are equal,
+        no matter in which order the columns and values are given.
+
+    Raises:
+        DomainError: If `where` has another form, or names no value of a column.
     """
     if where is None:
         return {}
@@ -112,34 +142,42 @@ def filters_of(where: Where | None) -> Filters:
         raise DomainError(
             'where must give values by the name of a column, such as {"STATE": ["01", "02"]}'
         )
-    return {name: _filter(name, where[name]) for name in sorted(where)}
+    return {name: _make_filter(name, where[name]) for name in sorted(where)}
 
 
-def _filter(name: str, given: Any) -> Categories | Dates:
+def _make_filter(name: str, given: Any) -> Categories | ChosenDays:
     listed = list(given) if isinstance(given, (list, tuple, set, frozenset)) else [given]
     values = [value.item() if isinstance(value, np.generic) else value for value in listed]
     if not values:
         raise DomainError(f"where gives no value of {name!r}, so no row would be counted; give one")
-    kinds = {type(value) for value in values}
-    if len(kinds) > 1 or not kinds <= set(_KINDS):
+    types = {type(value) for value in values}
+    if len(types) > 1 or not types <= set(_VALUE_TYPES):
         raise DomainError(
             f"where gives {name!r} the values {listed!r}, but they must be all strings, all "
             "integers, all booleans or all dates"
         )
     try:
-        return (
-            _Days(sorted(set(values))) if kinds == {datetime.date} else Categories(sorted(values))
-        )
+        if types == {datetime.date}:
+            return ChosenDays(sorted(set(values)))
+        return Categories(sorted(values))
     except DomainError as error:
         raise DomainError(f"where: {name!r}: {error}") from None
 
 
-def check_rows(
+def check_weight(
     weight: str | None, filters: Filters, used: Container[str], person: str | None = None
 ) -> None:
-    """Refuse weights that could not be those of records. used: the attributes that are counted.
+    """Refuse a column of weights that is used for something else, too.
 
-    Raises DomainError, and InputError with `person`.
+    Args:
+        weight: The name of the column of weights, or None if each row is one record.
+        filters: Which rows are counted.
+        used: The attributes that are counted.
+        person: The name of the column that tells persons apart, if there is one.
+
+    Raises:
+        DomainError: If the column is one of those counted or filtered by, or has no name.
+        InputError: If persons are told apart, as a row of several records is not one person's.
     """
     if weight is None:
         return
@@ -162,29 +200,36 @@ def check_rows(
         )
 
 
-def say_rows(weight: str | None, filters: Filters, most: int | None = None) -> str | None:
-    """How rows are understood, in words; None if each row is one record and all are counted.
+def describe_rows(weight: str | None, filters: Filters, most: int | None = None) -> str | None:
+    """Say how rows are understood.
 
-    The same words are of the same weights and filters. most: values of a column to name; more are
-    only numbered, for people to read.
+    Args:
+        weight: The name of the column of weights, if there is one.
+        filters: Which rows are counted.
+        most: The most values of a column to name; of more values the number is given. By default
+            all are named, so that different weights and filters have different words.
+
+    Returns:
+        The words, or None if each row is one record and all rows are counted.
     """
     parts = []
     if weight is not None:
-        parts.append(f"each row stands for {_key(weight)} records")
+        parts.append(f"each row stands for {_quote_name(weight)} records")
     if filters:
-        held = [
-            f"{_key(name)} is {_listed(attribute, most)}" for name, attribute in filters.items()
+        conditions = [
+            f"{_quote_name(name)} is {_list_values(attribute.values, most)}"
+            for name, attribute in filters.items()
         ]
-        parts.append(f"only rows where {' and '.join(held)} are counted")
+        parts.append(f"only rows where {' and '.join(conditions)} are counted")
     return "; ".join(parts) or None
 
 
-def _key(name: str) -> str:
+def _quote_name(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
-def _listed(attribute: Categories | Dates, most: int | None) -> str:
-    values = attribute.chosen if isinstance(attribute, _Days) else getattr(attribute, "values", ())
+def _list_values(values: Sequence[Value], most: int | None) -> str:
+    """Join the values by "or", or the first of them if there are more than `most`."""
     shown = [
         value.isoformat()
         if isinstance(value, datetime.date)
@@ -196,20 +241,30 @@ def _listed(attribute: Categories | Dates, most: int | None) -> str:
     return " or ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
-def rows_inside(columns: Any, filters: Filters, rows: int) -> BoolArray:
-    """Which of the rows (n,) held in memory, in a mapping or frame of columns, the filters let
-    through. Raises DataError.
+def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
+    """Find the rows that are counted.
+
+    Args:
+        columns: Rows in memory: a mapping or a frame of columns.
+        filters: Which rows are counted.
+        rows: The number of rows.
+
+    Returns:
+        Whether each row passes all filters, shape (rows,).
+
+    Raises:
+        DataError: If a column holds values of another type than its filter.
     """
     inside = np.ones(rows, dtype=bool)
     for name, attribute in filters.items():
         try:
-            codes = attribute.codes(values_of(columns[name]))
-        except (TypeError, ValueError, ArithmeticError):  # whose words may be of the values
+            codes = attribute.codes(read_values(columns[name]))
+        except (TypeError, ValueError, ArithmeticError):  # whose messages may quote values
             codes = None
         if codes is None or codes.shape != (rows,):
             raise DataError(
-                f"column {name!r} holds other values than {NAMES[attribute.value_type]}, which "
-                "where gives; convert the column or change where"
+                f"column {name!r} holds other values than {TYPE_NAMES[attribute.value_type]}, the "
+                "type of the values in where; convert the column or change where"
             )
         inside &= codes != OUTSIDE
     return inside

@@ -1,30 +1,30 @@
 """Domains: which attributes there are, and which cells each has."""
 
-from fitplug.domain.attribute import NAMES, OUTSIDE, Codes
+from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, Codes, Encoder
 from fitplug.domain.bins import Bins
 from fitplug.domain.categories import Categories
-from fitplug.domain.dates import Dates, day_of_text
+from fitplug.domain.dates import Dates, parse_day
 from fitplug.domain.domain import Domain
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.integers import Integers
-from fitplug.domain.kinds import Attribute
 from fitplug.domain.prefix import Prefix
-from fitplug.domain.remedies import fewer_cells
-from fitplug.domain.value_lookup import Members
+from fitplug.domain.remedies import suggest_fewer_cells
+from fitplug.domain.value_lookup import ValueLookup
 
 __all__ = [
-    "NAMES",
     "OUTSIDE",
+    "TYPE_NAMES",
     "Attribute",
     "Bins",
     "Categories",
     "Codes",
     "Dates",
     "Domain",
+    "Encoder",
     "Hierarchy",
     "Integers",
-    "Members",
     "Prefix",
-    "day_of_text",
-    "fewer_cells",
+    "ValueLookup",
+    "parse_day",
+    "suggest_fewer_cells",
 ]

@@ -1,42 +1,304 @@
-"""Attributes: what all kinds of them have in common.
+"""Attributes: the protocol that every kind of attribute follows.
 
-An attribute maps a value to a cell 0..size-1. A value outside the domain, or null, has no cell
-(code -1) unless the attribute says which cell takes every other value.
+An attribute divides values into cells 0..size-1. A value outside the domain, or null, has no cell
+(code -1), unless one cell of the attribute takes all other values.
+
+A new kind of attribute is a file with a subclass of `Attribute` and an entry in `kinds.KINDS`.
 """
 
 from __future__ import annotations
 
 import datetime
-from typing import TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from fitplug.domain.spec_form import SpecForm
+from fitplug.errors import DomainError, quote, suggest_nearest
 from fitplug.numeric import AnyArray, IntArray
 
 OUTSIDE = -1
 """The code of a value that has no cell."""
 
-NAMES: dict[type, str] = {
+TYPE_NAMES: dict[type, str] = {
     str: "strings",
     int: "integers",
     bool: "booleans",
     float: "numbers",
     datetime.date: "dates",
 }
-"""What values of each type an attribute may expect are called."""
+"""How messages call the values of each type that an attribute may expect."""
+
+_MOST_NAMES = 8
 
 Codes: TypeAlias = IntArray
 
 Category: TypeAlias = str | int | bool
 
 
-def as_int64(array: AnyArray) -> Codes:
-    # Widen first: comparing or offsetting narrow or unsigned integers wraps silently.
+class Encoder(Protocol):
+    """What turns the values of a column into codes: every attribute, and the weights of rows."""
+
+    @property
+    def size(self) -> int:
+        """Number of different codes from 0 that values may have."""
+
+    @property
+    def value_type(self) -> type:
+        """Type of the values that a column must hold, one of TYPE_NAMES."""
+
+    @property
+    def null_code(self) -> int:
+        """Code of null."""
+
+    @property
+    def integer_span(self) -> tuple[int, int] | None:
+        """See `Attribute.integer_span`."""
+
+    def codes(self, values: npt.ArrayLike) -> Codes:
+        """Compute the codes (n,) of `values` (n,)."""
+
+    def codes_of_numbers(self, numbers: AnyArray) -> Codes:
+        """Compute the codes (n,) of `numbers` (n,), as columns of files store the values."""
+
+
+class Attribute(ABC):
+    """One attribute of a domain: its cells, and the values that they stand for.
+
+    Kinds of attributes are frozen dataclasses, so that two attributes with the same content are
+    equal and have the same hash. The methods below are what other rooms ask of an attribute; none
+    of them asks for its kind.
+
+    Attributes:
+        spec_form: How a spec file writes attributes of this kind.
+        is_ordered: Whether neighbouring cells hold neighbouring values, so that sums over
+            neighbours are of use. Categories are not ordered, although ranges may name them.
+        is_half_open: Whether ranges and comparisons name edges between cells rather than cells.
+            The upper edge of a range is then outside it.
+        levels: Names of the levels of a tree, the coarsest first. Other attributes have none.
+    """
+
+    spec_form: ClassVar[SpecForm]
+    is_ordered: ClassVar[bool] = False
+    is_half_open: ClassVar[bool] = False
+    levels: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of cells."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The text that stands for each cell, in the order of the cells."""
+
+    @property
+    @abstractmethod
+    def value_type(self) -> type:
+        """Type of the values that a column must hold: str, int, bool, float or datetime.date."""
+
+    @property
+    def null_code(self) -> int:
+        """Code of null: -1, unless a cell takes all other values."""
+        return OUTSIDE
+
+    @property
+    def integer_span(self) -> tuple[int, int] | None:
+        """Integers (low, high) such that every integer below `low` has the code of `low`, and
+        every integer above `high` the code of `high`. None if there are no such integers. Integers
+        are what `codes_of_numbers` takes, for instance days for dates.
+        """
+        return None
+
+    # The cells of values.
+
+    @abstractmethod
+    def codes(self, values: npt.ArrayLike) -> Codes:
+        """Compute the codes of values.
+
+        Args:
+            values: Values of `value_type` and nulls, shape (n,).
+
+        Returns:
+            The cells (n,), -1 for values that have none.
+
+        Raises:
+            DataError: If a value has another type. The message names types and no value.
+        """
+
+    def codes_of_numbers(self, numbers: AnyArray) -> Codes:
+        """Compute the codes of values that a file stores as numbers.
+
+        Args:
+            numbers: Numbers or booleans, shape (n,); for dates, days since 1970-01-01.
+
+        Returns:
+            The cells (n,), -1 for numbers that have none.
+        """
+        return self.codes(numbers)
+
+    @abstractmethod
+    def find_end(self, value: Any) -> int | None:
+        """Find the cell that an end of a range names.
+
+        Args:
+            value: A value of the attribute. If the attribute is half open, one of its edges.
+
+        Returns:
+            The cell of the value, or the cell that starts at the edge; `size` for the last edge.
+            None if there is no such value or edge.
+        """
+
+    def find_cell(self, value: Any) -> int | None:
+        """Find the cell that a value, or the text that tables show for it, names.
+
+        Args:
+            value: A value of the attribute, or text.
+
+        Returns:
+            The cell, or None if the attribute has no such value.
+        """
+        return self.find_end(self.parse(str(value)) if isinstance(value, str) else value)
+
+    def parse(self, text: str) -> Any:
+        """Convert the text of an expression to the value that it spells, as `find_end` takes it.
+
+        Args:
+            text: What stands after a comparison, such as the 18 of `age < 18`.
+
+        Returns:
+            The value, or None if the text spells no value of this kind.
+        """
+        return text
+
+    def suggest(self, value: Any, *, end: bool = False) -> str:
+        """Describe the values that exist, after a value that does not.
+
+        Args:
+            value: The value that the attribute does not have.
+            end: Whether it was an end of a range or comparison.
+
+        Returns:
+            The end of a sentence, such as "did you mean '01'?".
+        """
+        return suggest_name(value, self.labels)
+
+    # The rows of queries.
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """The first and the last value, or edge, that a range may name."""
+        return self.labels[0], self.labels[-1]
+
+    def column_values(self) -> Sequence[Any]:
+        """List what a column of a table shows for each cell.
+
+        Returns:
+            The values themselves for integers and booleans, otherwise text, shape (size,).
+        """
+        return self.labels
+
+    def label_runs(self, intervals: IntArray) -> list[str]:
+        """Name runs of neighbouring cells.
+
+        Args:
+            intervals: First and last cell of each run, shape (n, 2).
+
+        Returns:
+            A label for each run, such as "18..64".
+        """
+        labels = self.labels
+        return [labels[a] if a == b else f"{labels[a]}..{labels[b]}" for a, b in intervals]
+
+    def intervals(self, level: str) -> IntArray:
+        """Compute the first and last cell of each node of a level, shape (nodes, 2).
+
+        Args:
+            level: One of `levels`.
+
+        Raises:
+            DomainError: If there is no such level.
+        """
+        raise make_level_error(level, self.levels)
+
+    def labels_at(self, level: str) -> tuple[str, ...]:
+        """List the label of each node of a level, shape (nodes,).
+
+        Args:
+            level: One of `levels`.
+
+        Raises:
+            DomainError: If there is no such level.
+        """
+        return tuple(map(str, self.named_at(level)))
+
+    def named_at(self, level: str) -> tuple[Category, ...]:
+        """List what a column of a table shows for each node of a level, shape (nodes,).
+
+        Args:
+            level: One of `levels`.
+
+        Raises:
+            DomainError: If there is no such level.
+        """
+        raise make_level_error(level, self.levels)
+
+    @abstractmethod
+    def remedy(self, names: str) -> str:
+        """Say what gives the attribute fewer cells.
+
+        Args:
+            names: The attribute's name, or a list of names of attributes with the same remedy.
+
+        Returns:
+            A noun phrase, such as "coarser bins of AGE, INCOME".
+        """
+
+    # Spec files.
+
+    @abstractmethod
+    def spec(self) -> Any:
+        """Describe the attribute as a spec file writes it; plans and their digests hold this."""
+
+    @classmethod
+    @abstractmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Attribute:
+        """Make the attribute that a table of a spec file describes.
+
+        Args:
+            spec: A table that has the keys which `spec_form` requires, and no unknown key.
+
+        Raises:
+            DomainError: If the table describes no attribute.
+        """
+
+
+def make_level_error(level: str, levels: Sequence[str]) -> DomainError:
+    """Make the error for a level that a tree does not have."""
+    return DomainError(f"there is no level {level!r}; {suggest_nearest(level, levels)}")
+
+
+def suggest_name(value: Any, names: Sequence[str]) -> str:
+    """Name what is nearest to `value` among `names`, or the first of them if nothing is near."""
+    hint = suggest_nearest(str(value), names)
+    if hint.startswith("known") and len(names) > _MOST_NAMES:
+        shown = ", ".join(map(quote, names[:_MOST_NAMES]))
+        return f"known: {shown} and {len(names) - _MOST_NAMES} more"
+    return hint
+
+
+def widen_to_int64(array: AnyArray) -> Codes:
+    """Convert integers to int64; integers that do not fit become the largest one that does."""
+    # Comparing or subtracting narrow or unsigned integers wraps silently.
     if array.dtype == np.uint64:
         return np.minimum(array, np.uint64(2**63 - 1)).astype(np.int64)
     return array.astype(np.int64)
 
 
-def wrong_type(wanted: type, found: str) -> str:
-    """Why a column cannot be coded; says nothing of its values."""
-    return f"the domain expects {NAMES[wanted]}, but the column holds {found}"
+def describe_wrong_type(expected: type, found: str) -> str:
+    """Say why a column cannot be coded, without a word about its values."""
+    return f"the domain expects {TYPE_NAMES[expected]}, but the column holds {found}"

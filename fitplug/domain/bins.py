@@ -1,27 +1,51 @@
-"""Bins: half-open intervals of numbers, one ordered cell each."""
+"""Bins: an ordered cell for each of several half-open intervals of numbers."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import OUTSIDE, Codes, as_int64, wrong_type
+from fitplug.domain.attribute import (
+    OUTSIDE,
+    Attribute,
+    Codes,
+    describe_wrong_type,
+    suggest_name,
+    widen_to_int64,
+)
+from fitplug.domain.spec_form import SpecForm
 from fitplug.errors import DataError, DomainError
+from fitplug.numeric import IntArray
 
 
 @dataclass(frozen=True, init=False)
-class Bins:
-    """Half-open intervals [edges[i], edges[i+1]), one ordered cell each."""
+class Bins(Attribute):
+    """Half-open intervals [edges[i], edges[i+1]) of numbers, with a cell for each of them.
+
+    Numbers below the first edge, numbers from the last edge on and NaN are outside. Ranges and
+    comparisons name edges: the range (0, 10_000) is what lies between these two edges.
+
+        fp.Bins([0, 10_000, 50_000, 1_000_000])
+
+    Args:
+        edges: At least two finite numbers below 2**53 in size, in increasing order.
+
+    Raises:
+        DomainError: If the edges do not increase, or are no such numbers.
+    """
 
     edges: tuple[float, ...]
+    spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
     value_type: ClassVar[type] = float
-    null_code: ClassVar[int] = OUTSIDE
+    is_ordered: ClassVar[bool] = True
+    is_half_open: ClassVar[bool] = True
 
     def __init__(self, edges: Sequence[float]) -> None:
         if isinstance(edges, str) or not isinstance(edges, Sequence):
@@ -41,47 +65,93 @@ class Bins:
 
     @property
     def size(self) -> int:
+        """Number of cells."""
         return len(self.edges) - 1
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """The intervals as text, such as "[0, 10000)", in increasing order."""
         return tuple(f"[{a}, {b})" for a, b in itertools.pairwise(self.edges))
 
-    def codes(self, values: npt.ArrayLike) -> Codes:
-        """Cells (n,) of `values` (n,), -1 for those that have none.
+    @cached_property
+    def _cell_of_label(self) -> dict[str, int]:
+        return {label: cell for cell, label in enumerate(self.labels)}
 
-        Raises DataError on anything but numbers and nulls.
+    def codes(self, values: npt.ArrayLike) -> Codes:
+        """Compute the codes of numbers.
+
+        Args:
+            values: Integers or floats, and nulls, shape (n,).
+
+        Returns:
+            The cells (n,), -1 for numbers in no interval and for null.
+
+        Raises:
+            DataError: If a value is neither a number nor null.
         """
         array = np.asarray(values)
         if array.dtype.kind == "O":
-            return self.codes(np.array([_number(v) for v in array.tolist()], dtype=np.float64))
+            return self.codes(np.array([_to_float(v) for v in array.tolist()], dtype=np.float64))
         if array.dtype.kind not in "iuf":
             if not array.size:
                 return np.zeros(0, dtype=np.int64)
-            raise DataError(wrong_type(float, str(array.dtype)))
+            raise DataError(describe_wrong_type(float, str(array.dtype)))
         # Edges are below 2**53 in size, so clipping wide integers there moves none across an edge
         # and makes their conversion to float exact.
         if array.dtype.kind in "iu":
-            numbers = np.clip(as_int64(array), -(2**53), 2**53).astype(np.float64)
+            numbers = np.clip(widen_to_int64(array), -(2**53), 2**53).astype(np.float64)
         else:
             numbers = array.astype(np.float64)
         cell = np.searchsorted(np.asarray(self.edges, dtype=np.float64), numbers, side="right") - 1
         # NaN sorts last, so it falls into the same "beyond the last edge" as large values.
         return np.where((cell >= 0) & (cell < self.size), cell, OUTSIDE).astype(np.int64)
 
-    def position(self, value: Any) -> int | None:
-        """The cell that starts at `value`; the last edge gives `size`. None for no edge."""
+    def find_end(self, value: Any) -> int | None:
+        """Find the cell that starts at an edge; `size` for the last edge, None for no edge."""
         return self.edges.index(value) if value in self.edges else None
 
+    def find_cell(self, value: Any) -> int | None:
+        """Find the cell with a label such as "[0, 10000)"; numbers name edges and no cell."""
+        return self._cell_of_label.get(value) if isinstance(value, str) else None
+
+    def parse(self, text: str) -> Any:
+        """Convert text to the number that it spells, which may be an edge."""
+        try:
+            return float(text)
+        except ValueError:
+            return None
+
+    def suggest(self, value: Any, *, end: bool = False) -> str:
+        """Name the labels, or the edges that ends of ranges may be, nearest to an unknown one."""
+        return suggest_name(value, [f"{edge:g}" for edge in self.edges] if end else self.labels)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The first and the last edge."""
+        return self.edges[0], self.edges[-1]
+
+    def label_runs(self, intervals: IntArray) -> list[str]:
+        """Name runs of neighbouring cells by their outer edges, as one interval."""
+        return [f"[{self.edges[a]}, {self.edges[b + 1]})" for a, b in intervals]
+
+    def remedy(self, names: str) -> str:
+        """Say that coarser bins have fewer cells."""
+        return f"coarser bins of {names}"
+
     def spec(self) -> Any:
-        """As a spec file writes it."""
+        """Describe the attribute as a spec file writes it."""
         return {"bins": list(self.edges)}
 
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Bins:
+        """Make the attribute of a table such as `{ bins = [0, 10000, 50000] }`."""
+        return cls(spec["bins"])
 
-def _number(value: Any) -> float:
-    """A number or null as a float; integers beyond any edge stay beyond it."""
+
+def _to_float(value: Any) -> float:
+    """Convert a number or null; integers beyond any edge stay beyond it."""
     if value is None or value != value:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise DataError(wrong_type(float, type(value).__name__))
+        raise DataError(describe_wrong_type(float, type(value).__name__))
     return float(max(-(2**53), min(2**53, value)))

@@ -1,9 +1,10 @@
-"""Dates: attributes whose cells are days, months or years of the calendar."""
+"""Dates: an ordered cell for each day, month or year of a part of the calendar."""
 
 from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -11,62 +12,78 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.domain.attribute import OUTSIDE, Codes, wrong_type
+from fitplug.domain.attribute import OUTSIDE, Attribute, Codes, describe_wrong_type
+from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
-from fitplug.numeric import IntArray, frozen_property
+from fitplug.numeric import AnyArray, IntArray, frozen_property
 
-UNITS = {"day": "D", "month": "M", "year": "Y"}
-"""What a cell may be, and NumPy's name of it."""
+_NUMPY_UNITS = {"day": "D", "month": "M", "year": "Y"}
+"""The periods that a cell may be, and how NumPy calls them."""
 
-_ONE: dict[str, Any] = {by: np.ones((), f"m8[{unit}]")[()] for by, unit in UNITS.items()}
-"""NumPy's step from one to the next."""
+_STEPS: dict[str, Any] = {by: np.ones((), f"m8[{unit}]")[()] for by, unit in _NUMPY_UNITS.items()}
+"""From one period to the next, for NumPy."""
 
-_NO_DAY = ("generic", "Y", "M", "W")
+_COARSER = {"day": "month", "month": "year"}
+
+_UNITS_WITHOUT_DAY = ("generic", "Y", "M", "W")
 """NumPy's units of time that name no day."""
 
 _ISO_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_ISO = re.compile(
+_ISO_TIME = re.compile(
     rf"({_ISO_DAY.pattern})"
     r"([ T]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]+)?)?)?"
 )
 
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
 
 @dataclass(frozen=True, init=False)
-class Dates:
-    """The days first..last of the (proleptic Gregorian) calendar, both ends in, in ordered cells.
+class Dates(Attribute):
+    """The days from `first` to `last`, with a cell for each day, month or year among them.
 
-    by: "day", "month" or "year", of which `first` must begin one and `last` end one. Dates are
-    datetime.date or text, "2020-12-31". Cells are labelled as ISO 8601 does: 2020-12-31, 2020-12,
-    2020; ranges of a query name these labels, or days by datetime.date, or years by integers.
+        fp.Dates("1920-01-01", "2020-12-31", by="year")
 
-    Values are dates, times without a zone, of which the date is taken, or text in exactly the form
-    2020-12-31 or 2020-12-31T23:59:59; text in any other form is outside the domain. Raises
-    DomainError.
+    Records hold dates, times without a zone, which count as their date, or text of exactly the form
+    2020-12-31 or 2020-12-31T23:59:59. Other days, and text of another form, are outside. Tables
+    show cells as ISO 8601 does: 2020-12-31, 2020-12 or 2020. Ranges name these labels, or days as
+    datetime.date, or years as integers. The calendar is the proleptic Gregorian one.
+
+    Args:
+        first: The first day, as a date or as text, "2020-12-31". It must begin a period.
+        last: The last day, which is inside. It must end a period.
+        by: The period of a cell: "day", "month" or "year".
+
+    Raises:
+        DomainError: If there is no such day, if there is no day between the ends, or if they cut a
+            period apart.
     """
 
     first: datetime.date
     last: datetime.date
     by: str
+    spec_form: ClassVar[SpecForm] = SpecForm(
+        "{ dates = [first, last], by = 'year' }", names=("dates",), optional=("by",)
+    )
     value_type: ClassVar[type] = datetime.date
-    null_code: ClassVar[int] = OUTSIDE
+    is_ordered: ClassVar[bool] = True
 
     def __init__(
         self, first: datetime.date | str, last: datetime.date | str, by: str = "day"
     ) -> None:
-        if by not in UNITS:
+        if by not in _NUMPY_UNITS:
             raise DomainError(f"dates are by day, month or year, not by {by!r}")
-        ends = [_given(end) for end in (first, last)]
+        ends = [_read_date(end) for end in (first, last)]
         if ends[1] < ends[0]:
             raise DomainError(
-                f"the dates {ends[0]} to {ends[1]} are none; give the earlier end first"
+                f"there is no day from {ends[0]} to {ends[1]}; give the earlier end first"
             )
-        unit = f"M8[{UNITS[by]}]"
+        unit = f"M8[{_NUMPY_UNITS[by]}]"
         low, high = (np.datetime64(end, "D") for end in ends)
         begins = low.astype(unit).astype("M8[D]")
-        over = (high.astype(unit) + _ONE[by]).astype("M8[D]") - _ONE["day"]
-        if (begins, over) != (low, high):
+        stops = (high.astype(unit) + _STEPS[by]).astype("M8[D]") - _STEPS["day"]
+        if (begins, stops) != (low, high):
             raise DomainError(
-                f"the dates {low} to {high} are not whole {by}s; give {begins} to {over}"
+                f"the dates {low} to {high} are not whole {by}s; give {begins} to {stops}"
             )
         object.__setattr__(self, "first", ends[0])
         object.__setattr__(self, "last", ends[1])
@@ -80,41 +97,77 @@ class Dates:
 
     @frozen_property
     def _periods(self) -> npt.NDArray[np.datetime64]:
-        unit = f"M8[{UNITS[self.by]}]"
+        unit = f"M8[{_NUMPY_UNITS[self.by]}]"
         first, last = (np.datetime64(end, "D").astype(unit) for end in (self.first, self.last))
-        return np.arange(first, last + _ONE[self.by])
+        return np.arange(first, last + _STEPS[self.by])
 
     @property
     def size(self) -> int:
+        """Number of cells."""
         return len(self._periods)
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """The periods as ISO 8601 writes them, in their order."""
         return tuple(map(str, self._periods))
 
-    def codes(self, values: npt.ArrayLike) -> Codes:
-        """Cells (n,) of `values` (n,), -1 for those that have none.
+    @property
+    def integer_span(self) -> tuple[int, int] | None:
+        """The days since 1970-01-01 before the first day and after the last."""
+        first, last = self.days
+        return first - 1, last + 1
 
-        Raises DataError on anything but dates, text and nulls: no number becomes a date silently.
+    def codes(self, values: npt.ArrayLike) -> Codes:
+        """Compute the codes of dates.
+
+        Args:
+            values: Dates, times without a zone, text and nulls, shape (n,). Numbers are refused,
+                as none of them should become a date silently.
+
+        Returns:
+            The cells (n,), -1 for other days, for text that is no date and for null.
+
+        Raises:
+            DataError: If a value has another type, or is a time of a zone.
         """
         array = np.asarray(values)
         if not array.size:
             return np.zeros(0, dtype=np.int64)
-        if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] not in _NO_DAY:
+        if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] not in _UNITS_WITHOUT_DAY:
             try:
-                whole = array.astype("M8[D]")
+                days = array.astype("M8[D]")
             except OverflowError:  # units so fine that they reach hours only
-                raise DataError(wrong_type(datetime.date, str(array.dtype))) from None
-            # Not a time is the least integer, before any domain.
-            return self.codes_of_days(whole.astype(np.int64))
+                raise DataError(describe_wrong_type(datetime.date, str(array.dtype))) from None
+            # NumPy's "not a time" is the least integer, which lies before any domain.
+            return self.codes_of_days(days.astype(np.int64))
         if array.dtype.kind not in "OUT":
-            raise DataError(wrong_type(datetime.date, str(array.dtype)))
-        none = self.days[0] - 1
-        days = [none if (day := _day(value)) is None else day for value in array.tolist()]
-        return self.codes_of_days(np.array(days, dtype=np.int64))
+            raise DataError(describe_wrong_type(datetime.date, str(array.dtype)))
+        outside = self.days[0] - 1
+        days_or_none = [_count_days(value) for value in array.tolist()]
+        return self.codes_of_days(
+            np.array([outside if day is None else day for day in days_or_none], dtype=np.int64)
+        )
+
+    def codes_of_numbers(self, numbers: AnyArray) -> Codes:
+        """Compute the codes of days since 1970-01-01.
+
+        Args:
+            numbers: Integers, shape (n,).
+
+        Returns:
+            The cells (n,), -1 for other days.
+        """
+        return self.codes_of_days(numbers)
 
     def codes_of_days(self, days: IntArray) -> Codes:
-        """Cells (n,) of days since 1970-01-01 (n,), -1 for those outside."""
+        """Compute the codes of days.
+
+        Args:
+            days: Days since 1970-01-01, shape (n,).
+
+        Returns:
+            The cells (n,), -1 for days outside.
+        """
         first, last = self.days
         inside = (days >= first) & (days <= last)
         near = np.where(inside, days, first).astype("M8[D]")
@@ -130,35 +183,42 @@ class Dates:
             cells |= {int(label): cell for cell, label in enumerate(self.labels)}
         return cells
 
-    def position(self, value: Any) -> int | None:
-        """The cell of a value as a range names it, or None."""
+    def find_end(self, value: Any) -> int | None:
+        """Find the cell of a label; also of a date if cells are days, of an integer if years."""
         return self._cell_of.get(value) if type(value) in (str, int, datetime.date) else None
 
+    def remedy(self, names: str) -> str:
+        """Say that longer periods are fewer, as long as there are longer ones."""
+        coarser = _COARSER.get(self.by)
+        return f"{names} by {coarser}" if coarser else f"fewer years of {names}"
+
     def spec(self) -> Any:
-        """As a spec file writes it."""
+        """Describe the attribute as a spec file writes it."""
         return {"dates": [self.first.isoformat(), self.last.isoformat()], "by": self.by}
 
-
-def _given(end: Any) -> datetime.date:
-    if type(end) is datetime.date:
-        return end
-    day = _parsed(end) if isinstance(end, str) else None
-    if day is None:
-        raise DomainError(f"{end!r} is no date; write it as a date or as '2020-12-31'")
-    return day
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Dates:
+        """Make the attribute of a table such as `{ dates = ["1920-01-01", "2020-12-31"] }`."""
+        first, last = read_ends(spec, "dates", "dates, [first, last]")
+        return cls(first, last, by=spec.get("by", "day"))
 
 
-def day_of_text(text: str) -> int | None:
-    """Days since 1970-01-01 of the day that text names, 2020-12-31, also if a time of that day
-    without a zone follows, 2020-12-31T23:59:59.5; else None.
+def parse_day(text: str) -> int | None:
+    """Find the day that text names.
+
+    Args:
+        text: A date, 2020-12-31, or a time of a day without a zone, 2020-12-31T23:59:59.5.
+
+    Returns:
+        Days since 1970-01-01, or None if the text has another form or names no day.
     """
-    match = _ISO.fullmatch(text)
-    day = _parsed(match[1]) if match else None
+    match = _ISO_TIME.fullmatch(text)
+    day = _parse_date(match[1]) if match else None
     return None if day is None else day.toordinal() - _EPOCH
 
 
-def _parsed(text: str) -> datetime.date | None:
-    """The day that text of the form 2020-12-31 names."""
+def _parse_date(text: str) -> datetime.date | None:
+    """Convert text of the form 2020-12-31 to the date that it names, if it names one."""
     if not _ISO_DAY.fullmatch(text):
         return None
     try:
@@ -167,19 +227,27 @@ def _parsed(text: str) -> datetime.date | None:
         return None
 
 
-def _day(value: Any) -> int | None:
+def _read_date(end: Any) -> datetime.date:
+    """Read an end of the domain, a date or its text."""
+    if type(end) is datetime.date:
+        return end
+    day = _parse_date(end) if isinstance(end, str) else None
+    if day is None:
+        raise DomainError(f"{end!r} is no date; write it as a date or as '2020-12-31'")
+    return day
+
+
+def _count_days(value: Any) -> int | None:
     """Days since 1970-01-01; None for null and for text that names no day. Raises DataError."""
     if value is None or value != value:
         return None
     if isinstance(value, str):
-        return day_of_text(value)
+        return parse_day(value)
     if isinstance(value, np.datetime64):
         return int(value.astype("M8[D]").astype(np.int64))
     if getattr(value, "tzinfo", None) is not None:
-        raise DataError(wrong_type(datetime.date, "times of a zone, whose day depends on the zone"))
+        found = "times of a zone, whose day depends on the zone"
+        raise DataError(describe_wrong_type(datetime.date, found))
     if not isinstance(value, datetime.date):
-        raise DataError(wrong_type(datetime.date, type(value).__name__))
+        raise DataError(describe_wrong_type(datetime.date, type(value).__name__))
     return value.toordinal() - _EPOCH
-
-
-_EPOCH = datetime.date(1970, 1, 1).toordinal()

@@ -1,25 +1,40 @@
-"""Domains: which attributes there are and which cells each has. Public, never read from rows."""
+"""Domains: which attributes there are, and which cells each has.
+
+Domains are public. They are never read from records.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fitplug.domain.attribute import Category
+from fitplug.domain.attribute import OUTSIDE, Attribute, Category
 from fitplug.domain.categories import Categories
-from fitplug.domain.kinds import KINDS, Attribute, attribute_from_spec
-from fitplug.domain.notebook import domain_html
+from fitplug.domain.kinds import make_attribute
+from fitplug.domain.notebook import render_domain
 from fitplug.errors import DomainError, suggest_nearest
 
 
 @dataclass(frozen=True, init=False)
 class Domain:
-    """Named attributes in a fixed order; its cells are all combinations, in C order.
+    """Named attributes in a fixed order. Its cells are all combinations of theirs, in C order.
 
-    Raises DomainError for anything that leaves a value without one well-defined cell.
+        fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
+
+    A domain is public: give the values that there may be, never those that the records hold.
+    A record with a value outside, on an attribute that a workload uses, is left out of all tables.
+
+    Args:
+        attributes: The attribute of each name, or a list of values for categories.
+
+    Raises:
+        DomainError: If there is no attribute, or one is not valid.
+
+    Attributes:
+        attributes: Pairs of a name and its attribute, in order.
     """
 
     attributes: tuple[tuple[str, Attribute], ...]
@@ -36,68 +51,99 @@ class Domain:
             if not isinstance(name, str) or not name:
                 raise DomainError(f"attribute name {name!r} must be a non-empty string")
             try:
-                attribute = given if isinstance(given, KINDS) else Categories(given)
+                attribute = given if isinstance(given, Attribute) else Categories(given)
             except DomainError as error:
                 raise DomainError(f"attribute {name!r}: {error}") from None
             pairs.append((name, attribute))
         object.__setattr__(self, "attributes", tuple(pairs))
 
     def _repr_html_(self) -> str:
-        return domain_html(self.attributes, self.size)
+        return render_domain(self.attributes, self.size)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
+        """The names of the attributes, in order."""
         return tuple(name for name, _ in self.attributes)
 
     @cached_property
-    def _position(self) -> dict[str, int]:
+    def _index(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.names)}
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The number of cells of each attribute, in order."""
         return tuple(attribute.size for _, attribute in self.attributes)
 
     @property
     def size(self) -> int:
-        """Number of cells, a Python int (it may exceed 10**100)."""
+        """Number of cells: a Python int, which may exceed 10**100."""
         return math.prod(self.shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._position
+        return isinstance(name, str) and name in self._index
 
     def __getitem__(self, name: str) -> Attribute:
-        if name not in self._position:
+        if name not in self._index:
             raise DomainError(
                 f"the domain has no attribute {name!r}; {suggest_nearest(name, self.names)}"
             )
-        return self.attributes[self._position[name]][1]
+        return self.attributes[self._index[name]][1]
 
     def ordered(self, names: Sequence[str]) -> tuple[str, ...]:
-        """`names` in the domain's own order."""
+        """Sort names of attributes into the domain's order.
+
+        Args:
+            names: Names of attributes; one that is there twice is returned once.
+
+        Raises:
+            DomainError: If an attribute is unknown.
+        """
         for name in names:
             self[name]
-        return tuple(sorted(set(names), key=self._position.__getitem__))
+        return tuple(sorted(set(names), key=self._index.__getitem__))
+
+    def names_without_other(self, names: Collection[str]) -> tuple[str, ...]:
+        """List those of the attributes that have no cell for other values and null.
+
+        A record with another value on one of them is left out of the tables that use it.
+
+        Args:
+            names: Names of attributes of the domain.
+        """
+        return tuple(n for n in self.names if n in names and self[n].null_code == OUTSIDE)
 
     def shape_of(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Sizes of the attributes named, in the order named."""
+        """Look up the number of cells of each of these attributes, in the order of `names`.
+
+        Args:
+            names: Names of attributes.
+
+        Raises:
+            DomainError: If an attribute is unknown.
+        """
         return tuple(self[name].size for name in names)
 
     def spec(self) -> dict[str, Any]:
-        """As the [domain] table of a spec file writes it; `from_spec` reads it back."""
+        """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it."""
         return {name: attribute.spec() for name, attribute in self.attributes}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Domain:
-        """The domain that a spec file's [domain] table describes; entries may be attributes that
-        are made already. Raises DomainError.
+        """Make the domain that the [domain] table of a spec file describes.
+
+        Args:
+            spec: What describes each attribute, by its name; or the attribute itself.
+
+        Raises:
+            DomainError: If an entry describes no attribute.
         """
         attributes: dict[str, Attribute] = {}
         for name, value in spec.items():
             try:
-                attributes[name] = attribute_from_spec(value)
+                attributes[name] = make_attribute(value)
             except DomainError as error:
                 raise DomainError(f"attribute {name!r}: {error}") from None
         return cls(attributes)

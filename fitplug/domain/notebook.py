@@ -1,15 +1,15 @@
-"""What notebooks show of a domain."""
+"""The HTML that notebooks show of a domain."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from fitplug.display import MOST_GROUPS, make_section, make_table
-from fitplug.domain.kinds import Attribute
+from fitplug.domain.attribute import Attribute
 
 
-def domain_html(attributes: Sequence[tuple[str, Attribute]], size: int) -> str:
-    """The attributes, and how many cells each has."""
+def render_domain(attributes: Sequence[tuple[str, Attribute]], size: int) -> str:
+    """Write a table of the attributes, with the number of cells of each."""
     rows = [
         (name, type(attribute).__name__, f"{attribute.size:,}")
         for name, attribute in attributes[: MOST_GROUPS + 1]

@@ -1,42 +1,29 @@
-"""Remedies: how attributes are made smaller, in words that fit what they are."""
+"""Remedies: which attributes get fewer cells, and how, in words that fit what they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fitplug.domain.bins import Bins
-from fitplug.domain.dates import Dates
 from fitplug.domain.domain import Domain
-from fitplug.domain.hierarchy import Hierarchy
-from fitplug.domain.integers import Integers
-from fitplug.domain.kinds import Attribute
-from fitplug.domain.prefix import Prefix
 
-_MOST = 4
-_COARSER = {"day": "month", "month": "year"}
+_MOST_NAMED = 4
 
 
-def fewer_cells(domain: Domain, names: Sequence[str]) -> str:
-    """How each of these attributes gets fewer cells: "coarser bins of AGE, or a tree GEOID that
-    ends at county"; the largest few of many.
+def suggest_fewer_cells(domain: Domain, names: Sequence[str]) -> str:
+    """Say how attributes get fewer cells, such as "coarser bins of AGE, or a tree GEOID that ends
+    at county".
+
+    Args:
+        domain: The domain that has the attributes.
+        names: Attributes that have too many cells together. Only the largest few are named.
+
+    Returns:
+        A list of noun phrases. Attributes with the same remedy share one.
     """
-    largest = sorted(names, key=lambda name: -domain[name].size)[:_MOST]
-    binned = [name for name in largest if isinstance(domain[name], Integers | Bins)]
-    told = [f"coarser bins of {', '.join(binned)}"] if binned else []
-    told += [_of_one(name, domain[name]) for name in largest if name not in binned]
-    return ", or ".join(told) or "fewer attributes"
-
-
-def _of_one(name: str, attribute: Attribute) -> str:
-    if isinstance(attribute, Hierarchy):
-        if len(attribute.levels) > 1:
-            return f"a tree {name} that ends at {attribute.levels[-2]}"
-        return f"fewer leaves of {name}"
-    if isinstance(attribute, Dates):
-        coarser = _COARSER.get(attribute.by)
-        return f"{name} by {coarser}" if coarser else f"fewer years of {name}"
-    if isinstance(attribute, Prefix):
-        if attribute.length > 1:
-            return f"shorter prefixes of {name}"
-        return f"fewer prefixes of {name}"
-    return f"fewer categories of {name}"
+    largest = sorted(names, key=lambda name: -domain[name].size)[:_MOST_NAMED]
+    # Ordered attributes come first: to merge neighbouring values costs the least detail.
+    by_remedy: dict[str, list[str]] = {}
+    for name in sorted(largest, key=lambda name: not domain[name].is_ordered):
+        by_remedy.setdefault(domain[name].remedy("them"), []).append(name)
+    phrases = [domain[same[0]].remedy(", ".join(same)) for same in by_remedy.values()]
+    return ", or ".join(phrases) or "fewer attributes"

@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fitplug.domain import Bins, Hierarchy, Members
+from fitplug.domain import ValueLookup
 from fitplug.errors import WorkloadError, quote, suggest_nearest
 from fitplug.expressions.cell_runs import Runs, complement, intersection, union
 from fitplug.expressions.coefficients import (
@@ -54,18 +54,18 @@ class Selector:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self._members: dict[str, Members] = {}
+        self._values: dict[str, ValueLookup] = {}
         self._lookups: dict[tuple[str, str], _RowLookup] = {}
 
-    def find_members(self, attribute: str) -> Members:
-        """Return the values and nodes of an attribute.
+    def find_values(self, attribute: str) -> ValueLookup:
+        """Return the lookup of the values and nodes of an attribute.
 
         Raises:
             DomainError: The domain has no such attribute.
         """
-        if attribute not in self._members:
-            self._members[attribute] = Members(self.workload.domain[attribute])
-        return self._members[attribute]
+        if attribute not in self._values:
+            self._values[attribute] = ValueLookup(self.workload.domain[attribute])
+        return self._values[attribute]
 
     def select(
         self, name: str, clauses: Sequence[Clause], within: Mapping[str, Runs] | None = None
@@ -104,7 +104,7 @@ class Selector:
         """Return the lookup of a factor, which is made once."""
         key = group.name, factor.attribute
         if key not in self._lookups:
-            self._lookups[key] = _RowLookup(self.find_members(factor.attribute), factor)
+            self._lookups[key] = _RowLookup(self.find_values(factor.attribute), factor)
         return self._lookups[key]
 
 
@@ -257,9 +257,9 @@ def _find_named_rows(lookup: _RowLookup, condition: Condition, by: str) -> set[i
 class _RowLookup:
     """Finds the cells and the rows of a factor that values name, as the user wrote them."""
 
-    def __init__(self, members: Members, factor: Factor) -> None:
+    def __init__(self, values: ValueLookup, factor: Factor) -> None:
         self.factor = factor
-        self._members, self._attribute = members, members.attribute
+        self._values, self._attribute = values, values.attribute
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -290,21 +290,24 @@ class _RowLookup:
     def _find_condition_cells(self, condition: Condition) -> Runs:
         """Find the cells for which a condition holds."""
         if condition.comparison in ORDERS:
-            return self._ordered(condition)
-        chosen = union(self._interval(value) for value in condition.values)
+            return self._find_ordered_cells(condition)
+        chosen = union(self._find_interval(value) for value in condition.values)
         return chosen if condition.comparison == "=" else complement(chosen, self.factor.size)
 
-    def _ordered(self, condition: Condition) -> Runs:
+    def _find_ordered_cells(self, condition: Condition) -> Runs:
+        """Find the cells below or above a value."""
         attribute, name = self._attribute, self.factor.attribute
         (value,), comparison = condition.values, condition.comparison
-        if isinstance(attribute, Hierarchy):
+        if attribute.levels:
             raise WorkloadError(
                 f"{condition}: the nodes of {name} have no order; use = or in [...]"
             )
-        at = self._members.position(value)
+        at = self._values.find_end(value)
         if at is None:
-            raise WorkloadError(f"{condition}: {self._members.unknown(value, name, edges=True)}")
-        if isinstance(attribute, Bins) and comparison in ("<=", ">"):
+            raise WorkloadError(
+                f"{condition}: {self._values.describe_unknown(value, name, end=True)}"
+            )
+        if attribute.is_half_open and comparison in ("<=", ">"):
             use = {"<=": "<", ">": ">="}[comparison]
             raise WorkloadError(
                 f"{condition}: bins are half open, [from, to); use "
@@ -314,19 +317,19 @@ class _RowLookup:
         holds = {"<": (0, at), "<=": (0, at + 1), ">": (at + 1, size), ">=": (at, size)}
         return union([holds[comparison]])
 
-    def _interval(self, value: str) -> tuple[int, int]:
-        """The run of cells of a row by its label, a value of the attribute, or a node."""
+    def _find_interval(self, value: str) -> tuple[int, int]:
+        """Find the cells of a value of the attribute, a node, or a row by its label."""
         found: set[tuple[int, int]] = set()
         if value in self.rows:
             first, last = self._intervals[self.rows[value]].tolist()
             found.add((first, last))
         # Codes may repeat from level to level: the level of the rows comes first, then the coarser.
-        if not isinstance(self._attribute, Hierarchy):
-            found |= self._members.find(value)
+        if not self._attribute.levels:
+            found |= self._values.find(value)
         elif not found:
-            found.update(self._members.nodes.get(value, [])[:1])
+            found.update(self._values.nodes.get(value, [])[:1])
         if not found:
-            raise WorkloadError(self._members.unknown(value, self.factor.attribute))
+            raise WorkloadError(self._values.describe_unknown(value, self.factor.attribute))
         if len(found) > 1:
             raise WorkloadError(
                 f"{self.factor.attribute} = {value!r} is both a value and a row of several; "

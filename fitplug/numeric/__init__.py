@@ -1,5 +1,6 @@
 """Numbers and arrays: exact numbers, outward rounding, frozen arrays, BLAS on one thread."""
 
+from fitplug.numeric.arguments import is_positive_integer, read_array
 from fitplug.numeric.arrays import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
 from fitplug.numeric.blas import guard_linear_algebra
 from fitplug.numeric.exact import (
@@ -41,8 +42,10 @@ __all__ = [
     "gamma",
     "guard_linear_algebra",
     "invert_with_residual",
+    "is_positive_integer",
     "multiply_exactly",
     "multiply_with_bound",
+    "read_array",
     "read_exact_number",
     "read_python_number",
 ]

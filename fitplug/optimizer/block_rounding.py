@@ -1,17 +1,19 @@
-"""Rounding a real strategy to integers, with as many bits as its tolerance needs."""
+"""Rounding the real strategy of each block to integers, with as many bits as the tolerance needs.
+
+See docs/theory/integer-mechanism.md.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import qr
 
 from fitplug.errors import DesignError
 from fitplug.mechanism import (
-    FEWEST_RECORDS,
     MAX_ENTRY,
     Basis,
     BlockSet,
@@ -22,24 +24,38 @@ from fitplug.mechanism import (
     products,
     right_solve,
 )
-from fitplug.numeric import FloatArray, IndexArray, IntArray, gamma
+from fitplug.numeric import FloatArray, IndexArray, IntArray
+from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins
 from fitplug.structure import Objective, Structure
 
 _BITS = (20, 24, 28, 32, 36, 40, 44)
-"""log2 of the largest column norm of A, tried in turn until rounding costs little enough."""
+"""Binary logarithms of the largest column norm of A, tried until rounding costs little enough."""
 
-LEAST_RECORDS = 2 * FEWEST_RECORDS
-"""No more bits than leave room for so many people; rounding may take half of it."""
+_UNASKED_PRECISION = 2.0**-10
+"""The size of directions that no query needs, as a part of the weakest cell that they touch.
+Measuring them costs 1e-6 of alpha."""
 
-_IDLE_PRECISION = 2.0**-10
-_BLIND = 1e-12
-"""Precision, over that of cells, of directions that no query needs: costs 1e-6 of alpha."""
-
-CLAIM_MARGIN = 1e-12
-"""What claimed variances are above, and claimed lower bounds below, the proven ones, relatively."""
+_UNTOUCHED = 1e-12
+"""A direction does not touch the cells where its entry is below this part of its largest entry."""
 
 
-def integer_strategy(
+@dataclass(frozen=True, eq=False)
+class _RealBlocks:
+    """Blocks that share a basis, before rounding.
+
+    Attributes:
+        blocks: Their indices, shape (b,).
+        basis: The integer basis.
+        real: G of each block, upper triangular, shape (b, n, n). The columns of A have norms of at
+            most 1.
+    """
+
+    blocks: IntArray
+    basis: Basis
+    real: FloatArray
+
+
+def round_blocks(
     structure: Structure,
     reals: Sequence[FloatArray],
     independent: Sequence[IndexArray],
@@ -48,24 +64,32 @@ def integer_strategy(
     upper: float,
     loss: float,
 ) -> Strategy:
-    """Round real strategies, real' real = B' Sigma_A^-1 B for each block (see `Optimum`).
+    """Round the real strategies of all blocks.
 
-    upper: the objective of the real ones at their targets. Precision is raised until that of the
-    integers is at most upper * (1 + loss), or no more bits can be had.
-    Raises DesignError if variances cannot be bounded.
+    Args:
+        structure: The structure of the workload.
+        reals: For each block a strategy with real' real = B' Sigma_A^-1 B; see `Optimum`.
+        independent: For each block independent rows of its piece; see `Optimum`.
+        objective: The objective of the design.
+        upper: The objective of the real strategies at their targets.
+        loss: Bits are added until the objective of the integers is at most upper * (1 + loss), or
+            no more bits can be had.
+
+    Raises:
+        DesignError: If variances cannot be bounded, or integers have no room for the strategy.
     """
     targets = structure.targets
-    drafts = _drafts(structure, reals, independent)
+    real_blocks = _choose_bases(structure, reals, independent)
     best: Strategy | None = None
     for bits in _BITS:
-        block_sets = _rounded(drafts, 2.0**bits)
+        block_sets = _round(real_blocks, 2.0**bits)
         if block_sets is None:
             break
         strategy = build_strategy(structure, block_sets, make_contrasts(structure))
         if best is not None and strategy.max_records < LEAST_RECORDS:
             break
         best = strategy
-        # At the noise variance 1 / worst every target is met.
+        # With this noise every target is met.
         noise_std = math.sqrt(1 / float((strategy.unit_variances / targets).max()))
         reached = objective.value(
             strategy.sensitivity / noise_std,
@@ -79,31 +103,13 @@ def integer_strategy(
             "the workload's coefficients differ by too many orders of magnitude for an integer "
             "strategy; scale the queries to similar size"
         )
-    return claimed(best)
+    return add_claim_margins(best)
 
 
-def claimed(strategy: Strategy) -> Strategy:
-    """The strategy with what a plan claims of it: another machine may round the proven bounds a
-    little higher, and claims stay above. Raises DesignError if it holds too few records.
-    """
-    if strategy.max_records < FEWEST_RECORDS:
-        raise DesignError(
-            "the workload's coefficients and the sizes of its tables leave 64-bit integers no room "
-            f"for {FEWEST_RECORDS:,} records; scale the queries to similar size, or ask tables of "
-            "fewer cells"
-        )
-    height = sum(block_set.basis.size for block_set in strategy.block_sets)
-    return replace(
-        strategy,
-        column_squares=strategy.column_squares * (1 + 3 * gamma(height + 4)),
-        unit_variances=strategy.unit_variances * (1 + CLAIM_MARGIN),
-    )
-
-
-def _drafts(
+def _choose_bases(
     structure: Structure, reals: Sequence[FloatArray], independent: Sequence[IndexArray]
-) -> list[tuple[IntArray, Basis, FloatArray]]:
-    """Blocks, basis and real G (b, n, n) of each block_set, with columns of A of norm 1 at most."""
+) -> list[_RealBlocks]:
+    """Choose an integer basis for each block; all scalar blocks share one."""
     every = np.arange(len(structure.blocks))
     precision = products(structure, make_contrasts(structure), every, "precision").astype(
         np.float64
@@ -113,37 +119,35 @@ def _drafts(
         (real,) = reals
         unit = math.sqrt(float((weights * real**2).sum()))
         G = (real / np.sqrt(precision) / unit)[:, None, None]
-        return [(every, Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1)), G)]
+        return [_RealBlocks(every, Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1)), G)]
     profile = np.sum([w * (r**2).sum(axis=0) for w, r in zip(weights, reals, strict=True)], axis=0)
     unit = math.sqrt(float(profile.max()))
-    drafts = []
+    found = []
     for block, (real, rows) in enumerate(zip(reals, independent, strict=True)):
         matrix = structure.piece(block).matrix
         basis = choose_basis(matrix, rows)
-        G = _triangular(basis, matrix, real) / (math.sqrt(precision[block]) * unit)
-        drafts.append((every[block : block + 1], basis, G[None]))
-    return drafts
+        G = _triangulate(basis, matrix, real) / (math.sqrt(precision[block]) * unit)
+        found.append(_RealBlocks(every[block : block + 1], basis, G[None]))
+    return found
 
 
-def _rounded(
-    drafts: list[tuple[IntArray, Basis, FloatArray]], norm: float
-) -> tuple[BlockSet, ...] | None:
-    """The block_sets with columns of about this norm; None if an entry is too large for floats."""
+def _round(real_blocks: Sequence[_RealBlocks], norm: float) -> tuple[BlockSet, ...] | None:
+    """Round to columns of about this norm; None if an entry is too large for floats."""
     block_sets = []
-    for blocks, basis, G in drafts:
-        rounded = np.triu(np.rint(G * norm))
+    for same in real_blocks:
+        rounded = np.triu(np.rint(same.real * norm))
         if not np.abs(rounded).max() < MAX_ENTRY:
             return None
         M = rounded.astype(np.int64)
         # A direction too weak for this precision still has to stay in the row space.
         at = np.arange(M.shape[1])
         M[:, at, at] = np.maximum(M[:, at, at], 1)
-        block_sets.append(BlockSet(blocks, basis, M))
+        block_sets.append(BlockSet(same.blocks, same.basis, M))
     return tuple(block_sets)
 
 
-def _triangular(basis: Basis, W: FloatArray, real: FloatArray) -> FloatArray:
-    """G (n, n), upper triangular with positive diagonal, of the real strategy G B."""
+def _triangulate(basis: Basis, W: FloatArray, real: FloatArray) -> FloatArray:
+    """Return G (n, n), upper triangular with a positive diagonal, of the real strategy G B."""
     if basis.kind == "rows":
         G = right_solve(real, basis.matrix(W).astype(np.float64))
     else:
@@ -152,10 +156,10 @@ def _triangular(basis: Basis, W: FloatArray, real: FloatArray) -> FloatArray:
     k, n = G.shape
     if k < n:
         complement = qr(G.T)[0][:, k:].T
-        # Next to none even beside the cells of least precision that it touches.
+        # Even beside the least precise cells that it touches, such a direction must cost little.
         precision = np.sqrt((G * G).sum(axis=0))
-        touched = np.abs(complement) > _BLIND * np.abs(complement).max(axis=1, keepdims=True)
+        touched = np.abs(complement) > _UNTOUCHED * np.abs(complement).max(axis=1, keepdims=True)
         weakest = np.where(touched, precision, np.inf).min(axis=1, keepdims=True)
-        G = np.vstack([G, _IDLE_PRECISION * weakest * complement])
+        G = np.vstack([G, _UNASKED_PRECISION * weakest * complement])
     R = qr(G, mode="r")[0][:n]
     return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])

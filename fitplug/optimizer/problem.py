@@ -1,7 +1,8 @@
-"""The problem the solvers see: W = L B reduced to blocks, each row already over its target.
+"""The problem that the solvers see: W = L B, reduced to blocks, with targets of 1.
 
-A block is one piece of a block-diagonal Sigma (see `structure`). All share the same p and q
-and differ in basis and rows alone; those of size 1 over one cell are kept together.
+Each block belongs to one diagonal block of Sigma (see `fitplug.structure` and
+docs/theory/symmetry.md). All blocks share the weights p and q, and have their own basis and rows.
+Blocks of one number each are kept together.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from fitplug.structure import Structure
 class Block:
     """One diagonal block of Sigma, of size k.
 
-    basis: B, shape (k, d), times the root of what the block's profile counts in that of a cell.
-    rows: the queries the block answers a part of, shape (r,).
-    representation: L over the square roots of the targets, shape (r, k), so that the row norms
-        squared under Sigma are variances over targets.
+    Attributes:
+        basis: B, shape (k, d), times the square root of the block's weight in the profile.
+        rows: The queries whose variance the block adds to, shape (r,).
+        representation: L divided by the square roots of the targets, shape (r, k), so that v Sigma
+            v' of a row v is a variance over its target.
     """
 
     basis: FloatArray
@@ -35,12 +37,13 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Scalars:
-    """Blocks of size 1 over one cell, all at once: each covariance is a number s.
+class ScalarBlocks:
+    """All blocks of a workload whose covariances are numbers s (b,).
 
-    weight: what each counts in the profile, weight / s, shape (b,).
-    incidence: what s takes of the queries' variances over targets, shape (m, b), sparse;
-    transposed: its transpose.
+    Attributes:
+        weight: The block adds weight / s to the profile, shape (b,).
+        incidence: The variances over targets are incidence @ s; sparse, shape (m, b).
+        transposed: The transpose of `incidence`.
     """
 
     weight: FloatArray
@@ -50,19 +53,23 @@ class Scalars:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """min over Sigma of max_i profile_i * max_j (variance_j / target_j); scale free.
+    """The problem of minimising max_i profile_i * max_j (variance_j / target_j) in Sigma.
 
-    held: weights (m,) that the queries keep whatever q is. With lambda * target it is
-        max_j (variance_j / target_j) + lambda * sum_j variance_j that is made least instead.
+    Attributes:
+        cells: d, the number of cells.
+        queries: m, the number of queries.
+        blocks: The blocks of Sigma.
+        fixed_weights: Weights (m,) that are added to q at every evaluation. With lambda * target,
+            the second factor is max_j (variance_j / target_j) + lambda * sum_j variance_j.
     """
 
     cells: int
     queries: int
-    blocks: tuple[Block | Scalars, ...]
-    held: FloatArray | float = 0.0
+    blocks: tuple[Block | ScalarBlocks, ...]
+    fixed_weights: FloatArray | float = 0.0
 
-    def within(self, budgets: FloatArray) -> Problem:
-        """The problem with max_i profile_i / budget_i in place of max_i profile_i."""
+    def divide_profile(self, budgets: FloatArray) -> Problem:
+        """Return the problem with max_i profile_i / budget_i, budgets (d,), as its first factor."""
         blocks = tuple(
             replace(b, basis=b.basis / np.sqrt(budgets))
             if isinstance(b, Block)
@@ -72,18 +79,28 @@ class Problem:
         return replace(self, blocks=blocks)
 
 
-def reduce_all(
+def reduce_structure(
     structure: Structure, budgets: FloatArray | None
 ) -> tuple[Problem, list[IndexArray]]:
-    """The problem of a workload, and for each block that is no scalar k independent rows of its
-    piece. Raises WorkloadError.
+    """Reduce all blocks of a structure.
+
+    Args:
+        structure: The structure of a workload.
+        budgets: The largest profile allowed for each cell, shape (d,), or None.
+
+    Returns:
+        The problem, and for each block k linearly independent rows of its piece. Scalar blocks have
+        none.
+
+    Raises:
+        WorkloadError: If the rank of a block cannot be decided.
     """
     c = structure.targets
     if structure.scalar:
         incidence = csr_array(structure.incidence / c[:, None])
-        scalars = Scalars(structure.weights, incidence, csr_array(incidence.T))
+        scalars = ScalarBlocks(structure.weights, incidence, csr_array(incidence.T))
         problem = Problem(1, structure.rows, (scalars,))
-        return (problem if budgets is None else problem.within(budgets)), []
+        return (problem if budgets is None else problem.divide_profile(budgets)), []
     blocks, independent = [], []
     for piece in structure.pieces():
         matrix = piece.matrix if budgets is None else piece.matrix / np.sqrt(budgets)
@@ -94,42 +111,47 @@ def reduce_all(
     return Problem(structure.cells, structure.rows, tuple(blocks)), independent
 
 
-def reduce(W: FloatArray, targets: FloatArray) -> tuple[Problem, IndexArray]:
-    """The problem of a dense W (m, d) alone, and k independent rows; see `reduce_block`."""
+def reduce_matrix(W: FloatArray, targets: FloatArray) -> tuple[Problem, IndexArray]:
+    """Reduce a dense W (m, d) to a problem of one block; see `reduce_block`."""
     block, independent = reduce_block(W, targets)
     return Problem(W.shape[1], len(W), (block,)), independent
 
 
 def reduce_block(W: FloatArray, targets: FloatArray) -> tuple[Block, IndexArray]:
-    """The block of a dense W (m, d) with targets c (m,), and k linearly independent rows.
+    """Factor a dense W (m, d) with targets c (m,) into a basis and a representation.
 
-    Where the rank is that of the cells that queries tell apart, they are the basis; where it is
-    that of the queries, these are; either makes the solver's work far less. Else the basis is
-    orthonormal.
-    Raises WorkloadError if the rank cannot be decided in floating point.
+    If the rank is the number of different columns, these cells are the basis. If it is the number
+    of queries, the queries are the basis. Either makes the solver's work far less (see
+    `compute_mean`). Otherwise the basis is orthonormal.
+
+    Returns:
+        The block, and k linearly independent rows of W.
+
+    Raises:
+        WorkloadError: If the rank cannot be decided in floating point.
     """
     m = len(W)
     classes = cell_classes(W)
     queried = np.flatnonzero(classes >= 0)
     _, first, sizes = np.unique(classes[queried], return_index=True, return_counts=True)
-    # One column for all cells alike, times the root of their number, leaves W W' what it is.
+    # One column for identical cells, times the square root of their number, leaves W W' unchanged.
     multiple = np.sqrt(sizes)
     merged = W.take(queried[first], axis=1) * multiple
     norms = np.sqrt((merged * merged).sum(axis=1))
     unit = merged / np.where(norms > 0, norms, 1.0)[:, None]
     (reflectors, tau), R, pivots = qr(unit.T, mode="raw", pivoting=True, overwrite_a=True)
-    rank = _decided_rank(np.abs(np.diag(R)), max(W.shape))
-    over = np.sqrt(targets)[:, None]
+    rank = _decide_rank(np.abs(np.diag(R)), max(W.shape))
+    std = np.sqrt(targets)[:, None]
     if rank == len(first):
-        B, L = np.diag(multiple), merged / multiple / over
+        B, L = np.diag(multiple), merged / multiple / std
     elif rank == m:
-        B, L = merged / over, np.eye(m)
+        B, L = merged / std, np.eye(m)
     else:
         Q, _, _ = dorgqr(reflectors[:, :rank], tau[:rank], lwork=64 * rank)
-        # A second factorisation, of the rows over their targets, lines the basis up with targets
-        # of very different size: small and large ones then stay apart in every product (graded
-        # matrices).
-        scaled = merged @ Q / over
+        # A second factorisation, of the rows divided by the square roots of their targets, orders
+        # the basis by the size of the targets. Rows of very different size then do not mix in
+        # products, and small ones keep their accuracy (graded matrices).
+        scaled = merged @ Q / std
         Q2, _, _ = qr(scaled.T, mode="economic", pivoting=True)
         B, L = Q2.T @ Q.T, scaled @ Q2
     basis = (B / multiple).take(classes, axis=1)
@@ -142,7 +164,8 @@ def reduce_block(W: FloatArray, targets: FloatArray) -> tuple[Block, IndexArray]
     return block, np.asarray(pivots[:rank])
 
 
-def _decided_rank(diagonal: FloatArray, size: int) -> int:
+def _decide_rank(diagonal: FloatArray, size: int) -> int:
+    """Return the rank from the diagonal (k,) of a pivoted R; refuse what rounding may decide."""
     largest = float(diagonal[0])
     noise = 16 * size * np.finfo(np.float64).eps * largest
     doubtful = (diagonal > noise) & (diagonal < max(1e-9 * largest, 100 * noise))

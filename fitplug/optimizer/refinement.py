@@ -1,14 +1,15 @@
 """The refined optimum: among all optima, the one whose sorted profile is lexicographically least.
 
-It is the unique solution of the paper's Problem 1, found tier by tier. The cells of the first tier
-have the largest profile in every optimum. With the profiles of earlier tiers F held at their
-levels, those of the next are where the largest profile of the rest R cannot be lowered. They are
-found by making
+It is the unique solution of the paper's Problem 1, and it is found tier by tier. The cells of the
+first tier have the largest profile in every optimum. Let F be the cells of the earlier tiers, whose
+profiles are held at their levels, and R the other cells. The next tier consists of the cells of R
+at which the largest profile of R cannot be lowered. The search minimises
 
     max_F g_i / level_i  +  kappa * max_R g_i / level_R
 
-least for a small kappa: the same dual, with mass 1 of p on F and kappa on R. It raises F by order
-kappa^2 and tells the level of R to order gap / kappa, so kappa is the root of the tolerance.
+for a small kappa (R4). This is the same dual, with mass 1 of p on F and kappa on R. It raises the
+profile of F by the order of kappa^2, and it finds the level of R to the order of gap / kappa.
+Therefore kappa is about the square root of the tolerance. See docs/theory/refinement.md.
 """
 
 from __future__ import annotations
@@ -21,25 +22,28 @@ import numpy as np
 
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.optimizer import dual
-from fitplug.optimizer.dual import Part, Progress, Solution
+from fitplug.optimizer.dual import Simplex, Solution
+from fitplug.optimizer.fixed_point import Progress
 from fitplug.optimizer.problem import Problem
 from fitplug.proof import Tiers, one_tier
 
-Weights: TypeAlias = tuple[FloatArray, FloatArray]
+DualWeights: TypeAlias = tuple[FloatArray, FloatArray]
+"""p (d,) and q (m,)."""
 
 _SLACK = 10.0
-"""Times the root of the tolerance: no cell is called tight whose profile could be lower by more."""
+"""A cell is tight if its profile could be lower by this times the square root of the tolerance."""
 
 _SHARE = 0.05
-"""A cell with this part of the average weight can be told to be tight: sets how far tiers are
-solved."""
+"""Tiers are solved so far that a cell with this part of the average weight can prove tight."""
 
-_SHARPEST = 1e-9
-_ROUND = 500
-"""The most iterations of one solve, and the least gap asked of it."""
+_SMALLEST_GAP = 1e-9
+"""The smallest gap that is asked of one solve."""
+
+_SOLVE_ITERATIONS = 500
+"""The most iterations of one solve."""
 
 _KAPPAS = (1.0, 0.1, 0.01)
-"""Over the root of the tolerance, in turn while F is raised beyond the tolerance."""
+"""Multiples of the square root of the tolerance, tried while F is raised beyond the tolerance."""
 
 MAX_TIERS = 256
 
@@ -52,10 +56,19 @@ def refine(
     max_iterations: int,
     progress: Progress | None = None,
 ) -> tuple[Solution, Tiers]:
-    """The refined optimum, from an optimal solution, as far as max_iterations (more) allow.
+    """Find the refined optimum from an optimal solution.
 
-    Cells within the root of the tolerance of a tier's level are in that tier. The cost stays within
-    the tolerance of the least.
+    The privacy cost stays within the tolerance of the least.
+
+    Args:
+        problem: The reduced workload.
+        first: A solution whose gap is within the tolerance.
+        tolerance: Cells within its square root of the level of a tier belong to this tier.
+        max_iterations: The largest number of further iterations.
+        progress: Called with the iterations and the gap so far; it may ask to stop.
+
+    Returns:
+        The refined solution, and the tiers that were found within these iterations.
     """
     tiers = one_tier(first.profile, problem.queries)
     rest = first.profile > 0
@@ -64,20 +77,21 @@ def refine(
     search = _Search(problem, tolerance, first.iterations, max_iterations, progress)
     sharper = search.solve(problem, (first.p, first.q), int(rest.sum()))
     if sharper is None:
-        return search.closing(first), tiers
+        return search.complete(first), tiers
     best = first = replace(sharper, lower=max(sharper.lower, first.lower))
     weights, gap = (first.p, first.q), sharper.gap
     level, of_cell = np.ones(problem.cells), tiers.of_cell
-    certificates: list[Weights] = []
+    certificates: list[DualWeights] = []
     while len(certificates) < MAX_TIERS:
-        tight = rest & _tight(best.profile, weights[0] * best.profile, rest, gap, tolerance)
+        spent = weights[0] * best.profile
+        tight = rest & _find_tight(best.profile, spent, rest, gap, tolerance)
         level[tight] = best.profile[tight].max()
         rest = rest & ~tight
         if not rest.any():
             break
         of_cell[rest] += 1
         level[rest] = best.profile[rest].max()
-        found = search.tier(level, rest, weights, first.lower)
+        found = search.solve_tier(level, rest, weights, first.lower)
         if found is None:
             break
         best, gap = found
@@ -88,17 +102,24 @@ def refine(
         if certificates
         else (tiers.p, tiers.q)
     )
-    kept = replace(first, whiteners=best.whiteners, profile=best.profile, upper=best.upper)
-    return search.closing(kept), Tiers(of_cell, p, q)
+    refined = replace(first, whiteners=best.whiteners, profile=best.profile, upper=best.upper)
+    return search.complete(refined), Tiers(of_cell, p, q)
 
 
-def _tight(
+def _find_tight(
     profile: FloatArray, spent: FloatArray, rest: BoolArray, gap: float, tolerance: float
 ) -> BoolArray:
-    """The cells of `rest` (d,) at the top of the profile whose weight proves that they must be.
+    """Find the cells at the top of the profile of `rest` that must be there, as a mask (d,).
 
-    spent: p * profile (d,). By weak duality, at any other solution within the levels, what the
-    profile lacks to the top costs at most twice the gap: sum_i p_i (top - profile_i) <= 2 gap sum.
+    The weight of such a cell proves it, or the cell has the largest spent weight of `rest`.
+
+    Args:
+        profile: The profile of the last solution, shape (d,).
+        spent: p * profile, shape (d,). By (R3), sum_i p_i (top - profile_i) <= 2 gap sum_i
+            spent_i for every other solution within the levels.
+        rest: Mask of the cells that are in no earlier tier, shape (d,).
+        gap: The relative gap of the last solve.
+        tolerance: The relative gap of the refinement.
     """
     width = math.sqrt(tolerance)
     top = profile >= (1 - width) * profile[rest].max()
@@ -107,7 +128,7 @@ def _tight(
 
 
 class _Search:
-    """Solves of one problem, scaled in many ways, that share a number of iterations."""
+    """Solves of one problem with different scalings, which share a number of iterations."""
 
     def __init__(
         self,
@@ -126,43 +147,45 @@ class _Search:
     def solve(
         self,
         problem: Problem,
-        start: Weights,
+        start: DualWeights,
         cells: int,
-        parts: tuple[Part, ...] | None = None,
+        simplices: tuple[Simplex, ...] | None = None,
     ) -> Solution | None:
-        """The optimum, sharp enough to tell which of so many cells are tight; None if it is not
-        even within the tolerance.
+        """Solve to a gap that tells which of so many cells are tight.
+
+        Returns None if not even the tolerance is reached.
         """
         if self._done >= self._end or self._stopped:
             return None
         done, report = self._done, self._progress
-        mass = parts[-1].mass if parts else 1.0
+        mass = simplices[-1].mass if simplices else 1.0
         sharp = _SHARE * _SLACK * math.sqrt(self._tolerance) * mass / cells
         found = dual.solve(
             problem,
-            tolerance=max(_SHARPEST, min(sharp, self._tolerance / 4)),
-            max_iterations=min(_ROUND, self._end - done),
+            tolerance=max(_SMALLEST_GAP, min(sharp, self._tolerance / 4)),
+            max_iterations=min(_SOLVE_ITERATIONS, self._end - done),
             progress=report and (lambda iteration, gap: report(done + iteration, gap)),
-            parts=parts,
+            simplices=simplices,
             start=start,
         )
         self._done += found.iterations
         self._stopped = found.stopped
         return found if found.gap <= self._tolerance / 2 else None
 
-    def tier(
-        self, level: FloatArray, rest: BoolArray, weights: Weights, lower: float
+    def solve_tier(
+        self, level: FloatArray, rest: BoolArray, weights: DualWeights, lower: float
     ) -> tuple[Solution, float] | None:
-        """The solution with the least profile of `rest` while the others keep their levels, as
-        one of the unscaled problem, and the gap of the scaled one. None if it is not reached with
-        a cost within the tolerance of `lower`.
+        """Minimise the largest profile of `rest` while the other cells keep their levels.
+
+        Returns the solution in terms of the problem without levels, and the gap of the problem with
+        levels; or None if no solution is reached whose cost is within the tolerance of `lower`.
         """
-        scaled = self._problem.within(level)
+        scaled = self._problem.divide_profile(level)
         for factor in _KAPPAS:
             kappa = factor * math.sqrt(self._tolerance)
-            parts = (Part(~rest, 1 / (1 + kappa)), Part(rest, kappa / (1 + kappa)))
+            simplices = (Simplex(~rest, 1 / (1 + kappa)), Simplex(rest, kappa / (1 + kappa)))
             start = (weights[0] * level, weights[1])
-            found = self.solve(scaled, start, int(rest.sum()), parts)
+            found = self.solve(scaled, start, int(rest.sum()), simplices)
             if found is None:
                 return None
             profile = found.profile * level
@@ -172,6 +195,6 @@ class _Search:
                 return unscaled, found.gap
         return None
 
-    def closing(self, solution: Solution) -> Solution:
-        """A solution with all the iterations that were made."""
+    def complete(self, solution: Solution) -> Solution:
+        """Return a solution with the count of all iterations that were made."""
         return replace(solution, iterations=self._done, stopped=self._stopped)

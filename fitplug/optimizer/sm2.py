@@ -2,27 +2,29 @@
 
 With g_i = b_i' S^-1 b_i (profile), h_j = v_j S v_j' / c_j (variance over target) and the soft max
 sm_t(a) = log(sum_i exp(t a_i)) / t, it minimises F_t(S) = sm_t(g) + sm_t(h) (Problem 4) by Newton
-steps with t = 1, MU, MU^2, ... At the optimum max g = max h = Delta: F tends to 2 Delta. The
-normalised soft-max weights of g and h are dual weights, and certify the result.
+steps with t = 1, MU, MU^2, ... At the optimum max g = max h = Delta, so that F tends to 2 Delta.
+The normalised soft-max weights of g and h are dual weights, and certify the result.
 
-Where this departs from the text:
+This code departs from the text as follows.
 
-* The Hessian of F (last equation of Section 6.2.1) has a factor t too many on the curvature of g
-  itself: steps shrink as t grows, and two to four times as many were needed. Here it is exact,
-  sum_i w_i hess g_i + t sum_i w_i (grad g_i)(grad g_i)' - ...
-* B is "any convenient matrix" (Section 3.1), and the conjugate gradients depend on it: it is
-  changed before each Newton step to the one with S = I. With B = I throughout, 2000 steps leave
-  prefix(64) with a gap of 1.7e-2; with B = W 128 steps reach 1e-4; with this one, 60.
-* NTTOL, TOL and MAXITER have no values in the paper. MU and NTTOL are those of the authors' code,
-  which holds NTTOL against the decrease of t F, not of F; so does this. Under a tolerance of 1e-4
-  NTTOL shrinks in proportion.
-* t and TOL count in units of the first lower bound T(uniform), so that scaling W or c changes
-  nothing; TOL2 is relative to the first residual. In these units F >= 2: TOL = 2 * tolerance on F
-  means `tolerance` on Delta. The gap (d + m) / t of Algorithm 1 is that of a log barrier, far too
-  large for a soft max; the certified gap, taken whenever t is raised, mostly stops it before.
-* Once t is raised the direction is computed anew; Algorithm 1 would step along the old one.
-* The initial S = s^2 Q^+ Q^+' fits B = I alone: else it is s^2 B Q^+ Q^+' B'; s^2 is a minimum
-  over m queries, not d. A line search that finds no strict decrease (rounding) raises t.
+* The Hessian of F (last equation of Section 6.2.1) has one factor t too many on the curvature of g
+  itself. Steps then shrink as t grows, and two to four times as many were needed. Here the Hessian
+  is exact, sum_i w_i hess g_i + t sum_i w_i (grad g_i)(grad g_i)' - ...
+* B is "any convenient matrix" (Section 3.1), and the conjugate gradients depend on it. Before each
+  Newton step it is changed to the basis in which S = I. With B = I throughout, 2000 steps leave
+  prefix(64) with a gap of 1.7e-2; with B = W, 128 steps reach 1e-4; with this one, 60 do.
+* The paper gives no values for NTTOL, TOL and MAXITER. MU and NTTOL are those of the authors' code,
+  which compares NTTOL with the decrease of t F, not of F; this code does too. For a tolerance below
+  1e-4, NTTOL shrinks in proportion.
+* t and TOL are in units of the first lower bound T(uniform), so that scaling W or c changes
+  nothing. TOL2 is relative to the first residual. In these units F >= 2, and TOL = 2 * tolerance on
+  F means `tolerance` on Delta. The gap (d + m) / t of Algorithm 1 belongs to a log barrier and is
+  far too large for a soft max. The certified gap, computed whenever t is raised, mostly stops the
+  iteration before.
+* After t is raised the direction is computed anew, whereas Algorithm 1 steps along the old one.
+* The initial S = s^2 Q^+ Q^+' is meant for B = I. For other B it is s^2 B Q^+ Q^+' B', and s^2 is
+  a minimum over m queries, not d. If rounding lets the line search find no strict decrease, t is
+  raised.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ from scipy.linalg import cholesky, solve_triangular
 
 from fitplug.errors import DesignError
 from fitplug.numeric import FloatArray
-from fitplug.optimizer.dual import Progress, Solution
-from fitplug.optimizer.geometric_mean import mean
+from fitplug.optimizer.dual import Solution
+from fitplug.optimizer.fixed_point import Progress
+from fitplug.optimizer.geometric_mean import compute_mean
 from fitplug.optimizer.problem import Block, Problem
 
 MU = 2.0  # Algorithm 1, line 9; "typical values {2, 5, 10}"
@@ -54,12 +57,15 @@ _MIXING = 0.05  # of the tolerance: uniform mass that keeps P and Q positive def
 
 
 @dataclass(frozen=True, eq=False)
-class _Point:
+class _Iterate:
     """A covariance, in the basis in which it is S = I.
 
-    basis: shape (k, d), the first basis times the whitener; its columns' squared norms are g (d,).
-    rows: shape (m, k); its rows' squared norms are h (m,).
-    whitener: shape (k, k), lower triangular.
+    Attributes:
+        basis: The first basis times the whitener, shape (k, d).
+        rows: The representation of the queries in this basis, shape (m, k).
+        whitener: Lower triangular matrix, shape (k, k).
+        g: The profile, the squared norms of the columns of `basis`, shape (d,).
+        h: The variances over targets, the squared norms of the rows of `rows`, shape (m,).
     """
 
     basis: FloatArray
@@ -75,11 +81,14 @@ class _Point:
 
 @dataclass(frozen=True, eq=False)
 class _Quadratic:
-    """Gradient and Hessian of F_t at S = I, from the n vectors with a weight that counts.
+    """Gradient and Hessian of F_t at S = I, from the n vectors whose weights are not negligible.
 
-    vectors: shape (k, n), the first `cells` of them columns of the basis, then rows of L.
-    weights: shape (n,), normalised soft-max weights of g, then of h.
-    signs: shape (n,), -1 for cells (grad g_i = -b b') and 1 for queries (grad h_j = v' v).
+    Attributes:
+        t: The sharpness of the soft max.
+        cells: How many of the vectors belong to cells.
+        vectors: Columns of the basis, then rows of L as columns, shape (k, n).
+        weights: Normalised soft-max weights of g, then of h, shape (n,).
+        signs: -1 for cells, as grad g_i = -b b', and 1 for queries, as grad h_j = v' v; (n,).
     """
 
     t: float
@@ -88,23 +97,30 @@ class _Quadratic:
     weights: FloatArray
     signs: FloatArray
 
-    def gradient(self) -> FloatArray:
+    def compute_gradient(self) -> FloatArray:
+        """Return the gradient of F_t, shape (k, k)."""
         return np.asarray((self.vectors * (self.signs * self.weights)) @ self.vectors.T)
 
-    def slopes(self, image: FloatArray) -> FloatArray:
-        """Derivatives of g and h along D, each less its weighted mean; `image` is D vectors."""
+    def differentiate(self, image: FloatArray) -> FloatArray:
+        """Return the derivatives of g and h along D, less their weighted means, shape (n,).
+
+        Here and below, `image` is the product of D (k, k) and the vectors, shape (k, n).
+        """
         slopes = self.signs * np.einsum("ij,ij->j", image, self.vectors)
         for part in (slice(self.cells), slice(self.cells, None)):
             slopes[part] -= self.weights[part] @ slopes[part]
         return np.asarray(slopes)
 
-    def curvature(self, image: FloatArray, slopes: FloatArray) -> float:
-        """<D, H D>: two terms that cannot be negative, and no matrix product."""
+    def compute_curvature(self, image: FloatArray, slopes: FloatArray) -> float:
+        """Return <D, H D> as two terms that cannot be negative, without a matrix product."""
         own = self.weights[: self.cells] @ (image[:, : self.cells] ** 2).sum(axis=0)
         return float(2 * own + self.t * (self.weights @ slopes**2))
 
-    def product(self, image: FloatArray, slopes: FloatArray) -> FloatArray:
-        """H D (HessTimesVec): A D + D A with A = sum_i w_i b_i b_i', and t sum slope_i grad_i."""
+    def multiply_hessian(self, image: FloatArray, slopes: FloatArray) -> FloatArray:
+        """Return H D (k, k): A D + D A + t sum_i slope_i grad_i, with A = sum_i w_i b_i b_i'.
+
+        This is HessTimesVec of the paper.
+        """
         half = self.vectors * (0.5 * self.t * self.signs * self.weights * slopes)
         half[:, : self.cells] += image[:, : self.cells] * self.weights[: self.cells]
         full = half @ self.vectors.T
@@ -118,36 +134,39 @@ def solve(
     max_iterations: int,
     progress: Progress | None = None,
 ) -> Solution:
-    """Algorithm 1, until upper / lower - 1 <= tolerance, TOL, or max_iterations Newton steps.
+    """Run Algorithm 1 until upper / lower - 1 <= tolerance, TOL, or max_iterations Newton steps.
 
-    Slower than the dual solver, and may end above the tolerance: see the Solution's gap.
-    Deterministic. Raises DesignError unless the problem is one dense block without total error.
+    It is slower than the dual solver and may end above the tolerance; see the gap of the Solution.
+    It is deterministic. The arguments are those of `fitplug.optimizer.dual.solve`.
+
+    Raises:
+        DesignError: Unless the problem is one dense block without total error.
     """
-    if np.any(problem.held):
-        raise DesignError("SM-II here knows no total error weight; use the dual solver")
+    if np.any(problem.fixed_weights):
+        raise DesignError("SM-II cannot give the total error a weight; use the dual solver")
     block = problem.blocks[0]
     if len(problem.blocks) != 1 or not isinstance(block, Block):
         raise DesignError("SM-II optimises one dense covariance; use the dual solver for blocks")
     d, m = problem.cells, problem.queries
     p, q = np.full(d, 1 / d), np.full(m, 1 / m)
-    unit = lower = mean(block, p, q).value
+    unit = lower = compute_mean(block, p, q).value
     best = point = _start(problem, block, unit)
     enough, mixing = min(NTTOL, 10 * tolerance), _MIXING * tolerance
     t, iteration, stopped = 1.0, 0, False
     while True:
         iteration += 1
-        model = _quadratic(point, t)
-        gradient = model.gradient()
-        step = _conjugate_gradient(model, gradient)
+        model = _expand(point, t)
+        gradient = model.compute_gradient()
+        step = _find_direction(model, gradient)
         delta = float(np.vdot(step, gradient))
-        moved = _line_search(point, step, delta, t) if t * abs(delta) >= enough else None
+        moved = _search_line(point, step, delta, t) if t * abs(delta) >= enough else None
         if moved is not None:
             point = moved
             best = min(best, point, key=lambda found: found.upper)
         last = iteration >= max_iterations
         if moved is None or last:
-            dual = [(1 - mixing) * _weights(x, t) + mixing / len(x) for x in (point.g, point.h)]
-            bound = mean(block, *dual).value
+            dual = [(1 - mixing) * _weigh(x, t) + mixing / len(x) for x in (point.g, point.h)]
+            bound = compute_mean(block, *dual).value
             if bound > lower:
                 lower, (p, q) = bound, dual
         gap = best.upper * unit / lower - 1
@@ -159,27 +178,27 @@ def solve(
             if (d + m) / t < 2 * tolerance:
                 break
             t *= MU
-    whitener, profile = _at_targets(block, best.whitener)
+    whitener, profile = _scale_to_targets(block, best.whitener)
     upper = math.sqrt(float(profile.max()))
     return Solution(p, q, (whitener,), profile, lower, upper, iteration, stopped)
 
 
-def _conjugate_gradient(model: _Quadratic, gradient: FloatArray) -> FloatArray:
+def _find_direction(model: _Quadratic, gradient: FloatArray) -> FloatArray:
     """Algorithm 2: an approximate Newton direction (k, k) from MAXCG Hessian products."""
     step, residual = np.zeros_like(gradient), -gradient
     direction = residual
     first = old = float(np.vdot(residual, residual))
     for left in reversed(range(MAXCG)):
         image = direction @ model.vectors
-        slopes = model.slopes(image)
-        curvature = model.curvature(image, slopes)
-        if not curvature > 0:  # no slope left, or none that rounding leaves
+        slopes = model.differentiate(image)
+        curvature = model.compute_curvature(image, slopes)
+        if not curvature > 0:  # No slope is left, or rounding hides it.
             break
         a = old / curvature
         step = step + a * direction
         if not left:
-            break  # the last residual is not needed, nor the product in it
-        residual = residual - a * model.product(image, slopes)
+            break  # Neither the last residual nor the product in it is needed.
+        residual = residual - a * model.multiply_hessian(image, slopes)
         new = float(np.vdot(residual, residual))
         if new <= TOL2 * first:
             break
@@ -188,26 +207,29 @@ def _conjugate_gradient(model: _Quadratic, gradient: FloatArray) -> FloatArray:
     return step
 
 
-def _line_search(point: _Point, step: FloatArray, delta: float, t: float) -> _Point | None:
-    """Algorithm 3; None if no step decreases F_t. h is linear in S, so a trial needs g alone."""
-    now = _objective(point.g, point.h, t)
+def _search_line(point: _Iterate, step: FloatArray, delta: float, t: float) -> _Iterate | None:
+    """Run Algorithm 3, and return None if no step decreases F_t.
+
+    h is linear in S, so that a trial needs g alone.
+    """
+    now = _evaluate_objective(point.g, point.h, t)
     along = np.einsum("ij,ij->i", point.rows @ step, point.rows)
     identity, a = np.eye(len(step)), 1.0
     for _ in range(MAXLS):
-        with contextlib.suppress(np.linalg.LinAlgError):  # not positive definite
+        with contextlib.suppress(np.linalg.LinAlgError):  # I + a * step is not positive definite.
             factor = cholesky(identity + a * step, lower=True, check_finite=False)
             basis = solve_triangular(factor, point.basis, lower=True, check_finite=False)
             g = (basis**2).sum(axis=0)
-            if _objective(g, point.h + a * along, t) < now + a * SIGMA * delta:
+            if _evaluate_objective(g, point.h + a * along, t) < now + a * SIGMA * delta:
                 whitener = solve_triangular(factor, point.whitener, lower=True, check_finite=False)
                 rows = point.rows @ factor
-                return _Point(basis, rows, whitener, g, (rows**2).sum(axis=1))
+                return _Iterate(basis, rows, whitener, g, (rows**2).sum(axis=1))
         a *= BETA
     return None
 
 
-def _start(problem: Problem, block: Block, unit: float) -> _Point:
-    """Section 6.3 with Q = I: S = s^2 B B', with START the largest variance over target."""
+def _start(problem: Problem, block: Block, unit: float) -> _Iterate:
+    """Return S = s^2 B B' (Section 6.3 with Q = I), with START the largest variance over target."""
     B = block.basis
     factor = cholesky(B @ B.T, lower=True)
     rows = np.zeros((problem.queries, len(B)))
@@ -215,11 +237,12 @@ def _start(problem: Problem, block: Block, unit: float) -> _Point:
     scale = math.sqrt(START / float((rows**2).sum(axis=1).max()))
     whitener = solve_triangular(factor, np.eye(len(B)), lower=True) / scale
     basis, rows = whitener @ B, rows * scale
-    return _Point(basis, rows, whitener, (basis**2).sum(axis=0), (rows**2).sum(axis=1))
+    return _Iterate(basis, rows, whitener, (basis**2).sum(axis=0), (rows**2).sum(axis=1))
 
 
-def _quadratic(point: _Point, t: float) -> _Quadratic:
-    w, u = _weights(point.g, t), _weights(point.h, t)
+def _expand(point: _Iterate, t: float) -> _Quadratic:
+    """Expand F_t at S = I to second order, without terms that are lost in rounding."""
+    w, u = _weigh(point.g, t), _weigh(point.h, t)
     cells, queries = w > _NEGLIGIBLE * w.max(), u > _NEGLIGIBLE * u.max()
     vectors = np.hstack([point.basis[:, cells], point.rows[queries].T])
     weights = np.concatenate([w[cells], u[queries]])
@@ -227,22 +250,23 @@ def _quadratic(point: _Point, t: float) -> _Quadratic:
     return _Quadratic(t, int(cells.sum()), vectors, weights, signs)
 
 
-def _weights(a: FloatArray, t: float) -> FloatArray:
-    """The gradient of the soft max: G_i / sum G (Section 6.2.1), shifted against overflow."""
+def _weigh(a: FloatArray, t: float) -> FloatArray:
+    """Return the gradient of the soft max, G_i / sum G (Section 6.2.1), without overflow."""
     terms = np.exp(t * (a - a.max()))
     return np.asarray(terms / terms.sum())
 
 
-def _objective(g: FloatArray, h: FloatArray, t: float) -> float:
-    """F_t, Problem 4."""
+def _evaluate_objective(g: FloatArray, h: FloatArray, t: float) -> float:
+    """Return F_t of Problem 4."""
     tops = float(g.max()), float(h.max())
     sums = [float(np.exp(t * (a - top)).sum()) for a, top in zip((g, h), tops, strict=True)]
     return sum(tops) + math.log(sums[0] * sums[1]) / t
 
 
-def _at_targets(block: Block, whitener: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The whitener and profile of the largest multiple of S that meets every target, from the
-    whitener alone: no rounding of earlier steps is in it.
+def _scale_to_targets(block: Block, whitener: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the whitener (k, k) and profile (d,) of the largest multiple of S within all targets.
+
+    They are computed from the whitener alone, so that the rounding of earlier steps does not enter.
     """
     factor = solve_triangular(whitener, np.eye(len(whitener)), lower=True)
     whitener = whitener * math.sqrt(float(((block.representation @ factor) ** 2).sum(axis=1).max()))

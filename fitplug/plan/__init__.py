@@ -2,20 +2,20 @@
 
 from fitplug.plan.designer import design
 from fitplug.plan.plan import Plan
-from fitplug.plan.plan_file import describe
-from fitplug.plan.prices import NEAR, most_saved, price_groups
+from fitplug.plan.plan_file import describe_workload
+from fitplug.plan.prices import NEGLIGIBLE_GAP, estimate_saving, price_groups
 from fitplug.plan.relaxation import LARGEST_FACTOR, Relaxation, relax
 from fitplug.plan.summary import GroupRow
 
 __all__ = [
     "LARGEST_FACTOR",
-    "NEAR",
+    "NEGLIGIBLE_GAP",
     "GroupRow",
     "Plan",
     "Relaxation",
-    "describe",
+    "describe_workload",
     "design",
-    "most_saved",
+    "estimate_saving",
     "price_groups",
     "relax",
 ]

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
-from fractions import Fraction
-from numbers import Integral, Real
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fitplug.errors import BudgetError, DesignError, InputError, suggest_nearest
+from fitplug.errors import BudgetError, DesignError
 from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE, Strategy, within
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, floor_float, guard_linear_algebra
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, guard_linear_algebra
 from fitplug.optimizer import (
     CLAIM_MARGIN,
-    SOLVERS,
-    SPLIT_MARGIN,
+    PRODUCT_BOUND_MARGIN,
     Options,
     Progress,
     Solver,
-    ascend_bound,
+    ascend_product_bound,
+    descend_residual_family,
     find_optimum,
-    integer_strategy,
-    solve_residual,
-    split_strategy,
+    round_blocks,
+    round_member,
 )
+from fitplug.plan.design_request import DesignRequest, check_request
 from fitplug.plan.plan import Plan
-from fitplug.privacy import check_rho, privacy_cost_at
 from fitplug.proof import (
-    LEAST_TOLERANCE,
     WHOLE,
     Ended,
     Frame,
@@ -40,22 +36,13 @@ from fitplug.proof import (
     one_tier,
     pack_duals,
 )
-from fitplug.structure import (
-    Objective,
-    Structure,
-    analyse_structure,
-    check_weight,
-    read_cell_budgets,
-)
+from fitplug.structure import Objective, Structure
 from fitplug.workload import Workload
 
 _LOG = logging.getLogger("fitplug.design")
 
 _ULPS = 64
 _OUT_OF_RANGE = "targets and budget lie outside what floats can hold; rescale the queries"
-
-_ROUNDING_SHARE = 0.1
-"""The part of the tolerance that rounding to integers may use up."""
 
 
 def design(
@@ -72,94 +59,100 @@ def design(
     max_iterations: int = 2000,
     progress: Progress | None = None,
 ) -> Plan:
-    """The mechanism of least privacy cost that meets every target (the paper's Problem 1).
+    """Find the mechanism of least privacy cost that meets every target (the paper's Problem 1).
 
-    rho, or epsilon with delta (on the exact Gaussian curve): spend this and scale all targets by
-        the least common factor instead (Problem 2); see Plan.scale.
-    cell_budgets: the largest privacy cost squared allowed per cell, an array that broadcasts to
-        the domain's shape: all targets are scaled by the least factor that keeps the profile
-        within (and rho too, if given). With the slack of another plan, both releases together cost
-        no more than that one.
-    total_error_weight: lambda >= 0 of the paper's hybrid: at each privacy cost, the largest
-        variance over target plus lambda times the sum of all variances is made least.
-    tolerance: relative gap wanted between the privacy cost Delta and its certified lower bound.
-        If it is not reached within max_iterations, the best plan comes back with its true gap;
-        see Plan.status.
-    solver: "dual", or "sm2" for the paper's own algorithm (slower, and it may stop further above
-        the optimum); the certificate is checked the same way for both.
-    refine: also make the profile least in the paper's refined privacy ordering, which has one
-        optimum only: with the dual solver, no total error weight, and as far as max_iterations more
-        and about a minute of work allow. Plan.tiers says how near the least each tier is. The
-        privacy cost is the least either way.
-    max_iterations: of each solve; queries that share no cells are solved apart.
-    progress: called with (iterations so far, gap so far). If it returns True the best plan so far
-        comes back; what it raises passes through.
-    Raises WorkloadError, BudgetError, and DesignError if nothing can be certified.
+    With a budget, all targets are scaled by the least common factor for which the mechanism costs
+    no more than the budget (Problem 2); see `Plan.scale`.
+
+    `cell_budgets`, `total_error_weight` and `solver="sm2"` need the optimum over all cells that
+    queries tell apart. A workload that is too large for it can only be designed without these
+    arguments; see "Large domains" in the documentation of workloads.
+
+    Args:
+        workload: The query groups and their targets.
+        rho: A budget in rho of zCDP, for one record. It excludes epsilon and delta.
+        epsilon: A budget at `delta`, on the exact curve of the Gaussian mechanism.
+        delta: The delta of `epsilon`; the two go together.
+        cell_budgets: The largest privacy cost squared that each cell may have, as an array that
+            broadcasts to the domain's shape. All targets are scaled by the least common factor
+            that keeps the profile within these budgets, and within rho too, if it is given. With
+            the slack of another plan, both releases together cost no more than that plan.
+        total_error_weight: The lambda >= 0 of the paper's hybrid. At each privacy cost, the largest
+            ratio of variance to target plus lambda times the sum of all variances is made least.
+        tolerance: The relative gap that is wanted between the privacy cost Delta and its certified
+            lower bound. If it is not reached within `max_iterations`, the best plan is returned
+            with its true gap; see `Plan.status`.
+        solver: "dual", or "sm2" for the paper's own algorithm, which is slower and may stop
+            further above the optimum. The certificate is checked the same way for both.
+        refine: Whether the profile is made least in the paper's refined privacy ordering too,
+            which has one optimum only, as far as `max_iterations` more iterations and about a
+            minute of work allow. `Plan.tiers` says how near to the least each tier is. The privacy
+            cost is the least either way. Without effect with the solver "sm2" or with a weight on
+            the total error.
+        max_iterations: The most iterations of each solve. Queries that share no cells are solved
+            separately.
+        progress: A function that is called with the number of iterations and the gap so far. If it
+            returns True, the best plan so far is returned. What it raises passes through.
+
+    Returns:
+        The plan, whose targets hold for the integer mechanism that will run.
+
+    Raises:
+        InputError: An argument is of the wrong kind.
+        WorkloadError: The workload is too large, or its rank cannot be decided.
+        BudgetError: A budget, a weight, the tolerance or the iterations are out of range.
+        DesignError: No plan can be certified.
     """
-    budget = _budget(rho, epsilon, delta)
-    if not isinstance(tolerance, Real) or not LEAST_TOLERANCE <= tolerance < 1:
-        raise BudgetError(f"tolerance = {tolerance!r} must lie between 1e-9 and 1")
-    whole = isinstance(max_iterations, Integral) and not isinstance(max_iterations, bool)
-    if not whole or max_iterations < 1:
-        raise BudgetError(f"max_iterations = {max_iterations!r} must be a whole number, at least 1")
-    if not isinstance(refine, (bool, np.bool_)):
-        raise InputError(f"refine = {refine!r} must be True or False")
-    if progress is not None and not callable(progress):
-        raise InputError(f"progress = {progress!r} must be a function of iterations and gap")
-    if solver not in SOLVERS:
-        raise InputError(f"solver = {solver!r} is unknown; {suggest_nearest(solver, SOLVERS)}")
-    passing: list[BaseException] = []  # what progress raises
-    # Rounding to integers takes its share of the tolerance, and so may what it is measured with.
-    options = Options(
+    request = check_request(
+        workload,
+        rho=rho,
+        epsilon=epsilon,
+        delta=delta,
+        cell_budgets=cell_budgets,
+        total_error_weight=total_error_weight,
+        tolerance=tolerance,
         solver=solver,
-        tolerance=(1 - 2 * _ROUNDING_SHARE) * float(tolerance),
-        max_iterations=int(max_iterations),
-        refine=bool(refine),
-        progress=None if progress is None else _noting(progress, passing),
+        refine=refine,
+        max_iterations=max_iterations,
+        progress=progress,
     )
-    weight = check_weight(total_error_weight)
-    given = None if cell_budgets is None else read_cell_budgets(workload.domain, cell_budgets)
-    # The paper's own solver knows no blocks; the residual family no other objective.
-    varying = workload.attributes if solver == "sm2" else given.varying if given else ()
-    family = False if given or weight or solver == "sm2" else None
-    with guard_linear_algebra(passing):
-        structure = analyse_structure(workload, varying, family)
-        budgets = None if given is None else given.over(structure)
-        if budgets is not None and budget is not None:
-            budgets = np.minimum(budgets, floor_float(2 * Fraction(budget)))
-        plan = _designed(structure, Objective(budgets, weight), budget, tolerance, options)
-    told = plan.rho, plan.gap, plan.iterations
-    _LOG.info("designed a plan of rho = %r, gap %.1e, in %d iterations", *told)
+    raised: list[BaseException] = []
+    if progress is not None:
+        recording = _record_errors(progress, raised)
+        request = replace(request, options=replace(request.options, progress=recording))
+    with guard_linear_algebra(raised):
+        plan = _design_plan(request)
+    numbers = plan.rho, plan.gap, plan.iterations
+    _LOG.info("designed a plan of rho = %r, gap %.1e, in %d iterations", *numbers)
     return plan
 
 
-def _noting(progress: Progress, raised: list[BaseException]) -> Progress:
-    """The same function; what it raises is kept too."""
+def _record_errors(progress: Progress, raised: list[BaseException]) -> Progress:
+    """Return the same function, which also appends what it raises to `raised`."""
 
-    def told(iterations: int, gap: float) -> object:
+    def call_progress(iterations: int, gap: float) -> object:
         try:
             return progress(iterations, gap)
         except BaseException as error:
             raised.append(error)
             raise
 
-    return told
+    return call_progress
 
 
-def _designed(
-    structure: Structure,
-    objective: Objective,
-    budget: float | None,
-    tolerance: float,
-    options: Options,
-) -> Plan:
+def _design_plan(request: DesignRequest) -> Plan:
+    """Design and certify the plan for checked arguments."""
+    structure = request.build_structure()
+    objective, budget = request.build_objective(structure), request.rho
     draft = _split_apart if structure.ordered else _exact
-    drafted = draft(structure, objective, options, _ROUNDING_SHARE * tolerance)
+    drafted = draft(structure, objective, request.options, request.rounding_loss)
     strategy, (p, q, frame) = drafted.strategy, drafted.duals
     if budget is None and objective.budgets is None:
-        noise_std, scale = _noise_for_targets(strategy, structure.targets), 1.0
+        noise_std, scale = _find_noise_for_targets(strategy, structure.targets), 1.0
     else:
-        noise_std, scale = _noise_for_budget(strategy, structure.targets, budget, objective.budgets)
+        noise_std, scale = _find_noise_for_budget(
+            strategy, structure.targets, budget, objective.budgets
+        )
     objective = objective.at(scale)
     bound = certified_bound(structure, objective, scale, p, q, frame)
     if not bound > 0:
@@ -170,12 +163,12 @@ def _designed(
         objective=objective,
         noise_std=noise_std,
         scale=scale,
-        lower_bound=bound * (1 - (SPLIT_MARGIN if structure.ordered else CLAIM_MARGIN)),
+        lower_bound=bound * (1 - (PRODUCT_BOUND_MARGIN if structure.ordered else CLAIM_MARGIN)),
         p=p,
         q=q,
         frame=frame,
         weights=drafted.tiers,
-        tolerance=tolerance,
+        tolerance=request.tolerance,
         iterations=drafted.iterations,
         ended=drafted.ended,
     )
@@ -195,7 +188,7 @@ class _Draft:
 def _exact(structure: Structure, objective: Objective, options: Options, loss: float) -> _Draft:
     """The optimum."""
     found = find_optimum(structure, objective, options)
-    strategy = integer_strategy(
+    strategy = round_blocks(
         structure,
         found.reals,
         found.independent,
@@ -212,76 +205,71 @@ def _split_apart(
 ) -> _Draft:
     """The best of the residual family, for the plain objective."""
     assert objective.plain
-    found = solve_residual(
+    found = descend_residual_family(
         structure,
         tolerance=options.tolerance,
         max_iterations=options.max_iterations,
         progress=options.progress,
     )
-    strategy = split_strategy(found, loss=loss)
-    duals, _bound = ascend_bound(found.batched, found.weights)
+    strategy = round_member(found, loss=loss)
+    duals, _bound = ascend_product_bound(found.batched, found.weights)
     tiers = one_tier(np.ones(1), *reversed(dual_sizes(structure)))
     ended: Ended = "stopped" if found.stopped else "apart"
     return _Draft(strategy, pack_duals(duals), tiers, found.iterations, ended)
 
 
-def _budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:
-    """The rho to spend, or None."""
-    if rho is not None and (epsilon is not None or delta is not None):
-        raise BudgetError("give rho, or epsilon with delta, not both")
-    if rho is not None:
-        check_rho(rho)
-        return float(rho)
-    if epsilon is None and delta is None:
-        return None
-    if epsilon is None or delta is None:
-        raise BudgetError("epsilon and delta go together; give both, or rho")
-    return floor_float(Fraction(privacy_cost_at(epsilon, delta)) ** 2 / 2)
+def _find_noise_for_targets(strategy: Strategy, targets: FloatArray) -> float:
+    """Find the largest sigma, to a few ulps, at which every proven variance is within its target.
 
-
-def _noise_for_targets(strategy: Strategy, c: FloatArray) -> float:
-    """The largest sigma, to a few ulps, at which every proven variance is within its target."""
-    asked = strategy.unit_variances > 0
-    std = math.sqrt(float((c[asked] / strategy.unit_variances[asked]).min()))
+    targets has shape (m,).
+    """
+    counted = strategy.unit_variances > 0
+    std = math.sqrt(float((targets[counted] / strategy.unit_variances[counted]).min()))
     for _ in range(_ULPS):
-        if within(strategy.variances(std), 1.0, c):
-            return _fitting(std)
+        if within(strategy.variances(std), 1.0, targets):
+            _check_noise(std)
+            return std
         std *= 1 - 2 * UNIT_ROUNDOFF
     raise DesignError(_OUT_OF_RANGE)
 
 
-def _noise_for_budget(
-    strategy: Strategy, c: FloatArray, rho: float | None, budgets: FloatArray | None
+def _find_noise_for_budget(
+    strategy: Strategy, targets: FloatArray, rho: float | None, budgets: FloatArray | None
 ) -> tuple[float, float]:
-    """The smallest sigma whose rho, rounded up, and profile are within the budgets; and the scale
-    k that it meets.
+    """Find the smallest sigma whose rho, rounded up, and profile are within the budgets.
+
+    targets has shape (m,), budgets (D,).
+
+    Returns:
+        sigma, and the least scale k at which it meets the targets.
     """
     std = 0.0 if rho is None else strategy.sensitivity / math.sqrt(2 * rho)
     if budgets is not None:
         std = max(std, math.sqrt(float((strategy.column_squares / budgets).max())))
 
-    def afforded(std: float) -> bool:
+    def is_affordable(std: float) -> bool:
         return (rho is None or strategy.rho(std) <= rho) and (
             budgets is None or bool((strategy.profile(std) <= budgets).all())
         )
 
     for _ in range(_ULPS):
-        if afforded(std):
+        if is_affordable(std):
             break
         std *= 1 + 2 * UNIT_ROUNDOFF
     else:
         raise DesignError(_OUT_OF_RANGE)
-    _fitting(std)
+    _check_noise(std)
     variances = strategy.variances(std)
-    scale = float((variances / c).max())
+    scale = float((variances / targets).max())
     for _ in range(_ULPS):
-        if within(variances, scale, c):
+        if within(variances, scale, targets):
             return std, scale
         scale *= 1 + 2 * UNIT_ROUNDOFF
     raise DesignError(_OUT_OF_RANGE)
 
 
-def _fitting(noise_std: float) -> float:
+def _check_noise(noise_std: float) -> None:
+    """Raise BudgetError for noise that 64-bit integers cannot hold, or that protects nobody."""
     if noise_std > LARGEST_NOISE:
         raise BudgetError(
             "targets this loose, or a rho this small, need more noise than 64-bit integers hold; "
@@ -292,4 +280,3 @@ def _fitting(noise_std: float) -> float:
             "targets this tight, or a rho this large, leave next to no noise, which protects "
             "nobody; give looser targets or a smaller rho"
         )
-    return noise_std

@@ -1,4 +1,4 @@
-"""What notebooks show of a plan."""
+"""The HTML that notebooks show for a plan."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fitplug.plan.summary import describe_groups, describe_status
 from fitplug.proof import PlanRecord
 
 
-def plan_html(plan: PlanRecord, digest: str) -> str:
-    """The cost, and what each group asks and gets."""
+def format_plan_html(plan: PlanRecord, digest: str) -> str:
+    """Format the cost of a plan, and the target and accuracy of each group, as HTML."""
     facts = [
         f"rho = {format_up(plan.rho)} (zCDP, one record)",
         f"epsilon {format_up(plan.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",

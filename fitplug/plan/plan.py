@@ -9,7 +9,7 @@ from os import PathLike
 from fitplug.display import Figure, format_up
 from fitplug.mechanism import Mechanism, dense_covariance, list_mechanisms
 from fitplug.numeric import FloatArray, IntArray, guard_linear_algebra
-from fitplug.plan.notebook import plan_html
+from fitplug.plan.notebook import format_plan_html
 from fitplug.plan.plan_file import plan_digest, read_plan, write_plan
 from fitplug.plan.plots import plot_plan
 from fitplug.plan.summary import (
@@ -24,45 +24,77 @@ from fitplug.proof import PlanRecord, verify
 
 @dataclass(frozen=True, eq=False)
 class Plan(PlanRecord):
-    """A designed mechanism, made by `fitplug.design`; immutable.
+    """A designed mechanism with its cost, its variances and the proof of how good it is.
 
-    Its fields are those of `fitplug.proof.PlanRecord`.
+    `fitplug.design` makes it, and it cannot be changed. Its fields are those of
+    `fitplug.proof.PlanRecord`.
     """
 
     @property
     def status(self) -> str:
-        """Whether the tolerance was reached, and what to do if not."""
+        """A sentence that says whether the tolerance was reached, and what to do if not."""
         return describe_status(self)
 
     @property
     def certificate(self) -> str:
-        """What the lower bound says, in a sentence."""
+        """A sentence that says what the lower bound proves."""
         return describe_certificate(self)
 
     def sigma(self) -> tuple[FloatArray, IntArray]:
-        """The covariance (k, k) of the noise on B x, and the integer basis B (k, d) over the cells
-        of the workload's attributes. Raises WorkloadError if they are too large to hold.
+        """Compute the covariance of the noise as one dense matrix.
+
+        Returns:
+            The covariance (k, k) of the noise on B x, in squared records, and the integer basis
+            B (k, d) over the cells of the workload's attributes.
+
+        Raises:
+            WorkloadError: The matrices are too large to hold.
         """
         return dense_covariance(self.strategy, self.noise_std)
 
     def mechanisms(self) -> tuple[Mechanism, ...]:
-        """What runs, apart: name, kind, sensitivity, sigma, dimension; see `mechanisms`."""
+        """List the parts of the mechanism that add noise, each with its sensitivity and sigma.
+
+        Their rho add up to that of the plan, up to rounding.
+
+        Returns:
+            One entry for each block of a plan whose attributes are all symmetric; one entry for
+            all answers of any other plan.
+        """
         return list_mechanisms(self.strategy, self.noise_std)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256, in hex, of everything the plan says."""
+        """The SHA-256, in hexadecimal digits, of the whole content of the plan."""
         return plan_digest(self)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the plan to one file; a NumPy .npz archive with its digest inside."""
+        """Write the plan to one file, a NumPy .npz archive that holds its own digest.
+
+        Args:
+            path: The file. A file that exists is replaced.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         write_plan(self, path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Plan:
-        """Read a plan back. Raises PlanError if the file is no plan, is damaged or was edited, says
-        anything that is not part of a plan, or claims another privacy cost, or room for another
-        number of records, than its integers have; `verify` checks every other claim.
+        """Read a plan from a file that `save` wrote.
+
+        The privacy cost, and the number of records for which integers cannot overflow, are
+        recomputed from the integers in the file. `verify` checks every other claim.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The plan.
+
+        Raises:
+            PlanError: The file is not a plan, it is damaged or edited, it holds more than a plan,
+                or one of the two recomputed claims does not hold.
         """
         record = read_plan(path)
         return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
@@ -70,29 +102,48 @@ class Plan(PlanRecord):
     def verify(self) -> None:
         """Recompute cost, variances and the lower bound from the plan's own content.
 
-        Uses nothing of the solver: the integer matrix, the workload and the dual weights alone.
-        Raises PlanError, saying which claim does not hold.
+        The verification uses the integer matrix, the workload and the dual weights, and no result
+        of the solver.
+
+        Raises:
+            PlanError: A claim does not hold; the message says which one.
         """
         with guard_linear_algebra():
             verify(self)
 
     def summary(self, delta: float = 1e-9) -> str:
-        """A text table: what it costs, how close to the least, what each group asked and gets."""
+        """Format the plan as a text table.
+
+        Args:
+            delta: The delta at which epsilon is told.
+
+        Returns:
+            What the plan costs, how close this is to the least cost, and for each group the target
+            and the standard deviation of its answers.
+        """
         return summarise(self, delta)
 
     def group_rows(self) -> list[GroupRow]:
-        """Per group: what it asked and what it gets."""
+        """List for each group its target and the standard deviations of its answers."""
         return describe_groups(self)
 
     def plot(self) -> Figure:
-        """A matplotlib Figure: per group, the std that was asked for (at `scale`) and that of the
-        answers, and its part of the privacy cost (see `fitplug.plan.prices`); of many groups, the
-        costliest. Raises ImportError without matplotlib.
+        """Draw for each group its targets, the accuracy of its answers and its price.
+
+        The targets are shown as standard deviations, after the multiplication by `scale`. The price
+        is the group's share of the privacy cost; see `fitplug.plan.price_groups`. Of many groups
+        only those with the highest prices are drawn.
+
+        Returns:
+            A figure of matplotlib.
+
+        Raises:
+            ImportError: matplotlib is not installed.
         """
         return plot_plan(self)
 
     def _repr_html_(self) -> str:
-        return plan_html(self, self.digest)
+        return format_plan_html(self, self.digest)
 
     def __repr__(self) -> str:
         return (

@@ -1,4 +1,8 @@
-"""Plan files: one NumPy .npz archive of a JSON header and arrays, with a digest of both."""
+"""Plan files: one NumPy .npz archive of a JSON header and arrays, with a digest of both.
+
+The functions `describe_*` turn an object into a header and arrays, and the functions `read_*` turn
+them back.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +37,15 @@ from fitplug.workload import (
 )
 
 FORMATS = (3, 4, 5)
-"""What is read. 4 has simultaneous targets and 5 labels of a matrix's rows; plans without them stay
-files of format 3, with the digest that ledgers and releases know them by.
+"""The formats that can be read. Format 4 adds simultaneous targets, and format 5 adds labels of the
+rows of a matrix. A plan without these is written in format 3, so that it keeps the digest by which
+ledgers and releases know it.
 """
 
 
 def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
-    """The header and arrays that `read_plan` reads back."""
-    header, arrays = describe(plan.workload)
+    """Build the header and arrays from which `read_plan` reads the plan back."""
+    header, arrays = describe_workload(plan.workload)
     of_strategy = describe_strategy(plan.strategy)
     header, arrays = header | of_strategy[0], arrays | of_strategy[1]
     header |= {
@@ -66,18 +71,22 @@ def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
 
 
 def plan_digest(plan: PlanRecord) -> str:
-    """SHA-256, in hex, of everything the plan says."""
+    """Compute the SHA-256, in hexadecimal digits, of the whole content of a plan."""
     return compute_digest(*describe_plan(plan))
 
 
 def write_plan(plan: PlanRecord, path: str | PathLike[str]) -> None:
-    """Write the plan to one file; a NumPy .npz archive with its digest inside."""
+    """Write a plan to one file; see `Plan.save`."""
     write_with_digest(path, *describe_plan(plan))
 
 
 def read_plan(path: str | PathLike[str]) -> PlanRecord:
-    """The plan in a file. Raises PlanError as `Plan.load` does."""
-    header, arrays = read(path)
+    """Read a plan from a file; see `Plan.load`.
+
+    Raises:
+        PlanError: The file does not hold a plan.
+    """
+    header, arrays = read_contents(path)
     try:
         plan = PlanRecord(
             workload=(workload := read_workload(header, arrays)),
@@ -100,16 +109,16 @@ def read_plan(path: str | PathLike[str]) -> PlanRecord:
             raise PlanError("it holds more than a plan does, or writes it in another form")
     except PlanError as error:
         raise PlanError(f"{path}: {error}; design the plan again") from None
-    except Exception:  # whatever parts that are missing or of another kind make of it
+    except Exception:  # entries that are missing or of another type raise errors of many kinds
         raise PlanError(f"{path}: the plan file is incomplete; design the plan again") from None
     return plan
 
 
-def describe(workload: Workload) -> tuple[Header, Arrays]:
-    """The header and arrays that `read_workload` reads back."""
+def describe_workload(workload: Workload) -> tuple[Header, Arrays]:
+    """Build the header and arrays from which `read_workload` reads the workload back."""
     arrays: Arrays = {
-        "targets": _joined([group.target.value for group in workload.groups]),
-        "variances": _joined([_once(group) for group in workload.groups]),
+        "targets": _concatenate([group.target.value for group in workload.groups]),
+        "variances": _concatenate([_variances_as_given(group) for group in workload.groups]),
     }
     groups = []
     for g, group in enumerate(workload.groups):
@@ -133,22 +142,25 @@ def describe(workload: Workload) -> tuple[Header, Arrays]:
             described["labels"] = labels
         groups.append(described)
     header = {
-        "format": _format(groups),
+        "format": _choose_format(groups),
         "domain": list(workload.domain.spec().items()),
         "groups": groups,
     }
     return header, arrays
 
 
-def _format(groups: Sequence[Header]) -> int:
-    """The oldest format that has what the groups need."""
+def _choose_format(groups: Sequence[Header]) -> int:
+    """Choose the oldest format that can hold the groups."""
     if any("labels" in described for described in groups):
         return 5
     return 4 if any("simultaneous" in described for described in groups) else 3
 
 
 def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
-    """The header and arrays that `read_strategy` reads back, beside those of the workload."""
+    """Build the header and arrays from which `read_strategy` reads the strategy back.
+
+    They go beside those of the workload.
+    """
     arrays: Arrays = {
         "column_squares": strategy.column_squares,
         "unit_variances": strategy.unit_variances,
@@ -169,20 +181,27 @@ def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
     return header, arrays
 
 
-def _joined(values: Sequence[FloatArray]) -> FloatArray:
+def _concatenate(values: Sequence[FloatArray]) -> FloatArray:
+    """Concatenate the entries of all arrays."""
     return np.concatenate([value.ravel() for value in values])
 
 
-def _once(group: QueryGroup) -> FloatArray:
-    """The targets in the shape they were asked in, which broadcasts to the group's."""
-    asked = group.target.value.shape
-    first = (0,) * (len(group.shape) - len(asked))
-    return group.variances[(*first, *(slice(0, 1) if n == 1 else slice(None) for n in asked))]
+def _variances_as_given(group: QueryGroup) -> FloatArray:
+    """Return the target variances in the shape in which the target was given.
+
+    This shape broadcasts to that of the group.
+    """
+    given = group.target.value.shape
+    first = (0,) * (len(group.shape) - len(given))
+    return group.variances[(*first, *(slice(0, 1) if n == 1 else slice(None) for n in given))]
 
 
 def read_workload(header: Header, arrays: Arrays) -> Workload:
-    """The workload described, built as a user would build it. Raises PlanError for a description
-    that says two things at once, and whatever building raises for one that says nothing.
+    """Build the workload from its description, as a user would build it.
+
+    Raises:
+        PlanError: The description contradicts itself.
+        Exception: The description is incomplete; errors of any kind are possible.
     """
     domain = Domain.from_spec(dict(header["domain"]))
     groups = []
@@ -195,46 +214,54 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
         for f, (attribute, kind) in enumerate(described["factors"]):
             if attribute in factors:
                 raise PlanError(f"a query names the attribute {attribute!r} twice")
-            part = arrays.get(f"group{g}.factor{f}")
+            array = arrays.get(f"group{g}.factor{f}")
             labels = described.get("labels", {}).get(str(f))
-            factors[attribute] = _factor(attribute, domain[attribute], kind, part, labels)
+            factors[attribute] = _read_factor(attribute, domain[attribute], kind, array, labels)
         value = arrays["targets"][ends[g] : ends[g + 1]].reshape(shapes[g])
-        asked: dict[str, Any] = {described["target"]: value}
+        target: dict[str, Any] = {described["target"]: value}
         if described["confidence"] is not None:
-            asked["confidence"] = described["confidence"]
+            target["confidence"] = described["confidence"]
         if "simultaneous" in described:
-            asked["simultaneous"] = described["simultaneous"]
-        groups.append(queries(factors, name=described["name"], **asked))
+            target["simultaneous"] = described["simultaneous"]
+        groups.append(queries(factors, name=described["name"], **target))
     workload = Workload(domain, groups)
     kept = []
     for g, group in enumerate(workload.groups):
         stored = arrays["variances"][ends[g] : ends[g + 1]].reshape(shapes[g])
         if stored.dtype != np.float64:
             raise PlanError(f"the targets of {group.name!r} are not numbers")
-        # Another version of SciPy may give another last digit of a quantile; keep the one used.
-        # Targets step below the quantile by 2^-49: this much more is still within what was asked.
-        if not np.allclose(stored, _once(group), rtol=1.5e-15, atol=0):
+        # Another version of SciPy may give another last digit of a quantile, so the stored
+        # variances are kept. The variance of a margin of error is 2^-49 below that of the
+        # quantile, so one that is larger by this much still meets the target.
+        if not np.allclose(stored, _variances_as_given(group), rtol=1.5e-15, atol=0):
             raise PlanError(f"the targets of {group.name!r} are not what it says it asked")
         kept.append(replace(group, variances=np.broadcast_to(stored, group.shape)))
     return Workload.of_groups(domain, kept)
 
 
-def _factor(name: str, attribute: Attribute, kind: str, part: Any, labels: Any) -> Any:
-    """What a query asks of an attribute, by its kind, its array and its rows' labels, if any."""
+def _read_factor(name: str, attribute: Attribute, kind: str, array: Any, labels: Any) -> Any:
+    """Build what a query asks of an attribute from its kind, its array and its rows' labels.
+
+    The array and the labels are None where the kind has none.
+    """
     if labels is not None:
         if kind != "matrix":
             raise PlanError(f"a query of {name!r} has labels and is no matrix")
         try:
-            return build_labelled_factor(name, attribute, part, labels)
+            return build_labelled_factor(name, attribute, array, labels)
         except WorkloadError as error:
             raise PlanError(str(error)) from None
     if kind == "ranges":
-        return build_interval_factor(name, attribute, part)
-    return part if kind == "matrix" else kind
+        return build_interval_factor(name, attribute, array)
+    return array if kind == "matrix" else kind
 
 
 def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strategy:
-    """The strategy described, as it claims to be. Raises PlanError for another structure."""
+    """Build the strategy from its description, whose claims are not checked here.
+
+    Raises:
+        PlanError: The description is of another structure than that of the workload.
+    """
     structure = analyse_structure(workload, header["dense"], family=bool(header["ordered"]))
     if (structure.dense, structure.ordered) != (tuple(header["dense"]), tuple(header["ordered"])):
         raise PlanError("the attributes it takes for symmetric are not")
@@ -264,12 +291,16 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
     )
 
 
-def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:
-    """Header and arrays of a plan file. Raises PlanError if it is no plan, damaged or edited."""
+def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays]:
+    """Read the header and the arrays of a plan file.
+
+    Raises:
+        PlanError: The file is not a plan, or it is damaged or edited.
+    """
     if not Path(path).is_file():
         raise PlanError(f"{path}: there is no such plan file; design one first")
     try:
-        header, arrays, whole = read_with_digest(path)
+        header, arrays, is_unedited = read_with_digest(path)
         known = header["format"]
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
         raise PlanError(
@@ -278,6 +309,6 @@ def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:
     if known not in FORMATS:
         wanted = " or ".join(map(str, FORMATS))
         raise PlanError(f"{path}: plan format {known} is not {wanted}; design the plan again")
-    if not whole:
+    if not is_unedited:
         raise PlanError(f"{path}: the plan was edited after it was designed; design it again")
     return header, arrays

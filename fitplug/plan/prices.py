@@ -1,16 +1,11 @@
-"""Prices: what each group's targets cost.
+"""Prices: what the targets of each query group cost.
 
-The least rho is a function of the targets c whose logarithm is convex in log c: of two mechanisms
-with covariances S and T, the one with their matrix geometric mean has at most the geometric means
-of their variances and of their profiles. Its slope is the dual optimum: d log rho / d log c_j is
--q_j. So with c_j multiplied by f, no mechanism costs less than rho f^(-q_j): a price in per cent of
-rho per per cent of variance, and the prices of all queries add up to 1.
-
-Of any other dual weights p and q, as of a plan that is not the optimum, this much holds: with q_j
-multiplied as c_j is, q / c stays, and so does the nuclear norm of the lower bound (see
-`certificate`), while the sum of q grows to 1 + q_j (f - 1). So no mechanism costs less than
-the plan's lower bound on rho over that. By the inequality of the arithmetic and the geometric mean
-it is weaker than the slope, and has the same first order.
+The least rho is a function of the targets c whose logarithm is convex in log c, and the dual
+weights q of the optimum are its slopes: d log rho / d log c_j = -q_j. So if the variances of a
+group of price pi are multiplied by f >= 1, no mechanism with Gaussian noise costs less than
+rho f^-pi. For the weights of a plan that is not the optimum a weaker statement holds: no such
+mechanism costs less than the plan's lower bound on rho over 1 + pi (f - 1). See
+docs/theory/prices.md, (P3) and (P2).
 """
 
 from __future__ import annotations
@@ -20,17 +15,28 @@ from collections.abc import Mapping
 from fitplug.errors import DesignError
 from fitplug.proof import PlanRecord, group_shares
 
-NEAR = 2e-4
-"""A gap as near to the least as this is none that a figure of three digits shows."""
+NEGLIGIBLE_GAP = 2e-4
+"""A gap up to which the prices of a plan are taken for those of the optimum: it changes a saving by
+about 4e-4 of rho, which no figure of three digits shows.
+"""
 
 
 def price_groups(plan: PlanRecord) -> Mapping[str, float]:
-    """The price of each group's targets, adding up to 1: relaxing all variances of a group by a
-    factor f makes the least rho at most f^price times smaller, as exactly as the plan's lower bound
-    is near its cost; and by how much in any plan, `most_saved` says.
+    """Compute the price of each group's targets.
 
-    Raises DesignError for a plan with a weight on the total error, whose cost is no function of the
-    targets alone.
+    If all variances of a group are multiplied by a factor f near 1, the least rho is divided by
+    f^price. For larger f it is divided by at most that. This holds for the optimum, and for a plan
+    as nearly as its cost is near its lower bound; `estimate_saving` turns a price into a saving.
+
+    Args:
+        plan: A plan without a weight on the total error.
+
+    Returns:
+        A price for each group, in per cent of rho per per cent of variance. The prices add up to 1.
+
+    Raises:
+        DesignError: The plan has a weight on the total error, so its cost does not depend on the
+            targets alone.
     """
     if plan.objective.weight:
         raise DesignError("a plan with a weight on the total error has no prices")
@@ -38,11 +44,21 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
     return dict(zip(plan.workload.names, shares.tolist(), strict=True))
 
 
-def most_saved(plan: PlanRecord, price: float, factor: float) -> float:
-    """The share of the plan's rho that a mechanism for all variances of a group multiplied by a
-    factor >= 1 can save, at most. For a plan that is not the optimum it counts what a better plan
-    for the targets as they are might save too.
+def estimate_saving(plan: PlanRecord, price: float, factor: float) -> float:
+    """Estimate the largest saving that is possible if all variances of one group are relaxed.
+
+    For a plan whose gap is at most 2e-4 this is the largest saving at the optimum, 1 - f^-price. It
+    is right to about 4e-4 of rho, because the plan is that close to the optimum. For any other plan
+    it is an upper bound, which includes what a better plan for the targets as they are might save.
+
+    Args:
+        plan: The plan for the targets as they are.
+        price: The price of the group, from `price_groups`.
+        factor: The factor f >= 1 on the variances of the group.
+
+    Returns:
+        The saving as a share of the plan's rho.
     """
-    if plan.gap <= NEAR:
+    if plan.gap <= NEGLIGIBLE_GAP:
         return 1 - factor**-price
     return 1 - (plan.lower_bound / plan.cost) ** 2 / (1 + price * (factor - 1))

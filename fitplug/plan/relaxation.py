@@ -1,4 +1,7 @@
-"""Relaxations: how targets are relaxed until a budget is enough; see `fitplug.plan.prices`."""
+"""Relaxations: how targets are relaxed until a budget is enough.
+
+The search is the method of cutting planes of docs/theory/prices.md.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,29 @@ from fitplug.privacy import check_rho
 from fitplug.workload import Workload
 
 _MOST_DESIGNS = 60
-_ROOM = 1e-3
-"""Of rho, below the budget: what the relaxation may give away."""
+"""The most designs of one search for the cheapest relaxation."""
+
+_MARGIN = 1e-3
+"""The share of the budget that a relaxation may leave unused."""
 
 LARGEST_FACTOR = 10.0
-"""On a std or margin of error: beyond, more groups are relaxed instead."""
+"""The largest factor on a standard deviation or margin of error. If it is not enough, more groups
+are relaxed instead.
+"""
 
 
 @dataclass(frozen=True)
 class Relaxation:
-    """How to relax targets until they fit a budget.
+    """How to relax targets until they cost no more than a budget.
 
-    rho: of the targets as they are. proportional: the factor on every std and margin of error.
-    groups: instead, factors on those of a few groups alone; empty for a plan that is not the
-    optimum, whose prices are no tangents. plan: of the targets relaxed by `groups`, its rho within
-    the budget; None if they are empty.
+    Attributes:
+        rho: The rho of the targets as they are.
+        proportional: The factor on every standard deviation and margin of error that is enough.
+        groups: Factors on the standard deviations and margins of error of a few groups that are
+            enough instead. It is empty for a plan of the residual family, whose prices are not the
+            slopes of the least cost, and where the search found nothing.
+        plan: The plan for the targets relaxed by `groups`, whose rho is within the budget, or None
+            if `groups` is empty.
     """
 
     rho: float
@@ -49,58 +60,73 @@ def relax(
     tolerance: float = 1e-4,
     progress: Callable[[int, float], object] | None = None,
 ) -> Relaxation | None:
-    """How targets must be relaxed to cost at most rho; None if they cost no more already.
+    """Find how targets must be relaxed so that they cost at most rho.
 
-    plan: of this workload, where there is one: the search begins from it. Without one, or with one
-    that made something else least than the privacy cost, a plan is designed first.
+    The cheapest relaxation is the one with the least product of the factors on all groups. It ranks
+    the groups by their factors. Then the first groups of this ranking are relaxed alone: as few of
+    them as are enough with factors of at most 10 on their standard deviations. The product of these
+    factors is the least for these groups, up to what 0.1 % of rho buys.
 
-    The groups are the fewest, those first on which the cheapest relaxation of all groups leans the
-    most, that suffice with factors of at most LARGEST_FACTOR on their std; the product of their
-    factors is the least, to within 0.1 % of rho.
-    progress: called with the number of designs made and the rho of the last over the budget.
-    Raises BudgetError, DesignError.
+    Args:
+        workload: The query groups and their targets.
+        rho: The budget in rho of zCDP, for one record.
+        plan: A plan of this workload, from which the search begins. Without one, or with one that
+            has cell budgets or a weight on the total error, a plan is designed first.
+        tolerance: The tolerance of each design.
+        progress: A function that is called after each design with the number of designs, and the
+            ratio of the last plan's rho to the budget.
+
+    Returns:
+        The relaxation, or None if the targets cost no more than rho as they are.
+
+    Raises:
+        BudgetError: rho is out of range.
+        DesignError: A design cannot be certified.
     """
     check_rho(rho)
     groups = len(workload.groups)
-    search = _Search(workload, rho, tolerance, progress or (lambda made, over: None))
+    search = _RelaxationSearch(workload, rho, tolerance, progress or (lambda designs, ratio: None))
     if plan is None or plan.workload is not workload or not plan.objective.plain:
         plan = search.design(np.zeros(groups))
-    # With its noise divided by scale^1/2 a plan meets the targets as they are.
-    asked = ceil_float(Fraction(plan.rho) * Fraction(plan.scale))
-    if asked <= rho:
+    # A plan whose noise is divided by the square root of its scale meets the targets as they are.
+    needed = ceil_float(Fraction(plan.rho) * Fraction(plan.scale))
+    if needed <= rho:
         return None
-    proportional = _upwards(math.sqrt(asked / rho) * (1 + tolerance))
+    proportional = _round_up(math.sqrt(needed / rho) * (1 + tolerance))
     if plan.structure.ordered:
-        return Relaxation(asked, proportional, {}, None)
-    search.keep(plan, np.full(groups, math.log(plan.scale)))
-    x = _few(search, groups)
+        return Relaxation(needed, proportional, {}, None)
+    search.add_tangent(plan, np.full(groups, math.log(plan.scale)))
+    x = _relax_fewest_groups(search, groups)
     if x is None:
-        return Relaxation(asked, proportional, {}, None)
+        return Relaxation(needed, proportional, {}, None)
     factors = {
-        name: _upwards(math.exp(half))
+        name: _round_up(math.exp(half))
         for name, half in zip(workload.names, (x / 2).tolist(), strict=True)
-        if half > _ROOM / 20
+        if half > _MARGIN / 20
     }
     squares = [2 * math.log(factors.get(name, 1.0)) for name in workload.names]
-    return Relaxation(asked, proportional, factors, search.design(np.array(squares)))
+    return Relaxation(needed, proportional, factors, search.design(np.array(squares)))
 
 
-def _few(search: _Search, groups: int) -> FloatArray | None:
-    """The cheapest relaxation of the fewest groups, or None if it was not found."""
-    of_all = search.cheapest(np.arange(groups), math.inf)
+def _relax_fewest_groups(search: _RelaxationSearch, groups: int) -> FloatArray | None:
+    """Find the cheapest relaxation (groups,) of the fewest groups, or None if the search fails."""
+    of_all = search.find_cheapest(np.arange(groups), math.inf)
     if of_all is None:
         return None
     ranked = np.argsort(-of_all, kind="stable")
     for count in range(1, groups + 1):
-        found = search.cheapest(ranked[:count], 2 * math.log(LARGEST_FACTOR))
+        found = search.find_cheapest(ranked[:count], 2 * math.log(LARGEST_FACTOR))
         if found is not None:
             return found
     return of_all
 
 
-class _Search:
-    """The least rho as a function of x, the logarithms of factors on variances, by cutting planes:
-    it lies above its tangents, and those at points found so far serve every further search.
+class _RelaxationSearch:
+    """A search for the cheapest relaxation that meets a budget, by cutting planes.
+
+    The logarithm of the least rho is a convex function of x (groups,), the logarithms of the
+    factors on the variances. It lies above its tangents, and the tangents at all points found so
+    far serve every further search.
     """
 
     def __init__(
@@ -108,35 +134,42 @@ class _Search:
         workload: Workload,
         rho: float,
         tolerance: float,
-        tell: Callable[[int, float], object],
+        progress: Callable[[int, float], object],
     ) -> None:
-        self._workload, self._rho, self._tolerance, self._tell = workload, rho, tolerance, tell
+        self._workload, self._rho, self._tolerance = workload, rho, tolerance
+        self._progress = progress
         self._slopes: list[FloatArray] = []
         self._levels: list[float] = []
-        self._made = 0
+        self._designs = 0
 
     def design(self, x: FloatArray) -> Plan:
-        """The plan at x."""
+        """Design the plan for the targets relaxed by x."""
         groups = [
             replace(group, variances=group.variances * factor)
             for group, factor in zip(self._workload.groups, np.exp(x), strict=True)
         ]
         relaxed = Workload.of_groups(self._workload.domain, groups)
         plan = design(relaxed, tolerance=self._tolerance, refine=False)
-        self._made += 1
-        self._tell(self._made, plan.rho / self._rho)
+        self._designs += 1
+        self._progress(self._designs, plan.rho / self._rho)
         return plan
 
-    def keep(self, plan: Plan, x: FloatArray) -> None:
-        """Keep the tangent at x, from the plan there."""
+    def add_tangent(self, plan: Plan, x: FloatArray) -> None:
+        """Add the tangent at x, where the plan is the optimum."""
         slope = np.array(list(price_groups(plan).values()))
         self._slopes.append(slope)
-        over = math.log(plan.rho / self._rho)
-        self._levels.append(over + float(slope @ x) + _ROOM / 2)
+        excess = math.log(plan.rho / self._rho)
+        self._levels.append(excess + float(slope @ x) + _MARGIN / 2)
 
-    def cheapest(self, groups: IntArray, most: float) -> FloatArray | None:
-        """The x >= 0 of least sum that meets the budget, none above `most` and zero beyond these
-        groups; None if there is none, or too many designs would be needed.
+    def find_cheapest(self, groups: IntArray, most: float) -> FloatArray | None:
+        """Find the x (groups,) of least sum that meets the budget.
+
+        Args:
+            groups: The indices of the groups that may be relaxed.
+            most: The largest entry of x.
+
+        Returns:
+            x, or None if none meets the budget or too many designs would be needed.
         """
         bounds = np.zeros((len(self._workload.groups), 2))
         bounds[groups, 1] = most
@@ -149,11 +182,11 @@ class _Search:
             plan = self.design(x)
             if plan.rho <= self._rho:
                 return np.asarray(x)
-            self.keep(plan, x)
+            self.add_tangent(plan, x)
         return None
 
 
-def _upwards(factor: float) -> float:
-    """The factor to four digits, rounded up."""
+def _round_up(factor: float) -> float:
+    """Round a factor up to four digits."""
     digits = 10.0 ** (3 - math.floor(math.log10(factor)))
     return math.ceil(factor * digits) / digits

@@ -1,4 +1,4 @@
-"""What a plan says of itself to people: its status, its certificate, its groups, its summary."""
+"""Texts about a plan for people: its status, its certificate, its groups, its summary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fitplug.display import format_down, format_up
-from fitplug.domain import fewer_cells
+from fitplug.domain import suggest_fewer_cells
 from fitplug.proof import PlanRecord
 from fitplug.structure import listed
 
@@ -19,7 +19,16 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class GroupRow:
-    """What a group asked and gets. used: largest variance over (scaled) target, at most 1."""
+    """The target of a group and the accuracy of its answers.
+
+    Attributes:
+        name: The name of the group.
+        queries: The number of its queries.
+        target: The target, as people write it.
+        smallest_std: The smallest standard deviation of its answers, in records.
+        largest_std: The largest standard deviation of its answers, in records.
+        used: The largest ratio of a variance to its target times the plan's scale, at most 1.
+    """
 
     name: str
     queries: int
@@ -30,7 +39,7 @@ class GroupRow:
 
 
 def describe_status(plan: PlanRecord) -> str:
-    """Whether the tolerance was reached, and what to do if not."""
+    """Say in a sentence whether the tolerance was reached, and what to do if not."""
     if plan.gap <= plan.tolerance:
         return f"certified: within {format_up(plan.gap, 2)} of the least possible"
     return (
@@ -40,23 +49,27 @@ def describe_status(plan: PlanRecord) -> str:
 
 
 def _describe_remedy(plan: PlanRecord) -> str:
+    """Say what brings the gap below the tolerance."""
     if plan.ended != "apart":
         return _REMEDIES[plan.ended]
     names = plan.structure.ordered
     fewer = "" if len(names) == 1 else f"ask fewer of {listed(names)} together, or "
-    return f"for the optimum, {fewer}take {fewer_cells(plan.domain, names)}"
+    return f"for the optimum, {fewer}take {suggest_fewer_cells(plan.domain, names)}"
 
 
 def describe_certificate(plan: PlanRecord) -> str:
-    """What the lower bound says, in a sentence."""
+    """Say in a sentence what the lower bound proves."""
     bound = format_down(plan.lower_bound)
     if plan.objective.plain:
-        return f"no mechanism that meets these targets costs less than {bound}"
-    return f"{plan.objective}: {format_up(plan.cost)}, and no mechanism below {bound}"
+        return f"no mechanism with Gaussian noise that meets these targets costs less than {bound}"
+    return (
+        f"{plan.objective}: {format_up(plan.cost)}, and no mechanism with Gaussian noise has less "
+        f"than {bound}"
+    )
 
 
 def summarise(plan: PlanRecord, delta: float) -> str:
-    """A text table: what it costs, how close to the least, what each group asked and gets."""
+    """Format a plan as a text table; see `Plan.summary`."""
     lines = [
         f"privacy cost  Delta = {format_up(plan.privacy_cost)}   "
         f"rho = {format_up(plan.rho)} (zCDP)",
@@ -88,9 +101,9 @@ def summarise(plan: PlanRecord, delta: float) -> str:
 
 
 def describe_groups(plan: PlanRecord) -> list[GroupRow]:
-    """Per group: what it asked and what it gets."""
+    """List for each group its target and the standard deviations of its answers."""
     rows = []
-    # By rows of the structure: a group may have more answers than can be looked at.
+    # The rows of the structure are used, because a group may have too many answers to visit each.
     starts = plan.structure.starts
     proven, targets = plan.strategy.variances(plan.noise_std), plan.structure.targets
     for group, start, end in zip(plan.workload.groups, starts, starts[1:], strict=False):

@@ -15,7 +15,6 @@ from fitplug.display import (
     separate_thousands,
     shorten,
 )
-from fitplug.domain import Bins, Dates, Integers
 from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -120,7 +119,7 @@ def _label_ticks(
         return
     factor = group.factors[place]
     attribute = release.plan.domain[factor.attribute]
-    ordered = isinstance(attribute, Integers | Bins | Dates) and factor.kind != "matrix"
+    ordered = attribute.is_ordered and factor.kind != "matrix"
     _set_ticks(axis, labels)
     if not ordered and max(map(len, labels)) * len(axis.get_ticklocs()) > 60:
         for tick in axis.get_ticklabels():

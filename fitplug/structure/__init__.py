@@ -2,7 +2,7 @@
 
 from fitplug.structure.analysis import MAX_ENTRIES, MAX_FACTORS, analyse_structure
 from fitplug.structure.batches import BatchedGroups, DistinctFactor, batch_groups, gathered
-from fitplug.structure.cell_budgets import MAX_AXES, cell_name, read_cell_budgets
+from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, cell_name, read_cell_budgets
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
 from fitplug.structure.structure import Piece, Structure, check_coefficients, dense_piece, listed
 from fitplug.structure.tree_shape import Siblings, TreeShape
@@ -13,6 +13,7 @@ __all__ = [
     "MAX_ENTRIES",
     "MAX_FACTORS",
     "BatchedGroups",
+    "CellBudgets",
     "DistinctFactor",
     "Objective",
     "Piece",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fitplug.domain import Hierarchy, fewer_cells
+from fitplug.domain import Hierarchy, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.structure.structure import Structure, check_products, listed
@@ -54,7 +54,7 @@ def analyse_structure(
             raise WorkloadError(
                 f"query {group.name!r} has {group.size} answers, of {', '.join(group.attributes)}; "
                 f"up to {MAX_ANSWERS} can be released: use fewer attributes together, or "
-                + fewer_cells(workload.domain, group.attributes)
+                + suggest_fewer_cells(workload.domain, group.attributes)
             )
     apart = _told_apart(workload, varying)
     if not family:
@@ -79,7 +79,7 @@ def _check_product(found: Structure) -> None:
             f"the attributes {', '.join(found.dense)} are asked for in ways, or with targets, "
             f"that tell their cells apart, which takes {entries} coefficients together; up to "
             f"{MAX_ENTRIES} can be held: use fewer of them together, or "
-            + fewer_cells(found.workload.domain, found.dense)
+            + suggest_fewer_cells(found.workload.domain, found.dense)
         )
 
 
@@ -88,14 +88,14 @@ def _check_family(found: Structure) -> None:
         raise WorkloadError(
             f"the workload has {found.rows} queries of {', '.join(found.ordered)}, and up to "
             f"{MAX_ROWS} can be designed for: use fewer of them together, or "
-            + fewer_cells(found.workload.domain, found.ordered)
+            + suggest_fewer_cells(found.workload.domain, found.ordered)
         )
     if (work := _singular_values(found)) > MAX_FACTORS:
         raise WorkloadError(
             f"the attributes {', '.join(found.ordered)} have too many cells, or are asked too many "
             f"different queries, that tell their cells apart: {work:.1e} operations an iteration, "
             f"and up to {MAX_FACTORS:.0e} can be waited for: use fewer of them, or "
-            + fewer_cells(found.workload.domain, found.ordered)
+            + suggest_fewer_cells(found.workload.domain, found.ordered)
         )
 
 

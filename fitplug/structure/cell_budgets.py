@@ -9,7 +9,7 @@ import numpy as np
 
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError
-from fitplug.numeric import FloatArray
+from fitplug.numeric import FloatArray, read_array
 from fitplug.structure.structure import Structure
 
 MAX_AXES = 64
@@ -87,10 +87,7 @@ def read_cell_budgets(domain: Domain, given: Any) -> CellBudgets:
 
 def _array(given: Any, shape: tuple[int, ...]) -> FloatArray:
     """`given` as numbers, each axis of size 1 or that of its attribute, the last ones first."""
-    try:
-        array = np.asarray(given)
-    except ValueError:  # a ragged list
-        array = np.asarray(None)
+    array = read_array(given)
     if array.dtype.kind not in "iuf":
         raise BudgetError("cell_budgets must be an array of numbers, such as plan.slack()")
     sizes = shape[max(0, len(shape) - array.ndim) :]

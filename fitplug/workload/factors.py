@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from fitplug.domain import Attribute, Bins, Categories, Hierarchy, Integers
+from fitplug.domain import Attribute
 from fitplug.errors import WorkloadError, suggest_nearest
-from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.numeric import AnyArray, FloatArray, IntArray, read_array
 from fitplug.workload.labelled_rows import (
     LabelledRows,
     build_matrix,
@@ -169,18 +169,10 @@ class Factor:
         if self.kind == "total":
             return ["all"]
         if self.kind == "identity":
-            if isinstance(attribute, Integers):
-                return list(range(attribute.low, attribute.high + 1))
-            if isinstance(attribute, Categories) and attribute.other is None:
-                return list(attribute.values)
-            return list(attribute.labels)
-        if isinstance(attribute, Hierarchy) and self.kind in attribute.levels:
+            return list(attribute.column_values())
+        if self.kind in attribute.levels:
             return list(attribute.named_at(self.kind))
-        if isinstance(attribute, Bins):
-            edges = attribute.edges
-            return [f"[{edges[a]}, {edges[b + 1]})" for a, b in self.intervals()]
-        labels = attribute.labels
-        return [labels[a] if a == b else f"{labels[a]}..{labels[b]}" for a, b in self.intervals()]
+        return attribute.label_runs(self.intervals())
 
 
 def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
@@ -201,7 +193,7 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
             raise WorkloadError(f"{name}: this factor was made for another attribute")
         return query
     if isinstance(query, Ranges):
-        cells = [_interval(name, attribute, pair) for pair in query.bounds]
+        cells = [_find_interval(name, attribute, pair) for pair in query.bounds]
         return build_interval_factor(name, attribute, np.array(cells, dtype=np.int64))
     if isinstance(query, LabelledRows):
         array, names = build_matrix(name, attribute, query)
@@ -228,11 +220,9 @@ def build_labelled_factor(name: str, attribute: Attribute, array: Any, labels: A
 
 def _build_named_factor(name: str, attribute: Attribute, kind: str) -> Factor:
     """Build a factor of one of the kinds NAMED, or of a level of a hierarchy."""
-    levels: tuple[str, ...] = ()
-    if isinstance(attribute, Hierarchy):
-        levels = attribute.levels
-        if kind in levels[:-1]:
-            return Factor(name, kind, attribute.size, cells=attribute.intervals(kind))
+    levels = attribute.levels
+    if kind in levels[:-1]:
+        return Factor(name, kind, attribute.size, cells=attribute.intervals(kind))
     if kind not in (*NAMED, *levels):
         hint = suggest_nearest(kind, (*NAMED, *levels))
         raise WorkloadError(f"{name} = {kind!r} is no kind of query; {hint}")
@@ -280,10 +270,7 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
         given = given.toarray()
     if isinstance(given, (Mapping, set)):
         raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")
-    try:
-        array = np.asarray(given)
-    except ValueError:  # a ragged list
-        array = np.asarray(None)
+    array = read_array(given)
     if array.dtype.kind == "c":
         raise WorkloadError(
             f"{name}: the query matrix is complex; give real numbers, such as its .real"
@@ -312,28 +299,21 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
     return array + 0.0
 
 
-def _interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[int, int]:
-    low, high = (attribute.position(value) for value in pair)
+def _find_interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[int, int]:
+    """Find the first and last cell of a range, or raise WorkloadError."""
+    low, high = (attribute.find_end(value) for value in pair)
     for value, cell in zip(pair, (low, high), strict=True):
         if cell is None:
-            first, last = _ends(attribute)
-            what = "an edge of" if isinstance(attribute, Bins) else "in the domain of"
+            first, last = attribute.ends
+            what = "an edge of" if attribute.is_half_open else "in the domain of"
             raise WorkloadError(
                 f"{name}: range {list(pair)}: {value!r} is not {what} {name}; use its own values, "
                 f"from {first} to {last}"
             )
     assert low is not None
     assert high is not None
-    if isinstance(attribute, Bins):
+    if attribute.is_half_open:
         high -= 1
     if low > high:
         raise WorkloadError(f"{name}: range {list(pair)} is empty; give the lower end first")
     return low, high
-
-
-def _ends(attribute: Attribute) -> tuple[Any, Any]:
-    if isinstance(attribute, Integers):
-        return attribute.low, attribute.high
-    if isinstance(attribute, Bins):
-        return attribute.edges[0], attribute.edges[-1]
-    return attribute.labels[0], attribute.labels[-1]

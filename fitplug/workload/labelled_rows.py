@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import Attribute, Members
+from fitplug.domain import Attribute, ValueLookup
 from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray
 
@@ -102,7 +102,7 @@ def build_matrix(
         WorkloadError: A value is not in the attribute, a row is zero, or a label misleads.
     """
     check_matrix_size(name, len(labelled.named), attribute.size)
-    members = Members(attribute)
+    members = ValueLookup(attribute)
     matrix = np.zeros((len(labelled.named), attribute.size))
     for row, (label, pairs) in zip(matrix, labelled.named, strict=True):
         for value, coefficient in pairs:
@@ -129,7 +129,7 @@ def is_blank(label: str) -> bool:
     return not any(letter.isprintable() and not letter.isspace() for letter in label)
 
 
-def is_misnamed(members: Members, label: str, row: FloatArray) -> bool:
+def is_misnamed(members: ValueLookup, label: str, row: FloatArray) -> bool:
     """Return whether a row has the name of a value or a node that it does not count.
 
     Args:
@@ -143,14 +143,14 @@ def is_misnamed(members: Members, label: str, row: FloatArray) -> bool:
 
 
 def _find_cells(
-    name: str, label: str, members: Members, value: Any, *, is_set: bool
+    name: str, label: str, members: ValueLookup, value: Any, *, is_set: bool
 ) -> tuple[int, int]:
     """Find the first and last cell of a value in a row, or raise WorkloadError."""
     found = members.find(value)
     if not found:
         number = isinstance(value, (int, float)) and is_set
         use = "; a list names values, and a table { value = number } weighs them" if number else ""
-        raise WorkloadError(f"{name}: row {label!r}: {members.unknown(value, name)}{use}")
+        raise WorkloadError(f"{name}: row {label!r}: {members.describe_unknown(value, name)}{use}")
     if len(found) > 1:
         raise WorkloadError(
             f"{name}: row {label!r}: {value!r} is a node of several levels; list the leaves that "

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import erfinv, ndtri
 
 from fitplug.errors import WorkloadError
-from fitplug.numeric import FloatArray
+from fitplug.numeric import FloatArray, read_array
 
 DEFAULT_CONFIDENCE = 0.95
 LEAST_CONFIDENCE = 1e-6
@@ -130,7 +130,7 @@ def read_target(
     if kind == "moe":
         confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
         check_confidence(confidence)
-    value = _numbers(kind, given[kind])
+    value = _read_numbers(kind, given[kind])
     for wrong, text in ((~np.isfinite(value), "finite"), (value <= 0, "greater than zero")):
         if wrong.any():
             at = [int(i) for i in np.argwhere(wrong)[0]]
@@ -144,12 +144,9 @@ def read_target(
     return Target(kind, value, confidence, simultaneous)  # type: ignore[arg-type]
 
 
-def _numbers(kind: str, given: Any) -> FloatArray:
+def _read_numbers(kind: str, given: Any) -> FloatArray:
     """Convert a number or an array of numbers, and refuse booleans."""
-    try:
-        array = np.asarray(given)
-    except ValueError:  # a ragged list
-        array = np.asarray(None)
+    array = read_array(given)
     mixed = isinstance(given, (list, tuple)) and any(
         isinstance(v, bool) for v in np.asarray(given, dtype=object).flat
     )

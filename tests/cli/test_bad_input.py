@@ -21,7 +21,7 @@ import pytest
 import fitplug as fp
 from fitplug.counts.seals import seal_counts
 from fitplug.files import write_with_digest
-from fitplug_cli import countsfile
+from fitplug_cli.output import read_counts
 from tests.helpers.command_line import (
     COST,
     NUMBER,
@@ -538,7 +538,7 @@ def test_a_file_that_is_another(ready, files, which, content):
 
 @pytest.mark.parametrize(
     ("which", "read", "error"),
-    [("plan", fp.Plan.load, fp.PlanError), ("counts", countsfile.read, fp.TablesError)],
+    [("plan", fp.Plan.load, fp.PlanError), ("counts", read_counts, fp.TablesError)],
     ids=["plan", "counts"],
 )
 def test_no_damaged_byte_ends_in_a_traceback(tmp_path, files, which, read, error):

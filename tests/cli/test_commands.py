@@ -24,7 +24,8 @@ import pytest
 
 import fitplug as fp
 from fitplug.release.tables import MEASURES
-from fitplug_cli import countsfile, csvfile
+from fitplug_cli.output import read_counts
+from fitplug_cli.output.csv_tables import count_table_decimals
 from tests.helpers.command_line import (
     COST,
     SPEC,
@@ -121,7 +122,7 @@ class TestRun:
         )
         assert csv.column_names == table.column_names
         # Text and confidence as they are, the rest to four digits of the std.
-        step = 10.0 ** -csvfile.decimals(table["std"].to_numpy())
+        step = 10.0 ** -count_table_decimals(table["std"].to_numpy())
         for column in table.column_names:
             if column in MEASURES:
                 off = np.abs(csv[column].to_numpy() - table[column].to_numpy())
@@ -222,7 +223,7 @@ def test_steps_one_by_one(tmp_path):
     assert "CONFIDENTIAL" in ran.out
     assert names(tmp_path) == {"people", "spec.toml", plan.name, counts.name}
     assert stat.S_IMODE(counts.stat().st_mode) == 0o600
-    read, exact = countsfile.read(counts), truth()
+    read, exact = read_counts(counts), truth()
     assert all((read[key] == exact[key]).all() for key in exact)
     ran = fitplug("release", spec, "--plan", plan, "--counts", counts)
     assert ran.code == 0

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug_cli import csvfile
+from fitplug_cli.output import csv_tables
 from tests.helpers.command_line import SPEC, fitplug, make
 
 # OWASP, "CSV injection": what a cell must not begin with, also in full width.
@@ -42,14 +42,14 @@ def cells(text: str) -> list[str]:
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_a_formula_gets_an_apostrophe_and_keeps_its_text(text: str) -> None:
-    safe = csvfile.neutralise(text)
+    safe = csv_tables.neutralise(text)
     assert safe != text
     assert safe.replace("'", "") == text.replace("'", "")
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_what_computes_nothing_is_left_as_it_is(text: str) -> None:
-    assert csvfile.neutralise(text) == text
+    assert csv_tables.neutralise(text) == text
 
 
 dangerous_texts = st.text(
@@ -59,7 +59,7 @@ dangerous_texts = st.text(
 
 @given(st.lists(dangerous_texts, min_size=1, max_size=3))
 def test_no_cell_runs_however_the_file_is_split(texts: list[str]) -> None:
-    safe = [csvfile.neutralise(text.encode("utf-8", "replace").decode()) for text in texts]
+    safe = [csv_tables.neutralise(text.encode("utf-8", "replace").decode()) for text in texts]
     out = io.StringIO()
     csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerow(safe)
     (read,) = csv.reader(io.StringIO(out.getvalue(), newline=""))
@@ -76,8 +76,8 @@ def test_a_table_of_arrow(tmp_path) -> None:
         table = pa.table(columns).cast(
             pa.schema([("=name", kind), ("n", pa.int64()), ("f", pa.float64())])
         )
-        csvfile.write(tmp_path / "exact.csv", table)
-        csvfile.write(tmp_path / "safe.csv", table, spreadsheet_safe=True)
+        csv_tables.write_csv(tmp_path / "exact.csv", table)
+        csv_tables.write_csv(tmp_path / "safe.csv", table, spreadsheet_safe=True)
         exact, safe = (
             list(csv.reader(io.StringIO((tmp_path / name).read_bytes().decode(), newline="")))
             for name in ("exact.csv", "safe.csv")
@@ -141,7 +141,7 @@ def test_the_ledger_on_request(tmp_path) -> None:
      ([0.5, 80.0], 4), ([0.0, 80.0], 2), ([0.0], 15), ([float("nan"), 80.0], 2), ([], 15)],
 )  # fmt: skip
 def test_four_digits_of_the_smallest_std(stds, expected):
-    assert csvfile.decimals(np.array(stds)) == expected
+    assert csv_tables.count_table_decimals(np.array(stds)) == expected
 
 
 def test_numbers_have_the_digits_that_matter(tmp_path):
@@ -153,7 +153,7 @@ def test_numbers_have_the_digits_that_matter(tmp_path):
                "lower": estimate - 2 * std, "upper": estimate + 2 * std,
                "confidence": np.full(1000, 0.9973)}  # fmt: skip
     table = pa.table(columns)
-    csvfile.write(tmp_path / "t.csv", table)
+    csv_tables.write_csv(tmp_path / "t.csv", table)
     found = pacsv.read_csv(tmp_path / "t.csv")
     for name in ("estimate", "std", "moe", "lower", "upper"):
         np.testing.assert_allclose(found[name].to_numpy(), columns[name], atol=0.0050001)

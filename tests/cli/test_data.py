@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from fitplug_cli import countsfile
+from fitplug_cli.output import read_counts
 from fitplug_dask.kernel import reading
 from tests.helpers.command_line import NUMBER, SPEC, WORD, fitplug, make, rows, tree, truth
 
@@ -74,7 +74,7 @@ def test_counts_of_a_store_and_of_csv_equal_those_of_a_folder(tmp_path: Path, me
     of_csv.write_text(SPEC.replace('path = "people/"', f'path = "file://{tmp_path}/*.csv"', 1))
     assert fitplug("count", of_csv).code == 0
     for counts in ("spec.counts.npz", "csv.counts.npz"):
-        tables = countsfile.read(tmp_path / counts)
+        tables = read_counts(tmp_path / counts)
         for table in tables:
             np.testing.assert_array_equal(tables[table], truth().marginal(table))
 

@@ -12,8 +12,8 @@ import pytest
 import fitplug as fp
 from fitplug.mechanism.answers import exact_answers
 from fitplug.release.tables import RESULT_COLUMNS
-from fitplug_cli import estimates
-from fitplug_cli.estimatefiles import _umask
+from fitplug_cli.commands import estimates
+from fitplug_cli.output.estimate_tables import _read_umask
 from tests.helpers import people
 from tests.helpers.command_line import fitplug, make, names, tree
 
@@ -130,7 +130,7 @@ def test_a_line_may_be_an_expression_alone(out, tmp_path):
         ("name,expression\na,\n", "line 2 has no expression"),
         (
             "name,expression\na,totel\n",
-            "line 2 is no expression on this release, from column 1",
+            "line 2 is no expression on this release: it is wrong from column 1",
         ),
         ("name,expression\n", "nothing to estimate"),
     ],
@@ -244,7 +244,7 @@ class TestFiles:
             path = path.with_suffix(f".{suffix}")
             for asked in ("total", "pyramid"):
                 assert fitplug("estimate", out, asked, "--output", path).code == 0
-                assert path.stat().st_mode & 0o777 == (0o666 & ~_umask())
+                assert path.stat().st_mode & 0o777 == (0o666 & ~_read_umask())
 
     def test_a_ratio_that_means_nothing_has_no_numbers(self, out, tmp_path):
         asked = ["pyramid / (total - pyramid)", "total"]
@@ -276,7 +276,7 @@ class TestFiles:
     @pytest.mark.slow
     def test_100_000_lines(self, out, tmp_path, monkeypatch):
         """In turn: the joint covariance alone would take 80 GB. How far it is, is told."""
-        monkeypatch.setattr(estimates, "_PATIENCE", 0.1)
+        monkeypatch.setattr(estimates, "_SECONDS_PER_REPORT", 0.1)
         with (tmp_path / "asked.csv").open("w") as file:
             file.write("name,expression\n")
             for k in range(100_000):

@@ -13,7 +13,8 @@ import pyarrow.feather as pf
 import pyarrow.parquet as pq
 import pytest
 
-from fitplug_cli.spec import load, tomllib
+from fitplug_cli.spec import load_spec
+from fitplug_cli.spec.toml_files import tomllib
 
 CANARY = "K4n4ry"
 TABLE = pa.table(
@@ -73,7 +74,7 @@ def test_with_a_codebook_it_runs(tmp_path):
     spec = tmp_path / "release.toml"
     spec.write_text(spec.read_text().replace("# [[query]]\n# name", "[[query]]\nname").replace(
         '# sex = "identity"\n# std', 'sex = "identity"\nstd'))  # fmt: skip
-    assert load(spec).workload.names == ("total", "by sex")
+    assert load_spec(spec).workload.names == ("total", "by sex")
     ran = fitplug("run", "release.toml", cwd=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     rows = (tmp_path / "release" / "by_sex.csv").read_text().splitlines()
@@ -100,7 +101,7 @@ def test_codes_are_as_the_columns_have_them(tmp_path):
         "d": {"codebook": "c.json"},
     }
     assert "# e = ...  # in c.json, but " in text
-    assert load(tmp_path / "release.toml").workload.domain["d"].size == 20
+    assert load_spec(tmp_path / "release.toml").workload.domain["d"].size == 20
 
 
 def test_what_is_refused(tmp_path):

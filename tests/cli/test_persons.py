@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
-from fitplug_cli import countsfile
+from fitplug_cli.output import read_counts
 from tests.helpers.command_line import fitplug
 
 SPEC = """
@@ -52,7 +52,7 @@ def test_run_charges_for_the_rows_it_keeps(spec: Path) -> None:
 def test_counts_files_say_what_was_enforced(spec: Path) -> None:
     counts = spec.parent / "counts.npz"
     assert fitplug("count", spec, "--output", counts).code == 0
-    tables = countsfile.read(counts)
+    tables = read_counts(counts)
     assert tables.contributions == 2
     assert tables["SEX",].sum() == 2 * 100
     assert fitplug("release", spec, "--counts", counts).code == 0

@@ -17,15 +17,14 @@ import fitplug as fp
 from fitplug import baselines
 from fitplug.display.numbers import format_up
 from fitplug.plan import relaxation
-from fitplug.plan.prices import most_saved
+from fitplug.plan.prices import estimate_saving
 from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import Relaxation
 from fitplug.privacy import epsilon_at
 from fitplug.structure import analysis as symmetry
-from fitplug_cli import reports, steps
-from fitplug_cli.reporting import terminal
-from fitplug_cli.reporting.facts import DELTAS, RELAXED, facts
-from fitplug_cli.reporting.page import html as page
+from fitplug_cli.commands import plans, reports
+from fitplug_cli.reporting import collect_facts, print_relaxation, print_report, render_page
+from fitplug_cli.reporting.facts import DELTAS, RELAXED
 from tests.helpers.places import EXAMPLES
 from tests.helpers.plans import MIXED, geography
 
@@ -92,12 +91,12 @@ PLANS = {
 
 @pytest.fixture(scope="module", params=PLANS)
 def told(request):
-    return facts(PLANS[request.param](), contributions=2, delta=1e-6)
+    return collect_facts(PLANS[request.param](), contributions=2, delta=1e-6)
 
 
 @pytest.fixture(scope="module")
 def shown(told):
-    return Page(page(told))
+    return Page(render_page(told))
 
 
 def close(text, value, digits=4):
@@ -108,11 +107,11 @@ def test_the_page_is_whole_and_fetches_nothing(told, shown):
     assert not shown.open
     assert all(link.startswith("#") for link in shown.fetched), shown.fetched
     assert not {tag for tag, _ in shown.tags} & {"script", "link", "img", "iframe", "object"}
-    text = page(told)
+    text = render_page(told)
     urls = set(re.findall(r"https?://[^\s\"'<>)]+", text))
     assert all("w3.org" in url for url in urls), urls  # names of XML's own
     assert "url(" not in re.sub(r"url\(#\w+\)", "", text)
-    assert text == page(told)
+    assert text == render_page(told)
 
 
 def test_pictures_have_a_text_beside_them(shown):
@@ -125,7 +124,7 @@ def test_pictures_have_a_text_beside_them(shown):
 
 def test_costs(told, shown):
     plan = told.plan
-    text = page(told)
+    text = render_page(told)
     assert f"<h1>{plan.workload.query_count:,} counts at rho = " in text
     rho = re.search(r"counts at rho = (\S+)</h1>", text)[1]
     assert float(rho) >= 4 * plan.rho_exact
@@ -143,13 +142,13 @@ def test_costs(told, shown):
 
 def test_only_a_plain_bound_is_called_one_on_delta(told):
     plain = told.plan.objective.plain
-    assert ("mechanism passes" in page(told).replace("\n", " ")) == plain
-    assert (f"Delta = {format_up(told.plan.privacy_cost)} above" in page(told)) == plain
+    assert ("mechanism passes" in render_page(told).replace("\n", " ")) == plain
+    assert (f"Delta = {format_up(told.plan.privacy_cost)} above" in render_page(told)) == plain
 
 
 def test_a_relaxation_without_groups_is_told(capsys):
     plan = PLANS["example"]()
-    terminal.relaxation(Relaxation(plan.rho, 2.0, {}, plan), 0.5)
+    print_relaxation(Relaxation(plan.rho, 2.0, {}, plan), 0.5)
     said = capsys.readouterr().out
     assert "multiply every std and moe by 2" in said
     assert "leave all" not in said
@@ -213,7 +212,7 @@ def test_usual_mechanisms_on_the_page(told, shown):
 def test_what_is_free_is_free():
     """Queries of the std that the report calls free, as a plan within the slack."""
     plan = PLANS["cells that cost less"]()
-    (free,) = facts(plan).free
+    (free,) = collect_facts(plan).free_counts
     assert (free.attribute, free.of) == ("x", 6)
     left = plan.slack().max(axis=1)
     cells = np.flatnonzero(left > 0.01 * plan.privacy_cost**2)
@@ -232,7 +231,7 @@ def test_odd_names(name):
     plan = fp.design(
         fp.Workload(domain, [fp.marginal("sex", std=1.0, name=name), fp.total(std=1.0)])
     )
-    text = page(facts(plan))
+    text = render_page(collect_facts(plan))
     assert "<script" not in text
     assert html.escape(name, quote=False) in text
     assert not Page(text).open
@@ -240,16 +239,16 @@ def test_odd_names(name):
 
 def test_large_plans(monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
-    apart = facts(fp.design(geography()))
-    assert all("not computed" in u.why for u in apart.usual if "CA" in u.short)
-    assert not apart.free
-    assert not Page(page(apart)).open
+    apart = collect_facts(fp.design(geography()))
+    assert all("not computed" in u.why for u in apart.usual_mechanisms if "CA" in u.short)
+    assert not apart.free_counts
+    assert not Page(render_page(apart)).open
     names = [f"q{i}" for i in range(20)]
     domain = fp.Domain({name: ["y", "n", "?"] for name in names})
     pairs = [fp.marginal(a, b, std=20.0) for i, a in enumerate(names) for b in names[:i]]
-    many = facts(fp.design(fp.Workload(domain, pairs)))
-    assert many.usual[1].factor is None
-    text = page(many)
+    many = collect_facts(fp.design(fp.Workload(domain, pairs)))
+    assert many.usual_mechanisms[1].factor is None
+    text = render_page(many)
     assert max(len(table) for table in Page(text).tables) == 191
     assert "the 15 largest of 190" in text
 
@@ -298,7 +297,7 @@ FRAME = """<!doctype html><title>not told</title>
 def test_nothing_is_clipped_in_a_browser(name, width, tmp_path):
     plan = {**PLANS, **WIDE}[name]()
     about = fp.About(name="A title " * 9 + "t" * 60, authors=("Somebody",) * 20)
-    text = page(facts(plan, contributions=12345, about=about))
+    text = render_page(collect_facts(plan, contributions=12345, about=about))
     (tmp_path / "page.html").write_text(text.replace("</body>", CLIPPED + "</body>"))
     # A window has a least width, a frame has none.
     (tmp_path / "frame.html").write_text(FRAME.format(width=width))
@@ -313,42 +312,42 @@ def test_nothing_is_clipped_in_a_browser(name, width, tmp_path):
 
 
 def test_a_chart_that_says_nothing_is_left_out():
-    flat = facts(PLANS["example"]())
-    assert flat.even is not None
-    assert "in per cent of rho\n(filled)" not in page(flat)
-    assert "Every cell costs the same" in page(flat)
-    uneven = facts(PLANS["cells that cost less"]())
-    assert uneven.even is None
-    assert "in per cent of rho\n(filled)" in page(uneven)
-    apart = facts(WIDE["a tree"]())
+    flat = collect_facts(PLANS["example"]())
+    assert flat.even_note is not None
+    assert "in per cent of rho\n(filled)" not in render_page(flat)
+    assert "Every cell costs the same" in render_page(flat)
+    uneven = collect_facts(PLANS["cells that cost less"]())
+    assert uneven.even_note is None
+    assert "in per cent of rho\n(filled)" in render_page(uneven)
+    apart = collect_facts(WIDE["a tree"]())
     assert apart.plan.structure.ordered
-    assert "tells no cells apart" in page(apart)
+    assert "tells no cells apart" in render_page(apart)
 
 
 def test_prices_of_a_plan_split_apart_are_told_with_its_gap(capsys):
-    told = facts(WIDE["a tree"]())
+    told = collect_facts(WIDE["a tree"]())
     found = prices(told.plan)
-    shown = Page(page(told))
+    shown = Page(render_page(told))
     rows = next(t[1:] for t in shown.tables if "price" in t[0])
     for name, price, saves in rows:
         assert float(price.removesuffix(" %")) == pytest.approx(100 * found[name], abs=0.06)
-        most = 100 * most_saved(told.plan, found[name], RELAXED**2)
+        most = 100 * estimate_saving(told.plan, found[name], RELAXED**2)
         assert float(saves.removesuffix(" %")) == pytest.approx(most, abs=0.06)
-    assert f"within {format_up(told.plan.gap, 2)} of the least" in page(told)
-    terminal.report(told)
+    assert f"within {format_up(told.plan.gap, 2)} of the least" in render_page(told)
+    print_report(told)
     assert f"within {format_up(told.plan.gap, 2)} of the least" in capsys.readouterr().out
 
 
 def test_a_plan_without_prices_says_why(capsys):
-    told = facts(PLANS["total error"]())
-    assert "has no prices" in page(told)
-    terminal.report(told)
+    told = collect_facts(PLANS["total error"]())
+    assert "has no prices" in render_page(told)
+    print_report(told)
     assert "has no prices" in capsys.readouterr().out
 
 
 def test_title_and_authors():
     about = fp.About(name="Ages & <places>", authors=("A. <b>", "B"))
-    text = page(facts(PLANS["example"](), about=about))
+    text = render_page(collect_facts(PLANS["example"](), about=about))
     assert "<title>Ages &amp; &lt;places&gt;: what is asked" in text
     assert "<h1>Ages &amp; &lt;places&gt;: " in text
     assert '<meta name="author" content="A. &lt;b&gt;">' in text
@@ -382,7 +381,7 @@ class TestCommand:
         done = fitplug("report", plan, "--output", tmp_path / "p.html", "--delta", "1e-6", cwd=".")
         assert (done.returncode, done.stderr) == (0, "")
         written = (tmp_path / "p.html").read_text(encoding="utf-8")
-        assert written == page(facts(fp.Plan.load(plan), delta=1e-6))
+        assert written == render_page(collect_facts(fp.Plan.load(plan), delta=1e-6))
         again = fitplug("report", plan, "--output", tmp_path / "p.html", cwd=".")
         assert again.returncode == 0
 
@@ -439,13 +438,13 @@ class TestCommand:
         monkeypatch.setattr(
             relaxation, "design", lambda w, **k: asked.append(w.targets()) or design(w, **k)
         )
-        monkeypatch.setattr(steps, "design_plan", None)
+        monkeypatch.setattr(plans, "design_plan", None)
         if share == 1.0:
-            reports.report(plan, None, None, None, loaded.rho)
+            reports.report_plan(plan, None, None, None, loaded.rho)
             assert not asked
             return
         with pytest.raises(fp.OverBudget):
-            reports.report(plan, None, None, None, loaded.rho * share)
+            reports.report_plan(plan, None, None, None, loaded.rho * share)
         assert asked
         assert not any(np.array_equal(loaded.workload.targets(), one) for one in asked)
 

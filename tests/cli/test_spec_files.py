@@ -9,8 +9,8 @@ import pytest
 
 import fitplug as fp
 from fitplug.workload.targets import two_sided_quantile
-from fitplug_cli import codebooks
-from fitplug_cli.spec import SpecError, load
+from fitplug_cli.inputs import fill_in_codebooks
+from fitplug_cli.spec import SpecError, load_spec
 from tests.helpers.places import EXAMPLES
 
 ACS = EXAMPLES / "acs"
@@ -33,7 +33,7 @@ def spec(folder, domain=DOMAIN, target='targets = "t.csv"', targets=None):
     if targets is not None:
         (folder / "t.csv").write_text(targets, encoding="utf-8")
     (folder / "spec.toml").write_text(SPEC.format(domain=domain, target=target))
-    return load(folder / "spec.toml").workload
+    return load_spec(folder / "spec.toml").workload
 
 
 def refused(folder, message, **keywords):
@@ -71,7 +71,7 @@ class TestCodebooks:
 
     def test_a_published_schema(self):
         """The JSON that the Census excerpts come with, unchanged."""
-        found = codebooks.filled_in(
+        found = fill_in_codebooks(
             {name: {"codebook": "schema.json"} for name in ("SEX", "RAC1P", "AGEP", "PUMA")}, ACS
         )
         domain = fp.Domain.from_spec(found)
@@ -104,7 +104,7 @@ class TestCodebooks:
             ('{"SEX": 3}', "c.json", "attribute 1 must be a list"),
             ('{"SEX": {}}', "c.json", "attribute 1 must be a list"),
             ('{"SEX": ["1", "1"]}', "c.json", "'SEX': what "),
-            ("attribute,value\nSEX,1\nSEX,2\nSEX,1\n", "c.csv", "line 4 says what line 2 does"),
+            ("attribute,value\nSEX,1\nSEX,2\nSEX,1\n", "c.csv", "line 4 repeats line 2"),
         ],
     )
     def test_what_is_wrong_with_one(self, tmp_path, content, name, message):
@@ -144,11 +144,11 @@ class TestTargets:
         text = SPEC.format(domain=DOMAIN, target='targets = "t.csv"')
         text = text.replace('SEX = "identity"', query).replace('AGE = "prefix"', 'AGE = "total"')
         (tmp_path / "spec.toml").write_text(text)
-        found = load(tmp_path / "spec.toml").workload["pyramid"].variances
+        found = load_spec(tmp_path / "spec.toml").workload["pyramid"].variances
         np.testing.assert_array_equal(found[:, 0], [25.0, 4.0])
         (tmp_path / "t.csv").write_text("SEX,std\nall,5\ngop,2\n")
         with pytest.raises(SpecError, match="its SEX is no row of the group; did you mean 'gap'"):
-            load(tmp_path / "spec.toml")
+            load_spec(tmp_path / "spec.toml")
 
     @pytest.mark.parametrize(
         ("query", "says"),
@@ -165,7 +165,7 @@ class TestTargets:
         text = SPEC.format(domain=DOMAIN, target="std = 2.0")
         (tmp_path / "spec.toml").write_text(text.replace('SEX = "identity"', f"SEX = {query}"))
         with pytest.raises(SpecError) as caught:
-            load(tmp_path / "spec.toml")
+            load_spec(tmp_path / "spec.toml")
         assert says in str(caught.value)
 
     def test_prefixes_by_their_last_value_or_their_label(self, tmp_path):
@@ -196,7 +196,7 @@ class TestTargets:
             SPEC.format(domain=DOMAIN + '\nRACE = ["a", "b"]', target='targets = "t.csv"')
             + '[[query]]\nname = "r"\nRACE = [[0, 1]]\nstd = 2.0\n'
         )
-        workload = load(tmp_path / "spec.toml").workload
+        workload = load_spec(tmp_path / "spec.toml").workload
         np.testing.assert_array_equal(workload["pyramid"].variances[:, 0], [9.0, 16.0])
 
     @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ class TestTargets:
             ("SEX,std,moe\n1,3,4\n", "needs exactly one of the columns"),
             (
                 "SXE,std\n1,3\n",
-                "is named as column 1 is; did you mean 'SEX'?",
+                "the name of column 1 is no attribute of 'pyramid'; did you mean 'SEX'?",
             ),
             ("SEX,std\n3,3\n", "line 2: its SEX is no row of the group; known: '1', '2'"),
             ("SEX,std\n1,x\n", "line 2: std is no number"),
@@ -222,7 +222,7 @@ class TestTargets:
             ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "lines 3 and 4 give the same query"),
             (
                 "group,SEX,RACE,std\npyramid,1,b,3\n",
-                "the domain has no attribute that is named as",
+                "the name of column 3 is no attribute of the domain",
             ),
             (
                 "group,SEX,std\npyramid,,3\npiramid,1,2\n",
@@ -259,7 +259,7 @@ class TestRows:
             f"[data]\npath = '{data}'\n[domain]\nSEX = {sex}\n[[query]]\n{query}\nstd = 1.0\n"
         )
         with pytest.raises(SpecError) as caught:
-            load(folder / "spec.toml")
+            load_spec(folder / "spec.toml")
         assert "is the file of the rows, [data] path, and a domain is never read" in str(
             caught.value
         )

@@ -13,8 +13,8 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import LedgerError
-from fitplug_cli import countsfile
-from fitplug_cli.spec import load
+from fitplug_cli.output import read_counts
+from fitplug_cli.spec import load_spec
 from tests.helpers.command_line import fitplug
 
 SECRET = 735173517
@@ -95,9 +95,9 @@ def test_exact_counts_equal_those_of_pandas(tmp_path: Path) -> None:
     ran = fitplug("count", spec)
     assert ran.code == 0, ran.err
     assert "rows counted: each row stands for POP records" in ran.out
-    tables = countsfile.read(tmp_path / "spec.counts.npz")
+    tables = read_counts(tmp_path / "spec.counts.npz")
     np.testing.assert_array_equal(tables["STATE", "SEX"], exact(tmp_path))
-    assert tables.rows == load(spec).data.rows
+    assert tables.rows == load_spec(spec).data.rows
     np.testing.assert_array_equal(exact(tmp_path), exact(tmp_path, "050"))
     ran = fitplug("release", spec, "--counts", tmp_path / "spec.counts.npz")
     assert ran.code == 0, ran.err
@@ -150,7 +150,7 @@ def test_folders_that_are_not_read(tmp_path: Path) -> None:
     ran = fitplug("count", tmp_path / "spec.toml", "--dry-run")
     assert "1 CSV; 1 more lie in folders that where leaves out" in ran.out
     assert fitplug("count", tmp_path / "spec.toml").code == 0
-    tables = countsfile.read(tmp_path / "spec.counts.npz")
+    tables = read_counts(tmp_path / "spec.counts.npz")
     assert tables["STATE", "SEX"].tolist() == [[2020, 0], [0, 0], [0, 7]]
 
 

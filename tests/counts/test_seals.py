@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug_cli import countsfile
+from fitplug_cli.output import read_counts, write_counts
 
 DOMAIN = fp.Domain(
     {
@@ -93,11 +93,11 @@ def test_copies_keep_seal_and_nonce_and_cannot_be_written(again, early):
 
 def test_counts_files_keep_the_seal(tmp_path):
     tables = counted(contributions=3, person="ID")
-    countsfile.write(tmp_path / "counts.npz", tables)
-    same = countsfile.read(tmp_path / "counts.npz")
+    write_counts(tmp_path / "counts.npz", tables)
+    same = read_counts(tmp_path / "counts.npz")
     assert (same.seal, same.nonce) == (tables.seal, tables.nonce)
-    countsfile.write(tmp_path / "again.npz", same)
-    assert countsfile.read(tmp_path / "again.npz").seal == tables.seal
+    write_counts(tmp_path / "again.npz", same)
+    assert read_counts(tmp_path / "again.npz").seal == tables.seal
 
 
 def test_the_nonce_is_never_shown():

@@ -16,7 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.counts.weights_and_filters import MOST_WEIGHT, WEIGHT, check_rows, filters_of, say_rows
+from fitplug.counts.weights_and_filters import (
+    MOST_WEIGHT,
+    WEIGHT,
+    check_weight,
+    describe_rows,
+    make_filters,
+)
 from fitplug.domain.attribute import OUTSIDE
 from fitplug.errors import DataError, DomainError, InputError, TablesError
 
@@ -244,9 +250,9 @@ def test_what_is_refused(options: Any, error: Any, says: str) -> None:
 
 def test_persons_and_weights_do_not_go_together() -> None:
     with pytest.raises(InputError, match="leave out one of them"):
-        check_rows("pop", {}, (), "id")
+        check_weight("pop", {}, (), "id")
     with pytest.raises(DomainError, match="must be the name of a column"):
-        check_rows("", {}, ())
+        check_weight("", {}, ())
 
 
 def test_the_words_tell_filters_apart_and_not_their_order() -> None:
@@ -263,29 +269,31 @@ def test_the_words_tell_filters_apart_and_not_their_order() -> None:
         {"a": "1", "b": "1"},
         {'a is "1" and b': "1"},
     ]
-    said = [say_rows(w, filters_of(where)) for w in (None, "a pop", "pop") for where in asked]
+    said = [
+        describe_rows(w, make_filters(where)) for w in (None, "a pop", "pop") for where in asked
+    ]
     assert len(set(said)) == len(said)
     assert said[0] is None
     assert said[3 * len(asked) - 2].endswith('only rows where a is "1" and b is "1" are counted')
     for names in itertools.permutations("xyz"):
         where = {name: set(names) for name in names}
-        assert filters_of(where) == filters_of({name: ["x", "y", "z"] for name in "xyz"})
-    many = filters_of({"a": [str(n) for n in range(1000, 3000)]})
-    assert say_rows(None, many, 3) == (
+        assert make_filters(where) == make_filters({name: ["x", "y", "z"] for name in "xyz"})
+    many = make_filters({"a": [str(n) for n in range(1000, 3000)]})
+    assert describe_rows(None, many, 3) == (
         'only rows where a is "1000", "1001", "1002" or one of 1,997 more are counted'
     )
     assert str(many["a"].codes(["1999", "x"]).tolist()) == f"[999, {OUTSIDE}]"
 
 
 def test_dates_are_kept_day_by_day() -> None:
-    (wanted,) = filters_of({"day": [DAYS[3], DAYS[1]]}).values()
+    (wanted,) = make_filters({"day": [DAYS[3], DAYS[1]]}).values()
     assert [int(code) >= 0 for code in wanted.codes(DAYS)] == [False, True, False, True]
     assert [int(c) >= 0 for c in wanted.codes(["2020-02-29", "2020-03-01", None])] == [
         True,
         False,
         False,
     ]
-    assert wanted != filters_of({"day": [DAYS[1], DAYS[2], DAYS[3]]})["day"]
+    assert wanted != make_filters({"day": [DAYS[1], DAYS[2], DAYS[3]]})["day"]
 
 
 def test_a_seal_is_of_how_rows_were_understood() -> None:

@@ -23,7 +23,7 @@ from pyarrow import csv, feather
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.counts.weights_and_filters import filters_of
+from fitplug.counts.weights_and_filters import make_filters
 from fitplug.errors import DataError, DomainError, InputError, TablesError
 from fitplug_dask import kernel, loops, numpy_loops
 from fitplug_dask.files import take_snapshot
@@ -213,7 +213,7 @@ def test_every_row_reaches_its_cells_with_its_weight(
             patch.setattr(loops, "add_weights_of_pairs", numpy_loops.add_weights_of_pairs)
         weight = "pop" if weighted else None
         attributes = {n: DOMAIN[n] for n in DOMAIN.names if n in used}
-        counting = JointCounters(attributes, joints, 60, weight, filters_of(where))
+        counting = JointCounters(attributes, joints, 60, weight, make_filters(where))
         batch = table_of(columns).to_batches()[0]
         for start in range(0, len(weights), 25):
             counting.take_batch(batch.slice(start, 25), columns, {})
@@ -598,7 +598,7 @@ def test_no_failure_tells_weights_or_what_is_filtered(
 def test_neither_a_job_nor_its_files_tell_rows(tmp_path: Path) -> None:
     rows = {"sex": ["1"], "level": [TEXT], "pop": [NUMBER]}
     pq.write_table(pa.table(rows), tmp_path / "a.parquet")
-    filters = filters_of({"level": "040"})
+    filters = make_filters({"level": "040"})
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),), "pop", filters)
     files = take_snapshot(find_files(tmp_path), job.attributes, weight="pop", filters=filters)
     assert set(files[0].columns) == {"sex", "level", "pop"}

@@ -177,9 +177,9 @@ class TestTables:
         assert str(2**62) not in str(caught.value)
 
     @pytest.mark.parametrize("most", [0, -1, True, 1.0, "1"])
-    def test_the_most_records_of_a_person_are_a_whole_number(self, most):
+    def test_the_most_records_of_a_person_are_a_positive_integer(self, most):
         assert fp.Tables(PEOPLE, {("sex",): [1, 2]}, contributions=2).contributions == 2
-        with pytest.raises(fp.TablesError, match="whole number of records"):
+        with pytest.raises(fp.TablesError, match="integer from 1, the most records"):
             fp.Tables(PEOPLE, {("sex",): [1, 2]}, contributions=most)
 
     def test_shared_marginals_must_agree(self):

@@ -20,7 +20,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.domain.attribute import OUTSIDE
 from fitplug.workload.factors import build_factor
-from fitplug_cli import spec
+from fitplug_cli.spec import SpecError, load_spec
 
 LEVELS = ("state", "county", "tract")
 LEAVES = [
@@ -53,7 +53,7 @@ class TestCells:
         codes = np.array([number("0100301"), 0, -1, number("11")])
         assert NUMBERED.codes(codes).tolist() == [2, OUTSIDE, OUTSIDE, 6]
         assert GEO.codes(np.array(CODES)).tolist() == list(range(7))
-        assert (GEO.position("0200103"), GEO.position("02"), GEO.position(3)) == (5, None, None)
+        assert (GEO.find_end("0200103"), GEO.find_end("02"), GEO.find_end(3)) == (5, None, None)
         assert (DOMAIN.shape, DOMAIN.size) == ((7, 2), 14)
 
     @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def written(folder: Path, text: str = SPEC) -> Path:
 
 
 def test_a_spec_file(tmp_path):
-    workload = spec.load(written(tmp_path)).workload
+    workload = load_spec(written(tmp_path)).workload
     assert workload.domain["GEOID"].labels_at("county") == ("01001", "01003", "02001")
     assert workload.domain["AREA"] == fp.Hierarchy(("region", "place"), [(1, 10), (1, 11), (2, 20)])
     assert workload.names == ("GEOID county", "regions by state")
@@ -382,8 +382,8 @@ def test_a_spec_file(tmp_path):
     ],
 )
 def test_a_bad_spec_file(tmp_path, right, wrong, says):
-    with pytest.raises(spec.SpecError) as caught:
-        spec.load(written(tmp_path, SPEC.replace(right, wrong)))
+    with pytest.raises(SpecError) as caught:
+        load_spec(written(tmp_path, SPEC.replace(right, wrong)))
     assert str(caught.value).startswith(f"{tmp_path / 'spec.toml'}: ")
     assert says in str(caught.value)
 

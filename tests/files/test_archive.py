@@ -21,7 +21,7 @@ from numpy.lib import format as npy
 import fitplug as fp
 from fitplug.files import archive
 from fitplug.plan import plan_file as planfile
-from fitplug_cli import countsfile
+from fitplug_cli.output import read_counts
 from tests.helpers.plans import people_plan
 
 BIG = 2**29 + 2**27
@@ -51,7 +51,7 @@ def in_npy(text: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def header() -> Any:
-    return planfile.describe(people_plan().workload)[0]
+    return planfile.describe_workload(people_plan().workload)[0]
 
 
 def limited(act: Callable[[], object], megabytes: int = 200) -> Exception | None:
@@ -118,7 +118,7 @@ def test_plans_and_answers_that_unpack_to_too_much(
 
 def test_counts_that_unpack_to_too_much(bombs: dict[str, Path]) -> None:
     for path in bombs.values():
-        error = limited(lambda: countsfile.read(path))  # noqa: B023
+        error = limited(lambda: read_counts(path))  # noqa: B023
         assert isinstance(error, fp.TablesError)
         assert "no counts file, or it is damaged" in str(error) or "another version" in str(error)
 

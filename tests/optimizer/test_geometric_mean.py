@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fitplug.optimizer.dual import evaluate
-from fitplug.optimizer.geometric_mean import mean, scalar_means
-from fitplug.optimizer.problem import Block, Problem, Scalars, reduce
+from fitplug.optimizer.dual import evaluate_dual
+from fitplug.optimizer.geometric_mean import compute_mean, compute_scalar_means
+from fitplug.optimizer.problem import Block, Problem, ScalarBlocks, reduce_matrix
 from tests.helpers.workloads import all_ranges, kron, marginals, prefix, small
 
 RNG = np.random.default_rng(20261120)
@@ -35,7 +35,7 @@ def case(request):
 
 def assert_is_the_mean(found, block, p, q, rtol=1e-9):
     B, L = block.basis, block.representation
-    F, inverse = found.factor(), found.whitener()
+    F, inverse = found.compute_factor(), found.compute_whitener()
     S, precision = F @ F.T, inverse.T @ inverse
     P, Q = (B * p) @ B.T, (L.T * q[block.rows]) @ L
     np.testing.assert_allclose(inverse @ F, np.eye(len(F)), atol=1e-9)
@@ -48,8 +48,8 @@ def assert_is_the_mean(found, block, p, q, rtol=1e-9):
 
 def test_it_is_what_it_says(case):
     W, c, p, q = case
-    (block,) = reduce(W, c)[0].blocks
-    found = mean(block, p, q)
+    (block,) = reduce_matrix(W, c)[0].blocks
+    found = compute_mean(block, p, q)
     assert_is_the_mean(found, block, p, q)
     nuclear = np.linalg.svd(np.sqrt(q / c)[:, None] * W * np.sqrt(p), compute_uv=False).sum()
     assert found.value == pytest.approx(nuclear, rel=1e-12)
@@ -57,21 +57,21 @@ def test_it_is_what_it_says(case):
 
 def test_a_block_of_some_rows_with_a_weight(case):
     W, c, p, q = case
-    (block,) = reduce(W, c)[0].blocks
+    (block,) = reduce_matrix(W, c)[0].blocks
     m = len(W)
     part = Block(0.5 * block.basis, 1 + np.arange(m), block.representation)
     longer = np.concatenate([[0.5], q / 2, [0.5]])
-    found = mean(part, p, longer)
+    found = compute_mean(part, p, longer)
     assert_is_the_mean(found, part, p, longer)
     # A quarter of the weight p, and half of q: the same mean but for a factor.
-    assert found.value == pytest.approx(0.5 * 0.5**0.5 * mean(block, p, q).value, rel=1e-9)
+    assert found.value == pytest.approx(0.5 * 0.5**0.5 * compute_mean(block, p, q).value, rel=1e-9)
 
 
 def test_budgets_of_the_cells_scale_the_basis(case):
     W, c, p, q = case
     budgets = np.random.default_rng(2).uniform(0.1, 10, W.shape[1])
-    (block,) = reduce(W, c)[0].within(budgets).blocks
-    assert_is_the_mean(mean(block, p, q), block, p, q)
+    (block,) = reduce_matrix(W, c)[0].divide_profile(budgets).blocks
+    assert_is_the_mean(compute_mean(block, p, q), block, p, q)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,16 @@ def test_budgets_of_the_cells_scale_the_basis(case):
 def test_singular_values_far_apart_survive(W):
     c = 10.0 ** np.random.default_rng(3).uniform(-8, 8, len(W))
     p = 10.0 ** np.random.default_rng(4).uniform(-12, 0, W.shape[1])
-    (block,) = reduce(W, c)[0].blocks
-    found = mean(block, p, np.ones(len(W)))
+    (block,) = reduce_matrix(W, c)[0].blocks
+    found = compute_mean(block, p, np.ones(len(W)))
     k = len(block.basis)
     singular = np.linalg.svd(W / np.sqrt(c)[:, None] * np.sqrt(p), compute_uv=False)[:k]
     assert singular[-1] < 1e-9 * singular[0], "beyond what squares in floating point can tell"
     assert found.value == pytest.approx(singular.sum(), rel=1e-14)
-    np.testing.assert_allclose(found.whitener() @ found.factor(), np.eye(k), atol=1e-6)
-    ours = np.sort((found.whitener() @ block.basis) ** 2 @ p)[::-1]
+    np.testing.assert_allclose(
+        found.compute_whitener() @ found.compute_factor(), np.eye(k), atol=1e-6
+    )
+    ours = np.sort((found.compute_whitener() @ block.basis) ** 2 @ p)[::-1]
     kept = singular > 1e-12 * singular[0]
     np.testing.assert_allclose(ours[kept], singular[kept], rtol=1e-3)
 
@@ -98,24 +100,24 @@ def test_scalars_are_blocks_of_one_number_each():
     shares[rng.integers(0, 6, 9), np.arange(9)] += 1
     weight, p, q = rng.uniform(0.5, 2, 9), np.array([0.7]), rng.dirichlet(np.ones(6))
     incidence = csr_array(shares)
-    scalars = Scalars(weight, incidence, csr_array(incidence.T))
+    scalars = ScalarBlocks(weight, incidence, csr_array(incidence.T))
     blocks = []
     for w, column in zip(weight, shares.T, strict=True):
         rows = np.flatnonzero(column)
         blocks.append(Block(np.array([[np.sqrt(w)]]), rows, np.sqrt(column[rows])[:, None]))
-    together = evaluate(Problem(1, 6, (scalars,)), p, q)
-    apart = evaluate(Problem(1, 6, tuple(blocks)), p, q)
-    for what in ("value", "g", "h"):
+    together = evaluate_dual(Problem(1, 6, (scalars,)), p, q)
+    apart = evaluate_dual(Problem(1, 6, tuple(blocks)), p, q)
+    for what in ("value", "profile", "ratios"):
         np.testing.assert_allclose(getattr(together, what), getattr(apart, what), rtol=1e-12)
     roots = np.array([whitener[0, 0] for whitener in apart.whiteners])
     np.testing.assert_allclose(together.whiteners[0], roots, rtol=1e-12)
-    s = 1 / scalar_means(scalars, p, q).whitener() ** 2
+    s = 1 / compute_scalar_means(scalars, p, q).whiteners ** 2
     np.testing.assert_allclose(s * (shares.T @ q) * s, weight * p, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "W", "c"), small(), ids=[s[0] for s in small()])
 def test_the_reduced_problem_is_the_workload(name, W, c):
-    problem, independent = reduce(W, c)
+    problem, independent = reduce_matrix(W, c)
     (block,) = problem.blocks
     W_over = W / np.sqrt(c)[:, None]
     scale = np.abs(W_over).max(axis=1, keepdims=True)

@@ -11,7 +11,7 @@ from scipy.linalg import block_diag
 
 import fitplug as fp
 from fitplug.optimizer import dual
-from fitplug.optimizer.problem import Block, Problem, reduce
+from fitplug.optimizer.problem import Block, Problem, reduce_matrix
 from fitplug.optimizer.refinement import refine
 from tests.helpers.workloads import all_ranges, identity_and_sum, marginals, prefix
 
@@ -151,7 +151,7 @@ def test_order_of_rows_and_cells_makes_no_difference(W, c):
 def test_basis_and_start_make_no_difference(W, c):
     """Theorem 5: any basis of the row space leads to the same mechanism."""
     rng = np.random.default_rng(2)
-    problem, _ = reduce(W, c)
+    problem, _ = reduce_matrix(W, c)
     (block,) = problem.blocks
     precisions = []
     for trial in range(4):

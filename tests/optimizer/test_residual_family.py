@@ -10,11 +10,13 @@ import pytest
 from fitplug.domain.domain import Domain
 from fitplug.domain.integers import Integers
 from fitplug.errors import WorkloadError
-from fitplug.optimizer import bound_ascent as ascent
 from fitplug.optimizer import dual
-from fitplug.optimizer import residual_descent as residual
-from fitplug.optimizer import residual_family as family
-from fitplug.optimizer.problem import reduce
+from fitplug.optimizer.member_descent import descend_residual_family
+from fitplug.optimizer.problem import reduce_matrix
+from fitplug.optimizer.product_bound_ascent import ascend_product_bound
+from fitplug.optimizer.row_hulls import find_hull
+from fitplug.optimizer.scales import build_extreme_rows
+from fitplug.optimizer.symmetric_covariance import SymmetricCovariance
 from fitplug.structure.analysis import analyse_structure as structure
 from fitplug.structure.batches import batch_groups as laid_out
 from fitplug.workload.factors import ranges
@@ -83,32 +85,32 @@ WORKLOADS = workloads()
 
 @functools.cache
 def solved(index):
-    found = residual.solve_residual(apart(WORKLOADS[index][1]))
-    return found, ascent.ascend_bound(found.batched, found.weights)[1]
+    found = descend_residual_family(apart(WORKLOADS[index][1]))
+    return found, ascend_product_bound(found.batched, found.weights)[1]
 
 
 def dense_optimum(workload):
-    problem, _ = reduce(workload.matrix(), workload.targets())
+    problem, _ = reduce_matrix(workload.matrix(), workload.targets())
     found = dual.solve(problem, tolerance=1e-6, max_iterations=5000)
     return found.lower, found.upper
 
 
 def references(split, n):
     """u and C (n, n) of a split, C on the contrasts that it knows."""
-    if isinstance(split, family.Symmetric):
+    if isinstance(split, SymmetricCovariance):
         return np.full(n, 1 / n), np.eye(n) - 1 / n
     u = 1 / n + split.contrasts @ split.reference
     return u, split.contrasts @ split.covariance @ split.contrasts.T
 
 
 def variances(found):
-    return found.batched.variances(found.batched.tables(found.splits), found.scales.z)
+    return found.batched.variances(found.batched.tables(found.covariances), found.scales.z)
 
 
 def covariance(found):
     """Sigma over all cells."""
     layout = found.batched
-    pairs = [references(s, n) for s, n in zip(found.splits, layout.sizes, strict=True)]
+    pairs = [references(s, n) for s, n in zip(found.covariances, layout.sizes, strict=True)]
     sigma = 0.0
     for z, members in zip(found.scales.z, layout.members, strict=True):
         part = np.ones((1, 1))
@@ -155,8 +157,8 @@ def test_variances_and_privacy_cost_are_those_of_its_covariance(index):
      (3, 2, 11.9077, 0.012), (4, 3, 32.62, 0.012), (4, 2, 19.76, 0.021)],
 )  # fmt: skip
 def test_prefixes_of_ten(d, most, largest, gap):
-    found = residual.solve_residual(apart(ways([10] * d, most)))
-    lower = ascent.ascend_bound(found.batched, found.weights)[1]
+    found = descend_residual_family(apart(ways([10] * d, most)))
+    lower = ascend_product_bound(found.batched, found.weights)[1]
     assert found.upper**2 <= largest * (1 + 2e-4)
     assert lower <= found.upper <= lower * (1 + gap)
 
@@ -166,29 +168,29 @@ def test_prefixes_of_ten(d, most, largest, gap):
     ("most", "largest", "gap"), [(2, 99.9, 0.018), (3, 428.5, 0.03)], ids=["pairs", "triples"]
 )
 def test_ten_attributes(most, largest, gap):
-    found = residual.solve_residual(apart(ways([10] * 10, most)))
-    lower = ascent.ascend_bound(found.batched, found.weights)[1]
+    found = descend_residual_family(apart(ways([10] * 10, most)))
+    lower = ascend_product_bound(found.batched, found.weights)[1]
     assert found.upper**2 <= largest
     assert lower <= found.upper <= lower * (1 + gap)
 
 
 def test_one_kronecker_group_multiplies():
     group = queries({"a0": "prefix", "a1": "all_ranges", "a2": "identity"}, variance=3.0)
-    found = residual.solve_residual(apart(Workload(domain([10, 6, 4]), [group])))
+    found = descend_residual_family(apart(Workload(domain([10, 6, 4]), [group])))
     alone = math.prod(
         dense_optimum(Workload(domain([n]), [queries({"a0": kind}, variance=1.0)]))[1]
         for n, kind in [(10, "prefix"), (6, "all_ranges"), (4, "identity")]
     )
     assert found.upper * math.sqrt(3.0) == pytest.approx(alone, rel=1e-4)
-    assert ascent.ascend_bound(found.batched, found.weights)[1] == pytest.approx(
+    assert ascend_product_bound(found.batched, found.weights)[1] == pytest.approx(
         found.upper, rel=3e-4
     )
 
 
 def test_marginals_are_exact():
-    found = residual.solve_residual(apart(ways([10] * 10, 3, "identity")))
+    found = descend_residual_family(apart(ways([10] * 10, 3, "identity")))
     assert found.upper**2 == pytest.approx(105.0308, rel=1e-4)
-    assert ascent.ascend_bound(found.batched, found.weights)[1] == pytest.approx(
+    assert ascend_product_bound(found.batched, found.weights)[1] == pytest.approx(
         found.upper, rel=1e-4
     )
 
@@ -198,7 +200,7 @@ def test_marginals_are_exact():
 def test_the_hull_dominates_every_row(seed, slack):
     rng = np.random.default_rng(seed)
     table = np.abs(rng.normal(size=(30, 2))) * [1.0, 10.0**seed]
-    hull = family._hull(table, slack)
+    hull = find_hull(table, slack)
     for angle in np.linspace(0, np.pi / 2, 200):
         way = np.array([math.cos(angle), math.sin(angle)]) / table.max(axis=0)
         largest = (table @ way).max()
@@ -210,4 +212,4 @@ def test_too_many_targets_are_refused():
     group = queries(dict.fromkeys(["a0", "a1", "a2"], "prefix"), variance=variance)
     layout = laid_out(apart(Workload(domain([130] * 3), [group])))
     with pytest.raises(WorkloadError, match="one target"):
-        family.extreme_rows(layout, [np.ones((130, 2))] * 3)
+        build_extreme_rows(layout, [np.ones((130, 2))] * 3)

@@ -13,14 +13,14 @@ from scipy.sparse import csr_array
 
 from fitplug.errors import DesignError
 from fitplug.optimizer import dual, sm2
-from fitplug.optimizer.problem import Problem, Scalars, reduce
+from fitplug.optimizer.problem import Problem, ScalarBlocks, reduce_matrix
 from fitplug.proof.certificate import lower_bound
 from tests.helpers.workloads import PREFIX, all_ranges, identity_and_sum, marginals, prefix, small
 
 
 def problem_of(W, c=1.0):
     targets = np.broadcast_to(np.asarray(c, dtype=float), len(W)).copy()
-    return reduce(W, targets)[0]
+    return reduce_matrix(W, targets)[0]
 
 
 def solved(problem, tolerance=1e-3, max_iterations=400):
@@ -52,7 +52,7 @@ def moved(point, S):
     F = np.linalg.cholesky(S)
     basis, rows = np.linalg.solve(F, point.basis), point.rows @ F
     whitener = np.linalg.solve(F, point.whitener)
-    return sm2._Point(basis, rows, whitener, (basis**2).sum(axis=0), (rows**2).sum(axis=1))
+    return sm2._Iterate(basis, rows, whitener, (basis**2).sum(axis=0), (rows**2).sum(axis=1))
 
 
 def objective(point, S, t):
@@ -71,7 +71,7 @@ def symmetric(k, seed):
 def test_gradient_against_differences(t):
     point, step = a_point(), 1e-6
     k = len(point.basis)
-    gradient = sm2._quadratic(point, t).gradient()
+    gradient = sm2._expand(point, t).compute_gradient()
     for seed in range(5):
         D = symmetric(k, seed)
         up, down = (objective(point, np.eye(k) + e * D, t) for e in (step, -step))
@@ -82,15 +82,17 @@ def test_gradient_against_differences(t):
 def test_hessian_product_against_differences(t):
     point, step = a_point(), 1e-5
     k = len(point.basis)
-    model = sm2._quadratic(point, t)
+    model = sm2._expand(point, t)
     for seed in range(5):
         D, E = symmetric(k, seed), symmetric(k, seed + 100)
         D /= np.linalg.norm(D)
         image = D @ model.vectors
-        slopes = model.slopes(image)
-        product = model.product(image, slopes)
+        slopes = model.differentiate(image)
+        product = model.multiply_hessian(image, slopes)
         assert np.allclose(product, product.T)
-        assert np.vdot(product, D) == pytest.approx(model.curvature(image, slopes), rel=1e-10)
+        assert np.vdot(product, D) == pytest.approx(
+            model.compute_curvature(image, slopes), rel=1e-10
+        )
         up, down = (along(point, np.eye(k) + e * D, E, t) for e in (step, -step))
         assert np.vdot(product, E) == pytest.approx((up - down) / (2 * step), rel=1e-5, abs=1e-6)
 
@@ -107,11 +109,13 @@ def along(point, S, E, t):
 def test_enough_conjugate_gradients_give_the_newton_direction(monkeypatch):
     monkeypatch.setattr(sm2, "MAXCG", 400)
     monkeypatch.setattr(sm2, "TOL2", 1e-24)
-    model = sm2._quadratic(a_point(), 2.0)
-    gradient = model.gradient()
-    step = sm2._conjugate_gradient(model, gradient)
+    model = sm2._expand(a_point(), 2.0)
+    gradient = model.compute_gradient()
+    step = sm2._find_direction(model, gradient)
     image = step @ model.vectors
-    assert np.allclose(model.product(image, model.slopes(image)), -gradient, atol=1e-9)
+    assert np.allclose(
+        model.multiply_hessian(image, model.differentiate(image)), -gradient, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("d", [2, 4, 8, 16, 32])
@@ -183,30 +187,30 @@ def test_bounds_hold_on_every_shape_of_trouble(name, W, c):
 def test_the_objective_falls_at_every_step():
     problem = problem_of(all_ranges(6), np.linspace(1, 4, 21))
     point, t = sm2._start(problem, problem.blocks[0], 1.0), 8.0
-    values = [sm2._objective(point.g, point.h, t)]
+    values = [sm2._evaluate_objective(point.g, point.h, t)]
     for _ in range(20):
-        model = sm2._quadratic(point, t)
-        gradient = model.gradient()
-        step = sm2._conjugate_gradient(model, gradient)
+        model = sm2._expand(point, t)
+        gradient = model.compute_gradient()
+        step = sm2._find_direction(model, gradient)
         delta = float(np.vdot(step, gradient))
         assert delta < 0
-        following = sm2._line_search(point, step, delta, t)
+        following = sm2._search_line(point, step, delta, t)
         if following is None:
             break
         point = following
-        values.append(sm2._objective(point.g, point.h, t))
+        values.append(sm2._evaluate_objective(point.g, point.h, t))
     assert len(values) > 5
     assert (np.diff(values) <= 0).all()
     assert values[-1] == pytest.approx(objective(point, np.eye(len(point.basis)), t))
     # Convex and smooth: where the gradient vanishes is the minimum.
-    assert np.linalg.norm(sm2._quadratic(point, t).gradient()) < 1e-3
+    assert np.linalg.norm(sm2._expand(point, t).compute_gradient()) < 1e-3
 
 
 def test_a_line_search_that_cannot_decrease_ends():
     point = a_point()
-    up = sm2._quadratic(point, 1.0).gradient()
+    up = sm2._expand(point, 1.0).compute_gradient()
     for step in (np.zeros_like(up), up):
-        assert sm2._line_search(point, step, -1e-30, 1.0) is None
+        assert sm2._search_line(point, step, -1e-30, 1.0) is None
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1e6])
@@ -246,7 +250,7 @@ def test_several_blocks_are_refused():
     problem = problem_of(prefix(3))
     twice = dataclasses.replace(problem, blocks=problem.blocks * 2)
     shares = csr_array(np.ones((1, 1)))
-    scalars = Problem(1, 1, (Scalars(np.ones(1), shares, shares),))
+    scalars = Problem(1, 1, (ScalarBlocks(np.ones(1), shares, shares),))
     for several in (twice, scalars):
         with pytest.raises(DesignError, match="use the dual solver for blocks"):
             solved(several)

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 import fitplug as fp
 from fitplug import baselines
-from fitplug.optimizer.total_error import minimise
+from fitplug.optimizer.total_error import minimise_total_error
 from tests.helpers.workloads import all_ranges, identity_and_sum, kron, marginals, prefix, small
 
 WEIGHTS = {"none": 0.0, "inverse": -1.0, "inverse_sqrt": -0.5, "inverse_squared": -2.0}
@@ -243,7 +243,7 @@ class TestMatrixMechanism:
         W = rng.integers(-2, 3, (m, d)) * 10.0 ** rng.integers(-2, 3, (m, 1))
         W[0, 0] += 10.0
         w = 10.0 ** rng.uniform(-3, 3, m)
-        found = minimise(W, w, tolerance=1e-6, max_iterations=300)
+        found = minimise_total_error(W, w, tolerance=1e-6, max_iterations=300)
         assert found.gap <= 1e-6
         for spread in (0.1, 1.0, 10.0):
             A = np.vstack([np.eye(d), spread * rng.normal(size=(3, d))])
@@ -262,7 +262,7 @@ class TestMatrixMechanism:
             (all_ranges(16), rng.uniform(0.1, 1, 136), 25),
             (prefix(5) * (10.0 ** np.arange(-6, 9, 3))[:, None], np.ones(5), 80),
         ]:
-            found = minimise(W, w, tolerance=1e-6, max_iterations=300)
+            found = minimise_total_error(W, w, tolerance=1e-6, max_iterations=300)
             assert found.gap <= 1e-6
             assert found.iterations <= most
 
@@ -276,11 +276,13 @@ class TestMatrixMechanism:
             if seed % 2
             else rng.normal(size=(m, d)) * 10.0 ** rng.uniform(-2, 2, (m, 1))
         )
-        found = minimise(W, 10.0 ** rng.uniform(-3, 3, m), tolerance=1e-6, max_iterations=100)
+        found = minimise_total_error(
+            W, 10.0 ** rng.uniform(-3, 3, m), tolerance=1e-6, max_iterations=100
+        )
         assert found.gap <= 1e-6
 
     def test_stopping_early_gives_a_valid_bound_and_a_refusal(self, monkeypatch):
-        found = minimise(prefix(16), np.ones(16), tolerance=1e-6, max_iterations=2)
+        found = minimise_total_error(prefix(16), np.ones(16), tolerance=1e-6, max_iterations=2)
         assert found.iterations == 2
         assert found.gap > 1e-6
         monkeypatch.setattr(baselines, "_MAX_ITERATIONS", 2)

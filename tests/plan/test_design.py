@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import fitplug as fp
 from fitplug.optimizer import dual
-from fitplug.optimizer.problem import reduce
+from fitplug.optimizer.problem import reduce_matrix
 from fitplug.proof.certificate import lower_bound
 from tests.helpers.workloads import (
     PREFIX,
@@ -196,7 +196,7 @@ FIXED = {
 )
 def test_iterations_do_not_regress(name, tolerance, most):
     """Iterations repeat where seconds do not; rounding may move them by a sixth."""
-    problem, _ = reduce(*FIXED[name]())
+    problem, _ = reduce_matrix(*FIXED[name]())
     found = dual.solve(problem, tolerance=tolerance, max_iterations=most)
     assert found.gap <= tolerance
 
@@ -258,6 +258,15 @@ def test_stopping_early_still_gives_a_valid_plan_that_says_so():
     assert plan.gap > 1e-4
     assert "max_iterations" in plan.status
     plan.verify()
+
+
+def test_the_certificate_speaks_of_gaussian_noise():
+    workload = fp.Workload.from_matrix(prefix(8), variance=1.0)
+    plain, hybrid = fp.design(workload), fp.design(workload, total_error_weight=0.1)
+    start = "no mechanism with Gaussian noise that meets these targets costs less than "
+    assert plain.certificate.startswith(start)
+    assert float(plain.certificate.removeprefix(start)) <= plain.privacy_cost
+    assert "no mechanism with Gaussian noise has less than" in hybrid.certificate
 
 
 def test_progress_is_reported():
@@ -413,6 +422,30 @@ class TestRefusals:
                 cell_budgets=asked.get("budgets"),
                 solver=asked.get("solver", "dual"),
             )
+
+    @pytest.mark.parametrize(
+        ("arguments", "named"),
+        [
+            ({"cell_budgets": np.ones((1, 1, 1, 1))}, "cell_budgets"),
+            ({"total_error_weight": 0.5}, "total_error_weight"),
+            ({"solver": "sm2"}, 'solver="sm2"'),
+            ({"solver": "sm2", "total_error_weight": 0.5}, 'solver="sm2" and total_error_weight'),
+        ],
+    )
+    def test_arguments_that_make_a_workload_too_large_are_named(self, arguments, named):
+        workload = fp.Workload(
+            self.FOUR, [fp.queries({f"a{i}": "prefix"}, std=1.0, name=f"g{i}") for i in range(4)]
+        )
+        with pytest.raises(fp.WorkloadError, match=f"; or leave out {named}, without which"):
+            fp.design(workload, **arguments)
+
+    def test_an_argument_is_not_named_where_it_does_not_matter(self):
+        workload = fp.Workload(
+            fp.Domain({"id": fp.Integers(0, 2**45)}), [fp.queries({"id": "prefix"}, std=1.0)]
+        )
+        with pytest.raises(fp.WorkloadError) as raised:
+            fp.design(workload, solver="sm2")
+        assert "leave out" not in str(raised.value)
 
     def test_cells_that_symmetry_makes_alike_are_never_too_many(self):
         workload = fp.Workload(self.FOUR, [fp.marginal(f"a{i}", std=1.0) for i in range(4)])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug.plan import relaxation
 from fitplug.plan.designer import design
-from fitplug.plan.prices import most_saved
+from fitplug.plan.prices import estimate_saving
 from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import LARGEST_FACTOR, relax
 from fitplug.proof.certificate import certified_bound
@@ -103,7 +103,7 @@ def assert_within_prices(plan, least, factor):
     assert math.fsum(found.values()) == pytest.approx(1, abs=1e-12)
     for group, price in found.items():
         saved = 1 - least({group: factor}) / plan.rho
-        assert saved <= most_saved(plan, price, factor) + 2e-4
+        assert saved <= estimate_saving(plan, price, factor) + 2e-4
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.21, 4.0, 1e3])

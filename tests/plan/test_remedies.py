@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fitplug as fp
-from fitplug.domain.remedies import fewer_cells
+from fitplug.domain.remedies import suggest_fewer_cells
 from fitplug.structure import analysis as symmetry
 from tests.helpers.plans import geography
 
@@ -40,7 +40,7 @@ DOMAIN = fp.Domain(
     ],
 )
 def test_words_that_fit(names, words):
-    assert fewer_cells(DOMAIN, names) == words
+    assert suggest_fewer_cells(DOMAIN, names) == words
 
 
 def test_a_census_tree_gets_no_coarser_bins(monkeypatch):

@@ -19,7 +19,8 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask
-from fitplug_cli.spec import load, tomllib
+from fitplug_cli.spec import load_spec
+from fitplug_cli.spec.toml_files import tomllib
 from tests.helpers.places import EXAMPLES
 
 EXAMPLE = EXAMPLES / "acs"
@@ -62,7 +63,7 @@ def test_the_domain_is_the_one_of_the_public_schema():
 
 
 def test_counts_are_exact(exact):
-    spec = load(EXAMPLE / "release.toml")
+    spec = load_spec(EXAMPLE / "release.toml")
     tables = fitplug_dask.count(EXAMPLE / "people", spec.workload)
     for group in spec.workload.groups:
         axes = spec.workload.domain.ordered(group.attributes)
@@ -209,7 +210,7 @@ REDISTRICTING = EXAMPLE.parent / "redistricting"
 
 
 def test_redistricting_targets_are_those_of_the_table():
-    workload = load(REDISTRICTING / "release.toml").workload
+    workload = load_spec(REDISTRICTING / "release.toml").workload
     assert [(g.name, g.size) for g in workload.groups] == [
         ("population", 20),
         ("voting age", 20),

@@ -22,7 +22,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.counts.columns import are_names
+from fitplug.counts.columns import can_name_columns
 from fitplug_dask.schema import list_columns
 from tests.helpers.command_line import SPEC, fitplug, make, tree
 
@@ -282,9 +282,9 @@ class TestHeaders:
 
     def test_what_can_be_names(self) -> None:
         for names in (["SEX", "AGEP", "H1-a", "Größe", "income (EUR)"], ["x1"], ["a_"]):
-            assert are_names(names)
+            assert can_name_columns(names)
         for words in (["a", "1"], ["a", ""], ["a", "a"], ["a", "1,000"], ["x" * 200], ["a", "-"]):
-            assert not are_names(words)
+            assert not can_name_columns(words)
 
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9)})

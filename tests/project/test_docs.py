@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import opendp.prelude as dp
 import pytest
 
-from fitplug_cli.spec import load, tomllib
+from fitplug_cli.spec import load_spec
+from fitplug_cli.spec.toml_files import tomllib
 from tests.helpers.command_line import fitplug
 from tests.helpers.places import ROOT
 
@@ -194,7 +195,7 @@ def test_every_domain_of_the_table_is_one(row: str, tmp_path: Path) -> None:
     query = f'[[query]]\nname = "q"\n{name} = "identity"\nstd = 1.0\n'
     path = tmp_path / "spec.toml"
     path.write_text(f'[data]\npath = "p"\n[domain]\n{row}\n{query}', encoding="utf-8")
-    assert load(path).workload.domain[name].size > 1
+    assert load_spec(path).workload.domain[name].size > 1
 
 
 @pytest.mark.parametrize("row", rows_of("[[query]]"))
@@ -204,4 +205,4 @@ def test_every_query_of_the_table_is_one(row: str, tmp_path: Path) -> None:
         return
     path = tmp_path / "spec.toml"
     path.write_text(f'{DOMAIN_OF_SPEC}[[query]]\nname = "q"\n{row}\nstd = 1.0\n', encoding="utf-8")
-    assert load(path).workload["q"].size >= 1
+    assert load_spec(path).workload["q"].size >= 1

@@ -22,7 +22,7 @@ import fitplug_opendp as fpo
 from fitplug.display.numbers import format_down, format_up
 from fitplug.errors import BudgetError, DataError, LedgerError
 from fitplug.release.release import Release
-from fitplug_cli import countsfile
+from fitplug_cli.output import read_counts
 from fitplug_dask.files import csv_text
 from fitplug_dask.sources import locations
 from tests.helpers.command_line import fitplug
@@ -80,7 +80,7 @@ def test_counts_limited_by_another_column_are_refused(tmp_path: Path) -> None:
     spec, counts = tmp_path / "spec.toml", tmp_path / "c.npz"
     spec.write_text(SPEC.format(person="visit"))
     assert fitplug("count", spec, "--output", counts).code == 0
-    assert countsfile.read(counts).person == "visit"
+    assert read_counts(counts).person == "visit"
     for other, said in (
         (SPEC.format(person="patient"), "by the column 'patient'"),
         (SPEC.replace('person = "{person}"', ""), "not by person"),

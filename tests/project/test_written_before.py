@@ -19,7 +19,7 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.ledger.cell_costs import CellCosts
-from fitplug_cli import countsfile
+from fitplug_cli.output import read_counts
 from tests.helpers.command_line import fitplug
 from tests.helpers.places import DATA
 
@@ -179,7 +179,7 @@ def test_a_release_of_limited_records() -> None:
 
 def test_a_counts_file_of_the_command_line(tmp_path: Path) -> None:
     said = SAID["counts"]
-    tables = countsfile.read(FLAT / "counts.npz")
+    tables = read_counts(FLAT / "counts.npz")
     for name in ("seal", "contributions", "person", "rows"):
         assert getattr(tables, name) == said[name]
     assert {"+".join(names): x.ravel().tolist() for names, x in tables.items()} == said["totals"]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from fitplug.domain.domain import Domain
 from fitplug.domain.integers import Integers
 from fitplug.numeric.rounding import gamma
-from fitplug.optimizer import bound_ascent as ascent
-from fitplug.optimizer import residual_descent as residual
+from fitplug.optimizer import product_bound_ascent as ascent
+from fitplug.optimizer.member_descent import descend_residual_family
 from fitplug.proof import certificate
 from fitplug.proof import factor_pinching as pinch
 from fitplug.proof import gram_matrices as grams_module
@@ -595,25 +595,25 @@ def test_a_bound_with_a_loose_part_is_that_of_the_whole():
 
 @functools.cache
 def solved(name):
-    return residual.solve_residual(LAYOUTS[name].structure)
+    return descend_residual_family(LAYOUTS[name].structure)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_search_returns_what_the_bound_is(name):
     found = solved(name)
-    weights, value = ascent.ascend_bound(found.batched, found.weights)
+    weights, value = ascent.ascend_product_bound(found.batched, found.weights)
     assert value == pinched.bound(found.batched, weights)
     assert value == pinched.bound(found.batched, weights)
     assert value <= found.upper * (1 + 1e-9)
     assert value <= exact(found.batched, weights) * EXACT
-    given_weights = ascent.product(found.batched, found.weights)
+    given_weights = ascent.fit_product_duals(found.batched, found.weights)
     assert value >= pinched.bound(found.batched, given_weights) * (1 - 1e-9)
 
 
 def test_a_search_without_room_for_frames_takes_one_group(monkeypatch):
     found = solved("prefixes")
     monkeypatch.setattr(grams_module, "MAX_ENTRIES", 4)
-    weights, value = ascent.ascend_bound(found.batched, found.weights)
+    weights, value = ascent.ascend_product_bound(found.batched, found.weights)
     assert (weights.w > 0).sum() == 1
     assert 0 < value == pinched.bound(found.batched, weights)
 
@@ -626,7 +626,7 @@ def test_ascent_knows_its_derivatives(name):
 
     def value(of):
         here = pinched.point(layout, of)
-        found = ascent.slopes(places, here.w, here.tables)
+        found = ascent.differentiate_norms(places, here.w, here.tables)
         # X scales as 2^shift, and w is scaled by its largest.
         return here, found, found[0] * here.over_mass(1.0) * math.sqrt(float(mass(of)))
 

@@ -21,8 +21,7 @@ from fitplug.files import read_with_digest, write_with_digest
 from fitplug.mechanism.answers import exact_answers
 from fitplug.release.population import describe_population
 from fitplug.release.review_markdown import markdown
-from fitplug_cli.reporting.facts import facts
-from fitplug_cli.reporting.page import html
+from fitplug_cli.reporting import collect_facts, render_page
 from tests.helpers import people
 from tests.helpers.command_line import fitplug
 
@@ -276,7 +275,7 @@ def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
 
 
 def test_reports_tell_what_each_limit_costs() -> None:
-    told = facts(PLAN, contributions=3, delta=1e-6, limited="enforced")
+    told = collect_facts(PLAN, contributions=3, delta=1e-6, limited="enforced")
     assert [limit.contributions for limit in told.limits] == [1, 2, 3, 5, 10]
     for limit in told.limits:
         k = limit.contributions
@@ -294,8 +293,9 @@ def test_reports_tell_what_each_limit_costs() -> None:
             )
         )
         assert k**2 * eased.rho == pytest.approx(9 * PLAN.rho, rel=1e-3)
-    assert [limit.contributions for limit in facts(PLAN, contributions=7).limits][-2:] == [7, 10]
-    page = " ".join(html(told).split())
+    limits = collect_facts(PLAN, contributions=7).limits
+    assert [limit.contributions for limit in limits][-2:] == [7, 10]
+    page = " ".join(render_page(told).split())
     assert "How many records of a person are counted" in page
     assert "about the records kept, at most 3 of each person" in page
     assert "3 (declared)" in page

@@ -20,7 +20,7 @@ import fitplug_opendp as fpo
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import markdown
 from fitplug.release.reviews import MISSING
-from fitplug_cli import reviews
+from fitplug_cli.output import review_files
 
 # The schema of the OpenDP deployments registry, November 2026: the fields of each section.
 FIELDS = {
@@ -268,7 +268,7 @@ def test_long_lists_are_cut_and_summed_up(monkeypatch, tmp_path):
 
 def test_files_hold_the_same(tmp_path):
     record = fp.review(fpo.release(PLAN, tables(PLAN)), about=fp.About(name="Ü: 'x' # y"))
-    reviews.write(tmp_path, record)
+    review_files.write_review(tmp_path, record)
     text = (tmp_path / "review.yaml").read_text()
     assert yaml.safe_load(text) == record
     assert "mechanisms: |-\n" in text

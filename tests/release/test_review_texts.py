@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.release.review_markdown import markdown
-from fitplug_cli import reviews
+from fitplug_cli.output import review_files
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -143,18 +143,18 @@ def test_random_texts_make_no_element(text: str) -> None:
 def test_yaml_gives_every_text_back(tmp_path: Path) -> None:
     for number, text in enumerate(HOSTILE):
         record = reviewed(text, tmp_path / f"{number}.db")
-        reviews.write(tmp_path, record)
-        assert yaml.safe_load((tmp_path / reviews.YAML).read_text("utf-8")) == record
+        review_files.write_review(tmp_path, record)
+        assert yaml.safe_load((tmp_path / review_files.YAML).read_text("utf-8")) == record
 
 
 def test_names_on_the_page_of_a_report_make_no_element() -> None:
-    from fitplug_cli.reporting import page
-    from fitplug_cli.reporting.facts import facts
+    from fitplug_cli.reporting import collect_facts, render_page
 
     def elements(words: list[str]) -> Elements:
         domain = fp.Domain({words[0]: ["1", "2"], "b": ["1", "2"]})
         groups = [fp.queries({domain.names[0]: "identity"}, std=3.0, name=word) for word in words]
-        return Elements(page.html(facts(fp.design(fp.Workload(domain, groups))), words[1]))
+        facts = collect_facts(fp.design(fp.Workload(domain, groups)))
+        return Elements(render_page(facts, words[1]))
 
     hostile = [*HOSTILE, "$x$", "$\\frac{", "\"><script>alert('x')</script>"]
     found = elements(hostile)

@@ -18,9 +18,10 @@ from fitplug.errors import DesignError, DomainError
 from fitplug.mechanism.attribute_matrices import DenseMatrix
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.optimizer import dual
-from fitplug.optimizer import tree_covariance as tree
-from fitplug.optimizer.problem import reduce
-from fitplug.optimizer.residual_family import Ordered
+from fitplug.optimizer.contrast_covariance import ContrastCovariance
+from fitplug.optimizer.problem import reduce_matrix
+from fitplug.optimizer.tree_covariance import TreeCovariance
+from fitplug.optimizer.tree_optimum import optimise_tree
 from fitplug.proof.tree_pinching import pinched_parts
 from fitplug.structure.tree_shape import tree_shape
 from tests.helpers.exact import (
@@ -115,8 +116,8 @@ def random_split(rng, shape):
     P = shape.top
     N = np.linalg.qr(np.column_stack([np.ones(P), rng.standard_normal((P, P - 1))]))[0][:, 1:]
     root = rng.standard_normal((P - 1, P - 1)) + 2 * np.eye(P - 1)
-    top = Ordered(N, 0.1 * rng.standard_normal(P - 1), root @ root.T)
-    return tree.Tree(shape, top, rng.uniform(0.1, 3, shape.branching))
+    top = ContrastCovariance(N, 0.1 * rng.standard_normal(P - 1), root @ root.T)
+    return TreeCovariance(shape, top, rng.uniform(0.1, 3, shape.branching))
 
 
 def random_integers(rng, shape, bits):
@@ -188,7 +189,7 @@ class TestRealSplit:
         assert u.sum() == pytest.approx(1)
         np.testing.assert_allclose(Y @ C, np.eye(geo.size) - np.outer(ones, u), atol=1e-12 * size)
         np.testing.assert_allclose(Y @ u, 0, atol=1e-12 * np.abs(Y).max())
-        np.testing.assert_allclose(split.eta(), np.diag(Y), rtol=1e-9)
+        np.testing.assert_allclose(split.compute_eta(), np.diag(Y), rtol=1e-9)
         for level in (*asked, "total"):
             W = indicator(geo, level)
             expected = np.stack([(W @ u) ** 2, ((W @ C) * W).sum(axis=1)], axis=1)
@@ -201,12 +202,12 @@ class TestRealSplit:
         p, price = rng.dirichlet(np.ones(geo.size)), rng.uniform(0.5, 2)
         asked = [*asked, "total"]
         weights = [(level, rng.uniform(0.1, 1, (shape.nodes(level), 2))) for level in asked]
-        found = tree.descended(split, p, price, weights)
+        found = split.descend_levels(p, price, weights)
 
         def cost(scales, top=found.top):
-            other = tree.Tree(shape, top, scales)
+            other = TreeCovariance(shape, top, scales)
             moments = sum((w * other.moments(ask(level))).sum() for level, w in weights)
-            return price * (p @ other.eta()) + moments
+            return price * (p @ other.compute_eta()) + moments
 
         needed = np.isfinite(found.scales)
         if shape.depths.get("identity") == shape.steps:
@@ -218,7 +219,7 @@ class TestRealSplit:
                 scales[v] *= change
                 assert cost(scales) > least
         # First C, then u: each is the best that the others leave.
-        best_C = Ordered(found.top.contrasts, split.top.reference, found.top.covariance)
+        best_C = ContrastCovariance(found.top.contrasts, split.top.reference, found.top.covariance)
         assert least <= cost(found.scales, best_C) * (1 + 1e-12)
         assert cost(found.scales, best_C) <= cost(found.scales, split.top) * (1 + 1e-12)
 
@@ -229,19 +230,21 @@ class TestRealSplit:
             shape = tree_shape(geo, asked, most=6)
             split = random_split(rng, shape)
             bits = 45 if "a" in asked else 30
-            own = tree.whole(split, bits)
-            unit = split.eta().max() / own.column_square
+            own = split.round_to_integers([], bits)
+            unit = split.compute_eta().max() / own.column_square
             assert math.log2(own.column_square) == pytest.approx(2 * bits, abs=1e-6)
-            np.testing.assert_allclose((own.eta() * unit).astype(float), split.eta(), rtol=1e-6)
+            np.testing.assert_allclose(
+                (own.eta() * unit).astype(float), split.compute_eta(), rtol=1e-6
+            )
             for level in asked:
                 ours = own.moments(ask(level).factor) / [1, unit]
                 np.testing.assert_allclose(ours, split.moments(ask(level)), rtol=1e-6)
 
     def test_bits_that_lose_a_contrast_are_refused(self):
         shape = tree_shape(hierarchy([[3], [2, 2, 2]]), ["a", "b"])
-        top = Ordered(helmert(3).T, np.zeros(2), np.diag([1.0, 1e12]))
+        top = ContrastCovariance(helmert(3).T, np.zeros(2), np.diag([1.0, 1e12]))
         with pytest.raises(DesignError, match="lost a contrast"):
-            tree.whole(tree.Tree(shape, top, np.ones(3)), 4)
+            TreeCovariance(shape, top, np.ones(3)).round_to_integers([], 4)
 
 
 class TestIntegerSplit:
@@ -337,10 +340,10 @@ def stacked(geo, targets):
 def test_alone_is_the_dense_optimum(targets, chosen, above, summed):
     geo = random_hierarchy(np.random.default_rng(5), 3, [3, 4, 5, 7])
     shape = tree_shape(geo, list(targets), **chosen)
-    found = tree.alone(shape, targets, summed)
+    found = optimise_tree(shape, targets, summed)
     every = targets | ({"total": 1.0} if summed else {})
     W, c = stacked(geo, every)
-    problem, _ = reduce(W, c)
+    problem, _ = reduce_matrix(W, c)
     optimum = dual.solve(problem, tolerance=2e-5, max_iterations=2000)
     assert optimum.lower * (1 - 1e-9) <= found.upper <= optimum.upper * (1 + above)
     if above == 1e-4:
@@ -356,9 +359,9 @@ def test_alone_is_the_dense_optimum(targets, chosen, above, summed):
     if above == 1e-4:
         assert dense_dual == pytest.approx(found.lower, rel=1e-9)
     # The split with the total's variance that is best for it costs what it says.
-    split = found.tree
+    split = TreeCovariance(shape, found.top, found.scales)
     moments = np.concatenate([split.moments(ask(level)) for level in every]) / c[:, None]
-    eta = split.eta().max()
+    eta = split.compute_eta().max()
 
     def cost(total):
         return math.sqrt((eta + 1 / total) * (moments @ [total, 1]).max())
@@ -373,9 +376,10 @@ def test_alone_is_the_dense_optimum(targets, chosen, above, summed):
     )
     total = math.sqrt(price / sum(seen))
     asked = [(level, np.stack([total * w, w], axis=1)) for level, w in weights.items()]
-    again = tree.descended(split, found.cells, price, asked)
+    again = split.descend_levels(found.cells, price, asked)
     before, after = (
-        price * (found.cells @ s.eta()) + sum((w * s.moments(ask(at))).sum() for at, w in asked)
+        price * (found.cells @ s.compute_eta())
+        + sum((w * s.moments(ask(at))).sum() for at, w in asked)
         for s in (split, again)
     )
     assert after <= before <= after * (1 + 1e-4)

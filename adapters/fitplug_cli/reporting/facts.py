@@ -1,4 +1,4 @@
-"""Facts: everything that a report of a plan shows, computed once, from the plan alone."""
+"""The facts that a report of a plan shows, computed once and from the plan alone."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ import numpy.typing as npt
 from fitplug import baselines
 from fitplug.display import format_up
 from fitplug.errors import DesignError, WorkloadError
-from fitplug.plan import NEAR, GroupRow, Plan, most_saved, price_groups
+from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.privacy import epsilon_at
 from fitplug.release import About, Limited
-from fitplug_cli import costs
+from fitplug_cli import person_costs
 from fitplug_cli.reporting.limits import Limit, compare_limits
 
 Progress = Callable[[float, str], object]
 
 RELAXED = 1.1
-"""By which factor the report relaxes a group's std, to tell what that saves."""
+"""The factor by which the report relaxes a group's std, to show what that saves."""
 
 DELTAS = tuple(10.0**-k for k in range(3, 13))
+"""The deltas at which the report shows epsilon."""
 
 _BINDING = 1 - 1e-3
-"""Of its target: a variance as near as this is held by it."""
+"""A query is held by its target if its variance is at least this share of the target."""
 
 _SLACK = 0.01
-"""Of the plan's cost squared: a cell with less left has nothing left that is worth asking for."""
+"""A cell has something left for more counts if its slack is above this share of Delta squared."""
 
 _EVEN = 1 - 5e-4
-"""Of the largest cost of a cell: above, the least is shown as 100 %."""
+"""Costs are even if the least cost of a cell, over the largest, is shown as 100.0 %."""
 
 _MOST_CELLS = 512
-"""Told apart by a plan, up to which the matrix mechanism is found beside it: some seconds."""
+"""The report computes the matrix mechanism up to this number of cells; it takes some seconds."""
 
 _USUAL: tuple[tuple[str, str, Callable[..., Any], dict[str, str]], ...] = (
     ("IP", "noise on every cell", baselines.input_perturbation, {}),
@@ -61,9 +62,13 @@ _USUAL: tuple[tuple[str, str, Callable[..., Any], dict[str, str]], ...] = (
 
 @dataclass(frozen=True)
 class Group(GroupRow):
-    """What a group asks, gets and costs. binding: how many of its queries are held by their
-    targets. price: see `fitplug.plan.prices`; None if there is none. saves: the share of rho that
-    relaxing every std of the group by RELAXED saves, at most.
+    """What the targets of a group are, what it gets, and what it costs.
+
+    Attributes:
+        binding: The number of its queries that are held by their targets.
+        price: Its price, see `fitplug.plan.prices`; None if there is none.
+        saves: The largest share of rho that is saved if every std of the group is RELAXED times as
+            large; None if there is no price.
     """
 
     binding: int
@@ -72,9 +77,15 @@ class Group(GroupRow):
 
 
 @dataclass(frozen=True)
-class Free:
-    """Counts that could be added at no cost: of `cells` of an attribute's cells, each with noise of
-    its own, of a std from `least_std` to `largest_std`.
+class FreeCounts:
+    """Counts by one attribute that could be added at no cost, each with noise of its own.
+
+    Attributes:
+        attribute: The attribute.
+        cells: The number of its cells whose counts are free.
+        of: The number of all its cells.
+        least_std: The smallest std of a free count.
+        largest_std: The largest std of a free count.
     """
 
     attribute: str
@@ -85,8 +96,15 @@ class Free:
 
 
 @dataclass(frozen=True)
-class Usual:
-    """A usual mechanism: the rho with which it meets every target, over the plan's; or why not."""
+class UsualMechanism:
+    """A usual mechanism, to compare the plan with.
+
+    Attributes:
+        short: Its short name, by the paper.
+        name: What it is.
+        factor: The rho with which it meets every target, over the plan's; None if not known.
+        why: Why the factor is not known.
+    """
 
     short: str
     name: str
@@ -96,47 +114,61 @@ class Usual:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A plan's facts for all records of one person, `contributions` at most; epsilon at delta.
-    limited: whether the spec keeps only so many, or declares it; None for a plan alone.
-    about: what the publisher says of it.
+    """The facts of a plan, with its cost for all records of one person.
+
+    Attributes:
+        plan: The plan.
+        contributions: The largest number of records of one person.
+        delta: The delta at which epsilon is given.
+        groups: The groups of queries.
+        usual_mechanisms: The usual mechanisms.
+        about: What the publisher says of the release.
+        limited: Whether counting enforces `contributions` or the publisher declares it; None for a
+            plan without a spec.
     """
 
     plan: Plan
     contributions: int
     delta: float
     groups: tuple[Group, ...]
-    usual: tuple[Usual, ...]
+    usual_mechanisms: tuple[UsualMechanism, ...]
     about: About
     limited: Limited | None = None
 
     @cached_property
     def privacy_cost(self) -> float:
         """Delta for all records of one person, rounded up."""
-        return costs.privacy_cost(self.plan, self.contributions)
+        return person_costs.compute_privacy_cost(self.plan, self.contributions)
 
     @cached_property
     def rho(self) -> float:
-        """As it is charged, for all records of one person."""
-        return costs.rho(self.plan, self.contributions)
+        """The rho that is charged for all records of one person."""
+        return person_costs.compute_rho(self.plan, self.contributions)
 
     def epsilon(self, delta: float, proven: bool = True) -> float:
-        """Proven from rho for the discrete noise, or on the curve of continuous Gaussian noise."""
+        """Return epsilon for all records of one person.
+
+        Args:
+            delta: The delta.
+            proven: Whether epsilon is the one proven from rho for the discrete noise, or the one on
+                the exact curve of continuous Gaussian noise.
+        """
         return epsilon_at(self.privacy_cost, delta, "zcdp" if proven else "gaussian")
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
-        """What other numbers of records a person cost, with the same noise."""
+        """What other limits on the records of a person cost, with the same noise."""
         return compare_limits(self.plan, self.contributions, self.delta)
 
     @cached_property
     def profile(self) -> npt.NDArray[np.float64]:
-        """The privacy cost squared of the cells told apart, over the largest; falling."""
+        """The squared privacy cost of each cell told apart, over the largest, in falling order."""
         profile = self.plan.profile().ravel()
         return np.asarray(np.sort(profile / profile.max())[::-1])
 
     @property
-    def even(self) -> str | None:
-        """Why a chart of the profile would say nothing; None if it says something."""
+    def even_note(self) -> str | None:
+        """Why a chart of the profile would show nothing; None if it shows something."""
         if self.plan.structure.ordered:
             return (
                 "A plan of attributes split apart tells no cells apart: a record costs rho "
@@ -147,14 +179,14 @@ class Facts:
         return "Every cell costs the same: a record costs rho wherever it lies."
 
     @property
-    def worth(self) -> str:
-        """What prices mean in this plan, or why there are none."""
+    def price_note(self) -> str:
+        """A caveat on the prices of this plan, or why there are none; may be empty."""
         if self.groups[0].price is None:
             return (
                 "A plan with a weight on the total squared error has no prices: its cost is no "
                 "function of the targets alone."
             )
-        if self.plan.gap <= NEAR:
+        if self.plan.gap <= NEGLIGIBLE_GAP:
             return ""
         return (
             f"This plan is within {format_up(self.plan.gap, 2)} of the least Delta, and the least "
@@ -163,10 +195,10 @@ class Facts:
         )
 
     @cached_property
-    def free(self) -> tuple[Free, ...]:
-        """Per attribute that the plan tells apart; each is free alone, not all of them together."""
+    def free_counts(self) -> tuple[FreeCounts, ...]:
+        """The free counts by each attribute; each is free for itself, and not all together."""
         slack, plan = self.plan.slack(), self.plan
-        found: list[Free] = []
+        found: list[FreeCounts] = []
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
             return ()
         for name in plan.structure.dense:
@@ -175,11 +207,13 @@ class Facts:
             left = slack.min(axis=others)
             stds = 1 / np.sqrt(left[left > _SLACK * plan.privacy_cost**2])
             if len(stds):
-                found.append(Free(name, len(stds), len(left), float(stds.min()), float(stds.max())))
+                found.append(
+                    FreeCounts(name, len(stds), len(left), float(stds.min()), float(stds.max()))
+                )
         return tuple(found)
 
 
-def facts(
+def collect_facts(
     plan: Plan,
     *,
     contributions: int = 1,
@@ -188,19 +222,32 @@ def facts(
     about: About | None = None,
     progress: Progress | None = None,
 ) -> Facts:
-    """All facts of a plan. progress: called with the share that is done, and what is being done."""
-    tell = progress or (lambda share, what: None)
+    """Collect all facts of a plan.
+
+    Args:
+        plan: The plan.
+        contributions: The largest number of records of one person.
+        delta: The delta at which epsilon is given.
+        limited: Whether counting enforces `contributions` or the publisher declares it.
+        about: What the publisher says of the release.
+        progress: A function that is called with the share that is done, and what is being done.
+
+    Returns:
+        The facts.
+    """
+    report = progress or (lambda share, what: None)
     usual = []
     for i, (short, name, mechanism, keywords) in enumerate(_USUAL):
-        tell(i / len(_USUAL), name)
-        usual.append(_usual(plan, short, name, mechanism, keywords))
-    return Facts(plan, contributions, delta, _groups(plan), tuple(usual), about or About(), limited)
+        report(i / len(_USUAL), name)
+        usual.append(_compare_usual(plan, short, name, mechanism, keywords))
+    groups = _collect_groups(plan)
+    return Facts(plan, contributions, delta, groups, tuple(usual), about or About(), limited)
 
 
-def _groups(plan: Plan) -> tuple[Group, ...]:
+def _collect_groups(plan: Plan) -> tuple[Group, ...]:
     structure = plan.structure
-    of_target = plan.strategy.variances(plan.noise_std) / (plan.scale * structure.targets)
-    held = np.where(of_target >= _BINDING, structure.repeats, 0.0)
+    used = plan.strategy.variances(plan.noise_std) / (plan.scale * structure.targets)
+    held = np.where(used >= _BINDING, structure.repeats, 0.0)
     binding = np.add.reduceat(held, structure.starts[:-1]).astype(int)
     try:
         priced = price_groups(plan)
@@ -209,25 +256,28 @@ def _groups(plan: Plan) -> tuple[Group, ...]:
     found = []
     for row, count in zip(plan.group_rows(), binding, strict=True):
         price = priced.get(row.name)
-        saves = None if price is None else most_saved(plan, price, RELAXED**2)
+        saves = None if price is None else estimate_saving(plan, price, RELAXED**2)
         found.append(Group(**vars(row), binding=int(count), price=price, saves=saves))
     return tuple(found)
 
 
-def _usual(
+def _compare_usual(
     plan: Plan, short: str, name: str, mechanism: Callable[..., Any], keywords: dict[str, str]
-) -> Usual:
+) -> UsualMechanism:
+    """Compute the rho of a usual mechanism over the plan's."""
     structure = plan.structure
     if keywords and (structure.ordered or structure.cells > _MOST_CELLS):
-        return Usual(short, name, None, f"not computed above {_MOST_CELLS} cells told apart")
+        return UsualMechanism(
+            short, name, None, f"not computed above {_MOST_CELLS} cells told apart"
+        )
     try:
         variances = mechanism(plan.workload, plan.privacy_cost, **keywords)
     except WorkloadError:
-        return Usual(short, name, None, "too many cells and queries to write down")
+        return UsualMechanism(short, name, None, "too many cells and queries to write down")
     except DesignError:
-        return Usual(short, name, None, "not found to six digits")
+        return UsualMechanism(short, name, None, "not found to six digits")
     worst = max(
         float((variances[group] / (plan.scale * plan.targets[group])).max())
         for group in plan.workload.names
     )
-    return Usual(short, name, worst if math.isfinite(worst) else None)
+    return UsualMechanism(short, name, worst if math.isfinite(worst) else None)

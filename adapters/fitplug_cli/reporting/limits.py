@@ -1,4 +1,4 @@
-"""Limits: what it costs to count so many records of a person, and what a limit leaves out."""
+"""Limits on the records of a person: what each costs, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from fitplug.plan import Plan
 from fitplug.privacy import epsilon_at
 from fitplug.release import Limited, describe_population
-from fitplug_cli import costs
+from fitplug_cli import person_costs
 
-SHOWN = (1, 2, 3, 5, 10)
-"""Records a person that a report tells the cost of, beside the number declared."""
+_SHOWN = (1, 2, 3, 5, 10)
+"""The numbers of records of a person whose cost a report shows, beside the declared number."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What at most so many records of a person cost: rho and epsilon with the plan's noise, or, at
-    the rho of the number declared, by which factor every std changes.
+    """What a limit on the records of a person costs.
+
+    Attributes:
+        contributions: The largest number of records of a person.
+        rho: The rho of all of them with the plan's noise, rounded up.
+        epsilon: The epsilon that is proven from this rho.
+        std_factor: The factor by which every std changes if rho stays that of the declared number.
     """
 
     contributions: int
@@ -26,30 +31,49 @@ class Limit:
 
 
 def compare_limits(plan: Plan, declared: int, delta: float) -> tuple[Limit, ...]:
-    """From the plan alone: k records cost k^2 times the rho of one. Epsilon is proven from rho."""
+    """Compute what other limits than the declared one cost.
+
+    Only the plan is needed, since k records of a person cost k^2 times the rho of one.
+
+    Args:
+        plan: The plan.
+        declared: The largest number of records of a person that is declared.
+        delta: The delta at which epsilon is given.
+
+    Returns:
+        The limits, the smallest first; the declared one is among them.
+    """
     return tuple(
         Limit(
             k,
-            costs.rho(plan, k),
-            epsilon_at(costs.privacy_cost(plan, k), delta, "zcdp"),
+            person_costs.compute_rho(plan, k),
+            epsilon_at(person_costs.compute_privacy_cost(plan, k), delta, "zcdp"),
             k / declared,
         )
-        for k in sorted({*SHOWN, declared})
+        for k in sorted({*_SHOWN, declared})
     )
 
 
 def explain_limits(contributions: int, limited: Limited | None) -> tuple[str, ...]:
-    """Sentences below the table: whom the answers are about, and how to learn what is left out."""
-    told = [] if limited is None else [describe_population(contributions, limited)]
-    told.append(
+    """Explain the table of limits.
+
+    Args:
+        contributions: The largest number of records of a person.
+        limited: Whether counting enforces it or the publisher declares it; None if not known.
+
+    Returns:
+        Sentences that say which records the answers are about, and how to learn what is left out.
+    """
+    sentences = [] if limited is None else [describe_population(contributions, limited)]
+    sentences.append(
         "A spec with [data] person keeps at most this number of records of each person; without it "
         "the number is the publisher's word. A smaller number costs less privacy and leaves out "
         "more records of persons with many. No std and no interval tells how many."
     )
     if limited != "declared":
-        told.append(
+        sentences.append(
             "A private estimate of the records left out is bought by a second release: the total "
             "with a large limit K and a coarse std costs rho = K^2 / (2 std^2). The command "
             "fitplug lost compares the two."
         )
-    return tuple(told)
+    return tuple(sentences)

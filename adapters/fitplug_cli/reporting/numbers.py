@@ -1,12 +1,13 @@
-"""Numbers as the report writes them."""
+"""Formats of the numbers of a report."""
 
 from __future__ import annotations
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
+    """Format a share as a percentage with one decimal."""
     return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
 
 
-def factor(value: float) -> str:
-    """To three digits, or whole."""
+def format_factor(value: float) -> str:
+    """Format a factor with three digits, or as an integer from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

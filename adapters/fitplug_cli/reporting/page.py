@@ -1,4 +1,4 @@
-"""The page: a plan's report as one HTML file that needs no other, and no network."""
+"""The report of a plan as one HTML page, which needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from fitplug.display import MOST_BARS, format_down, format_up
 from fitplug_cli.reporting import plots
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
 from fitplug_cli.reporting.limits import explain_limits
-from fitplug_cli.reporting.numbers import factor, percent
+from fitplug_cli.reporting.numbers import format_factor, format_percent
 
 
-def html(facts: Facts, warning: str | None = None) -> str:
-    """The page, with a sentence that warns, if there is one. Raises ImportError saying which extra
-    to install.
+def render_page(facts: Facts, warning: str | None = None) -> str:
+    """Render the report of a plan as a page.
+
+    Args:
+        facts: The facts of the plan.
+        warning: A warning that the page shows, if there is one.
+
+    Returns:
+        The HTML.
+
+    Raises:
+        ImportError: If a library is missing; the message names the extra to install.
     """
     try:
         import jinja2
@@ -32,8 +41,8 @@ def html(facts: Facts, warning: str | None = None) -> str:
     filters = {
         "up": format_up,
         "below": format_down,
-        "percent": percent,
-        "factor": factor,
+        "percent": format_percent,
+        "factor": format_factor,
         "count": lambda n: f"{n:,}",
     }
     environment.filters |= filters
@@ -45,18 +54,18 @@ def html(facts: Facts, warning: str | None = None) -> str:
         relaxed=f"{RELAXED - 1:.0%}",
         most_bars=MOST_BARS,
         explained_limits=explain_limits(facts.contributions, facts.limited),
-        plots=_plots(facts),
+        plots=_draw_plots(facts),
     )
 
 
-def _plots(facts: Facts) -> dict[str, Any]:
+def _draw_plots(facts: Facts) -> dict[str, Any]:
     from markupsafe import Markup  # comes with jinja2
 
-    made = {"curve": plots.curve(facts)}
-    if facts.even is None:
-        made["profile"] = plots.profile(facts)
+    drawn = {"curve": plots.draw_curve(facts)}
+    if facts.even_note is None:
+        drawn["profile"] = plots.draw_profile(facts)
     if any(group.price is not None for group in facts.groups) and len(facts.groups) > 1:
-        made["shares"] = plots.shares(facts)
-    if any(usual.factor is not None for usual in facts.usual):
-        made["usual"] = plots.usual(facts)
-    return {name: Markup(svg) for name, svg in made.items()}
+        drawn["shares"] = plots.draw_shares(facts)
+    if any(usual.factor is not None for usual in facts.usual_mechanisms):
+        drawn["usual"] = plots.draw_usual(facts)
+    return {name: Markup(svg) for name, svg in drawn.items()}

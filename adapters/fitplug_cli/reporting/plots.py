@@ -1,4 +1,7 @@
-"""Plots of a plan's facts, as SVG for a page. Texts stay texts; colours differ for every eye."""
+"""Plots of a plan's facts, as SVG for a page.
+
+Texts in a plot stay texts, and its colours can be told apart by people who are colour-blind.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,24 @@ from fitplug.display import (
     shorten,
 )
 from fitplug_cli.reporting.facts import DELTAS, Facts
-from fitplug_cli.reporting.numbers import factor, percent
+from fitplug_cli.reporting.numbers import format_factor, format_percent
 
 _WIDTH = 5.0
-"""Inches: texts stay readable where a narrow page makes it smaller."""
+"""The width in inches; texts stay readable where a narrow page shrinks the plot."""
 
 
-def curve(facts: Facts) -> str:
-    """Epsilon at every delta, proven and on the Gaussian curve."""
+def draw_curve(facts: Facts) -> str:
+    """Draw epsilon over delta, both proven and on the Gaussian curve, and return the SVG."""
     fine = np.logspace(np.log10(DELTAS[0]), np.log10(DELTAS[-1]), 60)
     with open_figure(_WIDTH, 3.0) as (figure, axes):
         for proven, colour, style in ((True, BLUE, "-"), (False, ORANGE, "--")):
             epsilon = [facts.epsilon(float(delta), proven) for delta in fine]
             axes.plot(fine, epsilon, style, color=colour, linewidth=2)
             label = "proven for the discrete noise" if proven else "continuous Gaussian curve"
-            place = (0, 6) if proven else (0, -14)
+            offset = (0, 6) if proven else (0, -14)
             at = len(fine) // 2
             axes.annotate(
-                label, (fine[at], epsilon[at]), place, textcoords="offset points", color=INK,
+                label, (fine[at], epsilon[at]), offset, textcoords="offset points", color=INK,
                 ha="right" if proven else "left",
             )  # fmt: skip
         axes.set(xscale="log", xlabel="delta", ylabel="epsilon")
@@ -44,23 +47,24 @@ def curve(facts: Facts) -> str:
         axes.axvline(facts.delta, color=GREY, linewidth=1, linestyle=":")
         axes.set_ylim(bottom=0)
         separate_thousands(axes.yaxis)
-        return _svg(figure)
+        return _write_svg(figure)
 
 
-def shares(facts: Facts) -> str:
-    """Which part of the cost each group's targets make, the largest first."""
+def draw_shares(facts: Facts) -> str:
+    """Draw each group's share of the cost, the largest first, and return the SVG."""
     groups = sorted(facts.groups, key=lambda g: -(g.price or 0.0))[:MOST_BARS]
     values = [100 * (g.price or 0.0) for g in groups]
-    return _bars([g.name for g in groups], values, [percent(v / 100) for v in values], BLUE)
+    labels = [format_percent(v / 100) for v in values]
+    return _draw_bars([g.name for g in groups], values, labels, BLUE)
 
 
-def profile(facts: Facts) -> str:
-    """The cost of the cells, the costliest first, over the largest."""
+def draw_profile(facts: Facts) -> str:
+    """Draw the cost of each cell over the largest one, the costliest first; return the SVG."""
     cost = facts.profile
     with open_figure(_WIDTH, 2.4) as (figure, axes):
         share = np.linspace(0, 100, len(cost) + 1)
         heights = 100 * np.append(cost, cost[-1])
-        if len(share) > 800:  # what a screen can show
+        if len(share) > 800:  # a screen shows no more
             kept = np.unique(np.linspace(0, len(share) - 1, 800).astype(int))
             share, heights = share[kept], heights[kept]
         axes.fill_between(share, heights, step="post", color=BLUE, linewidth=0)
@@ -72,17 +76,18 @@ def profile(facts: Facts) -> str:
             xlim=(0, 100), ylim=(0, 100), xlabel="cells told apart, the costliest first (%)",
             ylabel="privacy cost (% of rho)",
         )  # fmt: skip
-        return _svg(figure)
+        return _write_svg(figure)
 
 
-def usual(facts: Facts) -> str:
-    """The rho that the usual mechanisms need for the same targets, over the plan's."""
-    found = [(u.short, u.factor) for u in facts.usual if u.factor is not None]
+def draw_usual(facts: Facts) -> str:
+    """Draw the rho of the usual mechanisms over the plan's, and return the SVG."""
+    found = [(u.short, u.factor) for u in facts.usual_mechanisms if u.factor is not None]
     names, factors = ["this plan", *(n for n, _ in found)], [1.0, *(f for _, f in found)]
-    return _bars(names, factors, [f"{factor(f)}x" for f in factors], GREY, first=BLUE, log=True)
+    labels = [f"{format_factor(f)}x" for f in factors]
+    return _draw_bars(names, factors, labels, GREY, first=BLUE, log=True)
 
 
-def _bars(
+def _draw_bars(
     names: list[str],
     values: list[float],
     labels: list[str],
@@ -90,14 +95,15 @@ def _bars(
     first: str | None = None,
     log: bool = False,
 ) -> str:
+    """Draw horizontal bars with names and labels; `first` is the colour of the first bar."""
     with open_figure(_WIDTH, 0.45 + 0.32 * len(names)) as (figure, axes):
-        places = np.arange(len(names))[::-1]
+        positions = np.arange(len(names))[::-1]
         left = min(values) / 2 if log else 0.0
         colours = [first or colour, *[colour] * (len(names) - 1)]
-        axes.barh(places, np.array(values) - left, left=left, color=colours, height=0.68)
-        for place, value, label in zip(places, values, labels, strict=True):
-            axes.annotate(label, (value, place), (4, 0), textcoords="offset points", va="center")
-        axes.set_yticks(places, [shorten(name, 24) for name in names])
+        axes.barh(positions, np.array(values) - left, left=left, color=colours, height=0.68)
+        for position, value, label in zip(positions, values, labels, strict=True):
+            axes.annotate(label, (value, position), (4, 0), textcoords="offset points", va="center")
+        axes.set_yticks(positions, [shorten(name, 24) for name in names])
         axes.tick_params(left=False)
         if log:
             axes.set_xscale("log")
@@ -107,12 +113,13 @@ def _bars(
         axes.set_xticks([])
         axes.minorticks_off()
         axes.spines["bottom"].set_visible(False)
-        return _svg(figure)
+        return _write_svg(figure)
 
 
-def _svg(figure: Any) -> str:
-    """The <svg> element alone, as wide as the page lets it be; hidden from screen readers, who get
-    the table beside it.
+def _write_svg(figure: Any) -> str:
+    """Return the <svg> element of a figure, which is as wide as the page lets it be.
+
+    It is hidden from screen readers, which read the table beside it instead.
     """
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})

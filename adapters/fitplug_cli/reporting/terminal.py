@@ -1,4 +1,4 @@
-"""The report of a plan in a terminal: the same facts as on the page."""
+"""The report of a plan in a terminal, with the same facts as the page."""
 
 from __future__ import annotations
 
@@ -6,40 +6,49 @@ from rich.table import Table
 
 from fitplug.display import format_up
 from fitplug.plan import LARGEST_FACTOR, Relaxation
-from fitplug_cli import show
+from fitplug_cli.output import out, print_plan, print_table
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
 from fitplug_cli.reporting.limits import explain_limits
-from fitplug_cli.reporting.numbers import factor
+from fitplug_cli.reporting.numbers import format_factor
 
 _SHOWN_DELTAS = DELTAS[::3]
 
 
-def report(facts: Facts) -> None:
-    """Print everything the page shows but the plots."""
-    show.plan(facts.plan, facts.contributions, facts.delta)
-    _prices(facts)
-    _limits(facts)
-    _curve(facts)
-    _left(facts)
-    _usual(facts)
-    show.out.print(f"plan {facts.plan.digest}")
+def print_report(facts: Facts) -> None:
+    """Print everything that the page shows, except for the plots.
+
+    Args:
+        facts: The facts of the plan.
+    """
+    print_plan(facts.plan, facts.contributions, facts.delta)
+    _print_prices(facts)
+    _print_limits(facts)
+    _print_curve(facts)
+    _print_slack(facts)
+    _print_usual_mechanisms(facts)
+    out.print(f"plan {facts.plan.digest}")
 
 
-def relaxation(found: Relaxation, most: float) -> None:
-    """How to relax the targets until they cost at most that rho, for all records of one person."""
-    show.out.print(f"to cost no more than rho = {most:g}")
-    show.out.print(f"  multiply every std and moe by {found.proportional:.4g}")
+def print_relaxation(found: Relaxation, most: float) -> None:
+    """Print how to relax the targets.
+
+    Args:
+        found: The relaxation.
+        most: The rho that the targets may then cost at most, for all records of one person.
+    """
+    out.print(f"to cost no more than rho = {most:g}")
+    out.print(f"  multiply every std and moe by {found.proportional:.4g}")
     if found.groups and max(found.groups.values()) <= LARGEST_FACTOR:
-        show.out.print("  or leave all as they are but those of")
+        out.print("  or leave all as they are but those of")
         for name, by in found.groups.items():
-            show.out.print(f"    {name}: multiply by {by:.4g}")
+            out.print(f"    {name}: multiply by {by:.4g}")
 
 
-def _prices(facts: Facts) -> None:
+def _print_prices(facts: Facts) -> None:
     if facts.groups[0].price is None:
-        show.out.print(facts.worth)
+        out.print(facts.price_note)
         return
-    table = _table(
+    table = _make_table(
         "group", "price of its targets", f"rho saved at most if std {RELAXED - 1:.0%} larger",
         "held by their target",
     )  # fmt: skip
@@ -48,13 +57,13 @@ def _prices(facts: Facts) -> None:
         assert group.saves is not None
         held = f"{group.binding:,} of {group.queries:,}"
         table.add_row(group.name, f"{group.price:.1%}", f"{group.saves:.1%}", held)
-    show.whole(table)
-    if facts.worth:
-        show.out.print(facts.worth)
+    print_table(table)
+    if facts.price_note:
+        out.print(facts.price_note)
 
 
-def _limits(facts: Facts) -> None:
-    table = _table(
+def _print_limits(facts: Facts) -> None:
+    table = _make_table(
         "records a person",
         "rho",
         f"epsilon at delta {facts.delta:g}",
@@ -68,48 +77,48 @@ def _limits(facts: Facts) -> None:
             format_up(limit.epsilon, 4),
             f"x {limit.std_factor:.3g}",
         )
-    show.whole(table)
+    print_table(table)
     for sentence in explain_limits(facts.contributions, facts.limited):
-        show.out.print(sentence)
+        out.print(sentence)
 
 
-def _curve(facts: Facts) -> None:
-    table = _table("delta", *(f"{delta:g}" for delta in _SHOWN_DELTAS))
+def _print_curve(facts: Facts) -> None:
+    table = _make_table("delta", *(f"{delta:g}" for delta in _SHOWN_DELTAS))
     for name, proven in (("epsilon, proven", True), ("on the Gaussian curve", False)):
         table.add_row(
             name, *(format_up(facts.epsilon(delta, proven), 4) for delta in _SHOWN_DELTAS)
         )
-    show.whole(table)
+    print_table(table)
 
 
-def _left(facts: Facts) -> None:
-    if facts.even is not None:
-        show.out.print(facts.even)
+def _print_slack(facts: Facts) -> None:
+    if facts.even_note is not None:
+        out.print(facts.even_note)
         return
     cost = facts.profile
-    show.out.print(
+    out.print(
         f"of the cells told apart, {len(cost):,}, the least costs {cost[-1]:.1%} of rho and the "
         f"mean {cost.mean():.1%}"
     )
-    for free in facts.free:
-        show.out.print(
+    for free in facts.free_counts:
+        out.print(
             f"free beside it: {free.cells:,} of the {free.of:,} counts by {free.attribute}, with a "
-            f"std of {_between(free.least_std, free.largest_std)}"
+            f"std of {_format_interval(free.least_std, free.largest_std)}"
         )
 
 
-def _between(least: float, most: float) -> str:
+def _format_interval(least: float, most: float) -> str:
     low, high = format_up(least, 4), format_up(most, 4)
     return low if low == high else f"{low} to {high}"
 
 
-def _usual(facts: Facts) -> None:
-    table = _table("usual mechanism", "what it is", "rho over this plan's")
-    for usual in facts.usual:
-        needs = usual.why or "-" if usual.factor is None else factor(usual.factor)
+def _print_usual_mechanisms(facts: Facts) -> None:
+    table = _make_table("usual mechanism", "what it is", "rho over this plan's")
+    for usual in facts.usual_mechanisms:
+        needs = usual.why or "-" if usual.factor is None else format_factor(usual.factor)
         table.add_row(usual.short, usual.name, needs)
-    show.whole(table)
+    print_table(table)
 
 
-def _table(*columns: str) -> Table:
+def _make_table(*columns: str) -> Table:
     return Table(*columns, box=None)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fitplug.domain import Attribute, Codes, Dates
+from fitplug.domain import Codes, Encoder
 from fitplug_dask.encoding.column_types import classify_type
 from fitplug_dask.encoding.text_values import encode_texts
 
@@ -30,7 +30,7 @@ def convert_to_days(column: Any) -> Any:
     return pa.array(values // ticks, mask=missing)
 
 
-def encode_column(attribute: Attribute, column: Any) -> Codes:
+def encode_column(attribute: Encoder, column: Any) -> Codes:
     """Return the codes (n,) of an Arrow array (n,); -1 where a value has none.
 
     Args:
@@ -46,15 +46,10 @@ def encode_column(attribute: Attribute, column: Any) -> Codes:
     if classify_type(column.type) == "dates":
         column = convert_to_days(column)
     values, missing = split_nulls(column)
-    codes = encode_numbers(attribute, values)
+    codes = attribute.codes_of_numbers(values)
     if missing is not None:
         codes[missing] = attribute.null_code
     return codes
-
-
-def encode_numbers(attribute: Attribute, values: npt.NDArray[Any]) -> Codes:
-    """Return the codes (n,) of values (n,) that are numbers, booleans, or days of dates."""
-    return (attribute.codes_of_days if isinstance(attribute, Dates) else attribute.codes)(values)
 
 
 def split_nulls(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:

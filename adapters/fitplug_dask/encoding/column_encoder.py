@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from fitplug.domain import Attribute, Categories, Codes, Dates, Integers
+from fitplug.domain import Codes, Encoder
 from fitplug_dask.encoding.column_codes import (
     convert_to_days,
     encode_column,
-    encode_numbers,
     split_nulls,
 )
 from fitplug_dask.encoding.column_types import classify_type
@@ -32,7 +31,7 @@ class ColumnEncoder:
     gather.
     """
 
-    def __init__(self, attribute: Attribute, stride: int, outside: int) -> None:
+    def __init__(self, attribute: Encoder, stride: int, outside: int) -> None:
         """Prepare the terms of all codes.
 
         Args:
@@ -51,7 +50,7 @@ class ColumnEncoder:
         self._span = _find_span(attribute)
         if self._span:
             low, high = self._span
-            codes = encode_numbers(attribute, np.arange(low, high + 1))
+            codes = attribute.codes_of_numbers(np.arange(low, high + 1))
             # The term of null follows those of the integers.
             self._term_of_integer = np.append(self._compute_terms(codes), self._null)
             self._integer_outside = bool((codes < 0).any())
@@ -136,19 +135,13 @@ def _limit_to_int64(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.minimum(values, 2**63 - 1).astype(np.int64) if values.dtype == np.uint64 else values
 
 
-def _find_span(attribute: Attribute) -> tuple[int, int] | None:
+def _find_span(attribute: Encoder) -> tuple[int, int] | None:
     """Return the ends of a short range of integers outside which all codes are those of the ends.
 
     Returns:
         Both ends, which belong to the range; None if there is no range short enough for a table.
     """
-    if isinstance(attribute, Integers):
-        low, high = attribute.low - 1, attribute.high + 1
-    elif isinstance(attribute, Categories) and attribute.value_type is int:
-        known = [int(value) for value in attribute.values]
-        low, high = min(known) - 1, max(known) + 1
-    elif isinstance(attribute, Dates):
-        low, high = attribute.days[0] - 1, attribute.days[1] + 1
-    else:
+    if attribute.integer_span is None:
         return None
+    low, high = attribute.integer_span
     return (low, high) if high - low < _MAX_SPAN and abs(low) < 2**62 else None

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fitplug.domain import Attribute
+from fitplug.domain import Encoder
 from fitplug_dask.encoding.text_values import describe_values
 
 _STRINGS = ("is_string", "is_large_string", "is_string_view")
@@ -70,7 +70,7 @@ def classify_person_type(arrow_type: Any) -> str | None:
 
 
 def explain_mismatch(
-    attribute: Attribute, arrow_type: Any, says: str = "the domain expects"
+    attribute: Encoder, arrow_type: Any, says: str = "the domain expects"
 ) -> str | None:
     """Return why an attribute cannot read a column of this type, or None if it can.
 

@@ -15,20 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import NAMES, OUTSIDE, Attribute, Codes, Dates, day_of_text
+from fitplug.domain import OUTSIDE, TYPE_NAMES, Codes, Encoder, parse_day
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_EPOCH = datetime.date(1970, 1, 1)
 _BOOLEAN = {"true": True, "false": False}
 _DIGITS = 4000  # Python refuses to convert longer integers, and no domain reaches as far
 
 
-def describe_values(attribute: Attribute) -> str:
+def describe_values(attribute: Encoder) -> str:
     """Return what the values of an attribute are, in the plural, for messages."""
-    return NAMES[attribute.value_type]
+    return TYPE_NAMES[attribute.value_type]
 
 
-def encode_texts(attribute: Attribute, texts: Iterable[str | None]) -> Codes:
+def encode_texts(attribute: Encoder, texts: Iterable[str | None]) -> Codes:
     """Return the codes (n,) of n texts.
 
     Args:
@@ -38,14 +39,10 @@ def encode_texts(attribute: Attribute, texts: Iterable[str | None]) -> Codes:
     """
     parse = _PARSERS[attribute.value_type]
     values = [None if text is None else parse(text) for text in texts]
-    if isinstance(attribute, Dates):
-        codes = attribute.codes_of_days(np.array([day or 0 for day in values], dtype=np.int64))
-        codes[[day is None for day in values]] = attribute.null_code
-        return codes
     return attribute.codes(np.array([*values, None], dtype=object)[:-1])
 
 
-def encode_text(attribute: Attribute, text: str | None) -> int | None:
+def encode_text(attribute: Encoder, text: str | None) -> int | None:
     """Return the code of the value that a folder's name spells.
 
     Returns:
@@ -76,10 +73,15 @@ def _parse_boolean(text: str) -> bool | None:
     return _BOOLEAN.get(text.lower())
 
 
+def _parse_date(text: str) -> datetime.date | None:
+    day = parse_day(text)
+    return None if day is None else _EPOCH + datetime.timedelta(days=day)
+
+
 _PARSERS: dict[type, Callable[[str], Any]] = {
     str: str,
     int: _parse_integer,
     float: _parse_number,
     bool: _parse_boolean,
-    datetime.date: day_of_text,
+    datetime.date: _parse_date,
 }

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import WEIGHT
-from fitplug.domain import Attribute
 from fitplug_dask.encoding.column_codes import encode_column
 from fitplug_dask.encoding.column_encoder import ColumnEncoder
 from fitplug_dask.encoding.column_types import classify_type
 from fitplug_dask.loops import locate
-
-_WEIGHT = cast(Attribute, WEIGHT)  # read as an attribute is, though it has no cells
 
 
 class WeightReader:
@@ -30,7 +27,7 @@ class WeightReader:
         """
         self._column = column
         # With a stride of 1, the term of a dictionary's entry is its code: here, its weight.
-        self._encoder = ColumnEncoder(_WEIGHT, stride=1, outside=0)
+        self._encoder = ColumnEncoder(WEIGHT, stride=1, outside=0)
         self._buffer = np.empty(rows, dtype=np.int64)
 
     def read(self, columns: Mapping[str, Any]) -> npt.NDArray[np.int64]:
@@ -44,7 +41,7 @@ class WeightReader:
         """
         column = columns[self._column]
         if classify_type(column.type) == "integers" and not hasattr(column, "dictionary"):
-            return encode_column(_WEIGHT, column)
+            return encode_column(WEIGHT, column)
         weights = self._buffer[: len(column)]
         locate([self._encoder.make_lookup(column)], 0, weights)
         return weights

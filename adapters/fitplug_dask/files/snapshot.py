@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from fitplug.counts import WEIGHT, Filters, are_names, hint
-from fitplug.domain import OUTSIDE, Attribute
+from fitplug.counts import WEIGHT, Filters, can_name_columns, suggest_column
+from fitplug.domain import OUTSIDE, Attribute, Encoder
 from fitplug.errors import DataError, suggest_nearest
 from fitplug.files import Footer
 from fitplug_dask.encoding import (
@@ -108,7 +108,7 @@ def _check_file(
         columns[name] = _check_column(found, name, wanted, schema, _FILTERS)
     if weight is not None:
         _check_no_folder_key(found, weight, "weights must be given")
-        columns[weight] = _check_column(found, weight, cast(Attribute, WEIGHT), schema, _WEIGHTS)
+        columns[weight] = _check_column(found, weight, WEIGHT, schema, _WEIGHTS)
     person_type = None
     if person is not None:
         _check_no_folder_key(found, person, "persons must be identified")
@@ -202,13 +202,17 @@ def _find_column_type(found: FoundFile, name: str, schema: Any) -> Any:
     if name not in names:
         known = {*names, *(key.name for key in found.keys)}
         # The columns of a file made from a table without a header are named by a person's values.
-        advice = suggest_nearest(name, sorted(known)) if are_names(names) else hint(name, known)
+        advice = (
+            suggest_nearest(name, sorted(known))
+            if can_name_columns(names)
+            else suggest_column(name, known)
+        )
         raise DataError(f"{found.path} has no column {name!r}; {advice}")
     return schema.field(name).type
 
 
 def _check_column(
-    found: FoundFile, name: str, attribute: Attribute, schema: Any, wording: _Wording = _DOMAIN
+    found: FoundFile, name: str, attribute: Encoder, schema: Any, wording: _Wording = _DOMAIN
 ) -> Any:
     """Return the Arrow type of a column. Raise DataError if the attribute cannot read it."""
     arrow_type = _find_column_type(found, name, schema)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fitplug.counts import Counts, Names
+from fitplug.counts import AttributeSet, Counts
 from fitplug.domain import Domain
 
 MERGED_CELLS = 2**16
@@ -17,7 +17,7 @@ _GROUP_CELLS = 2**8  # two groups make a joint table of at most MERGED_CELLS
 _INCREMENT = 3  # counting a row costs about as much as combining three digits of its cell
 
 
-def choose_joint_tables(domain: Domain, wanted: Iterable[Names]) -> tuple[Names, ...]:
+def choose_joint_tables(domain: Domain, wanted: Iterable[AttributeSet]) -> tuple[AttributeSet, ...]:
     """Choose joint tables such that each wanted table is a marginal of one of them.
 
     Small tables are merged: one increment per row then serves all of them. Where nearly all pairs
@@ -44,7 +44,7 @@ def choose_joint_tables(domain: Domain, wanted: Iterable[Names]) -> tuple[Names,
     return tuple(tuple(sorted(joint, key=rank.__getitem__)) for joint in joints)
 
 
-def split_into_atoms(joints: Sequence[Iterable[str]]) -> list[Names]:
+def split_into_atoms(joints: Sequence[Iterable[str]]) -> list[AttributeSet]:
     """Split the attributes into atoms.
 
     An atom is a largest set of attributes that occur in the same joint tables, so that each joint
@@ -61,8 +61,8 @@ def split_into_atoms(joints: Sequence[Iterable[str]]) -> list[Names]:
 
 
 def sum_to_tables(
-    domain: Domain, counted: Mapping[Names, Counts], wanted: Sequence[Names]
-) -> dict[Names, Counts]:
+    domain: Domain, counted: Mapping[AttributeSet, Counts], wanted: Sequence[AttributeSet]
+) -> dict[AttributeSet, Counts]:
     """Sum each wanted table out of the first joint table that holds it.
 
     Args:
@@ -73,7 +73,7 @@ def sum_to_tables(
     Returns:
         The counts of each wanted table, with one axis for each of its attributes.
     """
-    tables: dict[Names, Counts] = {}
+    tables: dict[AttributeSet, Counts] = {}
     for names in wanted:
         joint = next(joint for joint in counted if set(names) <= set(joint))
         cells = counted[joint].reshape(domain.shape_of(joint))

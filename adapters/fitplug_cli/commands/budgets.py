@@ -1,0 +1,99 @@
+"""The budget of a spec: its ledger, and the checks that a plan does not cost too much."""
+
+from __future__ import annotations
+
+import math
+
+from fitplug.display import format_up
+from fitplug.errors import LedgerError, OverBudget
+from fitplug.ledger import Ledger
+from fitplug.plan import Plan
+from fitplug_cli import person_costs
+from fitplug_cli.spec import Spec
+
+
+def open_ledger(spec: Spec) -> Ledger | None:
+    """Open the ledger of a spec, and begin it if it does not exist.
+
+    Args:
+        spec: The spec.
+
+    Returns:
+        The ledger; None if the spec names none.
+
+    Raises:
+        LedgerError: If the ledger is damaged, or was begun with another budget.
+    """
+    if spec.ledger is None or spec.ledger_path is None:
+        return None
+    return Ledger(spec.ledger_path, **spec.ledger.amount)
+
+
+def has_ledger_file(spec: Spec) -> bool:
+    """Return whether the spec names a ledger that exists."""
+    return spec.ledger_path is not None and spec.ledger_path.exists()
+
+
+def compute_rho(spec: Spec, plan: Plan) -> float:
+    """Compute the rho that is charged for a plan.
+
+    Args:
+        spec: The spec.
+        plan: Its plan.
+
+    Returns:
+        The rho for all records of one person, rounded up.
+    """
+    return person_costs.compute_rho(plan, spec.data.contributions)
+
+
+def check_max_rho(spec: Spec, plan: Plan) -> None:
+    """Check that a plan costs no more than the max_rho of the spec.
+
+    Args:
+        spec: The spec.
+        plan: Its plan.
+
+    Raises:
+        OverBudget: If the plan costs more; the message names a factor for the targets.
+    """
+    most, needed = spec.privacy.max_rho, compute_rho(spec, plan)
+    if most is None or needed <= most:
+        return
+    # The next design may end at another gap within the tolerance, so that the factor has room for
+    # it. Then the factor is rounded up to 4 digits.
+    factor = math.sqrt(needed / most) * (1 + spec.design.tolerance)
+    digits = 10.0 ** (3 - math.floor(math.log10(factor)))
+    relax = math.ceil(factor * digits) / digits
+    raise OverBudget(
+        f"{spec.path}: the targets cost rho = {format_up(needed)}, more than max_rho = {most:g}; "
+        f"multiply every std and moe by {relax:.4g}, or raise max_rho; `fitplug report "
+        f"{spec.path}` tells which targets to relax instead",
+        requested=needed,
+        remaining=most,
+    )
+
+
+def check_first_charge(spec: Spec, plan: Plan, within: int | str | None) -> None:
+    """Check a charge that would be the first one of a ledger that does not exist yet.
+
+    Args:
+        spec: The spec, which names a ledger.
+        plan: The plan that is charged.
+        within: The earlier charge that the release shall be free within, if any.
+
+    Raises:
+        LedgerError: If the release shall be free within an earlier charge.
+        OverBudget: If the plan costs more than the total budget.
+    """
+    assert spec.ledger is not None
+    needed, total = compute_rho(spec, plan), spec.ledger.total
+    if within is not None:
+        raise LedgerError(f"the ledger {spec.ledger_path} does not exist yet: leave --within out")
+    if needed > total:
+        raise OverBudget(
+            f"{spec.path}: the release costs rho = {format_up(needed)}, more than the whole "
+            f"budget, [ledger] {total:g}; relax the targets, `fitplug report {spec.path}` tells which",
+            requested=needed,
+            remaining=total,
+        )

@@ -1,0 +1,135 @@
+"""Counting of the exact tables that a plan needs, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fitplug.counts import Tables
+from fitplug.errors import FitplugError, InputError
+from fitplug.plan import Plan
+from fitplug_cli.files import check_target
+from fitplug_cli.output import open_progress_bar, print_row_rules, print_survey, read_counts
+from fitplug_cli.spec import Spec
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_CONNECT_SECONDS = 10
+"""How long to wait for the scheduler of a cluster."""
+
+
+def check_counts_target(path: Path) -> None:
+    """Check that counts may be written to a file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: If the file cannot be written, or holds something else.
+    """
+    check_target(path, read_counts)
+
+
+def check_checkpoint(spec: Spec, checkpoint: Path | None) -> None:
+    """Check, before anything is counted, that a checkpoint can be kept.
+
+    Args:
+        spec: The spec.
+        checkpoint: The folder of the checkpoint, if there is one.
+
+    Raises:
+        InputError: If the folder cannot be used, or the spec limits the rows of persons.
+    """
+    if checkpoint is None:
+        return
+    if spec.data.person is not None:
+        raise InputError(
+            f"--checkpoint {checkpoint} cannot be kept of a count with [data] person, whose rows "
+            "are never written to a file; leave it out"
+        )
+    from fitplug_dask.checkpoint import check_folder
+
+    check_folder(checkpoint)
+
+
+def count_tables(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tables:
+    """Count the exact tables that a plan needs.
+
+    Args:
+        spec: The spec.
+        plan: The plan.
+        checkpoint: A folder that keeps finished counts until all are finished.
+
+    Returns:
+        The tables, which are confidential.
+
+    Raises:
+        DataError: If the rows cannot be read.
+        FitplugError: If the cluster of the spec does not answer.
+    """
+    import fitplug_dask
+
+    print_row_rules(spec.data)
+    with _connect(spec) as client, open_progress_bar("count") as bar:
+        return fitplug_dask.count(
+            spec.source,
+            plan,
+            client=client,
+            progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
+            storage_options=spec.data.storage_options,
+            person=spec.data.person,
+            contributions=None if spec.data.person is None else spec.data.contributions,
+            checkpoint=checkpoint,
+            weight=spec.data.weight,
+            where=spec.data.where,
+        )
+
+
+@contextlib.contextmanager
+def _connect(spec: Spec) -> Iterator[Client | None]:
+    """Connect to the cluster that the spec names, during the block; yield None without one."""
+    address = spec.data.cluster
+    if address is None:
+        yield None
+        return
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError):
+        client = None
+    if client is None:
+        raise FitplugError(
+            f"{spec.path}: [data] cluster = {address!r}: no Dask scheduler answers there; "
+            "start one, or correct the address"
+        )
+    with client:
+        yield client
+
+
+def survey(spec: Spec, plan: Plan) -> None:
+    """Print what counting would read, and how much memory it would take. Reads no row.
+
+    Args:
+        spec: The spec.
+        plan: The plan.
+
+    Raises:
+        DataError: If the files cannot be read.
+    """
+    import fitplug_dask
+
+    data = spec.data
+    print_survey(
+        fitplug_dask.survey(
+            spec.source,
+            plan,
+            storage_options=data.storage_options,
+            person=data.person,
+            weight=data.weight,
+            where=data.where,
+        )
+    )

@@ -1,0 +1,95 @@
+"""`fitplug lost`: how many records a limit on the records of a person left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from fitplug.release import Lost, Release, estimate_lost
+from fitplug.structure import listed
+from fitplug.workload import check_confidence
+from fitplug_cli.output import out, print_table
+from fitplug_cli.reporting import format_percent
+
+
+def estimate_loss(kept: Path, coarse: Path, expression: str, of: str | None) -> Lost:
+    """Estimate the records that a limit left out, from two releases.
+
+    Args:
+        kept: The folder of the release with the limit.
+        coarse: The folder of a coarse release with more records of each person.
+        expression: What to count in both releases.
+        of: What to count in the coarse release instead, if it has other groups.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        InputError: If a release cannot be read, or the two cannot be compared.
+    """
+    return estimate_lost(Release.read(kept), Release.read(coarse), expression, of=of)
+
+
+def build_loss_record(lost: Lost, confidence: float) -> dict[str, Any]:
+    """Build the JSON record of an estimate.
+
+    Args:
+        lost: The estimate.
+        confidence: The confidence of the intervals.
+
+    Returns:
+        The record.
+
+    Raises:
+        WorkloadError: If the confidence is out of range.
+        InputError: If the coarse count is too near to zero for its std.
+    """
+    check_confidence(confidence)
+    return {
+        "confidence": confidence,
+        "kept": {"limit": lost.limit, **lost.kept._asdict()},
+        "whole": {"limit": lost.whole_limit, **lost.whole._asdict()},
+        "lost": {**lost.records._asdict(), "interval": lost.records.interval(confidence)},
+        "share": {"value": lost.share, "interval": lost.share_interval(confidence)},
+        "left_out_by_one_only": list(lost.apart),
+    }
+
+
+def print_loss(lost: Lost, confidence: float) -> None:
+    """Print a table of an estimate.
+
+    Args:
+        lost: The estimate.
+        confidence: The confidence of the intervals.
+
+    Raises:
+        WorkloadError: If the confidence is out of range.
+        InputError: If the coarse count is too near to zero for its std.
+    """
+    low, high = lost.share_interval(confidence)
+    table = Table(box=None)
+    table.add_column("records")
+    for column in ("estimate", "std", "lower", "upper"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, count in (
+        (f"with at most {lost.limit} of each person", lost.kept),
+        (f"with at most {lost.whole_limit} of each person", lost.whole),
+        (f"lost by the limit of {lost.limit}", lost.records),
+    ):
+        numbers = (count.value, count.std, *count.interval(confidence))
+        table.add_row(name, *(f"{number:,.0f}" for number in numbers))
+    share, lower, upper = map(format_percent, (lost.share, low, high))
+    table.add_row("share of them lost", share, "", lower, upper)
+    print_table(table)
+    out.print(f"each interval at {100 * confidence:g}% confidence")
+    out.print(
+        f"what a person has beyond {lost.whole_limit} records is in neither release, unless "
+        "nobody has more"
+    )
+    if lost.apart:
+        out.print(
+            f"the two releases differ in the domain of {listed(list(lost.apart))}: rows that one "
+            "leaves out as outside its domain, and the other counts, are in the difference too"
+        )

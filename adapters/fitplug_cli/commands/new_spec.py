@@ -1,0 +1,192 @@
+"""`fitplug init`: it writes a spec to fill in, from the names and types of the columns alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fitplug.domain import Domain
+from fitplug.errors import DomainError, InputError
+from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
+from fitplug_cli.inputs import read_codebook
+from fitplug_dask.schema import FOLDER, list_columns
+
+_HEAD = """\
+# What is published about the people in {path}, and how accurate it must be.
+# Made from the names and types of the columns: no row was read, and no value is here.
+#
+#     fitplug report {spec}    what the targets cost; reads no data
+#     fitplug run {spec}       counts, charges the ledger and releases
+
+[data]
+path = {path}
+contributions = 1               # rows that one person may have; k rows cost k^2 times the rho
+# person = "..."                # if one may have more: the column that identifies persons, to
+#                               # count at most that many rows of each
+# weight = "..."                # if rows are aggregates: the column of how many records each is
+# where = {{ COLUMN = ["..."] }}  # count only the rows that hold one of these values
+
+[domain]                        # what exists, from a codebook and never from the rows
+"""
+
+_TAIL = """
+[[query]]                       # a table: "identity" lists an attribute, what is not named is
+name = "total"                  # summed out; others: "prefix", {{ ranges = [[18, 64]] }}, a level
+std = 10.0                      # or moe = 20.0 with confidence = 0.90, or targets = "targets.csv"
+{more}
+[privacy]
+# max_rho = 0.5                 # refuse if the targets cost more
+delta = 1e-9                    # at which epsilon is reported
+
+[ledger]
+path = "budget.db"
+rho = 1.0                       # the whole budget for these people, for ever
+
+[output]
+path = "release/"
+
+[about]                         # what only you know, for the reviewers of a release
+# name = "..."
+# curators = ["..."]
+# intended_use = "..."
+"""
+
+_SECOND_QUERY = """
+# [[query]]
+# name = {name}
+# {table}
+# std = 20.0
+"""
+
+_HINTS = {
+    "integers": "{ integers = [0, 120] }, { bins = [0, 18, 65, 121] } or a list of codes, [1, 2]",
+    "floats": "{ bins = [0, 10000, 50000] }",
+    "strings": '["...", "..."], { codebook = "codes.csv" } or { prefix = 2, categories = [...] }',
+    "text": '["...", "..."], { integers = [0, 120] }, { bins = [...] }, { dates = [...] }',
+    "booleans": "[false, true]",
+    "dates": '{ dates = ["1920-01-01", "2026-12-31"], by = "year" }',
+    "folder": 'the folders\' values: ["...", "..."]',
+    "null": "a column without values cannot be counted",
+}
+
+
+def write_new_spec(data: str, output: Path, codebook: Path | None, *, header: bool = False) -> None:
+    """Write a spec for data, without reading a row of it.
+
+    Args:
+        data: The path, glob or URL of the rows.
+        output: The spec to write.
+        codebook: A codebook of the attributes, if there is one.
+        header: Whether the first line of a CSV file names its columns although it looks like data.
+
+    Raises:
+        InputError: If the spec exists already, or the codebook has none of the columns.
+        DataError: If the columns cannot be read.
+        WriteError: If the spec cannot be written.
+    """
+    _check_is_new(output)
+    folder = output.absolute().parent
+    path = data if "://" in data else os.path.relpath(data, folder)
+    types = list_columns(data, header=header)
+    content = _build_text(path, types, output.name, codebook, folder)
+    with replace_file(output, PUBLIC) as partial:
+        partial.write_text(content, encoding="utf-8")
+
+
+def _build_text(
+    path: str, types: Mapping[str, str], spec: str, codebook: Path | None, folder: Path
+) -> str:
+    """Build the text of a spec; attributes that the codebook does not have are comments.
+
+    Args:
+        path: The path of the rows in the spec.
+        types: The type of each column.
+        spec: The file name of the spec.
+        codebook: A codebook of the attributes, if there is one.
+        folder: The folder of the spec.
+    """
+    known = {} if codebook is None else read_codebook(codebook)
+    if codebook is not None and not known.keys() & types.keys():
+        raise InputError(
+            f"{codebook} names none of the {len(types)} columns of the data; check that it is "
+            "their codebook, and that the first line of a CSV file names its columns"
+        )
+    lines = [
+        _write_known(name, _convert_values(known[name], kind), known[name], codebook, folder)
+        if name in known
+        else _write_unknown(name, kind)
+        for name, kind in types.items()
+    ]
+    first = next((name for name in types if name in known), "ATTRIBUTE")
+    more = _SECOND_QUERY.format(
+        name=_quote(f"by {first}"), table=f'{_write_key(first)} = "identity"'
+    )
+    head = _HEAD.format(path=_quote(path), spec=spec)
+    return head + "\n".join(lines) + "\n" + _TAIL.format(more=more)
+
+
+def _convert_values(value: Any, kind: str) -> Any:
+    """Convert a codebook's values to the type of their column.
+
+    Codebooks often write codes of digits as numbers, or numbers as texts.
+    """
+    if not isinstance(value, list):
+        return value
+    if kind in ("strings", "text", FOLDER):
+        return [str(v) if type(v) is int else v for v in value]
+    if kind == "integers" and all(
+        isinstance(v, str) and re.fullmatch("-?[0-9]+", v) for v in value
+    ):
+        return [int(v) for v in value]
+    return value
+
+
+def _write_known(name: str, value: Any, given: Any, codebook: Path | None, folder: Path) -> str:
+    """Write the line of an attribute that the codebook has; `given` is its value there."""
+    try:
+        size = Domain.from_spec({name: value})[name].size
+    except DomainError:
+        return (
+            f"# {_write_key(name)} = ...  # in {codebook}, but its values there make no attribute"
+        )
+    shown = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        shown = f"{{ integers = {value['integers']} }}"
+    elif value == given and len(shown) > 60:
+        assert codebook is not None
+        path = codebook if codebook.is_absolute() else _make_relative(codebook, folder)
+        shown = f"{{ codebook = {_quote(str(path))} }}"
+    return f"{_write_key(name)} = {shown}  # {size:,} cells"
+
+
+def _write_unknown(name: str, kind: str) -> str:
+    """Write the comment for an attribute that the codebook does not have."""
+    hint = _HINTS.get(kind, "columns of this type cannot be counted: convert it")
+    return f"# {_write_key(name)} = ...  # {kind}: {hint}"
+
+
+def _make_relative(path: Path, folder: Path) -> Path:
+    try:
+        return path.resolve().relative_to(folder.resolve())
+    except ValueError:
+        return path.absolute()
+
+
+def _write_key(name: str) -> str:
+    """Write a name as a key of TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quote(name)
+
+
+def _quote(value: str) -> str:
+    """Write a text as a basic string of TOML, in which the escapes of JSON are valid."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _check_is_new(target: Path) -> None:
+    if target.exists():
+        raise InputError(f"{target} exists already; name another with --output")
+    check_parent_folder(target)

@@ -1,0 +1,172 @@
+"""The plan of a spec: it is designed, loaded from a file, or found in the ledger."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+from fitplug.errors import InputError
+from fitplug.files import compute_digest
+from fitplug.numeric import floor_float
+from fitplug.plan import Plan, describe_workload
+from fitplug.plan import design as design_plan
+from fitplug_cli.commands.budgets import check_max_rho, compute_rho, has_ledger_file, open_ledger
+from fitplug_cli.files import PUBLIC, check_target, replace_file
+from fitplug_cli.output import make_gap_reporter, open_progress_bar
+from fitplug_cli.spec import Spec, SpecError
+from fitplug_opendp.staged_answers import find_kept_plan
+
+
+def design_within_limit(spec: Spec) -> Plan:
+    """Design the plan for a spec.
+
+    Args:
+        spec: The spec.
+
+    Returns:
+        The plan.
+
+    Raises:
+        SpecError: If there is no plan for the spec.
+        OverBudget: If the targets cost more than max_rho.
+    """
+    plan = design_at_any_cost(spec)
+    check_max_rho(spec, plan)
+    return plan
+
+
+def design_at_any_cost(spec: Spec) -> Plan:
+    """Design the plan for a spec, even if it costs more than max_rho.
+
+    Args:
+        spec: The spec.
+
+    Returns:
+        The plan.
+
+    Raises:
+        SpecError: If there is no plan for the spec.
+    """
+    square = spec.data.contributions**2
+    rho = spec.privacy.rho
+    if rho is not None and square > 1:
+        # The rho of one record is below rho / k^2 by more than the amount by which OpenDP's map
+        # for k records rounds up.
+        rho = floor_float(Fraction(rho) / square * (1 - Fraction(1, 2**49)))
+    with open_progress_bar("design") as bar:
+        try:
+            plan = design_plan(
+                spec.workload,
+                rho=rho,
+                **spec.design.model_dump(),
+                progress=make_gap_reporter(bar, spec.design.tolerance),
+            )
+        except InputError as error:
+            raise SpecError(f"{spec.path}: {error}") from None
+    return plan
+
+
+def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:
+    """Get the plan of a release.
+
+    Args:
+        spec: The spec.
+        path: A plan file to load, if one is given.
+        key: The key of the release, if it has one. An interrupted release of this key is finished
+            with the plan that it began with, if that plan fits the spec.
+
+    Returns:
+        The plan from the file, that of the interrupted release, or a new one.
+
+    Raises:
+        InputError: If the file is damaged or of another spec.
+        SpecError: If there is no plan for the spec.
+        OverBudget: If the plan costs more than max_rho.
+    """
+    if path is not None:
+        return load_plan(spec, path)
+    if has_ledger_file(spec):
+        ledger = open_ledger(spec)
+        assert ledger is not None
+        kept = find_kept_plan(ledger, spec.output_dir, key)
+        if kept is not None and _fits(spec, kept) and _has_design_options(spec, kept):
+            return kept
+    return design_within_limit(spec)
+
+
+def _fits(spec: Spec, plan: Plan) -> bool:
+    return _fits_budget(spec, plan) and _has_queries(spec, plan)
+
+
+def _has_design_options(spec: Spec, plan: Plan) -> bool:
+    """Return whether a plan was designed with the options of the spec's [design]."""
+    weight = plan.objective.weight
+    return (plan.tolerance, weight) == (spec.design.tolerance, spec.design.total_error_weight)
+
+
+def _has_queries(spec: Spec, plan: Plan) -> bool:
+    """Return whether a plan is for the spec's queries and targets."""
+    return compute_digest(*describe_workload(plan.workload)) == compute_digest(
+        *describe_workload(spec.workload)
+    )
+
+
+def _fits_budget(spec: Spec, plan: Plan) -> bool:
+    """Return whether a plan meets the targets, or spends the rho that the spec gives."""
+    rho, spent = spec.privacy.rho, compute_rho(spec, plan)
+    return plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
+
+
+def load_plan(spec: Spec, path: Path) -> Plan:
+    """Load a plan from a file, and verify it.
+
+    Args:
+        spec: The spec that the plan is for.
+        path: The file.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InputError: If the file is damaged, or was designed for another spec.
+        OverBudget: If the plan costs more than max_rho.
+    """
+    plan = Plan.load(path)
+    try:
+        plan.verify()
+    except InputError as error:
+        raise InputError(f"{path}: {error}; design the plan again") from None
+    has_queries = _has_queries(spec, plan)
+    if not has_queries or not _fits_budget(spec, plan):
+        what = "rho or number of contributions" if has_queries else "spec"
+        raise InputError(
+            f"{path}: this plan was designed for another {what} than {spec.path}; design it again"
+        )
+    check_max_rho(spec, plan)
+    return plan
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write a plan to a file that everyone may read.
+
+    Args:
+        plan: The plan.
+        path: The file.
+
+    Raises:
+        WriteError: If the file cannot be written.
+    """
+    with replace_file(path, PUBLIC) as partial:
+        plan.save(partial)
+
+
+def check_plan_target(path: Path) -> None:
+    """Check that a plan may be written to a file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: If the file cannot be written, or holds something else.
+    """
+    check_target(path, Plan.load)

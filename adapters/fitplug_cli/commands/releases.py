@@ -1,0 +1,275 @@
+"""Releases: each is charged, drawn and put into its folder exactly once."""
+
+from __future__ import annotations
+
+import glob
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fitplug.counts import Tables
+from fitplug.errors import LedgerError, TablesError
+from fitplug.ledger import Ledger, Which
+from fitplug.plan import Plan
+from fitplug.release import Release, review
+from fitplug.structure import listed
+from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
+from fitplug_cli.output import (
+    ReleaseFiles,
+    build_ledger_record,
+    check_release_folder,
+    list_versions,
+    open_progress_bar,
+    print_charge,
+    print_release,
+    read_release_record,
+    warn_of_formulas,
+)
+from fitplug_cli.spec import Spec, SpecError
+from fitplug_opendp.counted_rows import CountedRows
+from fitplug_opendp.input_checks import check_limit, check_tables
+from fitplug_opendp.publication import Publication
+from fitplug_opendp.release_request import ReleaseRequest
+
+_MOST_DIGITS = 19
+"""A text of so many digits or more is never the number of an entry of a ledger."""
+
+
+@dataclass(frozen=True)
+class ChargeOptions:
+    """How a release is charged.
+
+    Attributes:
+        key: The key of the release.
+        within: The number or key of an earlier charge, within which the release is free.
+        again: Whether to pay for another draw of a plan that was released before.
+        replace: Whether to keep an earlier release in the folder under another name.
+    """
+
+    key: str | None = None
+    within: Which | None = None
+    again: bool = False
+    replace: bool = False
+
+
+def read_charge_options(
+    spec: Spec, key: str | None, within: str | None, again: bool, replace: bool
+) -> ChargeOptions:
+    """Check the options of a charge.
+
+    Args:
+        spec: The spec.
+        key: The key of the release.
+        within: The number or key of an earlier charge; digits alone are a number.
+        again: Whether to pay for another draw.
+        replace: Whether to keep an earlier release under another name.
+
+    Returns:
+        The options.
+
+    Raises:
+        SpecError: If an option needs a ledger that the spec does not name, or options exclude each
+            other.
+    """
+    for option, given in (("--key", key), ("--within", within), ("--again", again or None)):
+        if given is not None and spec.ledger is None:
+            shown = option if given is True else f"{option} {given!r}"
+            raise SpecError(f"{spec.path}: {shown} needs a [ledger]; add one")
+    if key is not None and again:
+        raise SpecError(
+            f"--again is for releases without a key; another draw of the plan beside {key!r} needs "
+            "only another --key"
+        )
+    earlier: Which | None = within
+    if within is not None and within.isdecimal() and len(within) < _MOST_DIGITS:
+        earlier = int(within)
+    return ChargeOptions(key, earlier, again, replace)
+
+
+def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
+    """Check that counting the records anew can serve a release within an earlier charge.
+
+    Args:
+        spec: The spec.
+        options: How the release is charged.
+
+    Raises:
+        SpecError: If other records may be counted than for the earlier charge.
+    """
+    if options.within is None:
+        return
+    why = "person keeps others each time they are counted" if spec.data.person is not None else None
+    if spec.data.rows is not None:
+        why = "weight or where may count others"
+    if why is not None:
+        raise SpecError(
+            f"{spec.path}: --within {options.within!r} needs the same records as that charge, but "
+            f"[data] {why}; use `fitplug release --counts` "
+            "with the counts file that the charge was released from"
+        )
+
+
+def check_paths(spec: Spec) -> None:
+    """Check, before any work, that the release can be written and the ledger can be charged.
+
+    Args:
+        spec: The spec.
+
+    Raises:
+        InputError: If the folder of the release cannot be written, or overlaps with other paths.
+        SpecError: If the ledger cannot be used.
+    """
+    others = {}
+    if spec.data.local_path is not None and not glob.has_magic(spec.data.local_path):
+        others["the data"] = Path(spec.source)
+    if spec.ledger_path is not None:
+        others["the ledger"] = spec.ledger_path
+        try:
+            if has_ledger_file(spec):
+                open_ledger(spec)
+            elif not spec.ledger_path.absolute().parent.is_dir():
+                raise LedgerError(
+                    f"{spec.ledger_path} has no folder to be in; make the folder first"
+                )
+        except (LedgerError, OSError) as error:
+            raise SpecError(f"{spec.path}: [ledger] {error}") from None
+    check_release_folder(spec.output_dir, others)
+
+
+def prepare_release(spec: Spec, plan: Plan, options: ChargeOptions) -> Publication:
+    """Find how far a release has come, and refuse what can be refused before rows are read.
+
+    Nothing is charged, and no ledger is begun.
+
+    Args:
+        spec: The spec.
+        plan: The plan.
+        options: How the release is charged.
+
+    Returns:
+        The publication.
+
+    Raises:
+        OverBudget: If the ledger has too little left.
+        AlreadyReleased: If the plan was released before and another draw is not paid for.
+        LedgerError: If the ledger cannot be charged so.
+        InputError: If the folder holds something else.
+    """
+    has_begun = spec.ledger is None or has_ledger_file(spec)
+    if not has_begun:
+        check_first_charge(spec, plan, options.within)
+    return _prepare_publication(spec, plan, options, open_ledger(spec) if has_begun else None)
+
+
+def _prepare_publication(
+    spec: Spec, plan: Plan, options: ChargeOptions, ledger: Ledger | None
+) -> Publication:
+    return Publication.prepare(
+        ReleaseRequest(
+            plan,
+            spec.output_dir,
+            contributions=spec.data.contributions,
+            ledger=ledger,
+            within=options.within,
+            what=f"{spec.path.name}: {listed(spec.workload.names)}",
+            key=options.key,
+            again=options.again,
+            replace=options.replace,
+        )
+    )
+
+
+def publish_release(
+    spec: Spec,
+    publication: Publication,
+    options: ChargeOptions,
+    tables: Tables | None,
+    counts_file: Path | None = None,
+) -> dict[str, Any]:
+    """Charge, draw and write a release, or finish one that was interrupted.
+
+    Everything that can be refused is refused before the charge.
+
+    Args:
+        spec: The spec.
+        publication: The publication, by `prepare_release`.
+        options: How the release is charged.
+        tables: The exact counts, if the release still needs them.
+        counts_file: The file that the counts are from, for errors; None if they were counted now.
+
+    Returns:
+        The record of release.json, the folder, and what the ledger has left.
+
+    Raises:
+        TablesError: If the counts are not those that the spec describes.
+        OverBudget: If the ledger has too little left.
+    """
+    plan = publication.request.plan
+    if tables is not None:
+        _check_counts(spec, plan, tables, counts_file)
+    if publication.request.ledger is None and spec.ledger is not None:
+        publication = _prepare_publication(spec, plan, options, open_ledger(spec))
+    ledger = publication.request.ledger
+    files = ReleaseFiles(
+        spec.output.confidence,
+        spec.privacy.delta,
+        lambda release: _review_release(spec, release, ledger),
+        spec.output.spreadsheet_safe,
+    )
+    with open_progress_bar("draw") as bar:
+        published = publication.publish(
+            tables,
+            rows=_describe_rows(spec),
+            confidence=spec.output.confidence,
+            files=files,
+            progress=lambda done, total: bar.show(done / total, f"{done:,} of {total:,}"),
+        )
+    print_charge(ledger, published.release, publication.state)
+    print_release(published, spec.output_dir, publication.state)
+    warn_of_formulas(spec.workload, safe=spec.output.spreadsheet_safe)
+    return read_release_record(published.folder) | {
+        "found": publication.state,
+        "ledger": build_ledger_record(ledger),
+    }
+
+
+def _describe_rows(spec: Spec) -> CountedRows:
+    """Return which rows the spec releases, for the release."""
+    return CountedRows(spec.data.rows, "declared" if spec.data.person is None else "enforced")
+
+
+def _check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | None) -> None:
+    """Raise TablesError unless the counts are those that the spec describes."""
+    try:
+        check_limit(tables, spec.data.contributions)
+        check_tables(plan, tables)
+    except TablesError as error:
+        raise TablesError(f"{counts_file or f'{spec.path}: the data'}: {error}") from None
+    if spec.data.person != tables.person:
+        wanted, found = (
+            "not by person" if person is None else f"by the column {person!r}"
+            for person in (spec.data.person, tables.person)
+        )
+        raise TablesError(
+            f"{counts_file}: the rows counted were limited {found}, and {spec.path} limits them "
+            f"{wanted}; count again with this spec"
+        )
+    if spec.data.rows != tables.rows:
+        wanted, found = (rows or "each row is one record" for rows in (spec.data.rows, tables.rows))
+        raise TablesError(
+            f"{counts_file}: these were counted so: {found}; but {spec.path} says: {wanted}; count "
+            "again with this spec"
+        )
+
+
+def _review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict[str, Any]:
+    """Make the review of a release; a ledger that cannot be read any more is left out."""
+    keywords: dict[str, Any] = {
+        "about": spec.about.about,
+        "delta": spec.privacy.delta,
+        "versions": list_versions(),
+    }
+    try:
+        return review(release, ledger=ledger, **keywords)
+    except LedgerError:
+        return review(release, **keywords)

@@ -1,0 +1,130 @@
+"""`fitplug report`: the report of a plan, and how its targets can be relaxed to fit a budget."""
+
+from __future__ import annotations
+
+import zipfile
+from fractions import Fraction
+from pathlib import Path
+
+from fitplug.display import format_up
+from fitplug.errors import InputError, OverBudget
+from fitplug.numeric import ceil_float, floor_float
+from fitplug.plan import Plan, Relaxation, relax
+from fitplug.privacy import check_delta, check_rho
+from fitplug.release import Limited
+from fitplug_cli.commands.plans import design_at_any_cost
+from fitplug_cli.files import PUBLIC, check_target, replace_file
+from fitplug_cli.output import (
+    find_formula_warning,
+    open_progress_bar,
+    out,
+    print_json,
+    warn_of_formulas,
+)
+from fitplug_cli.reporting import (
+    build_report_record,
+    collect_facts,
+    print_relaxation,
+    print_report,
+    render_page,
+)
+from fitplug_cli.spec import Spec, load_spec
+
+
+def report_plan(
+    path: Path,
+    html: Path | None,
+    contributions: int | None,
+    delta: float | None,
+    max_rho: float | None,
+    *,
+    as_json: bool = False,
+) -> None:
+    """Print the report of a plan, or write it as a page.
+
+    Options that are None are taken from the spec. For a plan file, they are 1, 1e-9 and no limit.
+
+    Args:
+        path: A plan file or a spec file.
+        html: The page to write; None to print the report instead.
+        contributions: The largest number of records of one person.
+        delta: The delta at which epsilon is reported.
+        max_rho: The rho that the targets may cost at most. If they cost more, the report says how
+            to relax them.
+        as_json: Whether to print the report as one JSON object.
+
+    Raises:
+        InputError: If the file or an option is wrong.
+        OverBudget: If the targets cost more than max_rho.
+        WriteError: If the page cannot be written.
+    """
+    if html is not None:
+        check_target(html, _check_is_page)
+    plan, spec = _load_plan(path)
+    limited: Limited | None = None
+    if spec is not None:
+        contributions = contributions or spec.data.contributions
+        delta = delta or spec.privacy.delta
+        max_rho = max_rho or spec.privacy.max_rho
+        limited = "declared" if spec.data.person is None else "enforced"
+    contributions, delta = contributions or 1, 1e-9 if delta is None else delta
+    check_delta(delta)
+    relaxation = None if max_rho is None else _relax(plan, max_rho, contributions)
+    with open_progress_bar("compare") as bar:
+        facts = collect_facts(
+            plan,
+            contributions=contributions,
+            delta=delta,
+            limited=limited,
+            about=None if spec is None else spec.about.about,
+            progress=bar.show,
+        )
+    safe = spec is not None and spec.output.spreadsheet_safe
+    warning = None if safe else find_formula_warning(plan.workload)
+    if as_json:
+        record = build_report_record(facts, relaxation)
+        print_json(record | {"warnings": [warning] if warning else []})
+    if html is None:
+        print_report(facts)
+    else:
+        text = render_page(facts, warning)
+        with replace_file(html, PUBLIC) as partial:
+            partial.write_text(text, encoding="utf-8")
+        out.print(f"report written: {html}")
+    warn_of_formulas(plan.workload, safe=safe)
+    if relaxation is not None:
+        assert max_rho is not None
+        print_relaxation(relaxation, max_rho)
+        needed = ceil_float(Fraction(relaxation.rho) * contributions**2)
+        raise OverBudget(
+            f"{path}: the targets cost rho = {format_up(needed)}, more than {max_rho:g}",
+            requested=needed,
+            remaining=max_rho,
+        )
+
+
+def _load_plan(path: Path) -> tuple[Plan, Spec | None]:
+    """Load the plan of a plan file, or design that of a spec file, even above its max_rho."""
+    if zipfile.is_zipfile(path):
+        return Plan.load(path), None
+    spec = load_spec(path)
+    return design_at_any_cost(spec), spec
+
+
+def _relax(plan: Plan, max_rho: float, contributions: int) -> Relaxation | None:
+    """Find how to relax the targets; None if they cost no more than max_rho."""
+    check_rho(max_rho)
+    most = floor_float(Fraction(max_rho) / contributions**2)
+    with open_progress_bar("relax") as bar:
+        return relax(
+            plan.workload,
+            most,
+            plan=plan,
+            tolerance=plan.tolerance,
+            progress=lambda count, _: bar.show(None, f"design {count}"),
+        )
+
+
+def _check_is_page(html: Path) -> None:
+    if not html.read_bytes()[:15].lower().startswith(b"<!doctype html"):
+        raise InputError(f"{html} is no page")

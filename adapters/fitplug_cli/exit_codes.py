@@ -1,0 +1,55 @@
+"""The exit codes of the command line, and the sentence that it prints for an error.
+
+The exit codes are 0 if the command is done, 1 if it failed, 2 if the spec or the arguments are
+wrong, 3 if it is refused, and 4 if the key is that of another release.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+
+def explain_error(error: Exception) -> tuple[int, str, str]:
+    """Explain an error that a user can correct.
+
+    Args:
+        error: The error.
+
+    Returns:
+        The exit code, the kind of the error, and one sentence.
+
+    Raises:
+        Exception: The error itself, if it is a bug.
+    """
+    format_usage = getattr(error, "format_message", None)  # errors of the parser have it
+    if format_usage is not None:
+        return 2, "UsageError", f"{format_usage().rstrip('.')}; see: fitplug --help"
+    from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
+
+    codes = {OverBudget: 3, AlreadyReleased: 3, KeyTaken: 4, InputError: 2, FitplugError: 1}
+    for kind, code in codes.items():
+        if isinstance(error, kind):
+            return code, type(error).__name__, str(error)
+    raise error
+
+
+def fail(code: int, kind: str, message: str) -> NoReturn:
+    """End with an exit code and a sentence, which is JSON if the arguments ask for it.
+
+    Args:
+        code: The exit code.
+        kind: The kind of the error, for JSON.
+        message: The sentence.
+
+    Raises:
+        SystemExit: Always.
+    """
+    if "--json" in sys.argv[1:]:
+        import json
+
+        record = {"error": {"code": code, "kind": kind, "message": message}}
+        print(json.dumps(record), file=sys.stderr)
+    else:
+        print(f"fitplug: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,36 @@
+"""The public files that a spec or a command names: codebooks, trees, crosswalks, targets and
+expressions.
+
+A file that is named by mistake may hold the records themselves. Errors therefore name the place in
+a file, and never quote what is there.
+"""
+
+from __future__ import annotations
+
+from fitplug_cli.inputs.code_files import PARQUET_SUFFIXES, CodeFile
+from fitplug_cli.inputs.codebooks import fill_in_codebooks, read_codebook
+from fitplug_cli.inputs.crosswalks import (
+    CROSSWALK_KEY,
+    Crosswalk,
+    build_region_rows,
+    read_crosswalk_of_release,
+)
+from fitplug_cli.inputs.expression_files import NamedExpression, collect_expressions
+from fitplug_cli.inputs.public_files import check_files_are_public
+from fitplug_cli.inputs.target_files import TARGETS_KEY, read_targets
+
+__all__ = [
+    "CROSSWALK_KEY",
+    "PARQUET_SUFFIXES",
+    "TARGETS_KEY",
+    "CodeFile",
+    "Crosswalk",
+    "NamedExpression",
+    "build_region_rows",
+    "check_files_are_public",
+    "collect_expressions",
+    "fill_in_codebooks",
+    "read_codebook",
+    "read_crosswalk_of_release",
+    "read_targets",
+]

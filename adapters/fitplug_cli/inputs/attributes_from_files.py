@@ -1,0 +1,222 @@
+"""Attributes whose values are read from files of codes.
+
+A codebook or a list of leaves describes a tree, a column lists categories, and a crosswalk adds
+levels to a tree:
+
+    GEOID = { levels = { state = 2, county = 5, tract = 11 }, codebook = "tracts.csv" }
+    PLACE = { levels = ["region", "city"], codebook = "places.parquet" }
+    BLOCK = { levels = { state = 2, block = 15 }, leaves = "blocks.txt" }
+    COUNTY = { codebook = "counties.csv", column = "FIPS", crosswalk = { region = "regions.csv" } }
+
+A codebook has a line for each leaf or value; its other columns are ignored. The files are public.
+A file that lists a code twice is refused, as it may be data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fitplug.domain import Attribute, Domain, Hierarchy
+from fitplug.errors import DomainError, suggest_nearest
+from fitplug_cli.inputs.code_files import Code, CodeFile, read_code_list
+from fitplug_cli.inputs.crosswalks import CROSSWALK_KEY, add_levels_of_regions
+
+CODEBOOK_KEY, COLUMN_KEY = "codebook", "column"
+"""The keys, in an entry of [domain], of a codebook and of the column that has the codes."""
+
+_LIST_KEYS = ("leaves", "categories")
+
+Locate: TypeAlias = Callable[[int], str]
+"""A function that says where the i-th code is in a file."""
+
+
+def names_code_file(value: Any) -> bool:
+    """Return whether an entry of [domain] takes its values from a file of codes.
+
+    Args:
+        value: The entry, of any type.
+    """
+    if not isinstance(value, Mapping):
+        return False
+    has_list = any(isinstance(value.get(key), str) for key in _LIST_KEYS)
+    has_tree = CODEBOOK_KEY in value and "levels" in value
+    return has_list or has_tree or COLUMN_KEY in value or CROSSWALK_KEY in value
+
+
+def build_attribute(
+    name: str, value: Mapping[str, Any], folder: Path, fill_in: Callable[[Any], Any]
+) -> Attribute:
+    """Build the attribute that an entry of [domain] describes by files of codes.
+
+    Args:
+        name: The name of the attribute.
+        value: The entry.
+        folder: The folder that paths are relative to.
+        fill_in: A function that replaces an entry `{ codebook = FILE }` by what a codebook of many
+            attributes says.
+
+    Returns:
+        The attribute.
+
+    Raises:
+        DomainError: If the entry or a file is wrong.
+    """
+    given = {key: entry for key, entry in value.items() if key != CROSSWALK_KEY}
+    attribute = _build_without_regions(name, given, folder, fill_in)
+    if CROSSWALK_KEY in value:
+        return add_levels_of_regions(name, attribute, value[CROSSWALK_KEY], folder)
+    return attribute
+
+
+def _build_without_regions(
+    name: str, given: Mapping[str, Any], folder: Path, fill_in: Callable[[Any], Any]
+) -> Attribute:
+    """Build the attribute of an entry that has no crosswalk."""
+    if "levels" in given and (CODEBOOK_KEY in given or isinstance(given.get("leaves"), str)):
+        return _build_tree(name, given, folder)
+    listed = [key for key in _LIST_KEYS if isinstance(given.get(key), str)]
+    if listed:
+        path = folder / given[listed[0]]
+        texts, lines = read_code_list(path, "list of codes", DomainError)
+        _check_codes(texts, lambda i: f"{path}: line {lines[i]}", given.get("prefix"))
+        return _build_from_entry(name, dict(given) | {listed[0]: texts})
+    if COLUMN_KEY in given:
+        _check_keys(given, (CODEBOOK_KEY, COLUMN_KEY, "other"))
+        file = _open_codebook(given, folder)
+        codes = file.read_column(_get_text(given, COLUMN_KEY))
+        _check_codes(codes, file.locate)
+        other = {"other": given["other"]} if "other" in given else {}
+        return _build_from_entry(name, {"categories": codes} | other)
+    return _build_from_entry(name, fill_in(given))
+
+
+def _build_from_entry(name: str, spec: Any) -> Attribute:
+    """Build an attribute from an entry without files; errors do not repeat the name."""
+    try:
+        return Domain.from_spec({name: spec})[name]
+    except DomainError as error:
+        raise DomainError(str(error).removeprefix(f"attribute {name!r}: ")) from None
+
+
+def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> Hierarchy:
+    """Build a tree from a codebook, or from a list of leaves."""
+    _check_keys(given, ("levels", CODEBOOK_KEY, COLUMN_KEY, "leaves"))
+    if CODEBOOK_KEY in given and "leaves" in given:
+        raise DomainError("a tree has its leaves from codebook or from leaves; give one of them")
+    levels = given["levels"]
+    _check_levels(levels)
+    leaves: list[Any]
+    if "leaves" in given:
+        if COLUMN_KEY in given:
+            raise DomainError(f"{COLUMN_KEY} goes with {CODEBOOK_KEY}, not with a list of leaves")
+        path = folder / given["leaves"]
+        leaves, lines = read_code_list(path, "list of leaves", DomainError)
+        locate: Locate = lambda i: f"{path}: line {lines[i]}"  # noqa: E731
+        if not isinstance(levels, Mapping) and len(levels) > 1:
+            raise DomainError(
+                f"{path}: a list of leaves does not say what lies in what; give the lengths of "
+                "the levels' prefixes, levels = { state = 2, county = 5 }, or a codebook with a "
+                "column for each level"
+            )
+    else:
+        file = _open_codebook(given, folder)
+        locate = file.locate
+        leaves = file.read_column(_find_leaf_column(name, given, file))
+    codes = list(leaves)
+    _check_codes(codes, locate)
+    if isinstance(levels, Mapping):
+        _check_lengths(levels, codes, locate)
+    else:
+        if "leaves" not in given:
+            ancestors = [file.read_column(level) for level in levels[:-1]]
+            leaves = list(zip(*ancestors, codes, strict=True))
+        else:
+            leaves = [[code] for code in codes]
+    try:
+        return Hierarchy(levels, leaves)
+    except DomainError:
+        raise DomainError(
+            "two nodes of one level would be shown by the same text; use labels without '/'"
+        ) from None
+
+
+def _find_leaf_column(name: str, given: Mapping[str, Any], file: CodeFile) -> str:
+    """Return the name of the column that has the leaves of a tree."""
+    if COLUMN_KEY in given:
+        return _get_text(given, COLUMN_KEY)
+    finest = list(given["levels"])[-1]
+    known = [column for column in (finest, name) if column in file.names]
+    if not known:
+        raise DomainError(
+            f"{file.path}: the file has no column {name!r} or {finest!r}; name that of the leaves "
+            f"by {COLUMN_KEY} = NAME"
+        )
+    # A tree by prefixes takes the column of the attribute's name, not that of its finest level.
+    return known[-1] if isinstance(given["levels"], Mapping) else known[0]
+
+
+def _check_levels(levels: Any) -> None:
+    """Raise DomainError for levels that no tree may have, before the file is read."""
+    if isinstance(levels, Mapping):
+        longest = max((n for n in levels.values() if type(n) is int and n < 2**10), default=1)
+        Hierarchy(levels, ["x" * longest])
+    elif not isinstance(levels, Sequence) or isinstance(levels, str):
+        Hierarchy(levels, [["x"]])
+    else:
+        Hierarchy(levels, [["x"] * len(levels)])
+
+
+def _check_lengths(levels: Mapping[str, int], codes: Sequence[Code], locate: Locate) -> None:
+    """Raise DomainError for a code that has not the length of the finest level."""
+    finest, length = list(levels.items())[-1]
+    for i, code in enumerate(codes):
+        if not isinstance(code, str):
+            raise DomainError(f"{locate(i)}: the code is no text, so that it has no prefixes")
+        if len(code) != length:
+            raise DomainError(
+                f"{locate(i)}: the code has {len(code)} characters; those of level {finest!r} have "
+                f"{length}"
+            )
+
+
+def _check_codes(codes: Sequence[Code], locate: Locate, shortest: Any = None) -> None:
+    """Raise DomainError for a code that is listed twice, too large or too short."""
+    least = shortest if type(shortest) is int else 0
+    seen: set[Code] = set()
+    for i, code in enumerate(codes):
+        if code in seen:
+            raise DomainError(
+                f"{locate(i)}: the code is listed twice; a codebook has one line for each code, "
+                "unlike a file of data"
+            )
+        if isinstance(code, int) and abs(code) >= 2**62:
+            raise DomainError(f"{locate(i)}: the code must be below 2**62 in size, to fit 64 bits")
+        if isinstance(code, str) and len(code) < least:
+            raise DomainError(f"{locate(i)}: the code is shorter than its prefix of {least}")
+        seen.add(code)
+
+
+def _open_codebook(given: Mapping[str, Any], folder: Path) -> CodeFile:
+    path = folder / _get_text(given, CODEBOOK_KEY)
+    if path.suffix.lower() == ".json":
+        raise DomainError(f"{path}: codes by column are read from CSV or Parquet; give one of them")
+    return CodeFile(path, "codebook", DomainError)
+
+
+def _get_text(given: Mapping[str, Any], key: str) -> str:
+    """Return the text of a key. Raises DomainError if there is none."""
+    text = given.get(key)
+    if not isinstance(text, str) or not text:
+        what = "the path of a file" if key == CODEBOOK_KEY else "the name of a column"
+        raise DomainError(f"{key} must be {what}")
+    return text
+
+
+def _check_keys(given: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    for key in given:
+        if key not in allowed:
+            raise DomainError(
+                f"unknown key {key!r}; {suggest_nearest(key, [*allowed, CROSSWALK_KEY])}"
+            )

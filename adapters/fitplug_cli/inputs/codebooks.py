@@ -1,0 +1,205 @@
+"""Codebooks: published lists of the values of attributes, in CSV, JSON or Parquet.
+
+    attribute,value,min,max    {"SEX": ["1", "2"],
+    SEX,1,,                     "RAC1P": {"1": "White alone", "2": "Black alone"},
+    SEX,2,,                     "AGEP": {"min": 0, "max": 95}}
+    AGEP,,0,95
+
+A CSV may have further columns, such as labels. Parquet has the columns attribute and value. JSON
+may hold all attributes under "schema", and the values of an attribute under "values": these are
+lists, or mappings from codes to labels. Trees, and files with a line for each code of one
+attribute, are in `fitplug_cli.inputs.attributes_from_files`.
+
+The wrong file may be given, for instance the records themselves. Errors therefore name a line and
+never quote it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fitplug.counts import suggest_column
+from fitplug.domain import Domain
+from fitplug.errors import DomainError, suggest_nearest
+from fitplug_cli.files import read_text
+from fitplug_cli.inputs.attributes_from_files import (
+    CODEBOOK_KEY,
+    COLUMN_KEY,
+    build_attribute,
+    names_code_file,
+)
+from fitplug_cli.inputs.code_files import PARQUET_SUFFIXES, CodeFile
+from fitplug_cli.inputs.csv_errors import convert_csv_errors
+
+_RANGE = r"\s*-?[0-9]+\s*(-|\.\.+|to|\u2013)\s*-?[0-9]+\s*"
+
+
+def fill_in_codebooks(domain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Replace each entry of [domain] that names a file by what the file says of its attribute.
+
+    Args:
+        domain: The [domain] table of a spec.
+        folder: The folder that the paths of files are relative to.
+
+    Returns:
+        The table, with entries that `fitplug.Domain.from_spec` takes.
+
+    Raises:
+        DomainError: If a file cannot be read or does not describe its attribute.
+    """
+    filled = {}
+    for name, value in domain.items():
+        try:
+            if names_code_file(value):
+                fill_in = partial(_fill_in_entry, name, folder=folder)
+                filled[name] = build_attribute(name, value, folder, fill_in)
+            else:
+                filled[name] = _fill_in_entry(name, value, folder)
+        except DomainError as error:
+            raise DomainError(f"attribute {name!r}: {error}") from None
+    return filled
+
+
+def _fill_in_entry(name: str, value: Any, folder: Path) -> Any:
+    """Replace an entry that names a codebook of many attributes; return other entries as is."""
+    if not isinstance(value, Mapping) or CODEBOOK_KEY not in value:
+        return value
+    for key in value:
+        if key not in (CODEBOOK_KEY, "other"):
+            known = suggest_nearest(key, [CODEBOOK_KEY, COLUMN_KEY, "levels", "other"])
+            raise DomainError(f"unknown key {key!r}; {known}")
+    if not isinstance(value[CODEBOOK_KEY], str):
+        raise DomainError("codebook must be the path of a file")
+    path = folder / value[CODEBOOK_KEY]
+    found = read_codebook(path)
+    if name not in found:
+        raise DomainError(f"{path} says nothing of it; {suggest_column(name, found)}")
+    try:
+        Domain.from_spec({name: found[name]})
+    except DomainError:  # its message may quote the file
+        raise DomainError(
+            f"what {path} says of it makes no attribute; give each value once, all of them strings "
+            "or all integers, or its least and its largest"
+        ) from None
+    if "other" not in value:
+        return found[name]
+    if not isinstance(found[name], list):
+        raise DomainError("other goes with a list of values only")
+    return {"categories": found[name], "other": value["other"]}
+
+
+def read_codebook(path: Path) -> dict[str, Any]:
+    """Read a codebook of many attributes.
+
+    Args:
+        path: A CSV, JSON or Parquet file.
+
+    Returns:
+        For each attribute, an entry of a [domain] table.
+
+    Raises:
+        DomainError: If the file cannot be read or is not a codebook.
+    """
+    if path.suffix.lower() in PARQUET_SUFFIXES:
+        found = _read_parquet(path)
+    else:
+        text = read_text(path, "codebook", "a codebook", DomainError)
+        found = (
+            _parse_json(path, text) if path.suffix.lower() == ".json" else _parse_csv(path, text)
+        )
+    if not found:
+        raise DomainError(f"{path}: the codebook is empty")
+    for number, values in enumerate(found.values(), 1):
+        only_value = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
+        if re.fullmatch(_RANGE, only_value):
+            raise DomainError(
+                f"{path}: the one value of attribute {number} looks like a range; give min and "
+                "max, as columns in CSV or names in JSON, or list the values"
+            )
+    return found
+
+
+def _parse_csv(path: Path, text: str) -> dict[str, Any]:
+    rows = csv.DictReader(text.splitlines(), strict=True)
+    found: dict[str, Any] = {}
+    lines: dict[tuple[str, str], int] = {}
+    with convert_csv_errors(path, rows, DomainError):
+        for needed in ("attribute", "value"):
+            if needed not in (rows.fieldnames or []):
+                raise DomainError(
+                    f"{path}: the codebook has no column {needed!r}; its first line names the "
+                    "columns: attribute, value"
+                )
+        for row in rows:
+            where = f"{path}: line {rows.line_num}"
+            name, value = row["attribute"], row["value"]
+            low, high = row.get("min"), row.get("max")
+            if name is None or (not value and not (low and high)):
+                raise DomainError(f"{where} has no value, and no min and max")
+            listed = found.setdefault(name, []) if value else None
+            if value and isinstance(listed, list):
+                first = lines.setdefault((name, value), rows.line_num)
+                if first != rows.line_num:
+                    raise DomainError(f"{where} repeats line {first}; keep one of them")
+                listed.append(value)
+            elif value or name in found:
+                raise DomainError(
+                    f"{where}: its attribute has lines already; give its range in one, or only "
+                    "values"
+                )
+            else:
+                found[name] = {"integers": [_parse_integer(where, end) for end in (low, high)]}
+    return found
+
+
+def _read_parquet(path: Path) -> dict[str, Any]:
+    file = CodeFile(path, "codebook", DomainError)
+    found: dict[str, Any] = {}
+    for name, value in zip(file.read_column("attribute"), file.read_column("value"), strict=True):
+        found.setdefault(str(name), []).append(value)
+    return found
+
+
+def _parse_integer(where: str, text: str | None) -> int:
+    if not re.fullmatch("-?[0-9]+", text or ""):
+        raise DomainError(f"{where}: min and max must be integers")
+    return int(text or "")
+
+
+def _parse_json(path: Path, text: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        position = f"line {error.lineno}, column {error.colno}"
+        raise DomainError(f"{path}: is not valid JSON from {position} on") from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
+        raise DomainError(f"{path}: is no codebook in JSON") from None
+    if isinstance(content, dict) and isinstance(content.get("schema"), dict):
+        content = content["schema"]
+    if not isinstance(content, dict):
+        raise DomainError(f"{path}: must be an object with an entry for each attribute")
+    return {
+        name: _parse_json_entry(path, number, entry)
+        for number, (name, entry) in enumerate(content.items(), 1)
+    }
+
+
+def _parse_json_entry(path: Path, number: int, entry: Any) -> Any:
+    """Turn what the file has for one attribute into an entry of a [domain] table."""
+    values = entry.get("values", entry) if isinstance(entry, dict) else entry
+    if isinstance(values, list):
+        return values
+    if isinstance(values, dict) and values and not {"min", "max"} & set(values):
+        return list(values)
+    if isinstance(values, dict) and {"min", "max"} <= set(values):
+        return {"integers": [values["min"], values["max"]]}
+    raise DomainError(
+        f"{path}: attribute {number} must be a list of values, an object from values to labels, or "
+        "have min and max"
+    )

@@ -1,0 +1,284 @@
+"""Crosswalks: public files that say which codes make up which regions.
+
+A crosswalk has a line for each code of each region:
+
+    GEOID,region            CBSA,FIPS,title
+    15001,coast             26180,15003,Urban Honolulu
+    15009,coast             27980,15009,Kahului
+
+A code is a leaf, or a node of any level, which stands for all leaves within it. Regions that are
+rows of a query, or that `fitplug estimate` sums over, may overlap and need not cover all leaves.
+Regions that are a level of a tree must cover each leaf exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fitplug.domain import Attribute, Hierarchy, ValueLookup
+from fitplug.errors import DomainError, WorkloadError, suggest_nearest
+from fitplug.expressions import Runs, Selector, union
+from fitplug.workload import Factor, build_labelled_factor, check_matrix_size, is_blank, is_misnamed
+from fitplug_cli.inputs.code_files import CodeFile, ErrorClass
+
+CROSSWALK_KEY = "crosswalk"
+"""The key of a crosswalk in [domain] and in a [[query]]."""
+
+_KEYS = ("file", "leaf", "region")
+
+
+@dataclass(frozen=True)
+class Crosswalk:
+    """The cells of an attribute that make up each region.
+
+    Attributes:
+        file: The file that the regions are read from.
+        attribute: The name of the attribute.
+        column: The name of the file's column of regions.
+        regions: The cells of each region, by its label, in the order of the file.
+        first: The line or row at which each region begins in the file, by its label.
+    """
+
+    file: CodeFile
+    attribute: str
+    column: str
+    regions: Mapping[str, Runs]
+    first: Mapping[str, str]
+
+
+def read_crosswalk_of_spec(
+    given: Any,
+    folder: Path,
+    name: str,
+    members: ValueLookup,
+    error: ErrorClass,
+    level: str | None = None,
+) -> Crosswalk:
+    """Read the crosswalk that a spec names for an attribute.
+
+    Where the spec does not name the columns, the codes are in the column that has the attribute's
+    name, and the regions are in the column that has the level's name. A file with two columns needs
+    no such names.
+
+    Args:
+        given: The value of `crosswalk`: the path of a file, or a table of `file`, `leaf` (the
+            column of codes) and `region` (the column of regions).
+        folder: The folder that the path is relative to.
+        name: The name of the attribute.
+        members: The codes of the attribute.
+        error: The class of the errors to raise.
+        level: The name of the level that the regions become, if they become one.
+
+    Returns:
+        The crosswalk.
+
+    Raises:
+        InputError: An `error` if the value or the file is wrong.
+    """
+    keys = {"file": given} if isinstance(given, str) else given
+    if not isinstance(keys, Mapping) or not isinstance(keys.get("file"), str):
+        raise error(
+            f"{CROSSWALK_KEY} must be the path of a file, or "
+            '{ file = "...", leaf = "...", region = "..." }'
+        )
+    for key, value in keys.items():
+        if key not in _KEYS:
+            raise error(f"{CROSSWALK_KEY}: unknown key {key!r}; {suggest_nearest(key, _KEYS)}")
+        if not isinstance(value, str):
+            raise error(f"{CROSSWALK_KEY}: {key} must be a text")
+    file = CodeFile(folder / keys["file"], "crosswalk", error)
+    columns = _find_columns(file, name, members, error, keys, level)
+    return _read_regions(file, name, members, error, *columns)
+
+
+def read_crosswalk_of_release(
+    selector: Selector,
+    path: Path,
+    attribute: str | None = None,
+    leaf: str | None = None,
+    region: str | None = None,
+) -> Crosswalk:
+    """Read a crosswalk for the attributes of a release.
+
+    Args:
+        selector: It finds the codes of the release's attributes.
+        path: The file.
+        attribute: The attribute whose codes the file has. By default it is the one that a column
+            of the file is named after.
+        leaf: The column of codes, if it cannot be told from the names of the columns.
+        region: The column of regions, if it cannot be told from the names of the columns.
+
+    Returns:
+        The crosswalk.
+
+    Raises:
+        WorkloadError: If the file is wrong or its attribute cannot be told.
+    """
+    file = CodeFile(path, "crosswalk", WorkloadError)
+    domain = selector.workload.domain
+    if attribute is None:
+        known = [name for name in file.names if name in domain]
+        if leaf in known or len(known) != 1:
+            known = [name for name in known if name == leaf]
+        if len(known) != 1:
+            raise WorkloadError(
+                f"{path}: which attribute's codes are in the file? name one of "
+                f"{', '.join(map(repr, domain.names))} by --attribute, or have a column of its name"
+            )
+        (attribute,) = known
+    given = {"leaf": leaf, "region": region}
+    keys = {key: name for key, name in given.items() if name is not None}
+    try:
+        members = selector.find_values(attribute)
+    except DomainError as error:
+        raise WorkloadError(str(error)) from None
+    columns = _find_columns(file, attribute, members, WorkloadError, keys, None)
+    return _read_regions(file, attribute, members, WorkloadError, *columns)
+
+
+def _read_regions(
+    file: CodeFile, name: str, members: ValueLookup, error: ErrorClass, leaf: str, region: str
+) -> Crosswalk:
+    """Read the regions from two columns of a file."""
+    regions: dict[str, list[tuple[int, int]]] = {}
+    first_rows: dict[str, str] = {}
+    rows = zip(file.read_column(leaf), file.read_column(region), strict=True)
+    for i, (code, label) in enumerate(rows):
+        found = members.find(code)
+        if len(found) != 1:
+            why = "no value" if not found else "a node of several levels"
+            raise error(f"{file.locate(i)}: the code is {why} of {name}")
+        if is_blank(str(label)):
+            raise error(f"{file.locate(i)}: the region has no label that can be seen")
+        first, last = found.pop()
+        regions.setdefault(str(label), []).append((first, last + 1))
+        first_rows.setdefault(str(label), file.locate_row(i))
+    runs = {label: union(own) for label, own in regions.items()}
+    return Crosswalk(file, name, region, runs, first_rows)
+
+
+def _find_columns(
+    file: CodeFile,
+    name: str,
+    members: ValueLookup,
+    error: ErrorClass,
+    keys: Mapping[str, str],
+    level: str | None,
+) -> tuple[str, str]:
+    """Find the names of the column of codes and of the column of regions."""
+    leaf, region = keys.get("leaf"), keys.get("region")
+    names = file.names
+    if leaf is None and name in names:
+        leaf = name
+    if region is None and level in names:
+        region = level
+    if len(names) == 2 and len(set(names)) == 2:
+        leaf = leaf or names[names[0] == region]
+        region = region or names[names[0] == leaf]
+    if leaf is None or region is None:
+        raise error(
+            f"{file.path}: which of the file's {len(names)} columns have the codes of {name} and "
+            "the regions? write leaf = COLUMN and region = COLUMN"
+        )
+    if leaf == region:
+        raise error(f"{file.path}: codes and regions must be two columns")
+    if leaf != name and "leaf" not in keys and members.find(leaf):
+        raise error(f"{file.path}: the first line must name the columns, such as {name},region")
+    return leaf, region
+
+
+def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: Path) -> Hierarchy:
+    """Add a level to a tree for each entry of `crosswalk = { LEVEL = FILE }`.
+
+    Args:
+        name: The name of the attribute.
+        attribute: A tree, or categories, which become the leaves of a tree.
+        given: The value of `crosswalk`.
+        folder: The folder that paths are relative to.
+
+    Returns:
+        A tree whose nodes of each new level are the regions of its file.
+
+    Raises:
+        DomainError: If a file is wrong, or its regions do not nest with the levels of the tree.
+    """
+    if not isinstance(given, Mapping) or not given or "file" in given:
+        raise DomainError(
+            f"{CROSSWALK_KEY} must name the levels that regions make, such as "
+            '{ region = "regions.csv" }'
+        )
+    tree = _convert_to_tree(name, attribute)
+    in_query = f"{name} = {{ {CROSSWALK_KEY} = FILE }}"
+    for level, file in given.items():
+        # This refuses names that no level may have, before an error of the file can hide them.
+        levels = (*tree.levels, level)
+        Hierarchy(levels, [[name] * len(levels)])
+        found = read_crosswalk_of_spec(file, folder, name, ValueLookup(tree), DomainError, level)
+        region_of: dict[Any, str] = {}
+        for label, runs in found.regions.items():
+            for first, end in runs:
+                for code in tree.values[first:end]:
+                    if code in region_of:
+                        raise DomainError(
+                            f"{found.file.path}: regions share a leaf, so that they make no level; "
+                            f"use the file in a query instead, {in_query}"
+                        )
+                    region_of[code] = label
+        if len(region_of) < tree.size:
+            raise DomainError(
+                f"{found.file.path}: {tree.size - len(region_of)} of the {tree.size} leaves of "
+                f"{name} are in no region; give each leaf a region, or use the file in a query "
+                f"instead, {in_query}"
+            )
+        try:
+            tree = tree.with_level(level, region_of)
+        except DomainError:
+            raise DomainError(
+                f"{found.file.path}: its regions do not nest with the levels {list(tree.levels)}: "
+                "each must be made up of complete nodes, or lie within one node, of every level; "
+                f"use the file in a query instead, {in_query}"
+            ) from None
+    return tree
+
+
+def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path) -> Factor:
+    """Build the query rows of `crosswalk = FILE`: one for each region, which counts all in it.
+
+    Args:
+        name: The name of the attribute.
+        attribute: The attribute.
+        given: The value of `crosswalk` in the query.
+        folder: The folder that paths are relative to.
+
+    Returns:
+        A factor with a row for each region, labelled by it.
+
+    Raises:
+        WorkloadError: If the file is wrong, or a region has the label of another set of values.
+    """
+    members = ValueLookup(attribute)
+    found = read_crosswalk_of_spec(given, folder, name, members, WorkloadError)
+    check_matrix_size(name, len(found.regions), attribute.size)
+    matrix = np.zeros((len(found.regions), attribute.size))
+    for row, (label, runs) in zip(matrix, found.regions.items(), strict=True):
+        for first, end in runs:
+            row[first:end] = 1.0
+        if is_misnamed(members, label, row):
+            raise WorkloadError(
+                f"{found.file.path}: {found.first[label]}: the region's label is both a value of "
+                f"{name} and a row of others; rename the region"
+            )
+    return build_labelled_factor(name, attribute, matrix, list(found.regions))
+
+
+def _convert_to_tree(name: str, attribute: Attribute) -> Hierarchy:
+    """Return a tree as it is, and make a tree of one level from categories."""
+    try:
+        return Hierarchy.from_attribute(attribute, level=name)
+    except DomainError as error:
+        raise DomainError(f"{CROSSWALK_KEY} does not fit: {error}") from None

@@ -1,0 +1,226 @@
+"""Target files: CSV tables that say how accurate each number must be.
+
+    group,SEX,AGEP,moe,confidence
+    pyramid,,,30,0.90
+    pyramid,2,0..17,12,0.90
+
+A row sets the target of the queries whose labels it names. Labels are those of the release's
+tables. An empty cell, or a missing column, stands for all labels. If several rows set the target of
+one query, the row that names the most labels counts. Exactly one of the columns variance, std and
+moe is needed, and moe may have a confidence. Rows for other groups of the spec are skipped; without
+a column "group", all rows are for the group that names the file.
+
+The wrong file may be given, for instance the records themselves. Errors therefore name lines and
+columns, and what the spec knows, and never quote a line.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fitplug.domain import Domain
+from fitplug.errors import WorkloadError, suggest_nearest
+from fitplug.workload import (
+    DEFAULT_CONFIDENCE,
+    Factor,
+    build_factor,
+    check_confidence,
+    two_sided_quantile,
+)
+from fitplug_cli.files import read_text
+from fitplug_cli.inputs.csv_errors import convert_csv_errors
+
+TARGETS_KEY = "targets"
+"""The key of a target file in a [[query]]."""
+
+_KINDS = ("variance", "std", "moe")
+_COLUMNS = ("group", *_KINDS, "confidence")
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of the file.
+
+    Attributes:
+        line: Its line in the file.
+        amount: The variance, std or moe.
+        confidence: The confidence of a moe; None for other targets.
+        labels: The label it names of each attribute; attributes it does not name are missing.
+    """
+
+    line: int
+    amount: float
+    confidence: float | None
+    labels: Mapping[str, str]
+
+
+def read_targets(
+    path: Path, name: str, factors: Mapping[str, Any], domain: Domain, groups: Sequence[str]
+) -> dict[str, Any]:
+    """Read the targets of a group of queries.
+
+    Args:
+        path: The file.
+        name: The name of the group.
+        factors: What the group asks of each attribute, for `fitplug.queries`.
+        domain: The domain.
+        groups: The names of all groups of the spec; a row for any other group is an error.
+
+    Returns:
+        Keywords for `fitplug.queries`: an array of targets of the group's shape, and the confidence
+        of a moe.
+
+    Raises:
+        WorkloadError: If the file is wrong, two rows disagree, or a query has no target.
+    """
+    bound = [
+        build_factor(attribute, domain[attribute], asks) for attribute, asks in factors.items()
+    ]
+    kind, rows = _read_rows(path, name, [f.attribute for f in bound], domain, groups)
+    shape = tuple(f.rows for f in bound)
+    positions = [_index_labels(f, domain) for f in bound]
+    amounts, confidences = np.full(shape, np.nan), np.full(shape, np.nan)
+    lines, named = np.zeros(shape, dtype=np.int64), np.full(shape, -1)  # of the row that counts
+    conflicts = np.zeros(shape, dtype=np.int64)  # the line of a row that names as many labels
+    for row in sorted(rows, key=lambda row: len(row.labels)):
+        at = tuple(
+            _find_row(path, row, f, known) for f, known in zip(bound, positions, strict=True)
+        )
+        confidence = row.confidence or 0.0
+        same = (amounts[at] == row.amount) & (confidences[at] == confidence)
+        disagrees = (named[at] == len(row.labels)) & ~same
+        conflicts[at] = np.where(disagrees, lines[at], 0)
+        amounts[at], confidences[at], lines[at] = row.amount, confidence, row.line
+        named[at] = len(row.labels)
+    if conflicts.any():
+        first = np.flatnonzero(conflicts)[0]
+        raise WorkloadError(
+            f"{path}: lines {conflicts.flat[first]} and {lines.flat[first]} give the same query of "
+            f"{name!r} different targets; keep one, or name more in one of them"
+        )
+    if (named < 0).any():
+        missing = np.argwhere(named < 0)[0]
+        labels = [f.labels(domain[f.attribute])[i] for f, i in zip(bound, missing, strict=True)]
+        query = ", ".join(
+            f"{f.attribute} = {label}" for f, label in zip(bound, labels, strict=True)
+        )
+        raise WorkloadError(
+            f"{path}: no line gives the target of {name!r}" + (f" at {query}" if query else "")
+        )
+    return _build_keywords(kind, amounts, confidences)
+
+
+def _build_keywords(kind: str, amounts: Any, confidences: Any) -> dict[str, Any]:
+    """Build the keywords of `fitplug.queries`; moes of several confidences become stds."""
+    if kind != "moe":
+        return {kind: amounts}
+    levels = np.unique(confidences)
+    if len(levels) == 1:
+        return {"moe": amounts, "confidence": float(levels[0])}
+    quantiles = np.vectorize(two_sided_quantile, otypes=[float])(confidences)
+    # Rounded down, so that no std is above its target.
+    return {"std": amounts / quantiles * (1 - 2.0**-50)}
+
+
+def _read_rows(
+    path: Path, name: str, attributes: Sequence[str], domain: Domain, groups: Sequence[str]
+) -> tuple[str, list[_Row]]:
+    """Read the rows of a group, and the kind of their amounts: variance, std or moe."""
+    text = read_text(path, "file of targets", "a CSV file", WorkloadError)
+    reader = csv.DictReader(text.splitlines(), strict=True)
+    try:
+        columns = list(reader.fieldnames or [])
+    except csv.Error:
+        raise WorkloadError(f"{path}: the first line is no CSV; check its quotes") from None
+    kinds = [kind for kind in _KINDS if kind in columns]
+    if len(kinds) != 1:
+        raise WorkloadError(f"{path}: needs exactly one of the columns {', '.join(_KINDS)}")
+    by_group = "group" in columns
+    for number, column in enumerate(columns, 1):
+        # In a file with a column "group", a column may be an attribute of another group.
+        known = (*_COLUMNS, *(domain.names if by_group else attributes))
+        if column not in known:
+            whose = "the domain" if by_group else repr(name)
+            raise WorkloadError(
+                f"{path}: the name of column {number} is no attribute of {whose}; "
+                f"{suggest_nearest(column, known)}"
+            )
+    rows = []
+    with convert_csv_errors(path, reader, WorkloadError):
+        for cells in reader:
+            if by_group and cells["group"] not in groups:
+                raise WorkloadError(
+                    f"{path}: line {reader.line_num}: its group is no query group of the spec; "
+                    f"{suggest_nearest(str(cells['group']), groups)}"
+                )
+            if by_group and cells["group"] != name:
+                continue
+            rows.append(_parse_row(path, reader.line_num, cells, kinds[0], attributes))
+    return kinds[0], rows
+
+
+def _parse_row(
+    path: Path, line: int, cells: Mapping[str, str | None], kind: str, attributes: Sequence[str]
+) -> _Row:
+    where = f"{path}: line {line}"
+    if None in cells or None in cells.values():
+        raise WorkloadError(f"{where} has another number of cells than the first line")
+    amount = _parse_number(where, kind, cells[kind])
+    if not 0 < amount < float("inf"):
+        raise WorkloadError(f"{where}: {kind} must be finite, greater than zero")
+    confidence = None
+    if kind != "moe" and cells.get("confidence"):
+        raise WorkloadError(f"{where}: confidence belongs to moe, not to {kind}; leave it empty")
+    if kind == "moe":
+        given = cells.get("confidence")
+        confidence = _parse_number(where, "confidence", given) if given else DEFAULT_CONFIDENCE
+        try:
+            check_confidence(confidence)
+        except WorkloadError:
+            raise WorkloadError(f"{where}: confidence must lie strictly between 0 and 1") from None
+    labels = {name: str(cells[name]) for name in attributes if cells.get(name)}
+    for column, cell in cells.items():
+        if cell and column not in (*_COLUMNS, *attributes):
+            raise WorkloadError(f"{where}: the group has no attribute {column!r}; leave it empty")
+    return _Row(line, amount, confidence, labels)
+
+
+def _parse_number(where: str, column: str, text: str | None) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        raise WorkloadError(f"{where}: {column} is no number") from None
+
+
+def _index_labels(f: Factor, domain: Domain) -> dict[str, int]:
+    """Return the row of a factor for each label; a prefix also has the label of its last cell."""
+    attribute = domain[f.attribute]
+    labels = f.labels(attribute)
+    positions = {str(label): i for i, label in enumerate(labels)}
+    # The CSV tables of a release write booleans in lower case.
+    positions |= {
+        str(label).lower(): i for i, label in enumerate(labels) if isinstance(label, bool)
+    }
+    if f.kind == "prefix":
+        ends = Factor(f.attribute, "identity", f.size).labels(attribute)
+        positions |= {str(label): i for i, label in enumerate(ends)}
+    return positions
+
+
+def _find_row(path: Path, row: _Row, f: Factor, known: Mapping[str, int]) -> Any:
+    """Return the index of the factor's rows that a row of the file sets: one of them, or all."""
+    label = row.labels.get(f.attribute)
+    if label is None:
+        return slice(None)
+    if label not in known:
+        raise WorkloadError(
+            f"{path}: line {row.line}: its {f.attribute} is no row of the group; "
+            f"{suggest_nearest(label, list(known))}"
+        )
+    return known[label]

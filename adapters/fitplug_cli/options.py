@@ -1,0 +1,63 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SpecArgument = Annotated[Path, typer.Argument(help="Spec file (TOML).", metavar="SPEC")]
+
+PlanOption = Annotated[
+    Path | None, typer.Option("--plan", help="Use this plan file instead of designing anew.")
+]
+
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        help="Name of the release. The same key again finishes or finds the same release.",
+    ),
+]
+
+WithinOption = Annotated[
+    str | None,
+    typer.Option(
+        "--within",
+        help="Number or key of an earlier charge. Nothing is charged if this release "
+        "fits within it.",
+    ),
+]
+
+AgainOption = Annotated[
+    bool,
+    typer.Option("--again", help="Pay for another draw of a plan that was released before."),
+]
+
+ReplaceOption = Annotated[
+    bool,
+    typer.Option("--replace", help="Keep the earlier release in [output] under another name."),
+]
+
+CheckpointOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        help="Folder that keeps finished counts, to resume a count that was killed. CONFIDENTIAL.",
+    ),
+]
+
+ConfidenceOption = Annotated[
+    float, typer.Option("--confidence", help="The confidence of the intervals.")
+]
+
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object instead; errors are JSON too.")
+]
+
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", help="Log what is done on the standard error.")
+]

@@ -1,0 +1,143 @@
+"""The consoles: results go to the standard output, progress and warnings to the standard error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+# Names of groups and paths are printed as they are, even if they have brackets.
+out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+_MOST_COLUMNS = 10_000
+"""The largest number of characters of a line where there is no terminal that it must fit."""
+
+
+def set_up_output(*, quiet: bool, as_json: bool, verbose: bool = False) -> None:
+    """Decide what is printed from now on.
+
+    Args:
+        quiet: Whether nothing but errors is printed.
+        as_json: Whether the standard output is left to one JSON object.
+        verbose: Whether the log is printed on the standard error.
+    """
+    out.quiet, err.quiet = quiet or as_json, quiet
+    if verbose:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+        for package in ("fitplug", "fitplug_opendp", "fitplug_dask"):
+            logging.getLogger(package).addHandler(handler)
+            logging.getLogger(package).setLevel(logging.INFO)
+
+
+def print_json(record: Mapping[str, Any], *, ascii_only: bool = False) -> None:
+    """Print a record as JSON on the standard output, even if the consoles are quiet.
+
+    Args:
+        record: The record.
+        ascii_only: Whether other characters than ASCII are escaped.
+    """
+    json.dump(record, sys.stdout, indent=2, ensure_ascii=ascii_only)
+    sys.stdout.write("\n")
+
+
+def print_table(table: Table) -> None:
+    """Print a table on the standard output.
+
+    Where there is no terminal that it must fit, no line is broken or padded.
+
+    Args:
+        table: The table.
+    """
+    if out.is_terminal or out.quiet:
+        out.print(table)
+        return
+    wide = out.options.update(max_width=_MOST_COLUMNS)
+    fitting = wide.update(width=out.measure(table, options=wide).maximum)
+    for line in out.render_lines(table, fitting):
+        out.print("".join(piece.text for piece in line).rstrip())
+
+
+class ProgressBar:
+    """One line of progress on the standard error."""
+
+    def __init__(self, progress: Progress, what: str) -> None:
+        """Add a line to a display of rich that says what is being done."""
+        self._progress = progress
+        self._task = progress.add_task(what, total=None, note="")
+
+    def show(self, share: float | None, note: str = "") -> None:
+        """Show how far the work is.
+
+        Args:
+            share: The share that is done, from 0 to 1; None while it cannot be known.
+            note: A text beside the bar.
+        """
+        if share is None:
+            self._progress.update(self._task, note=note)
+        else:
+            self._progress.update(self._task, total=1.0, completed=share, note=note)
+
+
+@contextmanager
+def open_progress_bar(what: str) -> Iterator[ProgressBar]:
+    """Show a progress bar while the block runs, if the standard error is a terminal.
+
+    Args:
+        what: What the block does, in a word.
+
+    Yields:
+        The bar, which is full after the block.
+    """
+    with Progress(
+        SpinnerColumn(finished_text=" "),
+        TextColumn("{task.description:<9}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=err,
+        disable=err.quiet or not err.is_terminal,
+    ) as progress:
+        bar = ProgressBar(progress, what)
+        yield bar
+        bar.show(1.0)
+
+
+def make_gap_reporter(bar: ProgressBar, tolerance: float) -> Callable[[int, float], None]:
+    """Make the `progress` of a design, which shows how far the gap has come down.
+
+    Args:
+        bar: The bar to show it on; its share is linear in the logarithm of the gap.
+        tolerance: The gap at which the design is finished.
+
+    Returns:
+        A function of the iteration and the gap.
+    """
+    first: list[float] = []
+
+    def report(iteration: int, gap: float) -> None:
+        first.append(max(gap, 2 * tolerance))
+        left = math.log(max(gap, tolerance) / tolerance) / math.log(first[0] / tolerance)
+        bar.show(min(max(1 - left, 0.0), 1.0), f"iteration {iteration}, gap {gap:.1e}")
+
+    return report

@@ -1,0 +1,63 @@
+"""The JSON records that commands print with --json; their amounts have all digits."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from fitplug.ledger import Ledger
+from fitplug.plan import Plan
+from fitplug.privacy import epsilon_at
+from fitplug_cli import person_costs
+
+
+def build_plan_record(plan: Plan, contributions: int, delta: float) -> dict[str, Any]:
+    """Build the record of a plan.
+
+    Args:
+        plan: The plan.
+        contributions: The largest number of records of one person; rho, Delta and epsilon are for
+            all of them.
+        delta: The delta at which epsilon is given.
+
+    Returns:
+        The record.
+    """
+    cost = person_costs.compute_privacy_cost(plan, contributions)
+    return {
+        "plan_digest": plan.digest,
+        "contributions": contributions,
+        "rho": person_costs.compute_rho(plan, contributions),
+        "privacy_cost": cost,
+        "delta": delta,
+        "epsilon_zcdp": epsilon_at(cost, delta, "zcdp"),
+        "epsilon_gaussian_curve": epsilon_at(cost, delta),
+        "plan_rho": plan.rho,
+        "plan_rho_exact": str(plan.rho_exact),
+        "plan_privacy_cost": plan.privacy_cost,
+        "lower_bound": plan.lower_bound,
+        "certified_gap": plan.gap,
+        "status": plan.status,
+        "target_scale": plan.scale,
+        "counts_needed": [list(names) for names in plan.tables],
+        "groups": [dataclasses.asdict(row) for row in plan.group_rows()],
+    }
+
+
+def build_ledger_record(ledger: Ledger | None) -> dict[str, Any] | None:
+    """Build the record of a ledger.
+
+    Args:
+        ledger: The ledger, if there is one.
+
+    Returns:
+        Its budget in rho and what is left; None without a ledger.
+    """
+    if ledger is None:
+        return None
+    return {
+        "path": str(ledger.path),
+        "total": ledger.total,
+        "spent": ledger.spent,
+        "remaining": ledger.remaining,
+    }

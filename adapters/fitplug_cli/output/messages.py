@@ -1,0 +1,187 @@
+"""Messages of the commands, for people: the plan, the rows, the charge and the release."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from fitplug.counts import describe_rows, make_filters
+from fitplug.display import format_down, format_up
+from fitplug.ledger import Ledger
+from fitplug.numeric import ceil_float
+from fitplug.plan import Plan
+from fitplug.release import Release
+from fitplug.structure import listed
+from fitplug.workload import Workload
+from fitplug_cli import person_costs
+from fitplug_cli.output.console import err, out, print_table
+from fitplug_cli.output.csv_tables import find_formula_warning
+
+if TYPE_CHECKING:
+    from fitplug_cli.spec import DataSection
+    from fitplug_dask import Survey
+    from fitplug_opendp.publication import PublicationState, PublishedRelease
+
+_MOST_VALUES = 3
+"""The largest number of a filter's values that a message names; others are only counted."""
+
+
+def print_plan(plan: Plan, contributions: int, delta: float) -> None:
+    """Print what a plan costs, and what each group of queries gets.
+
+    Args:
+        plan: The plan.
+        contributions: The largest number of records of one person.
+        delta: The delta at which epsilon is printed.
+    """
+    from fitplug.privacy import epsilon_at
+
+    cost = person_costs.compute_privacy_cost(plan, contributions)
+    rows = Table.grid(padding=(0, 2))
+    rows.add_row(
+        "privacy cost", f"rho = {format_up(person_costs.compute_rho(plan, contributions))} (zCDP)"
+    )
+    if contributions > 1:
+        rows.add_row(
+            "",
+            f"{contributions:,} records a person cost {contributions**2:,} x {format_up(plan.rho)}",
+        )
+    rows.add_row(
+        f"epsilon at delta {delta:g}",
+        f"{format_up(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
+    )
+    rows.add_row(
+        "", f"{format_up(epsilon_at(cost, delta), 4)} on the curve of continuous Gaussian noise"
+    )
+    rows.add_row(
+        "certified gap", f"{format_up(plan.gap, 2)}: Delta = {format_up(plan.privacy_cost)};"
+    )
+    rows.add_row("", plan.certificate)
+    if plan.gap > plan.tolerance:
+        rows.add_row("", plan.status)
+    if plan.scale != 1.0:
+        rows.add_row("budget given", f"all target variances scaled by {format_up(plan.scale)}")
+    rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))
+    if strict := _list_strict_attributes(plan):
+        rows.add_row("in no table", f"rows with a value outside the domain of {listed(strict)}")
+    print_table(rows)
+    groups = Table("group", "queries", "target", "std it gets", "of the target", box=None)
+    for row in plan.group_rows():
+        spread = format_up(row.largest_std, 4)
+        if format_up(row.smallest_std, 4) != spread:
+            spread = f"{format_up(row.smallest_std, 4)} to {spread}"
+        groups.add_row(row.name, f"{row.queries:,}", row.target, spread, f"{row.used:.1%}")
+    print_table(groups)
+
+
+def _list_strict_attributes(plan: Plan) -> list[str]:
+    """Return the attributes of the plan's tables that have no cell for other values."""
+    used = {name for names in plan.tables for name in names}
+    return list(plan.domain.names_without_other(used))
+
+
+def print_row_rules(data: DataSection) -> None:
+    """Print the weights and filters of the rows, if there are any.
+
+    Args:
+        data: The section of the spec that has them.
+    """
+    rules = describe_rows(data.weight, make_filters(data.where), _MOST_VALUES)
+    if rules is not None:
+        out.print(f"rows counted: {rules}")
+
+
+def print_survey(survey: Survey) -> None:
+    """Print what a count would read, and how much memory it would take.
+
+    Args:
+        survey: The survey of the files.
+    """
+    rows = "not known before they are read"
+    if survey.rows is not None:
+        rows = f"{survey.rows:,}, by the files' footers: exact, so CONFIDENTIAL"
+    table = Table.grid(padding=(0, 2))
+    files = f"{survey.files:,} {survey.format}"
+    if survey.left_out:
+        files += f"; {survey.left_out:,} more lie in folders that where leaves out"
+    table.add_row("files", files)
+    table.add_row("rows", rows)
+    table.add_row("tasks", f"{survey.tasks:,} on {survey.threads:,} threads")
+    table.add_row("cells", f"{survey.cells:,} counted jointly")
+    table.add_row("memory", f"about {survey.memory / 2**30:.1f} GiB")
+    print_table(table)
+    out.print(f"how rows are understood: {survey.rows_are}")
+    if survey.counts:
+        names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in survey.counts)
+        out.print(
+            f"if rows are aggregates, name the column of counts in [data]: {names}; never a "
+            "survey's sampling weight, as there one person is one row"
+        )
+    out.print("nothing was counted, written or charged")
+
+
+def warn_of_formulas(workload: Workload, *, safe: bool) -> None:
+    """Warn of labels that spreadsheets may run as formulas.
+
+    Args:
+        workload: The workload whose labels the tables have.
+        safe: Whether the tables are written so that no text begins as a formula; then there is no
+            warning.
+    """
+    warning = None if safe else find_formula_warning(workload)
+    if warning is not None:
+        err.print(f"warning: {warning}")
+
+
+def print_release(published: PublishedRelease, directory: Path, state: PublicationState) -> None:
+    """Print what was released, and where it is.
+
+    Args:
+        published: The release and its folder.
+        directory: The folder that the spec names.
+        state: How far an earlier run had come with this release.
+    """
+    if state == "published":
+        out.print(f"this release is done already, nothing was charged or drawn: {published.folder}")
+        return
+    release = published.release
+    if state == "made":
+        out.print("an earlier run had drawn these answers; the data was not counted again")
+    out.print(
+        f"released {release.plan.workload.query_count:,} answers at "
+        f"rho = {format_up(release.rho)}: {directory}"
+    )
+    out.print(release.population)
+    if published.earlier is not None:
+        out.print(f"the earlier release was kept as {published.earlier}")
+
+
+def print_charge(ledger: Ledger | None, release: Release, state: PublicationState) -> None:
+    """Print what a release was charged, and what the ledger has left.
+
+    Args:
+        ledger: The ledger; None if the spec names none.
+        release: The release.
+        state: How far an earlier run had come with this release.
+    """
+    if ledger is None:
+        out.print(
+            f"no [ledger] in the spec: rho = {format_up(release.rho)} was spent and is recorded "
+            "nowhere"
+        )
+        return
+    entry = release.entry
+    assert entry is not None
+    if entry.within is not None:
+        text = f"free within the charge {entry.within} of {ledger.path}"
+    else:
+        text = f"charged rho = {format_up(ceil_float(entry.rho))} to {ledger.path}"
+    if state != "new":
+        text += f" before, as number {entry.id}, and nothing more now"
+    out.print(
+        f"{text}: {format_up(ledger.spent)} of {format_down(ledger.total)} spent "
+        f"by {len(ledger.entries())} release(s), {format_down(ledger.remaining)} remains"
+    )

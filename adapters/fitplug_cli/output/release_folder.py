@@ -1,0 +1,156 @@
+"""The files that the command line adds to the folder of a release.
+
+These are a CSV beside each Parquet table, a JSON of what ran, and the review of the release.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fitplug.errors import InputError
+from fitplug.numeric import ceil_float
+from fitplug.release import Release, file_names, spread, versions
+from fitplug_cli.output.csv_tables import write_csv
+from fitplug_cli.output.review_files import write_review
+
+_RECORD = "release.json"
+_LIBRARIES = ("opendp", "dask", "pyarrow")
+
+
+def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
+    """Check that a release can be written into a folder.
+
+    Args:
+        directory: The folder, which need not exist.
+        others: Paths that must neither contain the folder nor lie in it, by what they are.
+
+    Raises:
+        InputError: If the folder cannot be written, or overlaps with another path.
+    """
+    try:
+        directory.exists()  # this raises OSError for an invalid name
+        parent = directory.absolute().parent
+        while not parent.exists():
+            parent = parent.parent
+    except OSError:
+        raise InputError(f"{directory} cannot be a folder; name another [output] path") from None
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InputError(f"{directory} cannot be written; name another [output] path")
+    here = directory.resolve()
+    for what, path in others.items():
+        there = path.resolve()
+        if here in (there, *there.parents) or there in here.parents:
+            raise InputError(
+                f"{directory} overlaps with {what}, {path}; name another [output] path"
+            )
+
+
+@dataclass(frozen=True)
+class ReleaseFiles:
+    """What the command line adds to a release folder; see `fitplug.release.folder.TableFiles`.
+
+    Attributes:
+        confidence: The confidence of the intervals of groups that do not name one.
+        delta: The delta at which epsilon is given.
+        review: A function that makes the review of the release.
+        spreadsheet_safe: Whether texts of CSV tables that begin as formulas do get an apostrophe.
+    """
+
+    confidence: float
+    delta: float
+    review: Callable[[Release], Mapping[str, Any]]
+    spreadsheet_safe: bool = False
+
+    def add_table(self, folder: Path, name: str, table: Any) -> None:
+        """Write a table of the release as CSV.
+
+        Args:
+            folder: The folder of the release.
+            name: The name of the table's file, without its suffix.
+            table: The Arrow table.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        write_csv(folder / f"{name}.csv", table, spreadsheet_safe=self.spreadsheet_safe)
+
+    def add_rest(self, folder: Path, release: Release) -> None:
+        """Write the JSON of what ran, and the review.
+
+        Args:
+            folder: The folder of the release.
+            release: The release.
+
+        Raises:
+            OSError: If a file cannot be written.
+        """
+        record = _describe_release(release, self.confidence, self.delta)
+        text = json.dumps(record | {"versions": list_versions()}, indent=2) + "\n"
+        (folder / _RECORD).write_text(text, encoding="utf-8")
+        write_review(folder, self.review(release))
+
+
+def _describe_release(release: Release, confidence: float, delta: float) -> dict[str, Any]:
+    """Build the content of release.json, except for the versions."""
+    plan = release.plan
+    k = release.contributions
+    files = file_names(plan.workload)
+    return {
+        "rho": release.rho,
+        "rho_charged": None if release.entry is None else ceil_float(release.entry.rho),
+        "ledger_entry": None if release.entry is None else release.entry.id,
+        "contributions": k,
+        "limited": release.limited,
+        "population": release.population,
+        "rows": release.rows or "each row is one record",
+        "neighbours": "add or remove one record; rho is for all records of one person",
+        "delta": delta,
+        "epsilon_gaussian_curve": release.epsilon(delta),
+        "epsilon_zcdp": release.epsilon(delta, "zcdp"),
+        "plan_digest": plan.digest,
+        "plan_rho": plan.rho,
+        "plan_rho_exact": str(plan.rho_exact),
+        "certified_gap": plan.gap,
+        "target_scale": plan.scale,
+        "released": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "groups": [
+            {
+                "name": row.name,
+                "file": files[row.name],
+                "queries": row.queries,
+                "target": row.target,
+                "largest_std": row.largest_std,
+                **spread(plan.workload[row.name], None, default=confidence)._asdict(),
+            }
+            for row in plan.group_rows()
+        ],
+    }
+
+
+def list_versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that a release is made with."""
+    return versions() | {name: version(name) for name in _LIBRARIES}
+
+
+def read_release_record(directory: Path) -> dict[str, Any]:
+    """Read release.json of a release.
+
+    Args:
+        directory: The folder of the release.
+
+    Returns:
+        What it says, and the folder; only the folder if there is no file that can be read, as in
+        releases that were published without the command line.
+    """
+    record: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        record = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
+    return {"folder": str(directory), **record}

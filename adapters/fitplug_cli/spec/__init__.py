@@ -1,0 +1,9 @@
+"""Spec files: TOML files that are one to one with the Python contract, read and checked."""
+
+from __future__ import annotations
+
+from fitplug_cli.spec.errors import SpecError
+from fitplug_cli.spec.loading import Spec, load_spec
+from fitplug_cli.spec.sections import DataSection
+
+__all__ = ["DataSection", "Spec", "SpecError", "load_spec"]

@@ -1,0 +1,194 @@
+"""Loading of spec files: their sections are checked, and their queries become a workload."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fitplug.counts import check_weight, make_filters
+from fitplug.domain import Domain
+from fitplug.errors import FitplugError
+from fitplug.release import RESULT_COLUMNS
+from fitplug.workload import Workload
+from fitplug_cli.inputs import TARGETS_KEY, check_files_are_public, fill_in_codebooks
+from fitplug_cli.spec.errors import SpecError, explain_validation
+from fitplug_cli.spec.queries import TARGET_KEYS, build_group
+from fitplug_cli.spec.sections import (
+    AboutSection,
+    DataSection,
+    DesignSection,
+    Document,
+    LedgerSection,
+    OutputSection,
+    PrivacySection,
+)
+from fitplug_cli.spec.toml_files import read_toml
+
+_RESERVED = {"name", "group", TARGETS_KEY, *TARGET_KEYS, *RESULT_COLUMNS}
+"""Names that no attribute may have, as they are keys of a query or columns of a table."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A spec file that was checked. The paths in it are relative to the file.
+
+    Attributes:
+        path: The file.
+        workload: The workload of its [domain] and its [[query]] tables.
+        data, privacy, ledger, output, about, design: The sections of these names; ledger is None
+            if the spec has none.
+    """
+
+    path: Path
+    workload: Workload
+    data: DataSection
+    privacy: PrivacySection
+    ledger: LedgerSection | None
+    output: OutputSection
+    about: AboutSection
+    design: DesignSection
+
+    def resolve(self, path: str) -> Path:
+        """Return the location of a path that the spec names.
+
+        Args:
+            path: The path, which may be relative to the spec.
+        """
+        return self.path.parent / path
+
+    @property
+    def source(self) -> str:
+        """The path, glob or URL of the rows.
+
+        Only the brackets and stars of [data] path make a glob, not those of the spec's folder.
+        """
+        path = self.data.local_path
+        if path is None:
+            return self.data.path
+        if glob.has_magic(path):
+            return str(Path(glob.escape(str(self.path.parent))) / path)
+        return str(self.resolve(path))
+
+    @property
+    def output_dir(self) -> Path:
+        """The folder of the release."""
+        return self.resolve(self.output.path)
+
+    @property
+    def ledger_path(self) -> Path | None:
+        """The file of the ledger; None if the spec names none."""
+        return None if self.ledger is None else self.resolve(self.ledger.path)
+
+
+def load_spec(path: Path) -> Spec:
+    """Read and check a spec file, and the public files that it names.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The spec.
+
+    Raises:
+        SpecError: If anything is wrong: one sentence with the file, the key, the value and the
+            remedy.
+    """
+    tables = read_toml(path)
+    if not tables.keys() & Document.model_fields.keys():
+        raise SpecError(
+            f"{path} is no spec: it has none of the sections {', '.join(Document.model_fields)}; "
+            "fitplug init makes one"
+        )
+    try:
+        document = Document.model_validate(tables)
+    except ValidationError as error:
+        raise SpecError(f"{path}: {explain_validation(error)}") from None
+    domain = _build_domain(path, document)
+    if document.privacy.rho is not None and document.privacy.max_rho is not None:
+        raise SpecError(
+            f"{path}: [privacy] has both rho and max_rho; give rho to spend it, or max_rho "
+            "to stay below it"
+        )
+    if document.ledger is not None:
+        _check_budget(path, document.ledger)
+    workload = _build_workload(path, document, domain)
+    _check_rows(path, document.data, workload)
+    return Spec(
+        path=path,
+        workload=workload,
+        data=document.data,
+        privacy=document.privacy,
+        ledger=document.ledger,
+        output=document.output,
+        about=document.about,
+        design=document.design,
+    )
+
+
+def _build_domain(path: Path, document: Document) -> Domain:
+    folder = path.parent
+    try:
+        check_files_are_public(document.domain, folder, document.data.local_path)
+        domain = Domain.from_spec(fill_in_codebooks(document.domain, folder))
+    except FitplugError as error:
+        raise SpecError(f"{path}: [domain] {error}") from None
+    for name in domain.names:
+        if name in _RESERVED:
+            raise SpecError(
+                f"{path}: [domain] attribute {name!r} has the name of a key or a result column; "
+                "rename the column"
+            )
+    return domain
+
+
+def _check_budget(path: Path, ledger: LedgerSection) -> None:
+    given = [name for name, value in ledger.amount.items() if value is not None]
+    if not given:
+        raise SpecError(
+            f"{path}: [ledger] rho is missing; add it, or epsilon and delta, the whole budget"
+        )
+    if given not in (["rho"], ["epsilon", "delta"]):
+        raise SpecError(
+            f"{path}: [ledger] has {' and '.join(given)}; give rho alone, or epsilon and delta"
+        )
+    try:
+        _ = ledger.total
+    except FitplugError as error:
+        raise SpecError(f"{path}: [ledger] {error}") from None
+
+
+def _build_workload(path: Path, document: Document, domain: Domain) -> Workload:
+    folder, local_path = path.parent, document.data.local_path
+    try:
+        for entry in document.query:
+            tables: Mapping[str, Any] = {
+                key: value for key, value in entry.items() if isinstance(value, dict)
+            }
+            check_files_are_public(tables, folder, local_path)
+        names = [str(entry["name"]) for entry in document.query if "name" in entry]
+        groups = [
+            build_group(number, entry, domain, folder, names)
+            for number, entry in enumerate(document.query, 1)
+        ]
+        return Workload(domain, groups)
+    except FitplugError as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+def _check_rows(path: Path, data: DataSection, workload: Workload) -> None:
+    """Raise SpecError for columns of [data] that cannot be used with the workload."""
+    person = data.person
+    if person is not None and person in workload.attributes:
+        raise SpecError(
+            f"{path}: [data] person = {person!r} identifies persons, so no query may name it; "
+            "leave it out of the queries or name another column of persons"
+        )
+    try:
+        check_weight(data.weight, make_filters(data.where), workload.attributes, person)
+    except FitplugError as error:
+        raise SpecError(f"{path}: [data] {error}") from None

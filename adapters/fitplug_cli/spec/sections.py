@@ -1,0 +1,160 @@
+"""The sections of a spec file, with the keys that each may have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fitplug.counts import describe_rows, make_filters
+from fitplug.ledger import MOST_CONTRIBUTIONS
+from fitplug.privacy import rho_at
+from fitplug.release import About
+from fitplug.structure import LARGEST_WEIGHT
+from fitplug.workload import LEAST_CONFIDENCE
+
+Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Probability: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DataSection(_Section):
+    """[data]: the rows, and how they are understood.
+
+    Attributes:
+        path: The path or URL of the rows.
+        cluster: The address of a Dask scheduler whose workers count.
+        contributions: The largest number of rows of one person.
+        person: The column that identifies persons. Counting keeps at most `contributions` rows of
+            each. Without it, the number of rows of a person is the publisher's word.
+        storage_options: Keywords of the file system that a URL names, such as credentials.
+        weight: The column that says how many records each row stands for.
+        where: For each column that filters rows, the values of rows that are counted.
+    """
+
+    path: str = Field(min_length=1)
+    cluster: str | None = Field(default=None, min_length=1)
+    contributions: int = Field(default=1, ge=1, le=MOST_CONTRIBUTIONS)
+    person: str | None = Field(default=None, min_length=1)
+    storage_options: dict[str, Any] = Field(default={}, repr=False)
+    weight: str | None = Field(default=None, min_length=1)
+    where: Any = None
+
+    @property
+    def rows(self) -> str | None:
+        """How weights and filters make records of rows, in the words of `Tables.rows`."""
+        return describe_rows(self.weight, make_filters(self.where))
+
+    @property
+    def local_path(self) -> str | None:
+        """The path of the rows in the local file system; None if they are in a store."""
+        path = self.path.removeprefix("file://")
+        return None if "://" in path else path
+
+
+class PrivacySection(_Section):
+    """[privacy]: the privacy cost of the release, for all rows of a person together.
+
+    Without rho and max_rho, the release costs the least rho that meets every target.
+
+    Attributes:
+        rho: The rho to spend.
+        max_rho: The rho that the targets may cost at most.
+        delta: The delta at which epsilon is reported.
+    """
+
+    rho: Positive | None = None
+    max_rho: Positive | None = None
+    delta: Probability = 1e-9
+
+
+class LedgerSection(_Section):
+    """[ledger]: the file, and the total budget for the people, by rho or by epsilon and delta."""
+
+    path: str = Field(min_length=1)
+    rho: Positive | None = None
+    epsilon: Positive | None = None
+    delta: Probability | None = None
+
+    @property
+    def amount(self) -> dict[str, float | None]:
+        """The budget, as keywords of `fitplug.Ledger`."""
+        return {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
+
+    @property
+    def total(self) -> float:
+        """The total budget in rho.
+
+        Raises:
+            BudgetError: If epsilon or delta is out of range.
+        """
+        if self.epsilon is None or self.delta is None:
+            assert self.rho is not None
+            return self.rho
+        return rho_at(self.epsilon, self.delta)
+
+
+class OutputSection(_Section):
+    """[output]: where and how the release is written.
+
+    Attributes:
+        path: The folder of the release.
+        confidence: The confidence of the intervals of groups that do not name one.
+        spreadsheet_safe: Whether CSV tables have an apostrophe before texts that begin as formulas
+            do.
+    """
+
+    path: str = Field(default="release/", min_length=1)
+    confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1)
+    spreadsheet_safe: bool = False
+
+
+class AboutSection(_Section):
+    """[about]: what only the publisher knows of the release, for reviewers; see `fitplug.About`."""
+
+    name: str | None = None
+    curators: list[str] = []
+    description: str | None = None
+    intended_use: str | None = None
+    region: str | None = None
+    sector: Literal[
+        "Technology", "Healthcare", "Education", "Government", "Energy", "Finance", None
+    ] = None
+    unit: str = Field(default="person", min_length=1)
+    actors: str | None = None
+    preprocessing: str | None = None
+    sources: str | None = None
+    notes: str | None = None
+    authors: list[str] = []
+
+    @property
+    def about(self) -> About:
+        """The same as an object of the core."""
+        lists = {"curators": tuple(self.curators), "authors": tuple(self.authors)}
+        return About(**{**self.model_dump(), **lists})
+
+
+class DesignSection(_Section):
+    """[design]: what the optimizer minimises, and when it may stop; see `fitplug.design`."""
+
+    tolerance: float = Field(default=1e-4, ge=1e-9, lt=1)
+    max_iterations: int = Field(default=2000, ge=1)
+    solver: Literal["dual", "sm2"] = "dual"
+    refine: bool = True
+    total_error_weight: float = Field(default=0.0, ge=0, le=LARGEST_WEIGHT)
+
+
+class Document(_Section):
+    """All sections of a spec file, as they are written."""
+
+    data: DataSection
+    domain: dict[str, Any] = Field(min_length=1)
+    query: list[dict[str, Any]] = Field(min_length=1)
+    privacy: PrivacySection = PrivacySection()
+    ledger: LedgerSection | None = None
+    output: OutputSection = OutputSection()
+    about: AboutSection = AboutSection()
+    design: DesignSection = DesignSection()

@@ -1,0 +1,99 @@
+"""Consistency: a check that tables are marginals of one histogram.
+
+Estimates from tables of different records would be biased.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+from fitplug.errors import TablesError
+from fitplug.numeric import AnyArray, IntArray
+
+AttributeSet: TypeAlias = tuple[str, ...]
+"""Names of different attributes: the axes of a table, in this order."""
+
+Counts: TypeAlias = IntArray
+"""The exact numbers of records in the cells of a table. Confidential."""
+
+MAX_RECORDS = 2**53
+"""Largest total of a table; far above any count of people, far below what int64 holds."""
+
+
+def check_counts(names: AttributeSet, array: AnyArray, shape: tuple[int, ...]) -> Counts:
+    """Refuse an array that cannot be a table of counts.
+
+    Args:
+        names: The axes of the table, for the message.
+        array: The table.
+        shape: The numbers of cells of the attributes.
+
+    Returns:
+        The table as int64.
+
+    Raises:
+        TablesError: If it has another shape, is not of integers or counts too many records.
+    """
+    if array.shape != shape:
+        raise TablesError(
+            f"table {names} has shape {array.shape}, but its attributes have {shape} cells; "
+            "count again"
+        )
+    if array.dtype.kind not in "iu":
+        raise TablesError(f"table {names} holds {array.dtype}; counts must be integers")
+    if array.size and int(array.min()) < 0:
+        raise TablesError(f"table {names} holds a negative count; counts must be >= 0")
+    # In floating point, which cannot wrap; far more exact than this bound needs.
+    if float(array.sum(dtype=np.float64)) > MAX_RECORDS:
+        raise TablesError(f"table {names} counts more than 2**53 records; integers would overflow")
+    return array.astype(np.int64, copy=False)
+
+
+def sum_out(held: AttributeSet, counts: Counts, names: AttributeSet) -> Counts:
+    """Sum a table with the axes `held` over all attributes that are not among `names`."""
+    out = tuple(axis for axis, name in enumerate(held) if name not in names)
+    return np.asarray(counts.sum(axis=out, dtype=np.int64))
+
+
+def check_one_histogram(tables: Mapping[AttributeSet, Counts]) -> None:
+    """Refuse tables whose shared marginals differ.
+
+    Args:
+        tables: The tables, with axes in the order of the domain.
+
+    Raises:
+        TablesError: If two tables disagree over the attributes that both have.
+    """
+    pairs = len(tables) * (len(tables) - 1) // 2
+    if pairs <= sum(2 ** len(names) for names in tables):
+        for (first, a), (second, b) in itertools.combinations(tables.items(), 2):
+            shared = tuple(name for name in first if name in second)
+            _check_equal(shared, (first, sum_out(first, a, shared)), second, b)
+        return
+    # There are fewer subsets than pairs of tables, and what two tables share is a subset of both.
+    seen: dict[AttributeSet, tuple[AttributeSet, Counts]] = {}
+    for names, counts in tables.items():
+        for size in range(len(names) + 1):
+            for shared in itertools.combinations(names, size):
+                if shared in seen:
+                    _check_equal(shared, seen[shared], names, counts)
+                else:
+                    seen[shared] = names, sum_out(names, counts, shared)
+
+
+def _check_equal(
+    shared: AttributeSet,
+    first: tuple[AttributeSet, Counts],
+    second: AttributeSet,
+    counts: Counts,
+) -> None:
+    """Compare a marginal, and the table that it is from, with the same marginal of another."""
+    if not np.array_equal(first[1], sum_out(second, counts, shared)):
+        over = f"over {shared}" if shared else "in total"
+        raise TablesError(
+            f"tables {first[0]} and {second} disagree {over}; count both from the same records"
+        )

@@ -1,0 +1,42 @@
+"""What a plan claims of its strategy: a little less than was proven when it was designed.
+
+Another machine that verifies the plan may round the proven bounds a little differently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fitplug.errors import DesignError
+from fitplug.mechanism import FEWEST_RECORDS, Strategy
+from fitplug.numeric import gamma
+
+CLAIM_MARGIN = 1e-12
+"""The relative margin of claimed variances above the proven ones, and of bounds below them."""
+
+PRODUCT_BOUND_MARGIN = 1e-9
+"""The relative margin of a claimed product bound below the proven one. It is larger because the
+frames are computed anew at each evaluation, and differ with the machine."""
+
+LEAST_RECORDS = 2 * FEWEST_RECORDS
+"""The number of records for which rounding must leave room; claims may take half of it."""
+
+
+def add_claim_margins(strategy: Strategy) -> Strategy:
+    """Return a strategy whose cost and variances are claimed with a margin.
+
+    Raises:
+        DesignError: If its 64-bit answers hold too few records.
+    """
+    if strategy.max_records < FEWEST_RECORDS:
+        raise DesignError(
+            "the workload's coefficients and the sizes of its tables leave 64-bit integers no room "
+            f"for {FEWEST_RECORDS:,} records; scale the queries to similar size, or ask tables of "
+            "fewer cells"
+        )
+    height = sum(block_set.basis.size for block_set in strategy.block_sets)
+    return replace(
+        strategy,
+        column_squares=strategy.column_squares * (1 + 3 * gamma(height + 4)),
+        unit_variances=strategy.unit_variances * (1 + CLAIM_MARGIN),
+    )

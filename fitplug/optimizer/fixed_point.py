@@ -1,0 +1,190 @@
+"""Fixed points of weights: Anderson acceleration of type II, held by a merit.
+
+All optimizers of the dual iterate on the logarithms x of positive weights. The plain step
+x <- x + f(x) never lowers a merit, but it converges slowly where many weights tend to zero.
+`find_fixed_point` extrapolates from the last steps instead. If the merit has fallen, it drops the
+history and takes the plain step from the last point that it kept.
+
+The derivation is in docs/theory/dual.md, sections "The fixed point" and "Acceleration, and its
+safeguard". No result relies on convergence: the best bounds that were seen are returned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+import numpy as np
+
+from fitplug.errors import DesignError
+from fitplug.numeric import FloatArray
+
+Progress: TypeAlias = Callable[[int, float], object]
+"""Called with (iterations so far, relative gap so far). If it returns True, the solver stops."""
+
+Found = TypeVar("Found")
+
+MIXING = 0.3
+"""The mass of uniform weights that a step mixes in, as a multiple of the wanted relative gap."""
+
+_LARGEST_STEP = 2.0  # An extrapolated step changes a weight by at most a factor of e^2.
+_ROUNDING = 1e-13  # A merit that is lower by less may have been lowered by rounding.
+_WINDOW = 12
+_RIDGE = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Iterate(Generic[Found]):
+    """A point of the iteration.
+
+    Attributes:
+        x: Logarithms of the weights, shape (n,).
+        following: The weights after the plain step from x, shape (n,), positive.
+        lower: A lower bound on the optimum.
+        upper: An upper bound on the optimum.
+        merit: What the plain step never lowers.
+        found: What the caller wants to have of the best points.
+    """
+
+    x: FloatArray
+    following: FloatArray
+    lower: float
+    upper: float
+    merit: float
+    found: Found
+
+    @property
+    def residual(self) -> FloatArray:
+        """The plain step f(x), shape (n,)."""
+        return np.asarray(np.log(self.following) - self.x)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedPoint(Generic[Found]):
+    """What the iteration found.
+
+    Attributes:
+        best_lower: The iterate with the best lower bound.
+        best_upper: The iterate with the best upper bound.
+        iterations: How many points were evaluated.
+        stopped: Whether the progress callback asked to stop.
+    """
+
+    best_lower: Iterate[Found]
+    best_upper: Iterate[Found]
+    iterations: int
+    stopped: bool
+
+
+def find_fixed_point(
+    evaluate: Callable[[FloatArray], Iterate[Found] | None],
+    normalise: Callable[[FloatArray], FloatArray],
+    start: FloatArray,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    progress: Progress | None = None,
+) -> FixedPoint[Found]:
+    """Iterate until upper / lower - 1 <= tolerance, or for max_iterations. Deterministic.
+
+    Args:
+        evaluate: The fixed-point map. It returns None where floating point cannot evaluate it.
+        normalise: Scales the weights back to their simplices, on logarithms (n,).
+        start: Logarithms of normalised weights, shape (n,).
+        tolerance: The relative gap between the best bounds that ends the iteration.
+        max_iterations: The largest number of evaluations.
+        progress: See `Progress`.
+
+    Raises:
+        DesignError: If a point that a plain step leads to cannot be evaluated.
+    """
+    extrapolation = _Extrapolation()
+    x = start
+    best_lower: Iterate[Found] | None = None
+    best_upper: Iterate[Found] | None = None
+    kept: Iterate[Found] | None = None
+    extrapolated = stopped = False
+    iteration = 0
+    while True:
+        iteration += 1
+        here = evaluate(x)
+        if here is not None:
+            if best_lower is None or here.lower > best_lower.lower:
+                best_lower = here
+            if best_upper is None or here.upper < best_upper.upper:
+                best_upper = here
+            gap = best_upper.upper / best_lower.lower - 1
+            if progress is not None:
+                stopped = progress(iteration, gap) is True
+            if gap <= tolerance or iteration >= max_iterations or stopped:
+                return FixedPoint(best_lower, best_upper, iteration, stopped)
+        elif not extrapolated:
+            raise DesignError(
+                "the targets differ by too many orders of magnitude to be certified in floating "
+                "point; bring them closer together or split the workload"
+            )
+        if extrapolated and kept is not None and _is_worse(here, kept):
+            # Another extrapolation might lead astray in the same way for ever. The plain step
+            # from the last point that was kept loses no merit.
+            extrapolation.forget()
+            extrapolated = False
+            x = normalise(kept.x + kept.residual)
+        else:
+            assert here is not None
+            kept, extrapolated = here, True
+            step = extrapolation.extrapolate(here.x, here.residual, np.sqrt(here.following))
+            x = normalise(here.x + np.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
+
+
+def _is_worse(here: Iterate[Found] | None, kept: Iterate[Found]) -> bool:
+    return here is None or here.merit < kept.merit - _ROUNDING
+
+
+class _Extrapolation:
+    """Anderson's least-squares fit of a step from the last `_WINDOW` steps."""
+
+    def __init__(self) -> None:
+        self._points: list[FloatArray] = []
+        self._residuals: list[FloatArray] = []
+
+    def forget(self) -> None:
+        """Drop the history."""
+        self._points.clear()
+        self._residuals.clear()
+
+    def extrapolate(self, x: FloatArray, residual: FloatArray, weight: FloatArray) -> FloatArray:
+        """Return the step (D18) from x, given the plain step and weights of the fit, all (n,).
+
+        The fit is weighted so that weights near zero, which are known on a log scale only, do not
+        steer it.
+        """
+        self._points.append(x)
+        self._residuals.append(residual)
+        if len(self._points) > _WINDOW + 1:
+            del self._points[0], self._residuals[0]
+        if len(self._points) == 1:
+            return residual
+        dx = np.diff(np.array(self._points), axis=0)
+        df = np.diff(np.array(self._residuals), axis=0)
+        weighted = df * weight
+        gram = weighted @ weighted.T
+        gram[np.diag_indices_from(gram)] += _RIDGE * np.trace(gram) + np.finfo(float).tiny
+        try:
+            fit = np.linalg.solve(gram, weighted @ (residual * weight))
+        except np.linalg.LinAlgError:
+            self.forget()
+            return residual
+        return np.asarray(residual - (dx + df).T @ fit)
+
+
+def mix_with_uniform(weights: FloatArray, mixing: float, mass: float = 1.0) -> FloatArray:
+    """Mix uniform weights into weights (n,) that sum to 1, and scale the sum to `mass`."""
+    return np.asarray(mass * (weights + mixing / len(weights)) / (1 + mixing))
+
+
+def normalise_logarithms(x: FloatArray) -> FloatArray:
+    """Scale weights with the logarithms x (n,) so that they sum to 1, without overflow."""
+    shifted = x - x.max()
+    return np.asarray(shifted - math.log(np.exp(shifted).sum()))

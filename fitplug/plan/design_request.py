@@ -1,0 +1,188 @@
+"""Requests for a design: the arguments of `fitplug.design`, checked, and the rules between them.
+
+Most arguments are independent of each other. These are not:
+
+1. The budget is `rho`, or `epsilon` with `delta`, or nothing.
+2. `solver="sm2"`, `cell_budgets` and `total_error_weight` need the optimum over the blocks of the
+   structure. The residual family, in which attributes whose product is too large are split, knows
+   only the plain privacy cost and the dual solver. So a workload that is too large for the optimum
+   is refused with one of these arguments, although it can be designed without them.
+3. `solver="sm2"` knows no blocks, so it tells the cells of every attribute apart. `cell_budgets`
+   tell the cells of those attributes apart along which they differ.
+4. `refine` has no effect with `solver="sm2"`, with a weight on the total error, or in the residual
+   family.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from fitplug.errors import BudgetError, InputError, WorkloadError, suggest_nearest
+from fitplug.numeric import FloatArray, floor_float
+from fitplug.optimizer import SOLVERS, Options, Progress, Solver
+from fitplug.privacy import check_budget, check_rho, privacy_cost_at
+from fitplug.proof import LEAST_TOLERANCE
+from fitplug.structure import (
+    CellBudgets,
+    Objective,
+    Structure,
+    analyse_structure,
+    check_weight,
+    read_cell_budgets,
+)
+from fitplug.workload import Workload
+
+ROUNDING_SHARE = 0.1
+"""The share of the tolerance that rounding to integers may use up."""
+
+
+@dataclass(frozen=True, eq=False)
+class DesignRequest:
+    """The checked arguments of a design.
+
+    Attributes:
+        workload: The query groups and their targets.
+        rho: The rho to spend, or None.
+        cell_budgets: The largest privacy cost squared of each cell, or None.
+        total_error_weight: The weight lambda of the total squared error.
+        tolerance: The relative gap that is wanted, rounding to integers included.
+        options: What the solver is told.
+    """
+
+    workload: Workload
+    rho: float | None
+    cell_budgets: CellBudgets | None
+    total_error_weight: float
+    tolerance: float
+    options: Options
+
+    @property
+    def rounding_loss(self) -> float:
+        """The relative loss that rounding to integers is allowed."""
+        return ROUNDING_SHARE * self.tolerance
+
+    def build_structure(self) -> Structure:
+        """Analyse the workload's symmetry, by rules 2 and 3 of this module.
+
+        Raises:
+            WorkloadError: The workload is too large; the message names the arguments that make it
+                so.
+        """
+        needing = self._arguments_that_need_the_optimum()
+        try:
+            return analyse_structure(
+                self.workload, self._attributes_told_apart(), False if needing else None
+            )
+        except WorkloadError as error:
+            if needing and _can_be_analysed(self.workload):
+                raise WorkloadError(
+                    f"{error}; or leave out {' and '.join(needing)}, without which this workload "
+                    "can be designed"
+                ) from None
+            raise
+
+    def build_objective(self, structure: Structure) -> Objective:
+        """Build the objective over the dense cells of the structure.
+
+        Raises:
+            BudgetError: A cell that some query counts has a budget of zero or out of range.
+        """
+        if self.cell_budgets is None:
+            return Objective(None, self.total_error_weight)
+        budgets: FloatArray = self.cell_budgets.over(structure)
+        if self.rho is not None:
+            budgets = np.minimum(budgets, floor_float(2 * Fraction(self.rho)))
+        return Objective(budgets, self.total_error_weight)
+
+    def _arguments_that_need_the_optimum(self) -> list[str]:
+        """List the arguments given that the residual family does not know, by rule 2."""
+        given = {
+            'solver="sm2"': self.options.solver == "sm2",
+            "cell_budgets": self.cell_budgets is not None,
+            "total_error_weight": self.total_error_weight > 0,
+        }
+        return [name for name, is_given in given.items() if is_given]
+
+    def _attributes_told_apart(self) -> tuple[str, ...]:
+        """List the attributes whose cells the arguments tell apart, by rule 3."""
+        if self.options.solver == "sm2":
+            return self.workload.attributes
+        return () if self.cell_budgets is None else self.cell_budgets.varying
+
+
+def check_request(
+    workload: Workload,
+    *,
+    rho: float | None,
+    epsilon: float | None,
+    delta: float | None,
+    cell_budgets: Any,
+    total_error_weight: float,
+    tolerance: float,
+    solver: Solver,
+    refine: bool,
+    max_iterations: int,
+    progress: Progress | None,
+) -> DesignRequest:
+    """Check the arguments of `fitplug.design`, whose docstring describes them.
+
+    Raises:
+        BudgetError: A number is out of range, or rule 1 of this module is broken.
+        InputError: `refine`, `progress` or `solver` is of the wrong kind.
+    """
+    budget = _read_budget(rho, epsilon, delta)
+    if not isinstance(tolerance, Real) or not LEAST_TOLERANCE <= tolerance < 1:
+        raise BudgetError(f"tolerance = {tolerance!r} must lie between 1e-9 and 1")
+    integral = isinstance(max_iterations, Integral) and not isinstance(max_iterations, bool)
+    if not integral or max_iterations < 1:
+        raise BudgetError(f"max_iterations = {max_iterations!r} must be an integer, at least 1")
+    if not isinstance(refine, (bool, np.bool_)):
+        raise InputError(f"refine = {refine!r} must be True or False")
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress = {progress!r} must be a function of iterations and gap")
+    if solver not in SOLVERS:
+        raise InputError(f"solver = {solver!r} is unknown; {suggest_nearest(solver, SOLVERS)}")
+    # Rounding to integers takes its share of the tolerance, and the bound that measures this loss
+    # may lose as much again.
+    options = Options(
+        solver=solver,
+        tolerance=(1 - 2 * ROUNDING_SHARE) * float(tolerance),
+        max_iterations=int(max_iterations),
+        refine=bool(refine),
+        progress=progress,
+    )
+    return DesignRequest(
+        workload=workload,
+        rho=budget,
+        total_error_weight=check_weight(total_error_weight),
+        cell_budgets=(
+            None if cell_budgets is None else read_cell_budgets(workload.domain, cell_budgets)
+        ),
+        tolerance=tolerance,
+        options=options,
+    )
+
+
+def _read_budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:
+    """Return the rho to spend, rounded down, or None if no budget is given."""
+    check_budget(rho, epsilon, delta)
+    if rho is not None:
+        check_rho(rho)
+        return float(rho)
+    if epsilon is None or delta is None:
+        return None
+    return floor_float(Fraction(privacy_cost_at(epsilon, delta)) ** 2 / 2)
+
+
+def _can_be_analysed(workload: Workload) -> bool:
+    """Tell whether the plain privacy cost of the workload can be designed for."""
+    try:
+        analyse_structure(workload)
+    except WorkloadError:
+        return False
+    return True
