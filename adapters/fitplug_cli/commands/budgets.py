@@ -93,7 +93,8 @@ def check_first_charge(spec: Spec, plan: Plan, within: int | str | None) -> None
     if needed > total:
         raise OverBudget(
             f"{spec.path}: the release costs rho = {format_up(needed)}, more than the whole "
-            f"budget, [ledger] {total:g}; relax the targets, `fitplug report {spec.path}` tells which",
+            f"budget, [ledger] {total:g}; relax the targets, "
+            f"`fitplug report {spec.path}` tells which",
             requested=needed,
             remaining=total,
         )
