@@ -1,4 +1,4 @@
-"""fitplug: noise that is fit for use, at the least privacy cost.
+"""fitplug finds the noise of least privacy cost that meets the accuracy targets of every query.
 
 Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measure -> Release
 """
@@ -85,5 +85,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """The public names alone: completion shows no modules that are not for users."""
+    """List the public names only, so that completion shows no modules that are not for users."""
     return ["__doc__", "__file__", "__name__", "__path__", "__version__", *__all__]

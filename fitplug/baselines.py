@@ -23,8 +23,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from fitplug.domain import suggest_fewer_cells
-from fitplug.errors import BudgetError, DesignError, WorkloadError, nearest
-from fitplug.numeric import FloatArray, linear_algebra
+from fitplug.errors import BudgetError, DesignError, WorkloadError, suggest_nearest
+from fitplug.numeric import FloatArray, guard_linear_algebra
 from fitplug.optimizer import TotalErrorOptimum, minimise_total_error
 from fitplug.structure import MAX_ENTRIES, check_coefficients
 from fitplug.workload import Factor, Workload
@@ -121,7 +121,7 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
         rows = f.matrix()
         return np.asarray(((rows @ covariances[f.attribute]) * rows).sum(axis=1))
 
-    with linear_algebra():
+    with guard_linear_algebra():
         return _multiply_variances(workload, cost_squared, compute_variances)
 
 
@@ -219,7 +219,7 @@ def _compute_tree_covariance(workload: Workload, name: str) -> FloatArray:
     for level in range(h):
         block = np.arange(n) // b**level
         gram += block[:, None] == block
-    with linear_algebra():
+    with guard_linear_algebra():
         return np.asarray(h * np.linalg.inv(gram), dtype=np.float64)
 
 
@@ -268,9 +268,11 @@ def _sum_column_squares(f: Factor) -> FloatArray:
 def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum:
     """Find and certify the strategy of least weighted total variance at privacy cost 1."""
     if weights not in _POWERS:
-        raise WorkloadError(f"weights = {weights!r} is unknown; {nearest(str(weights), _POWERS)}")
+        raise WorkloadError(
+            f"weights = {weights!r} is unknown; {suggest_nearest(str(weights), _POWERS)}"
+        )
     W = _build_dense_matrix(workload)
-    with linear_algebra():
+    with guard_linear_algebra():
         try:
             found = minimise_total_error(
                 W,

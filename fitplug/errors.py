@@ -1,20 +1,20 @@
-"""Everything fitplug raises on purpose.
+"""Errors: every exception that fitplug raises on purpose.
 
 FitplugError
-├── InputError (also a ValueError)   what was given is wrong; nothing was written or charged
-│   ├── DomainError                  the domain itself
-│   ├── WorkloadError                queries and targets
-│   ├── TablesError                  exact counts that are not counts, or do not fit the plan
-│   ├── DataError                    files of records: missing, damaged, of another schema
-│   ├── PlanError                    a plan file that is damaged or was edited
-│   └── BudgetError                  a privacy parameter out of range
-├── OverBudget                       refused: the budget left does not allow this charge
-├── AlreadyReleased                  refused: a second draw of a plan that was not asked for
-├── LedgerError                      the ledger cannot be opened, or says something else
-│   └── KeyTaken                     the key is that of a charge for something else
-└── DesignError                      no plan could be certified for this workload
+├── InputError (also a ValueError)   An argument or a file is wrong. Nothing was written or charged.
+│   ├── DomainError                  An attribute or a domain is not well formed.
+│   ├── WorkloadError                A query group, a target or an expression is not well formed.
+│   ├── TablesError                  Exact counts are malformed, or do not fit the plan.
+│   ├── DataError                    A file of records is missing, damaged or of another schema.
+│   ├── PlanError                    A plan file is damaged or was edited.
+│   └── BudgetError                  A privacy parameter is out of range.
+├── OverBudget                       Refusal: the remaining budget does not allow the charge.
+├── AlreadyReleased                  Refusal: a plan would be drawn a second time by mistake.
+├── LedgerError                      The ledger cannot be opened, or contradicts the request.
+│   └── KeyTaken                     The key belongs to a charge for something else.
+└── DesignError                      No plan could be certified for the workload.
 
-No message carries anything that rows or exact counts hold.
+No message quotes anything that rows or exact counts hold.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from collections.abc import Iterable
 
 
 class FitplugError(Exception):
-    """Base of all errors raised by fitplug and its adapters."""
+    """The base class of all errors that fitplug and its adapters raise on purpose."""
 
 
 class InputError(FitplugError, ValueError):
-    """What was given is wrong."""
+    """An argument or a file is wrong. Nothing was written or charged."""
 
 
 class DomainError(InputError):
@@ -36,15 +36,15 @@ class DomainError(InputError):
 
 
 class WorkloadError(InputError):
-    """A query group or its targets are not well formed."""
+    """A query group, a target or an expression is not well formed."""
 
 
 class TablesError(InputError):
-    """Tables of counts are malformed or do not match what a plan needs."""
+    """Exact counts are malformed, or do not fit the plan."""
 
 
 class DataError(InputError):
-    """Files of records are missing, damaged or of another schema than the domain."""
+    """A file of records is missing, damaged, or of another schema than the domain."""
 
 
 class PlanError(InputError):
@@ -58,7 +58,9 @@ class BudgetError(InputError):
 class OverBudget(FitplugError):  # noqa: N818 - not an error of the caller: a refusal
     """A charge would exceed the budget.
 
-    Attributes: `requested` and `remaining`, both rho of zCDP.
+    Attributes:
+        requested: The rho of zCDP of the charge.
+        remaining: The rho of zCDP that remains in the budget.
     """
 
     def __init__(self, message: str, *, requested: float, remaining: float) -> None:
@@ -68,9 +70,10 @@ class OverBudget(FitplugError):  # noqa: N818 - not an error of the caller: a re
 
 
 class AlreadyReleased(FitplugError):  # noqa: N818 - not an error of the caller: a refusal
-    """A plan was released before, and another draw of it was not asked for.
+    """A plan was released before, and a second draw was not explicitly requested.
 
-    Attribute: `number`, of the ledger's charge for the earlier release.
+    Attributes:
+        number: The number of the charge for the earlier release in the ledger.
     """
 
     def __init__(self, message: str, *, number: int) -> None:
@@ -79,13 +82,14 @@ class AlreadyReleased(FitplugError):  # noqa: N818 - not an error of the caller:
 
 
 class LedgerError(FitplugError):
-    """The ledger cannot be used."""
+    """The ledger cannot be opened, or contradicts the request."""
 
 
 class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
-    """A key is that of a charge for another plan or amount, or of one that cannot be retried.
+    """The key belongs to a charge for another plan or amount, or to one that cannot be retried.
 
-    Attribute: `number`, of the ledger's charge that has the key.
+    Attributes:
+        number: The number of the charge with this key in the ledger.
     """
 
     def __init__(self, message: str, *, number: int) -> None:
@@ -94,24 +98,25 @@ class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
 
 
 class DesignError(FitplugError):
-    """No certified plan was found."""
+    """No plan could be certified for the workload."""
 
 
 _MOST_WORDS = 30
 
 
 def quote(text: str) -> str:
-    """A name in quotes, as expressions take it: a quote within quotes is doubled. A name that does
-    not print is shown as Python writes it, on one line.
+    """Put a name in quotes, as expressions write it: a quote inside is doubled.
+
+    A name with characters that do not print is written as Python does, on one line.
     """
     if not text.isprintable():
         return repr(text)
-    mark = '"' if "'" in text else "'"
-    return mark + text.replace(mark, 2 * mark) + mark
+    quotation = '"' if "'" in text else "'"
+    return quotation + text.replace(quotation, 2 * quotation) + quotation
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint naming the known word nearest to `word`, or the known words when none is near."""
+def suggest_nearest(word: str, known: Iterable[str]) -> str:
+    """Make a hint with the known word that is nearest to `word`, or all known words if none is."""
     known = [str(k) for k in known]
     close = difflib.get_close_matches(str(word), known, n=1)
     if close:

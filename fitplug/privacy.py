@@ -1,9 +1,12 @@
-"""What a privacy cost means: rho of zCDP and (epsilon, delta).
+"""Privacy accounting: from a privacy cost to rho of zCDP and to (epsilon, delta), and back.
 
-Delta is the privacy cost, rho = Delta^2 / 2. Two conversions to (epsilon, delta) are offered:
-"gaussian", the exact curve of the continuous Gaussian mechanism (the paper's Theorem 3; Balle and
-Wang 2018), and "zcdp", which follows from rho alone and is the one proven for the discrete noise
-that is really drawn (Canonne, Kamath, Steinke 2020, Proposition 12).
+Delta is the privacy cost of a plan, and rho = Delta^2 / 2. There are two conversions to
+(epsilon, delta). "gaussian" is the exact curve of the continuous Gaussian mechanism (the paper's
+Theorem 3; Balle and Wang 2018). "zcdp" follows from rho alone and is the conversion that is proven
+for the discrete noise that is drawn (Canonne, Kamath and Steinke 2020, Proposition 12).
+
+The statements, their proofs and the margins for rounding are in docs/theory/privacy.md; equations
+(Z1), (Z2), ... are those of that page.
 """
 
 from __future__ import annotations
@@ -22,31 +25,52 @@ from fitplug.errors import BudgetError, InputError
 Method: TypeAlias = Literal["gaussian", "zcdp"]
 
 _SMALLEST_COST, _LARGEST_COST = 1e-9, 1e6
-"""Costs outside are reported as the nearer of these, or as no protection: both safe."""
+"""A smaller cost is converted as the first, and a larger one as no protection: both are safe."""
 
 _SAFE = 1e-11
-"""Relative step to the safe side, above the error of the special functions used here."""
+"""A relative step to the safe side, larger than the error of the special functions used here."""
+
+_ROUNDING = 1e-14
+"""A bound on the rounding error of a sum of the terms of (Z2) or (Z4), relative to the sum of
+their absolute values. Each term is computed with a few roundings of 1.1e-16.
+"""
 
 
 def check_rho(rho: float) -> None:
-    """Raise BudgetError unless 1e-30 <= rho <= 1e12."""
+    """Check that 1e-30 <= rho <= 1e12.
+
+    Raises:
+        BudgetError: `rho` is no such number.
+    """
     _check_range("rho", rho, 1e-30, 1e12)
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Raise BudgetError unless 1e-20 <= epsilon <= 1e9."""
+    """Check that 1e-20 <= epsilon <= 1e9.
+
+    Raises:
+        BudgetError: `epsilon` is no such number.
+    """
     _check_range("epsilon", epsilon, 1e-20, 1e9)
 
 
 def check_delta(delta: float) -> None:
-    """Raise BudgetError unless 1e-300 <= delta < 1."""
-    if not _known(delta) or not 0 < delta < 1:
+    """Check that 1e-300 <= delta < 1.
+
+    Raises:
+        BudgetError: `delta` is no such number.
+    """
+    if not _is_plain_number(delta) or not 0 < delta < 1:
         raise BudgetError(f"delta = {delta!r} must lie strictly between 0 and 1")
     _check_range("delta", delta, 1e-300, 1.0)
 
 
 def check_budget(rho: object, epsilon: object, delta: object) -> None:
-    """Raise BudgetError unless rho, or epsilon with delta, or none of them is given."""
+    """Check that rho is given, or epsilon with delta, or none of the three.
+
+    Raises:
+        BudgetError: Another choice of them is given.
+    """
     if rho is not None and (epsilon is not None or delta is not None):
         raise BudgetError("give rho, or epsilon with delta, not both")
     if (epsilon is None) != (delta is None):
@@ -68,192 +92,255 @@ def check_contributions(contributions: Any, error: type[InputError] = BudgetErro
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not _known(value) or not 0 < value < math.inf:
+    """Raise BudgetError unless `value` is a finite number from `low` to `high`."""
+    if not _is_plain_number(value) or not 0 < value < math.inf:
         raise BudgetError(f"{name} = {value!r} must be a finite number greater than zero")
     if not low <= value <= high:
         raise BudgetError(f"{name} = {value!r} must lie between {low:g} and {high:g}")
 
 
-def _known(value: Any) -> bool:
-    # No subclass, which may compare as another number than it is; NumPy's own float is one.
+def _is_plain_number(value: Any) -> bool:
+    """Return whether the type of a value is exactly int, float or NumPy's float."""
+    # An instance of a subclass could compare as another number than the one it converts to.
     return type(value) in (int, float, np.float64)
 
 
 def epsilon_at(privacy_cost: float, delta: float, method: Method = "gaussian") -> float:
-    """The least epsilon at `delta`, rounded up. Raises BudgetError."""
+    """Compute the least epsilon at a delta, rounded up.
+
+    Args:
+        privacy_cost: Delta >= 0 of the neighbours meant, not its square.
+        delta: Strictly between 0 and 1.
+        method: "gaussian" for (Z5), "zcdp" for (Z4).
+
+    Returns:
+        epsilon >= 0; infinity for a privacy cost above 1e6.
+
+    Raises:
+        BudgetError: `delta` is out of range, or the method is unknown.
+    """
     check_delta(delta)
     if privacy_cost > _LARGEST_COST:
         return math.inf
     privacy_cost = max(privacy_cost, _SMALLEST_COST)
-    if _checked(method) == "zcdp":
-        return _zcdp_epsilon(privacy_cost**2 / 2, delta)
-    goal = _safe_log(delta)
+    _check_method(method)
+    if method == "zcdp":
+        return _compute_zcdp_epsilon(privacy_cost**2 / 2, delta)
+    log_bound = _bound_log_below(delta)
 
-    def excess(epsilon: float) -> float:
-        return _log_delta(privacy_cost, epsilon) - goal
+    def distance(epsilon: float) -> float:
+        return _compute_gaussian_log_delta(privacy_cost, epsilon) - log_bound
 
-    if excess(0.0) <= 0:
+    if distance(0.0) <= 0:
         return 0.0
-    above = max(_zcdp_epsilon(privacy_cost**2 / 2, delta), 1e-12)
-    return _from_above(excess, above, toward=0.0)
+    above = max(_compute_zcdp_epsilon(privacy_cost**2 / 2, delta), 1e-12)
+    return _find_root_from_above(distance, above)
 
 
 def delta_at(privacy_cost: float, epsilon: float, method: Method = "gaussian") -> float:
-    """The least delta at `epsilon` >= 0, rounded up. Raises BudgetError."""
+    """Compute the least delta at an epsilon, rounded up.
+
+    Args:
+        privacy_cost: Delta >= 0 of the neighbours meant, not its square.
+        epsilon: Zero or more.
+        method: "gaussian" for (Z5), "zcdp" for (Z2).
+
+    Returns:
+        delta, at least the smallest normal float and at most 1.
+
+    Raises:
+        BudgetError: `epsilon` is out of range, or the method is unknown.
+    """
     if epsilon != 0:
         check_epsilon(epsilon)
     if privacy_cost > _LARGEST_COST:
         return 1.0
     privacy_cost = max(privacy_cost, _SMALLEST_COST)
-    if _checked(method) == "zcdp":
-        log_delta = _log_zcdp_delta(privacy_cost**2 / 2, epsilon)
+    _check_method(method)
+    if method == "zcdp":
+        log_delta = _compute_zcdp_log_delta(privacy_cost**2 / 2, epsilon)
     else:
-        log_delta = _log_delta(privacy_cost, epsilon)
-    # Up by more than the error of log_delta, and never into the range where floats lose digits.
+        log_delta = _compute_gaussian_log_delta(privacy_cost, epsilon)
+    # The step is larger than the error of log_delta. Below the smallest normal float, floats lose
+    # digits, so no smaller delta is returned.
     safe = log_delta + 1e-12 * (1 + abs(log_delta))
     return min(1.0, max(math.exp(min(0.0, safe)), sys.float_info.min))
 
 
 def privacy_cost_at(epsilon: float, delta: float) -> float:
-    """The largest Delta whose Gaussian curve passes through (epsilon, delta), rounded down.
+    """Compute the largest privacy cost whose Gaussian curve allows (epsilon, delta), rounded down.
 
-    Inverts the paper's Theorem 3. Raises BudgetError.
+    This inverts the paper's Theorem 3, (Z5).
+
+    Returns:
+        Delta > 0, not its square.
+
+    Raises:
+        BudgetError: `epsilon` or `delta` is out of range.
     """
     check_epsilon(epsilon)
     check_delta(delta)
-    # Further below than `delta_at` and `epsilon_at` step up: both then give back at most these.
-    goal = _safe_log(delta, 4e-12)
+    # This step down is larger than the steps up of `delta_at` and `epsilon_at`, so that both
+    # convert the result back to at most the delta and the epsilon given.
+    log_bound = _bound_log_below(delta, 4e-12)
 
-    def room(log_cost: float) -> float:
-        return _log_delta(math.exp(log_cost), epsilon) - goal
+    def distance(log_cost: float) -> float:
+        return _compute_gaussian_log_delta(math.exp(log_cost), epsilon) - log_bound
 
     low, high = -40.0, 10.0
-    while room(low) > 0:
+    while distance(low) > 0:
         low -= 20
-    while room(high) < 0:
+    while distance(high) < 0:
         high += 2
-    root = float(brentq(room, low, high, xtol=1e-15, rtol=1e-14, maxiter=500))
-    cost = math.exp(root) * (1 - _SAFE)
-    while room(math.log(cost)) > 0:
+    log_cost = float(brentq(distance, low, high, xtol=1e-15, rtol=1e-14, maxiter=500))
+    cost = math.exp(log_cost) * (1 - _SAFE)
+    while distance(math.log(cost)) > 0:
         cost *= 1 - _SAFE
     return cost
 
 
 def rho_at(epsilon: float, delta: float) -> float:
-    """The largest rho whose proven conversion at `delta` is at most `epsilon`, rounded down: the
-    inverse of `epsilon_at` with "zcdp". Raises BudgetError, also for a rho below the least there.
+    """Compute the largest rho that is proven to give (epsilon, delta), rounded down.
+
+    This is the inverse of `epsilon_at` with the method "zcdp".
+
+    Raises:
+        BudgetError: `epsilon` or `delta` is out of range, or rho would be below 5e-19.
     """
     check_epsilon(epsilon)
     check_delta(delta)
 
-    def excess(log_cost: float) -> float:
+    def distance(log_cost: float) -> float:
         return epsilon_at(math.exp(log_cost), delta, "zcdp") - epsilon
 
     low, high = math.log(_SMALLEST_COST) + 1e-9, math.log(_LARGEST_COST) - 1e-9
-    if excess(low) > 0:
+    if distance(low) > 0:
         raise BudgetError(
             f"epsilon = {epsilon!r} at delta = {delta!r} leaves a rho below "
             f"{_SMALLEST_COST**2 / 2:g}: give more of one of them"
         )
-    root = float(brentq(excess, low, high, xtol=1e-15, rtol=1e-14, maxiter=500))
-    rho, step = math.exp(2 * root) / 2 * (1 - _SAFE), _SAFE
-    # What a charge of the whole of it is converted back by takes the root rounded up.
+    log_cost = float(brentq(distance, low, high, xtol=1e-15, rtol=1e-14, maxiter=500))
+    rho, step = math.exp(2 * log_cost) / 2 * (1 - _SAFE), _SAFE
+    # A charge of all of rho is converted back from its square root rounded up.
     while epsilon_at(math.sqrt(2 * rho) * (1 + 1e-15), delta, "zcdp") > epsilon:
         rho *= 1 - step
         step *= 2
     return rho
 
 
-def _safe_log(delta: float, margin: float = 1e-12) -> float:
-    # Below log(delta) by more than the error of _log_delta: a root is then on the safe side.
-    goal = math.log(delta)
-    return goal - margin * (1 + abs(goal))
+def _bound_log_below(delta: float, margin: float = 1e-12) -> float:
+    """Return a number below log(delta) by more than the error of `_compute_gaussian_log_delta`."""
+    log_bound = math.log(delta)
+    return log_bound - margin * (1 + abs(log_bound))
 
 
-def _checked(method: Method) -> Method:
+def _check_method(method: Method) -> None:
+    """Raise BudgetError unless the method is known."""
     if method not in ("gaussian", "zcdp"):
         raise BudgetError(f"method = {method!r} is unknown; use 'gaussian' or 'zcdp'")
-    return method
 
 
-def _from_above(excess: Callable[[float], float], above: float, toward: float) -> float:
-    """A root of a decreasing function, on the side where it is <= 0."""
-    while excess(above) > 0:
+def _find_root_from_above(function: Callable[[float], float], above: float) -> float:
+    """Find a number > 0 next to a root of a decreasing function, where the function is <= 0."""
+    while function(above) > 0:
         above *= 1 + 1e-6
-    root = float(brentq(excess, toward, above, xtol=1e-300, rtol=1e-14, maxiter=500))
+    found = float(brentq(function, 0.0, above, xtol=1e-300, rtol=1e-14, maxiter=500))
     step = _SAFE
-    while excess(root) > 0:
-        root *= 1 + step
+    while function(found) > 0:
+        found *= 1 + step
         step *= 2
-    return root
+    return found
 
 
-def _log_delta(cost: float, epsilon: float) -> float:
-    """log of Phi(D/2 - e/D) - exp(e) Phi(-D/2 - e/D), Theorem 3, without cancellation.
-
-    With t = e/D - D/2 it equals phi(t) (mills(t) - mills(t + D)), mills(x) = (1 - Phi(x)) / phi(x),
-    because exp(e) = phi(t) / phi(t + D).
-    """
+def _compute_gaussian_log_delta(cost: float, epsilon: float) -> float:
+    """Compute log(delta) of the Gaussian curve (Z5) without cancellation, by (Z8)."""
     t = epsilon / cost - cost / 2
     log_phi = -t * t / 2 - math.log(2 * math.pi) / 2
     if t < 0:
-        far = math.exp(log_phi) * _mills(t + cost) if t > -38 else 0.0
+        far = math.exp(log_phi) * _compute_mills_ratio(t + cost) if t > -38 else 0.0
         near = float(ndtr(-t))
         if far < 0.5 * near:
             return math.log(near - far)
-    difference = _mills_drop(t, cost)
+    difference = _compute_mills_drop(t, cost)
     if difference <= 0:
-        # Both terms agree to the last bit: fall back on the larger one, an upper bound.
+        # Both terms agree to the last bit. The first one alone is an upper bound.
         return float(log_ndtr(-t))
     return log_phi + math.log(difference)
 
 
-def _mills(x: float) -> float:
+def _compute_mills_ratio(x: float) -> float:
+    """Compute the Mills ratio (1 - Phi(x)) / phi(x)."""
     return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
 
 
-# Nodes and weights of Gauss-Legendre quadrature with 5 points on (0, 1).
-_NODES = (
+_QUADRATURE = (
     (0.04691007703066800, 0.11846344252809454),
     (0.23076534494715845, 0.23931433524968324),
     (0.5, 0.28444444444444444),
     (0.76923465505284155, 0.23931433524968324),
     (0.95308992296933200, 0.11846344252809454),
 )
+"""The nodes and weights of Gauss-Legendre quadrature with 5 points on (0, 1)."""
 
 
-def _mills_drop(t: float, step: float) -> float:
-    """mills(t) - mills(t + step); for small steps as an integral of -mills'(x) = 1 - x mills(x)."""
+def _compute_mills_drop(t: float, step: float) -> float:
+    """Compute mills(t) - mills(t + step), for small steps as the integral of 1 - x mills(x)."""
     if step > 0.02:
-        return _mills(t) - _mills(t + step)
-    points = [(t + step * node, weight) for node, weight in _NODES]
-    return step * sum(weight * (1 - x * _mills(x)) for x, weight in points)
+        return _compute_mills_ratio(t) - _compute_mills_ratio(t + step)
+    nodes = [(t + step * node, weight) for node, weight in _QUADRATURE]
+    return step * sum(weight * (1 - x * _compute_mills_ratio(x)) for x, weight in nodes)
 
 
-def _zcdp_epsilon(rho: float, delta: float) -> float:
-    # Every order alpha > 1 gives a valid epsilon, so an inexact minimum is only a looser bound.
-    def epsilon(log_order: float) -> float:
-        excess = math.exp(log_order)
-        alpha = 1 + excess
-        gain = -alpha * math.log1p(1 / excess) - math.log(delta) - log_order
-        return alpha * rho + gain / excess
+def _compute_zcdp_epsilon(rho: float, delta: float) -> float:
+    """Compute the least epsilon of (Z4) over the orders alpha > 1, rounded up."""
+    log_inverse_delta = -math.log(delta)
 
-    start = 0.5 * math.log(max(-math.log(delta), 1e-3) / rho)
-    found = minimize_scalar(
-        epsilon, bounds=(start - 12, start + 12), method="bounded", options={"xatol": 1e-10}
-    )
-    return max(0.0, float(found.fun)) * (1 + _SAFE)
+    def compute_terms(log_excess: float) -> list[float]:
+        """Compute the terms of (Z4) at alpha = 1 + exp(log_excess)."""
+        excess = math.exp(log_excess)
+        divided = [term / excess for term in _compute_order_terms(log_excess)]
+        return [(1 + excess) * rho, log_inverse_delta / excess, *divided]
+
+    start = 0.5 * math.log(max(log_inverse_delta, 1e-3) / rho)
+    found = compute_terms(_search_order(lambda log_excess: sum(compute_terms(log_excess)), start))
+    # The terms may nearly cancel, so that rounding is bounded by their absolute values.
+    return max(0.0, sum(found) + _ROUNDING * sum(map(abs, found))) * (1 + _SAFE)
 
 
-def _log_zcdp_delta(rho: float, epsilon: float) -> float:
-    def log_delta(log_order: float) -> float:
-        excess = math.exp(log_order)
-        alpha = 1 + excess
-        order_term = -alpha * math.log1p(1 / excess) - log_order
-        return excess * (alpha * rho - epsilon) + order_term
+def _compute_zcdp_log_delta(rho: float, epsilon: float) -> float:
+    """Compute the log of the least delta of (Z2) over the orders alpha > 1, rounded up."""
+
+    def compute_terms(log_excess: float) -> list[float]:
+        """Compute the terms of the logarithm of (Z2) at alpha = 1 + exp(log_excess)."""
+        excess = math.exp(log_excess)
+        return [excess * (1 + excess) * rho, -excess * epsilon, *_compute_order_terms(log_excess)]
 
     start = math.log(max(epsilon / (2 * rho) - 0.5, 0.0) + 1 / math.sqrt(2 * rho) + 1e-12)
+    found = compute_terms(_search_order(lambda log_excess: sum(compute_terms(log_excess)), start))
+    return sum(found) + _ROUNDING * sum(map(abs, found))
+
+
+def _compute_order_terms(log_excess: float) -> tuple[float, float]:
+    """Compute two terms whose sum is alpha log(1 - 1 / alpha) - log(alpha - 1).
+
+    Args:
+        log_excess: A float close to log(alpha - 1), where alpha - 1 is the float exp(log_excess).
+    """
+    excess = math.exp(log_excess)
+    alpha = 1 + excess
+    # The terms of the first form nearly cancel for alpha close to 1, and those of the second for
+    # large alpha.
+    if log_excess >= 0:
+        return -alpha * math.log1p(1 / excess), -log_excess
+    return -alpha * math.log1p(excess), excess * log_excess
+
+
+def _search_order(bound: Callable[[float], float], start: float) -> float:
+    """Find the log(alpha - 1) near `start` at which a bound is about least.
+
+    Every order alpha > 1 gives a valid bound, so an inexact minimum only makes it looser.
+    """
     found = minimize_scalar(
-        log_delta, bounds=(start - 12, start + 12), method="bounded", options={"xatol": 1e-10}
+        bound, bounds=(start - 12, start + 12), method="bounded", options={"xatol": 1e-10}
     )
-    return float(found.fun)
+    return float(found.x)

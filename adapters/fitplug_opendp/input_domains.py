@@ -22,9 +22,9 @@ from fitplug.counts import AttributeSet, Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
 from fitplug.mechanism import answer_exactly
-from fitplug.numeric import largest
+from fitplug.numeric import find_largest_entry
 from fitplug.plan import Plan
-from fitplug.workload import largest_sets
+from fitplug.workload import select_largest_sets
 from fitplug_opendp._compat import import_opendp
 from fitplug_opendp.gaussian import IntVector
 from fitplug_opendp.input_checks import advise_counting
@@ -104,7 +104,7 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
     for other in more:
         if other.domain != plan.domain:
             raise ValueError("the plans are of different domains; use one domain for all of them")
-    needed = largest_sets(names for each in plans for names in each.tables)
+    needed = select_largest_sets(names for each in plans for names in each.tables)
     descriptor = TablesDescriptor(plan.domain, needed)
     return import_opendp().user_domain(
         descriptor.identifier, lambda value: value in descriptor, descriptor
@@ -183,7 +183,9 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
             )
         names = attributes[len(vector)]
         # Sums that 64 bits might not hold are taken in Python integers.
-        exact = vector if largest(vector) * len(vector) < 2**62 else vector.astype(object)
+        exact = (
+            vector if find_largest_entry(vector) * len(vector) < 2**62 else vector.astype(object)
+        )
         cells = exact.reshape(plan.domain.shape_of(names))
 
         def sum_over_others(wanted: AttributeSet) -> npt.NDArray[Any]:

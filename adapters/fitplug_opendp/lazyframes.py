@@ -8,7 +8,7 @@ from typing import Any
 
 from fitplug.counts import can_name_columns, suggest_column
 from fitplug.domain import TYPE_NAMES, Attribute
-from fitplug.errors import nearest
+from fitplug.errors import suggest_nearest
 from fitplug.plan import Plan
 from fitplug_opendp._compat import import_opendp, make_empty_frame, make_partial_constructor
 from fitplug_opendp.input_checks import check_space
@@ -105,7 +105,7 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
     if name not in schema:
         # The columns of a table that was read without its header are named by a person's values.
         told = (
-            nearest(name, schema)
+            suggest_nearest(name, schema)
             if can_name_columns(list(schema))
             else suggest_column(name, schema)
         )

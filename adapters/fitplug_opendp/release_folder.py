@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.files import partial_folder, put_in_place, set_aside
+from fitplug.files import make_partial_folder, move_into_place, set_aside
 from fitplug.ledger import Entry, Stage
 from fitplug.plan import Plan
 from fitplug.release import ANSWERS, Release, TableFiles, complete_folder, read_folder_digest
@@ -120,7 +120,7 @@ class ReleaseFolder:
         earlier = None
         with report_write_errors(self.directory, RETRY):
             try:
-                with partial_folder(self.directory, self.staging.label) as partial:
+                with make_partial_folder(self.directory, self.staging.label) as partial:
                     shutil.copyfile(staged.path, partial / ANSWERS)
                     complete_folder(staged.release, partial, staged.digest, confidence, files)
                     earlier = self._move_into_place(partial, staged.digest)
@@ -146,5 +146,5 @@ class ReleaseFolder:
             if read_folder_digest(earlier) == digest:  # another process put it there in between
                 earlier.replace(self.directory)
                 return None
-        put_in_place(partial, self.directory)
+        move_into_place(partial, self.directory)
         return earlier

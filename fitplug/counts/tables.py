@@ -21,7 +21,7 @@ from fitplug.counts.records import encode_records
 from fitplug.counts.seals import NONCE_BYTES, draw_nonce, seal_counts
 from fitplug.counts.weights_and_filters import Where
 from fitplug.domain import OUTSIDE, Domain
-from fitplug.errors import TablesError, nearest
+from fitplug.errors import TablesError, suggest_nearest
 from fitplug.numeric import freeze, is_positive_integer, read_array
 
 
@@ -105,7 +105,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             if name not in self.domain:
                 raise TablesError(
                     f"table {names}: the domain has no attribute {name!r}; "
-                    f"{nearest(name, self.domain.names)}"
+                    f"{suggest_nearest(name, self.domain.names)}"
                 )
         if len(set(names)) != len(names):
             raise TablesError(f"table {names} names an attribute twice; name each once")

@@ -1,32 +1,34 @@
-"""Numbers for people: to a few digits, and on the safe side."""
+"""Numbers for people: a few digits, rounded to the safe side."""
 
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 _LAST_DIGITS = 1e-13
+"""A relative error that counts as one of floating point: 0.1 + 0.2 is shown as 0.3."""
+
+_LARGEST_IN_FULL = 1e12
+"""Smaller numbers are shown with all digits before the decimal point."""
 
 
-_WRITTEN_OUT = 1e12
-"""Up to which numbers are, for people."""
+def format_up(value: float, digits: int = 6) -> str:
+    """Format a number with a few significant digits, rounded up.
 
-
-def above(value: float, digits: int = 6) -> str:
-    """To so many digits for people, rounded up: no cost is shown less than it is, but for the last
-    digits of a float, by which a third or a tenth is never met.
+    This is for costs, of which none may be shown as less than it is. The rounding errors of floats
+    are passed over, as no float is exactly a third or a tenth.
     """
     least = value * (1 - _LAST_DIGITS)
-    return _written(float(Context(digits, ROUND_CEILING).create_decimal(least)), digits)
+    return _format(float(Context(digits, ROUND_CEILING).create_decimal(least)), digits)
 
 
-def below(value: float, digits: int = 6) -> str:
-    """To so many digits for people, rounded down: for bounds, and for what is left."""
+def format_down(value: float, digits: int = 6) -> str:
+    """Format a number with a few significant digits, rounded down: for bounds and what remains."""
     most = value * (1 + _LAST_DIGITS)
-    return _written(float(Context(digits, ROUND_FLOOR).create_decimal(most)), digits)
+    return _format(float(Context(digits, ROUND_FLOOR).create_decimal(most)), digits)
 
 
-def _written(value: float, digits: int) -> str:
-    """A number of so many digits: 12,350 rather than 1.235e+04."""
-    value += 0.0  # zero has no sign
-    whole = 10.0**digits <= abs(value) < _WRITTEN_OUT
-    return f"{value:,.0f}" if whole else f"{value:,.{digits}g}"
+def _format(value: float, digits: int) -> str:
+    """Format a number that has a few significant digits: 12,350 rather than 1.235e+04."""
+    value += 0.0  # a zero has no sign
+    in_full = 10.0**digits <= abs(value) < _LARGEST_IN_FULL
+    return f"{value:,.0f}" if in_full else f"{value:,.{digits}g}"

@@ -1,7 +1,7 @@
-"""The style that all plots of fitplug share.
+"""Plots: the style that all figures of fitplug share.
 
-The one module of the core that imports matplotlib, when a plot is asked for. Figures are made
-without pyplot: none stays open, and no display is needed.
+This is the only module of the core that imports matplotlib, and it does so when a plot is made.
+Figures are made without pyplot, so that none stays open and no display is needed.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ if TYPE_CHECKING:
 Figure: TypeAlias = "matplotlib.figure.Figure"
 
 BLUE, ORANGE, GREY, INK = "#0072B2", "#E69F00", "#B8BDC4", "#22262B"
-"""The first two of Okabe and Ito's palette, told apart by colour-blind people."""
+"""Two colours of the palette of Okabe and Ito, which colour-blind people can tell apart, and two
+greys.
+"""
 
 LINE_COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 MOST_BARS = 15
+"""The largest number of bars in a plot."""
 
-LETTER = 0.1
-"""Inches that a letter of a title or a legend may take."""
+LETTER_WIDTH = 0.1
+"""The width in inches that is planned for a letter of a title or a legend."""
 
 STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # texts as texts: small, searchable, in the page's own font
-    "svg.hashsalt": "fitplug",  # the same file for the same plan
+    "svg.fonttype": "none",  # Texts stay texts: searchable, and in the font of the page.
+    "svg.hashsalt": "fitplug",  # Equal plans give equal files.
     "font.family": "sans-serif",
     "font.size": 10,
-    "figure.facecolor": "white",  # texts are dark: a page may not be
+    "figure.facecolor": "white",  # Texts are dark, and so may be the page.
     "axes.facecolor": "white",
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
@@ -46,20 +49,31 @@ STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def drawing(width: float, height: float, panels: int = 1) -> Iterator[tuple[Figure, Any]]:
-    """A figure of this size in inches, and its axes, or for more panels the array of them. Raises
-    ImportError without matplotlib, which names the extra.
+def open_figure(width: float, height: float, panels: int = 1) -> Iterator[tuple[Figure, Any]]:
+    """Open a figure in the style of fitplug.
+
+    Args:
+        width: In inches.
+        height: In inches.
+        panels: The number of axes side by side.
+
+    Yields:
+        The figure, and its axes, or an array of axes if there are several panels.
+
+    Raises:
+        ImportError: matplotlib is not installed; the message names the extra.
     """
-    kind = _figure_kind()
+    figure_class = _import_figure_class()
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
-        figure = kind(figsize=(width, height), layout="constrained")
+        figure = figure_class(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(1, panels)
 
 
 @lru_cache(maxsize=1)
-def _figure_kind() -> Any:
+def _import_figure_class() -> Any:
+    """Import matplotlib, and make the class of figures that notebooks show."""
     try:
         from matplotlib.figure import Figure as Base
     except ImportError:
@@ -68,29 +82,29 @@ def _figure_kind() -> Any:
         ) from None
 
     class Drawing(Base):
-        """A figure that notebooks show, though pyplot does not know it."""
+        """A figure that notebooks show although pyplot does not know it."""
 
         def _repr_png_(self) -> bytes:
-            made = io.BytesIO()
-            self.savefig(made, format="png", dpi=110)
-            return made.getvalue()
+            image = io.BytesIO()
+            self.savefig(image, format="png", dpi=110)
+            return image.getvalue()
 
     return Drawing
 
 
 def shorten(name: str, most: int = 32) -> str:
-    """A name as a label: no formulas, and not too long."""
+    """Cut a name to a label of at most `most` characters in which $ begins no formula."""
     plain = name.replace("$", r"\$")
     return plain if len(plain) <= most else plain[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def separate_thousands(axis: Any) -> None:
-    """12,345 on an axis, as in tables."""
+    """Label an axis with numbers such as 12,345, as tables show them."""
     axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
 def label_powers(axes: Any) -> None:
-    """Labels between the powers of ten too, where an axis has few of them."""
+    """Label the powers of ten on a logarithmic x axis, and 2 and 5 times these if they are few."""
     from matplotlib.ticker import LogLocator
 
     low, high = axes.get_xlim()

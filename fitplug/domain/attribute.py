@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain.spec_form import SpecForm
-from fitplug.errors import DomainError, nearest, quote
+from fitplug.errors import DomainError, quote, suggest_nearest
 from fitplug.numeric import AnyArray, IntArray
 
 OUTSIDE = -1
@@ -279,12 +279,12 @@ class Attribute(ABC):
 
 def make_level_error(level: str, levels: Sequence[str]) -> DomainError:
     """Make the error for a level that a tree does not have."""
-    return DomainError(f"there is no level {level!r}; {nearest(level, levels)}")
+    return DomainError(f"there is no level {level!r}; {suggest_nearest(level, levels)}")
 
 
 def suggest_name(value: Any, names: Sequence[str]) -> str:
     """Name what is nearest to `value` among `names`, or the first of them if nothing is near."""
-    hint = nearest(str(value), names)
+    hint = suggest_nearest(str(value), names)
     if hint.startswith("known") and len(names) > _MOST_NAMES:
         shown = ", ".join(map(quote, names[:_MOST_NAMES]))
         return f"known: {shown} and {len(names) - _MOST_NAMES} more"

@@ -15,7 +15,7 @@ from fitplug.domain.attribute import OUTSIDE, Attribute, Category
 from fitplug.domain.categories import Categories
 from fitplug.domain.kinds import make_attribute
 from fitplug.domain.notebook import render_domain
-from fitplug.errors import DomainError, nearest
+from fitplug.errors import DomainError, suggest_nearest
 
 
 @dataclass(frozen=True, init=False)
@@ -87,7 +87,9 @@ class Domain:
 
     def __getitem__(self, name: str) -> Attribute:
         if name not in self._index:
-            raise DomainError(f"the domain has no attribute {name!r}; {nearest(name, self.names)}")
+            raise DomainError(
+                f"the domain has no attribute {name!r}; {suggest_nearest(name, self.names)}"
+            )
         return self.attributes[self._index[name]][1]
 
     def ordered(self, names: Sequence[str]) -> tuple[str, ...]:

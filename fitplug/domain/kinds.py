@@ -12,7 +12,7 @@ from fitplug.domain.dates import Dates
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.integers import Integers
 from fitplug.domain.prefix import Prefix
-from fitplug.errors import DomainError, nearest
+from fitplug.errors import DomainError, suggest_nearest
 
 KINDS: tuple[type[Attribute], ...] = (
     Integers,
@@ -50,4 +50,4 @@ def make_attribute(given: Any) -> Attribute:
             return kind.from_spec(given)
     key = next(iter(given), "")
     names = [name for kind in KINDS for name in kind.spec_form.names]
-    raise DomainError(f"unknown key {key!r}; {nearest(key, names)}")
+    raise DomainError(f"unknown key {key!r}; {suggest_nearest(key, names)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fitplug.display import MOST_GROUPS, make_block, make_table
+from fitplug.display import MOST_GROUPS, make_section, make_table
 from fitplug.domain.attribute import Attribute
 
 
@@ -17,4 +17,4 @@ def render_domain(attributes: Sequence[tuple[str, Attribute]], size: int) -> str
     cells = f"{size:,}" if size < 10**15 else f"about 10^{len(str(size)) - 1}"
     headings = ("attribute", "kind", "cells")
     listed = make_table("attributes", headings, rows, MOST_GROUPS, len(attributes))
-    return make_block("Domain", [f"{cells} cells"], listed)
+    return make_section("Domain", [f"{cells} cells"], listed)

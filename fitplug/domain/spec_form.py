@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fitplug.errors import DomainError, nearest
+from fitplug.errors import DomainError, suggest_nearest
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SpecForm:
         allowed = sorted({*self.names, *self.required, *self.optional})
         for key in spec:
             if key not in allowed:
-                raise DomainError(f"unknown key {key!r}; {nearest(key, allowed)}")
+                raise DomainError(f"unknown key {key!r}; {suggest_nearest(key, allowed)}")
         for key in self.required:
             if key not in spec:
                 raise DomainError(f"{key!r} is missing; write {self.example}")

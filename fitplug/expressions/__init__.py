@@ -1,19 +1,21 @@
 """Expressions: sums and ratios of counts as people write them, and whom they select."""
 
+from fitplug.expressions.arithmetic import Quotient, Terms
 from fitplug.expressions.cell_runs import Runs, union
-from fitplug.expressions.parser import Expressions, Linear, Quotient, Terms, dense, parse
-from fitplug.expressions.selections import Selector, Weights, summed
+from fitplug.expressions.coefficients import SparseCoefficients, add_coefficients
+from fitplug.expressions.parser import DenseTerms, Expressions, expand_terms, parse
+from fitplug.expressions.selections import Selector
 
 __all__ = [
+    "DenseTerms",
     "Expressions",
-    "Linear",
     "Quotient",
     "Runs",
     "Selector",
+    "SparseCoefficients",
     "Terms",
-    "Weights",
-    "dense",
+    "add_coefficients",
+    "expand_terms",
     "parse",
-    "summed",
     "union",
 ]

@@ -1,4 +1,7 @@
-"""Runs: sets of cells as sorted runs, whose unions and parts take time for the runs alone."""
+"""Runs: sets of cells as sorted intervals.
+
+Unions and intersections take time in proportion to the number of intervals, not of cells.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,38 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 Runs: TypeAlias = list[tuple[int, int]]
-"""Runs that do not touch, in order: the first cell of each, and the one beyond its last."""
+"""A set of cells: sorted intervals that do not touch, each by its first cell and the cell after its
+last one.
+"""
 
 
 def union(runs: Iterable[tuple[int, int]]) -> Runs:
-    """The cells in any of the runs, which may overlap and be empty, as sorted runs apart."""
-    found: Runs = []
+    """Unite intervals in any order, which may overlap and be empty."""
+    united: Runs = []
     for first, end in sorted(runs):
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if united and first <= united[-1][1]:
+            united[-1] = united[-1][0], max(end, united[-1][1])
         elif first < end:
-            found.append((first, end))
-    return found
+            united.append((first, end))
+    return united
 
 
 def intersection(left: Runs, right: Runs) -> Runs:
-    """The cells in both."""
-    found: Runs = []
+    """Intersect two sets of cells."""
+    common: Runs = []
     i = j = 0
     while i < len(left) and j < len(right):
         first, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
         if first < end:
-            found.append((first, end))
+            common.append((first, end))
         if left[i][1] <= right[j][1]:
             i += 1
         else:
             j += 1
-    return found
+    return common
 
 
 def complement(runs: Runs, size: int) -> Runs:
-    """The cells 0..size-1 that are in none."""
+    """Return the cells of 0, ..., size - 1 that are not in a set."""
     ends = [0, *(end for run in runs for end in run), size]
     return [(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if a < b]

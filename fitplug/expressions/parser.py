@@ -1,81 +1,66 @@
-"""Expressions: sums, differences, multiples and ratios of counts, as people write them.
+"""Expressions: sums, differences, multiples and ratios of counts, in a language for people.
 
     pyramid[SEX = 1, AGEP <= 17] + total        2 * total - "voting age"
     (a[18 <= AGE <= 64] - b) / total            places[GEOID in [01001, 01003]]
     people[RACE = 1 or 2, AGEP = '18+']         people[RACE = 1|2|3]
 
-    expression = sum of products of counts and numbers; one ratio of counts may stand in it
-    counts     = group [ "[" clause { "," clause } "]" ]        clauses hold together
-    clause     = condition { or condition }                     any of them, of one attribute
-    condition  = attribute = value { or value }                 any of the values, each once
+    expression = a sum of products of counts and numbers, with at most one ratio of counts
+    counts     = group [ "[" clause { "," clause } "]" ]        all clauses hold
+    clause     = condition { or condition }                     one or more hold, of one attribute
+    condition  = attribute = value { or value }                 one of the values
                | attribute in "[" value { "," value } "]"
                | attribute (!= < <= > >=) value | value (< <=) attribute (< <=) value
     or         = "or" | "|"
 
-A group's name, or a value, goes in quotes if it has other characters than letters, digits, _ and
-dots, such as '18+' or "New York"; a quote within quotes is doubled. `selections` says what
-selections count: whoever several conditions joined by "or" hold for counts once.
+The name of a group, or a value, stands in quotes if it has other characters than letters, digits,
+_ and dots, such as '18+' or "New York". A quote inside is doubled. The module `selections` says
+what a selection counts. A person for whom several conditions joined by "or" hold counts once.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
-from fitplug.errors import WorkloadError, nearest, quote
+from fitplug.errors import WorkloadError, quote, suggest_nearest
+from fitplug.expressions.arithmetic import (
+    Quotient,
+    Terms,
+    UnaddedTerms,
+    Value,
+    add,
+    check_finite,
+    divide,
+    multiply,
+    scale,
+)
 from fitplug.expressions.cell_runs import Runs
-from fitplug.expressions.selections import COMPARISONS, Clause, Condition, Selector, Weights, summed
+from fitplug.expressions.coefficients import add_coefficients
+from fitplug.expressions.conditions import COMPARISONS, Clause, Condition
+from fitplug.expressions.selections import Selector
+from fitplug.expressions.tokens import Token, split_tokens
 from fitplug.numeric import FloatArray
 from fitplug.workload import Workload
 
-Linear: TypeAlias = Mapping[str, FloatArray]
-"""Coefficients by group, of the group's shape."""
-
-Terms: TypeAlias = Mapping[str, Weights]
-"""Coefficients by group, of the answers that have any."""
-
-_Sum: TypeAlias = dict[str, list[Weights]]
-"""Terms that are still to be added up."""
+DenseTerms: TypeAlias = Mapping[str, FloatArray]
+"""The coefficients of a sum: by group, an array of the group's shape."""
 
 _DEEPEST = 50
 _OR = "or"
-_TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
-    | (?P<word>[\w.]+)
-    | (?P<quoted>"(?:[^"]|"")*"|'(?:[^']|'')*')
-    | (?P<sign><=|>=|!=|==|[-+*/()\[\],=<>|])
-    )""",
-    re.VERBOSE,
-)
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class Quotient(Generic[T]):
-    """One sum of counts over another."""
-
-    numerator: T
-    denominator: T
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    column: int
-
-
 class Expressions:
-    """What expressions over a workload's groups stand for. Keeps what it looks up, so that many are
-    read in time and memory for what they name.
+    """Reads expressions over the groups of a workload.
+
+    What is looked up is kept, so that many expressions are read in time and memory in proportion
+    to what they name.
+
+    Attributes:
+        selector: Turns selections into coefficients.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -83,104 +68,122 @@ class Expressions:
         self.selector = Selector(workload)
 
     def read(self, text: str, within: Mapping[str, Runs] | None = None) -> Terms | Quotient[Terms]:
-        """The terms that an expression stands for.
+        """Read an expression.
 
-        within: cells of attributes that everybody counted must be in besides; groups that do not
-        tell such an attribute apart are not affected. Raises WorkloadError, naming the column.
+        Args:
+            text: The expression.
+            within: Cells, by attribute, to which everybody who is counted must also belong. Groups
+                that do not tell such an attribute apart are not affected.
+
+        Raises:
+            WorkloadError: The expression is not well formed; the message names the column.
         """
         if not isinstance(text, str) or not text.strip():
-            example = _example(self._workload)
+            example = _make_example(self._workload)
             raise WorkloadError(f"{text!r} is no expression; write for example: {example}")
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused later
+            with np.errstate(over="ignore", invalid="ignore"):  # checked later
                 found = _Parser(self._workload, self.selector, text, within).parse()
                 if isinstance(found, float):
-                    hint = nearest("", self._workload.names)
+                    hint = suggest_nearest("", self._workload.names)
                     raise WorkloadError(f"it is a number and asks for no count; {hint}")
                 if isinstance(found, Quotient):
-                    return Quotient(_terms(found.numerator), _terms(found.denominator))
-                return _terms(found)
+                    return Quotient(_add_up(found.numerator), _add_up(found.denominator))
+                return _add_up(found)
         except WorkloadError as error:
             shown = text if len(text) <= 60 else f"{text[:57]}..."
             raise WorkloadError(f"expression {shown!r}: {error}") from None
 
 
-def parse(workload: Workload, text: str) -> Linear | Quotient[Linear]:
-    """The coefficients that an expression stands for. Raises WorkloadError, naming the column."""
+def parse(workload: Workload, text: str) -> DenseTerms | Quotient[DenseTerms]:
+    """Read one expression as arrays of coefficients.
+
+    Raises:
+        WorkloadError: The expression is not well formed; the message names the column.
+    """
     found = Expressions(workload).read(text)
     if isinstance(found, Quotient):
-        return Quotient(dense(workload, found.numerator), dense(workload, found.denominator))
-    return dense(workload, found)
+        return Quotient(
+            expand_terms(workload, found.numerator), expand_terms(workload, found.denominator)
+        )
+    return expand_terms(workload, found)
 
 
-def dense(workload: Workload, terms: Terms) -> Linear:
-    """Coefficients of the groups' shapes."""
-    return {name: weights.dense(workload[name].shape) for name, weights in terms.items()}
+def expand_terms(workload: Workload, terms: Terms) -> DenseTerms:
+    """Expand terms to arrays of the groups' shapes."""
+    return {name: one.to_array(workload[name].shape) for name, one in terms.items()}
 
 
-def _terms(found: _Sum) -> Terms:
-    return {name: summed(parts) for name, parts in found.items()}
+def _add_up(found: UnaddedTerms) -> Terms:
+    """Add the coefficients of each group."""
+    return {name: add_coefficients(summands) for name, summands in found.items()}
 
 
 class _Parser:
-    """Recursive descent: sum, product, atom, conditions."""
+    """A parser by recursive descent, with a method per rule of the grammar."""
 
     def __init__(
         self, workload: Workload, selector: Selector, text: str, within: Mapping[str, Runs] | None
     ) -> None:
         self._workload, self._selector = workload, selector
-        self._text, self._tokens = text, _tokens(text)
+        self._text, self._tokens = text, split_tokens(text)
         self._within = within
         self._at = 0
         self._depth = 0
 
-    def parse(self) -> float | _Sum | Quotient[_Sum]:
-        found = self._sum()
+    def parse(self) -> Value:
+        """Parse the complete expression."""
+        found = self._parse_sum()
         if self._next.kind != "end":
             self._fail("an operator or the end")
         return found
 
-    def _sum(self) -> float | _Sum | Quotient[_Sum]:
-        left = self._product()
+    def _parse_sum(self) -> Value:
+        """Parse products with + and - between them."""
+        left = self._parse_product()
         while self._next.text in ("+", "-") and self._next.kind == "sign":
             token = self._take()
-            right = self._product()
-            left = _added(left, right if token.text == "+" else _times(right, -1.0), token)
+            right = self._parse_product()
+            left = add(left, right if token.text == "+" else scale(right, -1.0), token)
         return left
 
-    def _product(self) -> float | _Sum | Quotient[_Sum]:
-        left = self._signed()
+    def _parse_product(self) -> Value:
+        """Parse atoms with * and / between them."""
+        left = self._parse_signed()
         while self._next.text in ("*", "/") and self._next.kind == "sign":
             token = self._take()
-            right = self._signed()
-            left = (_multiplied if token.text == "*" else _divided)(left, right, token)
+            right = self._parse_signed()
+            left = multiply(left, right, token) if token.text == "*" else divide(left, right, token)
         return left
 
-    def _signed(self) -> float | _Sum | Quotient[_Sum]:
+    def _parse_signed(self) -> Value:
+        """Parse an atom with signs in front."""
         factor = 1.0
         while self._is("+") or self._is("-"):
             factor *= -1.0 if self._take().text == "-" else 1.0
-        found = self._atom()
-        return found if factor == 1.0 else _times(found, factor)
+        found = self._parse_atom()
+        return found if factor == 1.0 else scale(found, factor)
 
-    def _atom(self) -> float | _Sum | Quotient[_Sum]:
+    def _parse_atom(self) -> Value:
+        """Parse a number, counts, or an expression in parentheses."""
         token = self._next
         if token.kind == "number":
-            return _finite(float(self._take().text), token)
+            return check_finite(float(self._take().text), token)
         if token.kind in ("word", "quoted"):
-            return self._counts()
+            return self._parse_counts()
         if not self._is("("):
             self._fail("a group, a number or (")
         self._take()
         self._depth += 1
         if self._depth > _DEEPEST:
             raise WorkloadError(f"parentheses are nested more than {_DEEPEST} deep")
-        found = self._sum()
+        found = self._parse_sum()
         self._expect(")")
         self._depth -= 1
         return found
 
-    def _counts(self) -> _Sum:
+    def _parse_counts(self) -> UnaddedTerms:
+        """Parse the name of a group, with or without a selection."""
         token = self._take()
         name = token.text
         if name not in self._workload.positions:
@@ -188,26 +191,27 @@ class _Parser:
             quotes = " (names with spaces go in quotes)" if spaces else ""
             raise WorkloadError(
                 f"no query group {name!r} at column {token.column}; "
-                f"{nearest(name, self._workload.names)}{quotes}"
+                f"{suggest_nearest(name, self._workload.names)}{quotes}"
             )
         clauses: list[Clause] = []
         if self._is("["):
             self._take()
             attributes = [f.attribute for f in self._workload[name].factors]
-            clauses.append(self._clause(name, attributes))
+            clauses.append(self._parse_clause(name, attributes))
             while self._is(","):
                 self._take()
-                clauses.append(self._clause(name, attributes))
+                clauses.append(self._parse_clause(name, attributes))
             if not self._is("]"):
-                self._fail("]", self._quoting())
+                self._fail("]", self._suggest_quotes())
             self._take()
-        return {name: [self._selector.weights(name, clauses, self._within)]}
+        return {name: [self._selector.select(name, clauses, self._within)]}
 
-    def _clause(self, group: str, attributes: list[str]) -> Clause:
-        options = [self._condition(group, attributes)]
+    def _parse_clause(self, group: str, attributes: list[str]) -> Clause:
+        """Parse conditions of one attribute with "or" between them."""
+        options = [self._parse_condition(group, attributes)]
         while self._is_or():
             column = self._take().column
-            options.append(self._condition(group, attributes))
+            options.append(self._parse_condition(group, attributes))
             if options[-1][0].attribute != options[0][0].attribute:
                 raise WorkloadError(
                     f"'or' at column {column} joins conditions on {options[0][0].attribute!r} and "
@@ -216,43 +220,45 @@ class _Parser:
                 )
         return Clause(options[0][0].attribute, tuple(options))
 
-    def _condition(self, group: str, attributes: list[str]) -> tuple[Condition, ...]:
+    def _parse_condition(self, group: str, attributes: list[str]) -> tuple[Condition, ...]:
+        """Parse a condition; one with two comparisons, as in 18 <= AGE <= 64, gives two."""
         first = self._next
-        left = self._value()
+        left = self._parse_value()
         if left in attributes:
             if self._next.kind == "word" and self._next.text == "in":
                 self._take()
-                return (Condition(left, "=", self._list()),)
-            comparison, values = self._comparison(), [self._value()]
+                return (Condition(left, "=", self._parse_list()),)
+            comparison, values = self._parse_comparison(), [self._parse_value()]
             while self._is_or() and not self._begins_condition():
                 if comparison != "=":
                     self._fail("]", f"; values are joined by 'or' after {left} = only")
                 self._take()
-                values.append(self._value())
+                values.append(self._parse_value())
             return (Condition(left, comparison, tuple(values)),)
         if self._next.text not in (*COMPARISONS, "=="):
-            self._unknown(group, left, attributes, first)
-        comparison, right = self._comparison(), self._value()
+            self._fail_unknown(group, left, attributes, first)
+        comparison, right = self._parse_comparison(), self._parse_value()
         if right not in attributes:
-            self._unknown(group, left, attributes, first)
+            self._fail_unknown(group, left, attributes, first)
         found = [Condition(right, _FLIPPED[comparison], (left,))]
         if self._next.kind == "sign" and self._next.text in (*COMPARISONS, "=="):
-            found.append(Condition(right, self._comparison(), (self._value(),)))
+            found.append(Condition(right, self._parse_comparison(), (self._parse_value(),)))
         return tuple(found)
 
     def _is_or(self) -> bool:
+        """Return whether the next token is an "or"."""
         return self._is("|") or (self._next.kind == "word" and self._next.text == _OR)
 
     def _begins_condition(self) -> bool:
-        """Whether a condition follows the "or" that is next, rather than a value."""
+        """Return whether the next token, an "or", is followed by a condition and not by a value."""
         at = self._at + 1
         at += self._tokens[at].kind == "sign" and self._tokens[at].text == "-"
         after = self._tokens[min(at + 1, len(self._tokens) - 1)]
         compares = after.kind == "sign" and after.text in (*COMPARISONS, "==")
         return compares or (after.kind == "word" and after.text == "in")
 
-    def _quoting(self) -> str:
-        """What to do if the value before is only the beginning of what was meant."""
+    def _suggest_quotes(self) -> str:
+        """Make a hint for a value that was cut off because it is not in quotes."""
         token = self._tokens[self._at - 1]
         if token.kind == "quoted" or self._next.kind == "end":
             return ""
@@ -263,26 +269,29 @@ class _Parser:
             return ""
         return f"; a value with such characters goes in quotes: {quote(meant)}"
 
-    def _comparison(self) -> str:
+    def _parse_comparison(self) -> str:
+        """Parse one of COMPARISONS; == is the same as =."""
         if self._next.kind != "sign" or self._next.text not in (*COMPARISONS, "=="):
             self._fail("one of = != < <= > >= in")
         text = self._take().text
         return "=" if text == "==" else text
 
-    def _list(self) -> tuple[str, ...]:
+    def _parse_list(self) -> tuple[str, ...]:
+        """Parse a list of values in brackets or parentheses."""
         if not self._is("[") and not self._is("("):
             self._fail("[ and values")
         close = {"[": "]", "(": ")"}[self._take().text]
-        values = [self._value()]
+        values = [self._parse_value()]
         while self._is(","):
             self._take()
-            values.append(self._value())
+            values.append(self._parse_value())
         if not self._is(close):
-            self._fail(close, self._quoting())
+            self._fail(close, self._suggest_quotes())
         self._take()
         return tuple(values)
 
-    def _value(self) -> str:
+    def _parse_value(self) -> str:
+        """Parse a value or the name of an attribute."""
         minus = ""
         if self._is("-"):
             minus = self._take().text
@@ -293,105 +302,40 @@ class _Parser:
         return minus + self._take().text
 
     @property
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
+        """The next token."""
         return self._tokens[self._at]
 
     def _is(self, sign: str) -> bool:
+        """Return whether the next token is a sign."""
         return self._next.kind == "sign" and self._next.text == sign
 
-    def _take(self) -> _Token:
+    def _take(self) -> Token:
+        """Return the next token and go on to the one after it."""
         self._at += 1
         return self._tokens[self._at - 1]
 
     def _expect(self, sign: str) -> None:
+        """Take a sign that must come next."""
         if not self._is(sign):
             self._fail(sign)
         self._take()
 
     def _fail(self, wanted: str, hint: str = "") -> NoReturn:
+        """Raise WorkloadError because another token than the next one is needed."""
         token = self._next
         found = "the end" if token.kind == "end" else f"{token.text!r} at column {token.column}"
         raise WorkloadError(f"expected {wanted}, found {found}{hint}")
 
-    def _unknown(self, group: str, name: str, attributes: list[str], token: _Token) -> NoReturn:
+    def _fail_unknown(self, group: str, name: str, attributes: list[str], token: Token) -> NoReturn:
+        """Raise WorkloadError for a name that is no attribute of a group."""
         raise WorkloadError(
             f"{group!r} has no attribute {name!r} at column {token.column}; "
-            f"{nearest(name, attributes)}"
+            f"{suggest_nearest(name, attributes)}"
         )
 
 
-def _tokens(text: str) -> list[_Token]:
-    found, at = [], 0
-    end = len(text.rstrip())
-    while at < end:
-        match = _TOKEN.match(text, at)
-        if match is None:
-            column = at + len(text[at:]) - len(text[at:].lstrip()) + 1
-            wrong = text[column - 1]
-            why = "a quote that is not closed" if wrong in "\"'" else f"{wrong!r}"
-            raise WorkloadError(
-                f"{why} at column {column} means nothing here; names and values with other "
-                "characters than letters, digits, _ and dots go in quotes"
-            )
-        kind = str(match.lastgroup)
-        token = match[kind]
-        if kind == "quoted":
-            token = token[1:-1].replace(2 * token[0], token[0])
-        found.append(_Token(kind, token, match.start(kind) + 1))
-        at = match.end()
-    return [*found, _Token("end", "", end + 1)]
-
-
-def _added(left: Any, right: Any, token: _Token) -> Any:
-    if isinstance(left, Quotient) or isinstance(right, Quotient):
-        raise WorkloadError(
-            f"a ratio cannot be added to anything at column {token.column}; ask for each apart"
-        )
-    if isinstance(left, float) and isinstance(right, float):
-        return left + right
-    if isinstance(left, float) or isinstance(right, float):
-        raise WorkloadError(
-            f"a number cannot be added to counts at column {token.column}; multiply by it"
-        )
-    for name, parts in right.items():  # both are the parser's own: nothing is copied
-        left.setdefault(name, []).extend(parts)
-    return left
-
-
-def _multiplied(left: Any, right: Any, token: _Token) -> Any:
-    for factor, other in ((left, right), (right, left)):
-        if isinstance(factor, float):
-            return _times(other, factor)
-    raise WorkloadError(f"counts cannot be multiplied by counts at column {token.column}")
-
-
-def _divided(left: Any, right: Any, token: _Token) -> Any:
-    if isinstance(right, float):
-        if right == 0.0:
-            raise WorkloadError(f"a division by zero at column {token.column}")
-        return _times(left, _finite(1 / right, token))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return Quotient(left, right)
-    raise WorkloadError(f"only counts can be divided by counts, and once, at column {token.column}")
-
-
-def _times(found: Any, factor: float) -> Any:
-    if isinstance(found, float):
-        return found * factor
-    if isinstance(found, Quotient):
-        return Quotient(_times(found.numerator, factor), found.denominator)
-    return {
-        name: [Weights(part.places, factor * part.weights) for part in parts]
-        for name, parts in found.items()
-    }
-
-
-def _finite(number: float, token: _Token) -> float:
-    if not math.isfinite(number):
-        raise WorkloadError(f"the number at column {token.column} is too large")
-    return number
-
-
-def _example(workload: Workload) -> str:
+def _make_example(workload: Workload) -> str:
+    """Make an example of an expression: the name of the first group."""
     name = workload.names[0]
     return name if re.fullmatch(r"[^\W\d]\w*", name) else '"' + name.replace('"', '""') + '"'

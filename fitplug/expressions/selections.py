@@ -1,211 +1,157 @@
-"""Selections: which people a group is asked about, and the rows of the group that count them.
+"""Selections: which people an expression counts, and which rows of a query group count them.
 
-A selection names people, not rows: conditions on attributes, each a set of the attribute's cells.
-The rows of the group are added and subtracted so as to count exactly these people. Which rows are
-used does not matter: estimates depend only on who is counted, since all come from one
-reconstruction. Rows that cannot make up the set are refused. Values are in the order of the
-domain, those of categories too; a node of a hierarchy is all that lies in it.
+A selection names people, not rows: it has conditions on attributes, and each condition is a set of
+the attribute's cells. The rows of the group are added and subtracted so that they count exactly
+these people; if they cannot, the selection is refused. It does not matter which rows are used,
+because all estimates come from one reconstruction and depend only on who is counted
+(docs/theory/post-processing.md). Values are ordered as in the domain, also those of categories. A
+node of a hierarchy stands for all leaves in it.
 
-Two exceptions, as rows may not describe people: an attribute that is not mentioned and has one
-row, such as a single range, keeps that row; and rows of a matrix are selected by their labels, or
-by their numbers if they have none, and added. Labelled rows that share people are not added.
+There are two exceptions, because rows may not describe people. If an attribute has one row, such as
+a single range, and the selection does not mention it, that row is used. The rows of a matrix are
+selected by their labels, or by their numbers if they have no labels, and are added; labelled rows
+that share people are refused.
 
-Sets of cells are runs, sorted and apart, so that a selection takes time and memory for the values
-it names and for the rows that count them, not for all cells.
+Sets of cells are kept as runs. Therefore a selection takes time and memory in proportion to the
+values it names and to the rows that count them, not to all cells.
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
 from fitplug.domain import ValueLookup
-from fitplug.errors import WorkloadError, nearest, quote
+from fitplug.errors import WorkloadError, quote, suggest_nearest
 from fitplug.expressions.cell_runs import Runs, complement, intersection, union
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.expressions.coefficients import (
+    SparseCoefficients,
+    add_coefficients,
+    multiply_coefficients,
+)
+from fitplug.expressions.conditions import MOST_SHOWN, ORDERS, Clause, Condition, write_value
+from fitplug.numeric import IntArray
 from fitplug.workload import Factor, QueryGroup, Workload
 
 Edges: TypeAlias = dict[int, list[tuple[int, int, int]]]
-
-ORDERS = ("<", "<=", ">", ">=")
-COMPARISONS = ("=", "!=", *ORDERS)
-_SHOWN = 4
-_BARE = re.compile(r"[\w.]+|-\d+(\.\d+)?")
-"""Values and names that need no quotes in an expression."""
-
-
-def write_value(text: str) -> str:
-    """A value, a label or a name as an expression has it: in quotes where it needs them."""
-    bare = _BARE.fullmatch(text) and text not in ("or", "in")
-    return text if bare else quote(text)
-
-
-@dataclass(frozen=True)
-class Condition:
-    """An attribute, one of COMPARISONS, and the values as written; "=" with several is any."""
-
-    attribute: str
-    comparison: str
-    values: tuple[str, ...]
-
-    def __str__(self) -> str:
-        values = [write_value(value) for value in self.values[:_SHOWN]]
-        attribute = write_value(self.attribute)
-        if len(self.values) == 1:
-            return f"{attribute} {self.comparison} {values[0]}"
-        more = len(self.values) - _SHOWN
-        values += [f"and {more} more"] if more > 0 else []
-        return f"{attribute} in [{', '.join(values)}]"
-
-
-@dataclass(frozen=True)
-class Clause:
-    """What is asked of one attribute: any of several options, each of conditions that hold
-    together.
-    """
-
-    attribute: str
-    options: tuple[tuple[Condition, ...], ...]
-
-    def __str__(self) -> str:
-        options = [", ".join(map(str, option)) for option in self.options[:_SHOWN]]
-        more = len(self.options) - _SHOWN
-        return " or ".join([*options, *([f"{more} more"] if more > 0 else [])])
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """What some of a group's answers weigh in a sum: their places (n,) in C order of the group's
-    shape, ascending, and the weights (n,) of these; the others weigh nothing.
-    """
-
-    places: IntArray
-    weights: FloatArray
-
-    def dense(self, shape: tuple[int, ...]) -> FloatArray:
-        """The weights of all of the group's answers, of its shape."""
-        found = np.zeros(shape)
-        found.ravel()[self.places] = self.weights
-        return found
-
-
-def summed(parts: Sequence[Weights]) -> Weights:
-    """The sum of several weights of one group."""
-    places = np.concatenate([part.places for part in parts])
-    weights = np.concatenate([part.weights for part in parts])
-    apart, at = np.unique(places, return_inverse=True)
-    if len(apart) == len(places):
-        order = np.argsort(places, kind="stable")
-        return Weights(places[order], weights[order])
-    added = np.zeros(len(apart))
-    np.add.at(added, at.ravel(), weights)
-    return Weights(apart, added)
+"""A graph between the boundaries of cells. For each boundary: the other end of each edge, the row
+that the edge stands for, and its sign in this direction.
+"""
 
 
 class Selector:
-    """What selections of a workload's groups count. Keeps what values mean to its groups."""
+    """Turns selections of a workload's groups into coefficients of their answers.
+
+    What the values of an attribute mean is looked up once and kept.
+
+    Attributes:
+        workload: The workload.
+    """
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self._members: dict[str, ValueLookup] = {}
-        self._values: dict[tuple[str, str], _Values] = {}
+        self._values: dict[str, ValueLookup] = {}
+        self._lookups: dict[tuple[str, str], _RowLookup] = {}
 
-    def members(self, attribute: str) -> ValueLookup:
-        """What values of an attribute name. Raises DomainError for one that is not there."""
-        if attribute not in self._members:
-            self._members[attribute] = ValueLookup(self.workload.domain[attribute])
-        return self._members[attribute]
+    def find_values(self, attribute: str) -> ValueLookup:
+        """Return the lookup of the values and nodes of an attribute.
 
-    def weights(
+        Raises:
+            DomainError: The domain has no such attribute.
+        """
+        if attribute not in self._values:
+            self._values[attribute] = ValueLookup(self.workload.domain[attribute])
+        return self._values[attribute]
+
+    def select(
         self, name: str, clauses: Sequence[Clause], within: Mapping[str, Runs] | None = None
-    ) -> Weights:
-        """What each of a group's answers counts in the number of people selected. Clauses hold
-        together.
+    ) -> SparseCoefficients:
+        """Find coefficients of a group's answers that count the people of a selection.
 
-        within: cells of attributes that people must be in besides; groups that do not tell an
-        attribute apart leave it out. Raises WorkloadError.
+        Args:
+            name: The name of the group.
+            clauses: Clauses that all hold for these people.
+            within: Cells, by attribute, to which these people must also belong. Attributes that
+                the group does not tell apart are ignored.
+
+        Raises:
+            WorkloadError: The selection is not well formed, or the group's rows cannot count it.
         """
         group = self.workload[name]
-        asked = [f.attribute for f in group.factors]
+        attributes = [f.attribute for f in group.factors]
         for clause in clauses:
-            if clause.attribute not in asked:
+            if clause.attribute not in attributes:
                 raise WorkloadError(
                     f"{name!r} does not tell {clause.attribute!r} apart; "
-                    f"{nearest(clause.attribute, asked)}"
+                    f"{suggest_nearest(clause.attribute, attributes)}"
                 )
         regions = {a: cells for a, cells in (within or {}).items() if a in group.attributes}
-        parts = []
+        coefficients = []
         for factor in group.factors:
             own = [clause for clause in clauses if clause.attribute == factor.attribute]
-            values = self._values_of(group, factor)
+            lookup = self._find_lookup(group, factor)
             try:
-                parts.append(_row_weights(values, own, regions.get(factor.attribute)))
+                coefficients.append(_select_rows(lookup, own, regions.get(factor.attribute)))
             except WorkloadError as error:
                 raise WorkloadError(f"{name!r}: {error}") from None
-        return _product(parts, group.shape)
+        return multiply_coefficients(coefficients, group.shape)
 
-    def _values_of(self, group: QueryGroup, factor: Factor) -> _Values:
+    def _find_lookup(self, group: QueryGroup, factor: Factor) -> _RowLookup:
+        """Return the lookup of a factor, which is made once."""
         key = group.name, factor.attribute
-        if key not in self._values:
-            self._values[key] = _Values(self.members(factor.attribute), factor)
-        return self._values[key]
+        if key not in self._lookups:
+            self._lookups[key] = _RowLookup(self.find_values(factor.attribute), factor)
+        return self._lookups[key]
 
 
-def _product(parts: Sequence[Weights], shape: tuple[int, ...]) -> Weights:
-    """The weights of a group's answers from those of each factor's rows."""
-    places, weights = np.zeros(1, dtype=np.int64), np.ones(1)
-    for part, rows in zip(parts, shape, strict=True):
-        places = np.add.outer(places * rows, part.places).ravel()
-        weights = np.multiply.outer(weights, part.weights).ravel()
-    return Weights(places, weights)
-
-
-def _row_weights(values: _Values, clauses: list[Clause], region: Runs | None) -> Weights:
-    factor = values.factor
+def _select_rows(
+    lookup: _RowLookup, clauses: list[Clause], region: Runs | None
+) -> SparseCoefficients:
+    """Find coefficients of a factor's rows that count the people in all clauses and the region."""
+    factor = lookup.factor
     if not clauses and region is None and factor.rows == 1:
-        return Weights(np.zeros(1, dtype=np.int64), np.ones(1))
+        return SparseCoefficients(np.zeros(1, dtype=np.int64), np.ones(1))
     if factor.kind == "matrix":
         if region is not None:
             raise WorkloadError(
                 f"its rows of {factor.attribute} are those of a matrix, which no region takes part "
                 "of; ask a group that lists the values"
             )
-        return _rows_of_matrix(values, clauses)
+        return _select_matrix_rows(lookup, clauses)
     chosen: Runs = [(0, factor.size)]
     for clause in clauses:
-        chosen = intersection(chosen, values.cells(clause))
+        chosen = intersection(chosen, lookup.find_cells(clause))
     if region is not None:
         chosen = intersection(chosen, region)
     if not chosen:
-        raise WorkloadError(f"{_said(factor, clauses, region)} selects nobody")
-    weights = _counting(values, chosen)
-    if weights is None:
-        labels = [write_value(label) for label in list(values.rows)[:_SHOWN]]
+        raise WorkloadError(f"{_describe(factor, clauses, region)} selects nobody")
+    coefficients = _count_runs(lookup, chosen)
+    if coefficients is None:
+        labels = [write_value(label) for label in list(lookup.rows)[:MOST_SHOWN]]
         more = ", ..." if factor.rows > len(labels) else ""
         raise WorkloadError(
-            f"its rows of {factor.attribute} cannot count {_said(factor, clauses, region)}; select "
-            f"what they add up to: {', '.join(labels)}{more}"
+            f"its rows of {factor.attribute} cannot count {_describe(factor, clauses, region)}; "
+            f"select what they add up to: {', '.join(labels)}{more}"
         )
-    return weights
+    return coefficients
 
 
-def _said(factor: Factor, clauses: list[Clause], region: Runs | None) -> str:
-    said = ", ".join(map(str, clauses)) or f"all of {factor.attribute}"
-    return said if region is None else f"{said} in the region"
+def _describe(factor: Factor, clauses: list[Clause], region: Runs | None) -> str:
+    """Describe the people that clauses on one attribute select, for messages."""
+    described = ", ".join(map(str, clauses)) or f"all of {factor.attribute}"
+    return described if region is None else f"{described} in the region"
 
 
-def _counting(values: _Values, runs: Runs) -> Weights | None:
-    """What the rows weigh in the count of runs of cells; None if they cannot count one of them."""
-    factor = values.factor
+def _count_runs(lookup: _RowLookup, runs: Runs) -> SparseCoefficients | None:
+    """Find coefficients of rows that count some runs of cells, or None if there are none."""
+    factor = lookup.factor
     if factor.kind == "identity":
-        places = np.concatenate([np.arange(*run) for run in runs])
-        return Weights(places, np.ones(len(places)))
+        positions = np.concatenate([np.arange(*run) for run in runs])
+        return SparseCoefficients(positions, np.ones(len(positions)))
     rows: list[int] = []
     signs: list[int] = []
     for first, end in runs:
@@ -216,16 +162,21 @@ def _counting(values: _Values, runs: Runs) -> Weights | None:
             rows.append(first * factor.size - first * (first - 1) // 2 + end - 1 - first)
             signs.append(1)
         else:
-            path = _path(values.edges, first, end)
+            path = _find_path(lookup.edges, first, end)
             if path is None:
                 return None
             rows += [row for row, _ in path]
             signs += [sign for _, sign in path]
-    return summed([Weights(np.array(rows, dtype=np.int64), np.array(signs, dtype=np.float64))])
+    return add_coefficients(
+        [SparseCoefficients(np.array(rows, dtype=np.int64), np.array(signs, dtype=np.float64))]
+    )
 
 
-def _edges(intervals: IntArray) -> Edges:
-    """A row of the cells a..b as an edge between a and b + 1; taken backwards it is subtracted."""
+def _build_edges(intervals: IntArray) -> Edges:
+    """Build a graph in which a row of the cells a..b is an edge between a and b + 1.
+
+    The row is added where a path takes the edge forwards, and subtracted backwards.
+    """
     edges: Edges = {}
     for row, (a, b) in enumerate(intervals.tolist()):
         edges.setdefault(a, []).append((b + 1, row, 1))
@@ -233,8 +184,8 @@ def _edges(intervals: IntArray) -> Edges:
     return edges
 
 
-def _path(edges: Edges, first: int, end: int) -> list[tuple[int, int]] | None:
-    """The rows and signs of a shortest path, the fewest rows that count first..end - 1."""
+def _find_path(edges: Edges, first: int, end: int) -> list[tuple[int, int]] | None:
+    """Find the rows and signs of a shortest path: the fewest rows that count first..end - 1."""
     came: dict[int, tuple[int, int, int]] = {first: (first, -1, 0)}
     waiting = deque([first])
     while waiting and end not in came:
@@ -252,10 +203,10 @@ def _path(edges: Edges, first: int, end: int) -> list[tuple[int, int]] | None:
     return path
 
 
-def _rows_of_matrix(values: _Values, clauses: list[Clause]) -> Weights:
-    """Rows of a matrix, by their labels or numbers."""
-    factor, name = values.factor, values.factor.attribute
-    labels = list(values.rows)
+def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoefficients:
+    """Select rows of a matrix by their labels or numbers."""
+    factor, name = lookup.factor, lookup.factor.attribute
+    labels = list(lookup.rows)
     by = "number" if factor.names is None else "label"
     if not clauses:
         raise WorkloadError(
@@ -268,7 +219,7 @@ def _rows_of_matrix(values: _Values, clauses: list[Clause]) -> Weights:
         for option in clause.options:
             kept = set(range(factor.rows))
             for condition in option:
-                kept &= _rows_named(values, condition, by)
+                kept &= _find_named_rows(lookup, condition, by)
             found |= kept
         chosen &= found
     if not chosen:
@@ -279,78 +230,82 @@ def _rows_of_matrix(values: _Values, clauses: list[Clause]) -> Weights:
             f"{', '.join(map(str, clauses))}: these rows share people, who would count more than "
             "once; add the rows you mean by +"
         )
-    return Weights(rows, np.ones(len(rows)))
+    return SparseCoefficients(rows, np.ones(len(rows)))
 
 
-def _rows_named(values: _Values, condition: Condition, by: str) -> set[int]:
-    factor = values.factor
+def _find_named_rows(lookup: _RowLookup, condition: Condition, by: str) -> set[int]:
+    """Find the rows of a matrix that a condition names by their "label" or "number"."""
+    factor = lookup.factor
     if condition.comparison != "=":
         raise WorkloadError(
             f"{condition}: rows of a matrix are selected by {write_value(factor.attribute)} = {by}"
         )
     for value in condition.values:
-        if value in values.rows:
+        if value in lookup.rows:
             continue
         if by == "label":
             raise WorkloadError(
                 f"there is no row {quote(value)} of {factor.attribute}; "
-                f"{nearest(value, values.rows)}"
+                f"{suggest_nearest(value, lookup.rows)}"
             )
         raise WorkloadError(
             f"{condition}: there is no row {write_value(value)}; they are 0 to {factor.rows - 1}"
         )
-    return {values.rows[value] for value in condition.values}
+    return {lookup.rows[value] for value in condition.values}
 
 
-class _Values:
-    """What the values of an attribute, as written, mean to the rows of a factor."""
+class _RowLookup:
+    """Finds the cells and the rows of a factor that values name, as the user wrote them."""
 
-    def __init__(self, members: ValueLookup, factor: Factor) -> None:
+    def __init__(self, values: ValueLookup, factor: Factor) -> None:
         self.factor = factor
-        self._members, self._attribute = members, members.attribute
+        self._values, self._attribute = values, values.attribute
 
     @cached_property
     def rows(self) -> dict[str, int]:
-        """The rows by their labels."""
+        """The positions of the rows, by their labels."""
         labels = map(str, self.factor.labels(self._attribute))
         return {label: row for row, label in enumerate(labels)}
 
     @cached_property
     def edges(self) -> Edges:
-        """The rows as edges between cells."""
-        return _edges(self._intervals)
+        """The rows as edges between the boundaries of cells."""
+        return _build_edges(self._intervals)
 
     @cached_property
     def _intervals(self) -> IntArray:
+        """The first and last cells of the rows, shape (rows, 2)."""
         return self.factor.intervals()
 
-    def cells(self, clause: Clause) -> Runs:
-        """The cells that a clause holds for."""
+    def find_cells(self, clause: Clause) -> Runs:
+        """Find the cells for which a clause holds."""
         found: Runs = []
         for option in clause.options:
             kept: Runs = [(0, self.factor.size)]
             for condition in option:
-                kept = intersection(kept, self._holds(condition))
+                kept = intersection(kept, self._find_condition_cells(condition))
             found += kept
         return union(found)
 
-    def _holds(self, condition: Condition) -> Runs:
+    def _find_condition_cells(self, condition: Condition) -> Runs:
+        """Find the cells for which a condition holds."""
         if condition.comparison in ORDERS:
-            return self._ordered(condition)
-        chosen = union(self._interval(value) for value in condition.values)
+            return self._find_ordered_cells(condition)
+        chosen = union(self._find_interval(value) for value in condition.values)
         return chosen if condition.comparison == "=" else complement(chosen, self.factor.size)
 
-    def _ordered(self, condition: Condition) -> Runs:
+    def _find_ordered_cells(self, condition: Condition) -> Runs:
+        """Find the cells below or above a value."""
         attribute, name = self._attribute, self.factor.attribute
         (value,), comparison = condition.values, condition.comparison
         if attribute.levels:
             raise WorkloadError(
                 f"{condition}: the nodes of {name} have no order; use = or in [...]"
             )
-        at = self._members.find_end(value)
+        at = self._values.find_end(value)
         if at is None:
             raise WorkloadError(
-                f"{condition}: {self._members.describe_unknown(value, name, end=True)}"
+                f"{condition}: {self._values.describe_unknown(value, name, end=True)}"
             )
         if attribute.is_half_open and comparison in ("<=", ">"):
             use = {"<=": "<", ">": ">="}[comparison]
@@ -362,19 +317,19 @@ class _Values:
         holds = {"<": (0, at), "<=": (0, at + 1), ">": (at + 1, size), ">=": (at, size)}
         return union([holds[comparison]])
 
-    def _interval(self, value: str) -> tuple[int, int]:
-        """The run of cells of a row by its label, a value of the attribute, or a node."""
+    def _find_interval(self, value: str) -> tuple[int, int]:
+        """Find the cells of a value of the attribute, a node, or a row by its label."""
         found: set[tuple[int, int]] = set()
         if value in self.rows:
             first, last = self._intervals[self.rows[value]].tolist()
             found.add((first, last))
         # Codes may repeat from level to level: the level of the rows comes first, then the coarser.
         if not self._attribute.levels:
-            found |= self._members.find(value)
+            found |= self._values.find(value)
         elif not found:
-            found.update(self._members.nodes.get(value, [])[:1])
+            found.update(self._values.nodes.get(value, [])[:1])
         if not found:
-            raise WorkloadError(self._members.describe_unknown(value, self.factor.attribute))
+            raise WorkloadError(self._values.describe_unknown(value, self.factor.attribute))
         if len(found) > 1:
             raise WorkloadError(
                 f"{self.factor.attribute} = {value!r} is both a value and a row of several; "

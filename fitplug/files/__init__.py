@@ -3,11 +3,11 @@
 from fitplug.files.archive import Arrays, read_archive
 from fitplug.files.digested_archive import (
     Header,
-    content_digest,
+    compute_digest,
     read_with_digest,
     write_with_digest,
 )
-from fitplug.files.folders import partial_folder, put_in_place, set_aside, sync
+from fitplug.files.folders import make_partial_folder, move_into_place, set_aside, sync
 from fitplug.files.parquet import (
     ArrowTable,
     Columns,
@@ -17,25 +17,25 @@ from fitplug.files.parquet import (
     read_parquet,
     write_parquet,
 )
-from fitplug.files.parquet_footer import Chunk, EncryptedError, Footer, read_footer
-from fitplug.files.thrift import Fields, Wanted, read_struct
+from fitplug.files.parquet_footer import ColumnChunk, EncryptedError, Footer, read_footer
+from fitplug.files.thrift import ThriftFields, WantedFields, read_struct
 
 __all__ = [
     "Arrays",
     "ArrowTable",
-    "Chunk",
+    "ColumnChunk",
     "Columns",
     "EncryptedError",
-    "Fields",
     "Footer",
     "Header",
-    "Wanted",
+    "ThriftFields",
+    "WantedFields",
     "check_arrow",
-    "content_digest",
+    "compute_digest",
     "import_library",
+    "make_partial_folder",
+    "move_into_place",
     "open_parquet",
-    "partial_folder",
-    "put_in_place",
     "read_archive",
     "read_footer",
     "read_parquet",

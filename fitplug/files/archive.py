@@ -1,8 +1,8 @@
-"""Archives of arrays: NumPy's .npz, read without trust in what it says of its own size.
+"""Archives of arrays: NumPy's .npz, read without trust in the sizes that the file claims.
 
-A kilobyte of a zip file may unpack to a megabyte, so a small file could fill the memory. Nothing is
-unpacked that the archive does not have room for, by the sizes in its directory and by the shape and
-type in front of each array; and no array is read beyond these.
+A kilobyte of a zip file may unpack to a megabyte, so a small file could fill the memory. Before an
+array is unpacked, the sizes in the archive's directory and the shape and type in front of the array
+are compared with the room that there is, and nothing is read beyond these sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Arrays: TypeAlias = dict[str, AnyArray]
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 ROOM, GROWTH = 2**29, 64
-"""What is unpacked of a file, at most: so many bytes, or so many times its own size."""
+"""A file is unpacked to at most ROOM bytes, or GROWTH times its own size if that is more."""
 
 _HEADER = "header"
 _HEADER_ROOM = 2**24
@@ -32,7 +32,11 @@ _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def write_archive(file: IO[bytes], arrays: Mapping[str, AnyArray]) -> None:
-    """Write arrays, compressed if `read_archive` has room for what they are packed to. Raises OSError."""
+    """Write arrays, compressed if `read_archive` has room for them however small they become.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     fits = sum(array.nbytes for array in arrays.values()) <= ROOM
     save = np.savez_compressed if fits else np.savez
     save(file, allow_pickle=False, **arrays)
@@ -41,11 +45,19 @@ def write_archive(file: IO[bytes], arrays: Mapping[str, AnyArray]) -> None:
 def read_archive(
     file: IO[bytes], expected: Callable[[dict[str, Any]], Shapes] | None = None
 ) -> tuple[dict[str, Any], Arrays]:
-    """The header, an object of JSON, and the other arrays of a file that `write_archive` wrote, read-only.
+    """Read a file that `write_archive` wrote, with a header.
 
-    expected: gives, of the header, the shapes of int64 arrays: those are read without a bound of
-    their own, and no other than those. Raises ValueError for what is no such file or would unpack
-    to more than there is room for, and whatever zip, zlib, NumPy and JSON do on damage.
+    Args:
+        file: Open for reading, and seekable.
+        expected: Computes from the header the shapes of int64 arrays. Only these arrays are then
+            read, of any size, and only with these shapes.
+
+    Returns:
+        The header, a JSON object, and the other arrays, read-only.
+
+    Raises:
+        ValueError: The file is no such archive, or would unpack to more than there is room for.
+        Exception: The file is damaged; the error is that of zipfile, zlib, NumPy or JSON.
     """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -53,16 +65,16 @@ def read_archive(
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         if len(members) != len(archive.infolist()):
             raise ValueError("two arrays of one name")
-        held = members.pop(_HEADER)
-        text = _read(archive, held, max(_HEADER_ROOM, GROWTH * held.compress_size))
+        info = members.pop(_HEADER)
+        text = _read_array(archive, info, max(_HEADER_ROOM, GROWTH * info.compress_size))
         header = json.loads(text.tobytes())
         if not isinstance(header, dict):
             raise ValueError("the header is no object")
         if expected is None:
-            room = max(ROOM, GROWTH * size) - held.file_size
-            if sum(info.file_size for info in members.values()) > room:
+            room = max(ROOM, GROWTH * size) - info.file_size
+            if sum(member.file_size for member in members.values()) > room:
                 raise ValueError("more than there is room for")
-            return header, {n: _read(archive, info, room) for n, info in members.items()}
+            return header, {n: _read_array(archive, member, room) for n, member in members.items()}
         shapes = expected(header)
         return header, {n: _read_counts(archive, members[n], shapes[n]) for n in shapes}
 
@@ -70,22 +82,25 @@ def read_archive(
 def _read_counts(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, shape: tuple[int, ...]
 ) -> AnyArray:
-    return _read(archive, info, 8 * math.prod(shape), shape)
+    """Read an array of int64 whose shape is known."""
+    return _read_array(archive, info, 8 * math.prod(shape), shape)
 
 
-def _read(
+def _read_array(
     archive: zipfile.ZipFile,
     info: zipfile.ZipInfo,
     room: int,
     shape: tuple[int, ...] | None = None,
 ) -> AnyArray:
-    """One array of at most `room` bytes, or none of another shape. The file's directory is not
-    believed: zipfile reads no more than it says, and this no more than the array's own header.
+    """Read one array of at most `room` bytes, and of the shape given if one is given.
+
+    The sizes in the archive's directory may be false: zipfile reads no more than the directory
+    says, and this function no more than the array's own header says.
     """
     if info.compress_type not in _COMPRESSIONS:
         raise ValueError("a compression that fitplug does not use")
     with archive.open(info) as stream:
-        # Of this version alone is the length of the header bounded, by 2^16.
+        # Only in this version is the length of the header bounded, by 2^16.
         if npy.read_magic(stream) != (1, 0):
             raise ValueError("another version of NumPy's format")
         own, columns_first, dtype = npy.read_array_header_1_0(stream)
@@ -99,12 +114,12 @@ def _read(
         content = np.empty(size, dtype=np.uint8)
         at = 0
         while at < size:
-            part = stream.read(min(_CHUNK, size - at))
-            if not part:
+            chunk = stream.read(min(_CHUNK, size - at))
+            if not chunk:
                 raise ValueError("the array ends early")
-            content[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
-            at += len(part)
-        if stream.read(1):  # which checks the sum of a whole member, too
+            content[at : at + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
+            at += len(chunk)
+        if stream.read(1):  # At the end of a member, zipfile also checks its checksum.
             raise ValueError("more than the array")
     content.setflags(write=False)
     array = content.view(dtype) if dtype.itemsize else np.zeros(own, dtype)

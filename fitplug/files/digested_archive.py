@@ -1,10 +1,9 @@
-"""Archives that carry a digest: a JSON header and arrays in one NumPy .npz file."""
+"""Archives with a digest: a JSON header and arrays in one NumPy .npz file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -13,55 +12,64 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fitplug.files.archive import Arrays, read_archive, write_archive
+from fitplug.files.replacement import replace_file
 from fitplug.numeric import AnyArray
 
 Header: TypeAlias = dict[str, Any]
 
 
-def content_digest(header: Header, arrays: Mapping[str, AnyArray]) -> str:
-    """SHA-256, in hex, of a header and arrays, the same on every machine."""
-    whole = hashlib.sha256(_json(header))
+def compute_digest(header: Header, arrays: Mapping[str, AnyArray]) -> str:
+    """Compute the SHA-256, in hex, of a header and arrays; it is the same on every machine."""
+    digest = hashlib.sha256(_encode_json(header))
     for name in sorted(arrays):
         array = np.asarray(arrays[name])
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        whole.update(f"\0{name} {little.dtype.str} {array.shape}\0".encode())
-        whole.update(little.tobytes())
-    return whole.hexdigest()
+        digest.update(f"\0{name} {little.dtype.str} {array.shape}\0".encode())
+        digest.update(little.tobytes())
+    return digest.hexdigest()
 
 
 def write_with_digest(
     path: str | PathLike[str], header: Header, arrays: Arrays, mode: int = 0o666
 ) -> str:
-    """Write the file whole or not at all; returns the digest in it. mode: its permissions. Raises
-    OSError.
+    """Write a file with a digest of its content, completely or not at all.
+
+    Args:
+        path: Where the file goes; a file that is there is replaced.
+        header: What JSON can hold.
+        arrays: Arrays by name, neither "header" nor "digest".
+        mode: The permissions of the file, less those that the umask takes away.
+
+    Returns:
+        The digest.
+
+    Raises:
+        OSError: The file cannot be written.
     """
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    text = np.frombuffer(_json(header), dtype=np.uint8)
-    own = content_digest(header, arrays)
-    mark = np.frombuffer(own.encode(), dtype=np.uint8)
-    try:
-        number = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(number, "wb") as file:
-            write_archive(file, {"header": text, "digest": mark} | arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
-    return own
+    text = np.frombuffer(_encode_json(header), dtype=np.uint8)
+    digest = compute_digest(header, arrays)
+    stored = np.frombuffer(digest.encode(), dtype=np.uint8)
+    with replace_file(path, mode=mode) as partial, partial.open("wb") as file:
+        write_archive(file, {"header": text, "digest": stored} | arrays)
+    return digest
 
 
 def read_with_digest(path: str | PathLike[str]) -> tuple[Header, Arrays, bool]:
-    """Header and arrays, read-only, of a file that `write_with_digest` wrote, and whether they are those that
-    it marked. Raises whatever zip, NumPy and JSON do on damage, and ValueError for a file that
-    would unpack to more than `fitplug.files.archive` has room for.
+    """Read a file that `write_with_digest` wrote, and check its digest.
+
+    Returns:
+        The header; the arrays, read-only; whether the digest in the file is theirs.
+
+    Raises:
+        ValueError: The file would unpack to more than `fitplug.files.archive` has room for.
+        Exception: The file is damaged; the error is that of zipfile, NumPy or JSON.
     """
     with Path(path).open("rb") as file:
         header, arrays = read_archive(file)
-    mark = arrays.pop("digest").tobytes().decode()
-    return header, arrays, content_digest(header, arrays) == mark
+    stored = arrays.pop("digest").tobytes().decode()
+    return header, arrays, compute_digest(header, arrays) == stored
 
 
-def _json(header: Header) -> bytes:
+def _encode_json(header: Header) -> bytes:
+    """Encode a header as JSON with sorted keys, in ASCII."""
     return json.dumps(header, sort_keys=True, ensure_ascii=True).encode()

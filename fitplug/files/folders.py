@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all, and that last once they are there."""
+"""Folders that appear completely or not at all, and that a power failure does not undo."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from pathlib import Path
 
 
 @contextmanager
-def partial_folder(directory: Path, mark: str = "") -> Iterator[Path]:
-    """A new empty folder beside `directory`, removed when the block is left unless it was moved.
+def make_partial_folder(directory: Path, label: str = "") -> Iterator[Path]:
+    """Make a new empty folder beside a directory, and remove it later unless it was moved.
 
-    mark: goes into its name, after the directory's. Raises OSError.
+    Args:
+        directory: Where the complete folder will go.
+        label: A text that stands in the folder's name, after the directory's.
+
+    Yields:
+        The path of the new folder. It is removed at the end of the block, if it is still there.
+
+    Raises:
+        OSError: The folder cannot be made.
     """
-    parts = ["", directory.name, *([mark] if mark else []), secrets.token_hex(4), "partial"]
-    partial = directory.with_name(".".join(parts))
+    words = ["", directory.name, *([label] if label else []), secrets.token_hex(4), "partial"]
+    partial = directory.with_name(".".join(words))
     try:
         partial.mkdir(parents=True)
         yield partial
@@ -26,9 +34,15 @@ def partial_folder(directory: Path, mark: str = "") -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def put_in_place(partial: Path, directory: Path) -> None:
-    """Move a complete folder to its place, where there is nothing or an empty folder, and see that
-    it lasts: everything is on the disk when this returns. Raises OSError.
+def move_into_place(partial: Path, directory: Path) -> None:
+    """Move a complete folder to its place, and wait until all of it is on the disk.
+
+    Args:
+        partial: The complete folder.
+        directory: Its place, where there is nothing or an empty folder.
+
+    Raises:
+        OSError: The folder cannot be moved.
     """
     for path in partial.rglob("*"):
         sync(path)
@@ -40,9 +54,17 @@ def put_in_place(partial: Path, directory: Path) -> None:
 
 
 def set_aside(directory: Path, made: float) -> Path:
-    """Move a folder to a name that tells when it was made (seconds since 1970), and return that.
+    """Move a folder to a name that tells when it was made.
 
-    Raises OSError.
+    Args:
+        directory: The folder.
+        made: When it was made, in seconds since 1970.
+
+    Returns:
+        The new path.
+
+    Raises:
+        OSError: The folder cannot be moved.
     """
     stamp = datetime.fromtimestamp(made, timezone.utc).strftime("%Y%m%dT%H%M%S")
     kept, number = directory.with_name(f"{directory.name}-{stamp}"), 2
@@ -54,9 +76,13 @@ def set_aside(directory: Path, made: float) -> Path:
 
 
 def sync(path: Path) -> None:
-    """See that a file's content, or a folder's list of names, is on the disk. Raises OSError."""
+    """Wait until the content of a file, or the list of names of a folder, is on the disk.
+
+    Raises:
+        OSError: The file or folder cannot be opened.
+    """
     if os.name == "nt" and path.is_dir():
-        return  # Windows opens no folders; it keeps their lists of names by itself
+        return  # Windows opens no folders, and writes their lists of names by itself.
     number = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
     try:
         os.fsync(number)

@@ -1,4 +1,4 @@
-"""Parquet files and the libraries of tables, each imported only when it is asked for."""
+"""Parquet files, and the libraries for tables, each of which is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ _EXTRAS = {"pyarrow": "arrow", "pandas": "pandas", "polars": "polars"}
 
 
 def write_parquet(path: Path, table: ArrowTable) -> None:
-    """Write a Parquet file. Raises OSError, and ImportError without pyarrow."""
+    """Write a Parquet file.
+
+    Raises:
+        OSError: The file cannot be written.
+        ImportError: pyarrow is not installed.
+    """
     import_library("pyarrow")
     import pyarrow.parquet
 
@@ -34,35 +39,58 @@ def write_parquet(path: Path, table: ArrowTable) -> None:
 
 
 def read_parquet(path: Path) -> tuple[Columns, dict[str, str]]:
-    """Columns and metadata of a Parquet file. Raises whatever pyarrow does on damage."""
-    # The file's own bytes are read first: Parquet would map a damaged one, or read half of it.
+    """Read the columns and the metadata of a Parquet file.
+
+    Returns:
+        Arrays by the names of their columns, and the texts of the footer by their keys.
+
+    Raises:
+        Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
+        ImportError: pyarrow is not installed.
+    """
+    # All bytes are read first: pyarrow would map the file, or read half of a damaged one.
     file, footer = open_parquet(path.read_bytes())
     with file:
         table = file.read(use_threads=False)
-    said = {key.decode(): value.decode() for key, value in footer.said.items()}
-    return {name: table[name].to_numpy() for name in table.column_names}, said
+    metadata = {key.decode(): value.decode() for key, value in footer.metadata.items()}
+    return {name: table[name].to_numpy() for name in table.column_names}, metadata
 
 
-def open_parquet(held: bytes) -> tuple[ParquetFile, Footer]:
-    """A Parquet file in memory, to be read, and its own footer. Raises whatever pyarrow does on
-    damage, and ImportError without it.
+def open_parquet(content: bytes) -> tuple[ParquetFile, Footer]:
+    """Open a Parquet file in memory.
 
-    Arrow may end the process on a footer that is damaged: it gets one written anew.
+    Arrow may end the process on a damaged footer, so it is given one that was written anew.
+
+    Returns:
+        The file, to be read by pyarrow, and its own footer.
+
+    Raises:
+        Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
+        ImportError: pyarrow is not installed.
     """
     import_library("pyarrow")
     import pyarrow.parquet
 
-    footer = read_footer(io.BytesIO(held))
+    footer = read_footer(io.BytesIO(content))
     metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer.for_arrow))
-    return pyarrow.parquet.ParquetFile(pyarrow.BufferReader(held), metadata=metadata), footer
+    return pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content), metadata=metadata), footer
 
 
 def check_arrow() -> None:
-    """Raise ImportError without pyarrow, which folders of tables need."""
+    """Check that pyarrow is installed, which folders of tables need.
+
+    Raises:
+        ImportError: It is not.
+    """
     import_library("pyarrow")
 
 
 def import_library(name: str) -> Any:
+    """Import "pyarrow", "pandas" or "polars".
+
+    Raises:
+        ImportError: It is not installed; the message names the extra that it comes with.
+    """
     try:
         return import_module(name)
     except ImportError:

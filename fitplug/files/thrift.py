@@ -1,8 +1,10 @@
-"""Thrift's compact protocol, as far as Parquet uses it: what begins at a place of some bytes, and
-where the next begins. https://github.com/apache/thrift/blob/master/doc/specs
+"""Thrift's compact protocol, as far as Parquet uses it.
 
-Reading takes time and memory in proportion to the bytes, whatever they say. Beyond the last byte
-there is an IndexError; bytes that are no Thrift raise ValueError.
+https://github.com/apache/thrift/blob/master/doc/specs
+
+A function that reads takes bytes and the position where a value begins, and returns the value and
+the position behind it. Its time and memory are in proportion to the number of bytes, also for
+damaged ones. A value that does not end raises IndexError, and bytes that are no Thrift ValueError.
 """
 
 from __future__ import annotations
@@ -11,23 +13,36 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
-"""Kinds of values."""
+"""The kinds of values."""
 
-Fields: TypeAlias = dict[int, Any]
-"""A struct: values by the numbers of its fields."""
+ThriftFields: TypeAlias = dict[int, Any]
+"""A struct: its values by the numbers of their fields."""
 
-Wanted: TypeAlias = Mapping[int, Any]
-"""Of which fields that are structs, or lists of structs, the content is read, and of which fields
-of theirs; None leaves a struct as its bytes. Integers of 16 bits and more, truth values and
-binaries are read always; all else is passed over.
+WantedFields: TypeAlias = Mapping[int, Any]
+"""The fields whose structs, or lists of structs, are read: by number, the same for the structs
+inside, or None for a struct that is left as its bytes. Integers of 16 bits and more, truth values
+and binaries are always read, and all other values are skipped.
 """
 
 _DEEPEST = 64
 
 
-def read_struct(data: bytes, at: int, wanted: Wanted) -> tuple[Fields, int]:
-    """The struct that begins there."""
-    fields: Fields = {}
+def read_struct(data: bytes, at: int, wanted: WantedFields) -> tuple[ThriftFields, int]:
+    """Read the struct that begins at a position.
+
+    Args:
+        data: The bytes.
+        at: Where the struct begins.
+        wanted: The fields whose structs are read.
+
+    Returns:
+        The struct, and the position behind it.
+
+    Raises:
+        ValueError: The bytes are no Thrift.
+        IndexError: The struct does not end.
+    """
+    fields: ThriftFields = {}
     number = 0
     while head := data[at]:
         at += 1
@@ -38,22 +53,22 @@ def read_struct(data: bytes, at: int, wanted: Wanted) -> tuple[Fields, int]:
             number, at = read_integer(data, at)
         if BYTE < kind < DOUBLE:
             byte = data[at]
-            if byte < 128:  # most are short
+            if byte < 128:  # the usual case, kept fast
                 fields[number] = byte >> 1 ^ -(byte & 1)
                 at += 1
             else:
                 fields[number], at = read_integer(data, at)
         elif kind == BINARY:
-            length, at = _varint(data, at)
+            length, at = _read_varint(data, at)
             fields[number] = data[at : at + length]
             at += length
         elif kind == STRUCT and number in wanted:
-            of, start = wanted[number], at
-            if of is None:
+            inner, start = wanted[number], at
+            if inner is None:
                 at = skip(data, at, kind)
                 fields[number] = data[start:at]
             else:
-                fields[number], at = read_struct(data, at, of)
+                fields[number], at = read_struct(data, at, inner)
         elif kind == LIST and number in wanted:
             fields[number], at = _read_structs(data, at, wanted[number])
         elif kind <= FALSE:
@@ -63,8 +78,9 @@ def read_struct(data: bytes, at: int, wanted: Wanted) -> tuple[Fields, int]:
     return fields, at + 1
 
 
-def _read_structs(data: bytes, at: int, wanted: Wanted) -> tuple[list[Fields], int]:
-    kind, size, at = _list_head(data, at)
+def _read_structs(data: bytes, at: int, wanted: WantedFields) -> tuple[list[ThriftFields], int]:
+    """Read a list of structs."""
+    kind, size, at = _read_list_head(data, at)
     if kind != STRUCT and size:
         raise ValueError("no list of structs")
     found = []
@@ -74,27 +90,38 @@ def _read_structs(data: bytes, at: int, wanted: Wanted) -> tuple[list[Fields], i
     return found, at
 
 
-def skip(data: bytes, at: int, kind: int, deep: int = 0) -> int:
-    """The place behind a value."""
+def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
+    """Return the position behind a value of a kind that begins at a position.
+
+    Args:
+        data: The bytes.
+        at: Where the value begins.
+        kind: Its kind.
+        depth: In how many other values it lies.
+
+    Raises:
+        ValueError: The bytes are no Thrift.
+        IndexError: The value does not end.
+    """
     if BYTE < kind < DOUBLE:
         while data[at] > 127:
             at += 1
         return at + 1
     if kind == BINARY:
-        length, at = _varint(data, at)
+        length, at = _read_varint(data, at)
         return at + length
-    if deep > _DEEPEST:
+    if depth > _DEEPEST:
         raise ValueError("too deep")
     if kind == STRUCT:
-        return _skip_struct(data, at, deep)
+        return _skip_struct(data, at, depth)
     if kind in (LIST, SET):
-        kind, size, at = _list_head(data, at)
-        return _skip_values(data, at, size, (kind,), deep)
+        kind, size, at = _read_list_head(data, at)
+        return _skip_values(data, at, size, (kind,), depth)
     if kind == MAP:
-        size, at = _varint(data, at)
+        size, at = _read_varint(data, at)
         if not size:
             return at
-        return _skip_values(data, at + 1, size, (data[at] >> 4, data[at] & 15), deep)
+        return _skip_values(data, at + 1, size, (data[at] >> 4, data[at] & 15), depth)
     if kind == DOUBLE:
         return at + 8
     if kind == BYTE:
@@ -102,49 +129,52 @@ def skip(data: bytes, at: int, kind: int, deep: int = 0) -> int:
     raise ValueError("no kind of value")
 
 
-def _skip_struct(data: bytes, at: int, deep: int) -> int:
+def _skip_struct(data: bytes, at: int, depth: int) -> int:
+    """Return the position behind a struct."""
     while head := data[at]:
         at += 1
         kind = head & 15
         if head < 16:
-            _, at = _varint(data, at)
-        if BYTE < kind < DOUBLE:  # most are
+            _, at = _read_varint(data, at)
+        if BYTE < kind < DOUBLE:  # the usual case, kept fast
             while data[at] > 127:
                 at += 1
             at += 1
         elif kind > FALSE:
-            at = skip(data, at, kind, deep + 1)
+            at = skip(data, at, kind, depth + 1)
     return at + 1
 
 
-def _skip_values(data: bytes, at: int, size: int, kinds: tuple[int, ...], deep: int) -> int:
-    # Each takes a byte at least, so that a false size ends at the end of the data.
+def _skip_values(data: bytes, at: int, size: int, kinds: tuple[int, ...], depth: int) -> int:
+    """Return the position behind so many elements, each of one value of each kind."""
+    # Each value takes at least a byte, so that a false size ends at the end of the data.
     for _ in range(size):
         for kind in kinds:
-            at = at + 1 if kind <= FALSE else skip(data, at, kind, deep + 1)
+            at = at + 1 if kind <= FALSE else skip(data, at, kind, depth + 1)
             if at > len(data):
                 raise IndexError
     return at
 
 
-def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Kind and number of the elements, and where they begin."""
+def _read_list_head(data: bytes, at: int) -> tuple[int, int, int]:
+    """Read the kind and the number of a list's elements, and return where they begin."""
     head = data[at]
     if head < 240:
         return head & 15, head >> 4, at + 1
-    size, at = _varint(data, at + 1)
+    size, at = _read_varint(data, at + 1)
     return head & 15, size, at
 
 
 def read_integer(data: bytes, at: int) -> tuple[int, int]:
-    """The integer that begins there: of 64 bits."""
-    number, at = _varint(data, at)
+    """Read the integer of at most 64 bits that begins at a position."""
+    number, at = _read_varint(data, at)
     return number >> 1 ^ -(number & 1), at
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read an unsigned integer: seven bits a byte, the lowest first."""
     number = data[at]
-    if number < 128:  # most are short
+    if number < 128:  # the usual case, kept fast
         return number, at + 1
     number = 0
     for shift in range(0, 64, 7):
@@ -156,39 +186,42 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("no integer of 64 bits")
 
 
-# Writing: each gives the bytes of a value.
+def encode_struct(fields: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """Encode a struct.
 
-
-def struct(fields: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Of fields in the order of their numbers: number, kind, and the bytes of the value."""
-    last, parts = 0, []
+    Args:
+        fields: The number, the kind and the encoded value of each field, in the order of their
+            numbers, which differ by at most 15.
+    """
+    last, encoded = 0, []
     for number, kind, value in fields:
-        parts += [bytes(((number - last) << 4 | kind,)), value]
+        encoded += [bytes(((number - last) << 4 | kind,)), value]
         last = number
-    return b"".join(parts) + b"\0"
+    return b"".join(encoded) + b"\0"
 
 
-def values(kind: int, held: list[bytes]) -> bytes:
-    """Of a list."""
-    size = len(held)
-    head = bytes((size << 4 | kind,)) if size < 15 else bytes((240 | kind,)) + _varint_of(size)
-    return head + b"".join(held)
+def encode_list(kind: int, elements: list[bytes]) -> bytes:
+    """Encode a list of encoded elements of one kind."""
+    size = len(elements)
+    head = bytes((size << 4 | kind,)) if size < 15 else bytes((240 | kind,)) + _encode_varint(size)
+    return head + b"".join(elements)
 
 
-def integer(number: int) -> bytes:
-    return _varint_of(number << 1 ^ number >> 63)
+def encode_integer(number: int) -> bytes:
+    """Encode an integer of at most 64 bits."""
+    return _encode_varint(number << 1 ^ number >> 63)
 
 
-def binary(text: bytes) -> bytes:
-    return _varint_of(len(text)) + text
+def encode_binary(text: bytes) -> bytes:
+    """Encode bytes, with their number in front."""
+    return _encode_varint(len(text)) + text
 
 
-def _varint_of(number: int) -> bytes:
-    if number < 128:
-        return bytes((number,))
-    parts = bytearray()
+def _encode_varint(number: int) -> bytes:
+    """Encode an integer >= 0: seven bits a byte, the lowest first."""
+    encoded = bytearray()
     while number > 127:
-        parts.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    parts.append(number)
-    return bytes(parts)
+    encoded.append(number)
+    return bytes(encoded)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from fitplug.errors import BudgetError
 from fitplug.ledger.fraction_text import encode_fraction
 from fitplug.ledger.hash_chain import hash_values
-from fitplug.numeric import ceil_float, exact_number
+from fitplug.numeric import ceil_float, read_exact_number
 from fitplug.privacy import check_budget, rho_at
 
 
@@ -104,7 +104,7 @@ def check_amount(rho: float | Fraction) -> Fraction:
     Raises:
         BudgetError: rho is no finite number above 0.
     """
-    exact = exact_number(rho)
+    exact = read_exact_number(rho)
     given = str(rho) if type(rho) is float else f"this {type(rho).__name__}"
     with contextlib.suppress(OverflowError):
         if exact is not None:

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from fitplug.errors import InputError
-from fitplug.numeric import python_number
+from fitplug.numeric import read_python_number
 
 
 def evaluate_rho(measurement: Any, d_in: Any) -> float:
@@ -65,7 +65,7 @@ def evaluate_rho(measurement: Any, d_in: Any) -> float:
 def _convert_distance(d_in: Any) -> Any:
     """Convert an input distance to Python's own numbers. Raises InputError."""
     distances = d_in if type(d_in) is tuple else (d_in,)
-    numbers = tuple(map(python_number, distances))
+    numbers = tuple(map(read_python_number, distances))
     for distance, number in zip(distances, numbers, strict=True):
         if number is None or (type(number) is float and not math.isfinite(number)):
             given = repr(number) if number is not None else f"of type {type(distance).__name__}"

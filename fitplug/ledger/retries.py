@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from fitplug.display import above
+from fitplug.display import format_up
 from fitplug.errors import AlreadyReleased, KeyTaken
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
@@ -103,7 +103,7 @@ def _describe_price(entry: Entry) -> str:
     """Describe what a charge cost, in words."""
     if entry.within is not None:
         return f"free within the charge {entry.within}"
-    return f"charged rho = {above(ceil_float(entry.rho))}"
+    return f"charged rho = {format_up(ceil_float(entry.rho))}"
 
 
 def _describe_request_price(request: ChargeRequest, within: Entry | None) -> str:
@@ -111,7 +111,7 @@ def _describe_request_price(request: ChargeRequest, within: Entry | None) -> str
     records = f" for {request.contributions} record(s) a person"
     if within is not None:
         return f"free within the charge {within.id}{records}"
-    return f"charged rho = {above(ceil_float(request.rho))}{records}"
+    return f"charged rho = {format_up(ceil_float(request.rho))}{records}"
 
 
 def _make_already_released(
@@ -131,7 +131,9 @@ def _make_already_released(
         )
     else:
         where = f", in {place}" if place else ""
-        cost = "nothing" if within is not None else f"rho = {above(ceil_float(request.rho))} more"
+        cost = (
+            "nothing" if within is not None else f"rho = {format_up(ceil_float(request.rho))} more"
+        )
         predicate = (
             f"has a release of this plan already, number {entry.id} of {entry.time[:19]}{where}: a "
             f"second draw of the same plan costs {cost}; ask for it with --again (again=True) or a "

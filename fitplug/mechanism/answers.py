@@ -15,7 +15,7 @@ from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.limits import SATURATION
 from fitplug.mechanism.strategy import Strategy
-from fitplug.numeric import AnyArray, FloatArray, IntArray, exact_product, largest
+from fitplug.numeric import AnyArray, FloatArray, IntArray, find_largest_entry, multiply_exactly
 
 
 def answer_blocks(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
@@ -26,11 +26,11 @@ def answer_blocks(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
         y = block_set.basis.multiply_counts(strategy.structure, block, read_counts)
         (own,) = strategy.structure.subsets.list_attributes([block])
         for axis, matrix in enumerate(strategy.attribute_matrices[a] for a in own):
-            if y.size and y.dtype != object and largest(y) * matrix.growth >= 2**63:
+            if y.size and y.dtype != object and find_largest_entry(y) * matrix.growth >= 2**63:
                 y = y.astype(object)
             y = matrix.apply(y, axis)
         if y.size:
-            y = exact_product(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
+            y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
         answers[start : start + y.size] = np.clip(y, -SATURATION, SATURATION).ravel()
     return answers
 
@@ -42,7 +42,7 @@ def may_be_clamped(noisy: IntArray, noise_std: float) -> bool:
     depends on noisy answers alone, so that it may be published. With half of `max_records` it is
     False but for a probability of 10^-880.
     """
-    return bool(noisy.size) and largest(noisy) >= SATURATION - 64 * noise_std
+    return bool(noisy.size) and find_largest_entry(noisy) >= SATURATION - 64 * noise_std
 
 
 def list_blocks(strategy: Strategy) -> Iterator[tuple[BlockSet, int, tuple[int, ...], int]]:

@@ -20,13 +20,13 @@ from fitplug.numeric import (
     AnyArray,
     FloatArray,
     IntArray,
-    exact_product,
+    bound_norm,
+    find_largest_entry,
     frozen_property,
     gamma,
-    inverse_with_residual,
-    largest,
-    norm_above,
-    product_with_bound,
+    invert_with_residual,
+    multiply_exactly,
+    multiply_with_bound,
 )
 from fitplug.workload import Factor
 
@@ -121,7 +121,7 @@ class DenseMatrix:
 
     def has_form(self, n: int) -> bool:
         fits = self.matrix.dtype == np.int64 and self.matrix.shape == (n - 1, n)
-        return fits and (not self.matrix.size or largest(self.matrix) < MAX_ENTRY)
+        return fits and (not self.matrix.size or find_largest_entry(self.matrix) < MAX_ENTRY)
 
     @property
     def n(self) -> int:
@@ -137,7 +137,7 @@ class DenseMatrix:
 
     @cached_property
     def largest_entry(self) -> int:
-        return largest(self.matrix) if self.matrix.size else 0
+        return find_largest_entry(self.matrix) if self.matrix.size else 0
 
     @cached_property
     def growth(self) -> int:
@@ -147,7 +147,7 @@ class DenseMatrix:
         moved = np.moveaxis(values, axis, -1)
         if not moved.size or not self.rows:
             return np.moveaxis(np.zeros((*moved.shape[:-1], self.rows), values.dtype), -1, axis)
-        flat = exact_product(moved.reshape(-1, self.n), self.matrix.T)
+        flat = multiply_exactly(moved.reshape(-1, self.n), self.matrix.T)
         return np.moveaxis(flat.reshape(*moved.shape[:-1], self.rows), -1, axis)
 
     def invert(self, values: FloatArray, axis: int) -> FloatArray:
@@ -169,11 +169,11 @@ class DenseMatrix:
         W X + W X F (I - F)^-1.
         """
         X, residual = self._inverse
-        parts, error = product_with_bound(W, X)
-        off = norm_above(error, axis=1)
-        off = off + (norm_above(parts, axis=1) + off) * residual / (1 - residual) * (1 + gamma(8))
+        parts, error = multiply_with_bound(W, X)
+        off = bound_norm(error, axis=1)
+        off = off + (bound_norm(parts, axis=1) + off) * residual / (1 - residual) * (1 + gamma(8))
         mu = (np.abs(parts[:, -1]) + off) * self._unit
-        deviation = norm_above(parts[:, :-1], axis=1) + off
+        deviation = bound_norm(parts[:, :-1], axis=1) + off
         found = np.stack([mu, deviation], axis=1) ** 2 * (1 + gamma(8))
         found[(W == 1).all(axis=1)] = 1.0, 0.0  # 1'u = 1, 1'E = 0
         return np.asarray(found)
@@ -182,7 +182,7 @@ class DenseMatrix:
     def _inverse(self) -> tuple[FloatArray, float]:
         """X (n, n) near [E, u / unit], the inverse of K, and a bound on |I - K X|_2."""
         K = np.vstack([self.matrix, np.full(self.n, self._unit)])
-        return inverse_with_residual(K.astype(np.float64))
+        return invert_with_residual(K.astype(np.float64))
 
     @property
     def _unit(self) -> float:

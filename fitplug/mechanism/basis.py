@@ -21,11 +21,11 @@ from fitplug.numeric import (
     FloatArray,
     IndexArray,
     IntArray,
-    exact_product,
+    bound_inverse_norm,
+    bound_norm,
+    find_largest_entry,
     gamma,
-    inverse_norm_above,
-    largest,
-    norm_above,
+    multiply_exactly,
 )
 from fitplug.structure import Structure
 
@@ -104,9 +104,9 @@ class Basis:
         D += np.abs(W)
         D *= gamma(self.size + 1)
         D += residual
-        gram = exact_product(integers, integers.T).astype(np.float64)
-        pseudo_inverse = np.sqrt(inverse_norm_above(gram) * (1 + gamma(2)))
-        return L, norm_above(D, axis=1) * pseudo_inverse
+        gram = multiply_exactly(integers, integers.T).astype(np.float64)
+        pseudo_inverse = np.sqrt(bound_inverse_norm(gram) * (1 + gamma(2)))
+        return L, bound_norm(D, axis=1) * pseudo_inverse
 
     def list_tables(self, structure: Structure, block: int) -> set[tuple[str, ...]]:
         """List the attribute sets whose exact counts give B x for a block."""
@@ -135,7 +135,7 @@ class Basis:
         if self.kind == "cells":
             dense, index = self._find_classes(structure)
             x = read_counts(own + dense).reshape(-1, len(index))
-            if largest(x) * len(index) >= 2**62:
+            if find_largest_entry(x) * len(index) >= 2**62:
                 x = x.astype(object)
             queried = np.flatnonzero(index >= 0)
             merged = np.zeros((self.size, len(x)), dtype=x.dtype)
@@ -151,7 +151,7 @@ class Basis:
             queries = queries[rows[mine] - structure.row_starts[group]]
             scaled = np.asarray(queries * self.scale[mine, None], dtype=np.int64)
             x = read_counts(own + dense).reshape(-1, scaled.shape[1])
-            found[..., mine] = exact_product(x, scaled.T).reshape(*shape, -1)
+            found[..., mine] = multiply_exactly(x, scaled.T).reshape(*shape, -1)
         return found
 
     def check_form(self, W: FloatArray) -> None:

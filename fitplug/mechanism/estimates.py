@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 from fitplug.errors import TablesError
 from fitplug.mechanism.answers import estimate_residuals, list_blocks
 from fitplug.mechanism.strategy import Strategy
-from fitplug.numeric import AnyArray, FloatArray, IntArray, inverse_norms_above
+from fitplug.numeric import AnyArray, FloatArray, IntArray, bound_solution_norms
 from fitplug.structure import Structure, list_names
 from fitplug.workload import QueryGroup
 
@@ -133,7 +133,7 @@ def _bound_stds(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
     for block, those in parts.items():
         together = np.concatenate([several[k][0][block] for k in those])
         errors = np.concatenate([several[k][1][block] for k in those])
-        norms = inverse_norms_above(together, strategy.block_matrix(block), L_error=errors)
+        norms = bound_solution_norms(together, strategy.block_matrix(block), L_error=errors)
         squares[those] += (norms * norms).reshape(len(those), -1).sum(axis=1)
     return np.asarray(np.sqrt(squares) * (1 + 1e-12))
 

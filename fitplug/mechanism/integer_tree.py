@@ -30,10 +30,10 @@ from fitplug.numeric import (
     AnyArray,
     FloatArray,
     IntArray,
-    exact_product,
+    find_largest_entry,
     frozen_property,
     gamma,
-    largest,
+    multiply_exactly,
 )
 from fitplug.structure import Siblings, TreeShape
 from fitplug.workload import Factor
@@ -104,7 +104,7 @@ class TreeMatrix:
     def growth(self) -> int:
         leaves = self.shape.leaves
         A = np.abs(self.top.matrix)
-        sums = exact_product(A, leaves[0][:, None]) if A.size else [0]
+        sums = multiply_exactly(A, leaves[0][:, None]) if A.size else [0]
         own = [
             self._find_multiplier(group)
             * build_contrasts(group.k).largest_entry
@@ -155,7 +155,7 @@ class TreeMatrix:
         The product is int64 if no answer can leave it, else Python integers.
         """
         # Intermediate sums that wrap in int64 wrap back, as the answers fit.
-        fits = not values.size or self.growth * largest(values) < _END_OF_INT64
+        fits = not values.size or self.growth * find_largest_entry(values) < _END_OF_INT64
         kind: Any = np.int64 if fits and values.dtype != object else object
         moved = np.moveaxis(values, axis, -1).astype(kind)
         parts = [self.top.apply(self.shape.sum_leaves(moved, 0), -1).astype(kind)]

@@ -15,10 +15,10 @@ from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
-    exact_product,
+    bound_solution_norms,
+    find_largest_entry,
     gamma,
-    inverse_norms_above,
-    largest,
+    multiply_exactly,
 )
 from fitplug.structure import MatrixStructure
 
@@ -42,10 +42,10 @@ class MatrixForm(StrategyForm[MatrixStructure]):
                 [matrix.largest_entry for matrix in attribute_matrices], block_set.blocks
             )
             matrix = structure.build_block_matrix(int(block_set.blocks[0]))
-            A = exact_product(block_set.M[0], block_set.basis.build_matrix(matrix))
+            A = multiply_exactly(block_set.M[0], block_set.basis.build_matrix(matrix))
             V = structure.neighbours.take_differences(A, structure.dense)
             columns.append((int(square), V))
-            entry = max(entry, int(largest_entry) * largest(A))
+            entry = max(entry, int(largest_entry) * find_largest_entry(A))
         return ExactCost(*sum_column_squares(columns), SATURATION // entry)
 
     def bound_unit_variances(
@@ -59,7 +59,7 @@ class MatrixForm(StrategyForm[MatrixStructure]):
             (precision,) = compute_precisions(structure, block_set.blocks)
             queries = structure.gather_queries(int(block_set.blocks[0]))
             L, L_error = block_set.basis.represent(queries.matrix)
-            unit = inverse_norms_above(L, block_set.M[0].astype(np.float64), L_error=L_error)
+            unit = bound_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
             variances[queries.rows] += unit * unit * queries.variance_multiples / precision
         return variances * (1 + gamma(len(structure.blocks) + 64))
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.block_set import BlockSet, Representation
-from fitplug.numeric import UNIT, FloatArray, ceil_float, ceil_sqrt, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, ceil_float, ceil_sqrt, gamma
 from fitplug.structure import Structure
 
 
@@ -103,12 +103,12 @@ class Strategy:
 
         None is above twice `rho_exact`, rounded up.
         """
-        cost = self.column_squares / (noise_std * noise_std) * (1 + 4 * UNIT)
+        cost = self.column_squares / (noise_std * noise_std) * (1 + 4 * UNIT_ROUNDOFF)
         return np.minimum(cost, ceil_float(2 * self.rho_exact(noise_std)))
 
     def variances(self, noise_std: float) -> FloatArray:
         """Upper bounds on the variances of the structure's rows, shape (rows,)."""
-        return noise_std * noise_std * self.unit_variances * (1 + 4 * UNIT)
+        return noise_std * noise_std * self.unit_variances * (1 + 4 * UNIT_ROUNDOFF)
 
     def total_variance(self, noise_std: float) -> float:
         """An upper bound on the sum of the variances of all queries."""

@@ -28,7 +28,7 @@ from fitplug.mechanism.estimates import (
 from fitplug.mechanism.limits import MAX_ENTRY
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.strategy import Strategy
-from fitplug.numeric import AnyArray, FloatArray, IntArray, largest
+from fitplug.numeric import AnyArray, FloatArray, IntArray, find_largest_entry
 from fitplug.structure import Structure
 
 S = TypeVar("S", bound=Structure)
@@ -162,5 +162,5 @@ class StrategyForm(ABC, Generic[S]):
         at = np.arange(n)
         if np.tril(M, -1).any() or (M[:, at, at] <= 0).any():
             raise PlanError("the strategy is not an invertible upper triangular matrix")
-        if largest(M) >= MAX_ENTRY:
+        if find_largest_entry(M) >= MAX_ENTRY:
             raise PlanError("the strategy's integers are too large")

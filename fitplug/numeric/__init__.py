@@ -2,45 +2,50 @@
 
 from fitplug.numeric.arguments import is_positive_integer, read_array
 from fitplug.numeric.arrays import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
-from fitplug.numeric.blas import linear_algebra
-from fitplug.numeric.exact import exact_number, exact_product, largest, python_number
+from fitplug.numeric.blas import guard_linear_algebra
+from fitplug.numeric.exact import (
+    find_largest_entry,
+    multiply_exactly,
+    read_exact_number,
+    read_python_number,
+)
 from fitplug.numeric.frozen import freeze, frozen_property
 from fitplug.numeric.rounding import (
-    UNIT,
+    UNIT_ROUNDOFF,
+    bound_inverse_norm,
+    bound_norm,
+    bound_solution_norms,
     ceil_float,
     ceil_sqrt,
     floor_float,
     gamma,
-    inverse_norm_above,
-    inverse_norms_above,
-    inverse_with_residual,
-    norm_above,
-    product_with_bound,
+    invert_with_residual,
+    multiply_with_bound,
 )
 
 __all__ = [
-    "UNIT",
+    "UNIT_ROUNDOFF",
     "AnyArray",
     "BoolArray",
     "FloatArray",
     "IndexArray",
     "IntArray",
+    "bound_inverse_norm",
+    "bound_norm",
+    "bound_solution_norms",
     "ceil_float",
     "ceil_sqrt",
-    "exact_number",
-    "exact_product",
+    "find_largest_entry",
     "floor_float",
     "freeze",
     "frozen_property",
     "gamma",
-    "inverse_norm_above",
-    "inverse_norms_above",
-    "inverse_with_residual",
+    "guard_linear_algebra",
+    "invert_with_residual",
     "is_positive_integer",
-    "largest",
-    "linear_algebra",
-    "norm_above",
-    "product_with_bound",
-    "python_number",
+    "multiply_exactly",
+    "multiply_with_bound",
     "read_array",
+    "read_exact_number",
+    "read_python_number",
 ]

@@ -1,4 +1,4 @@
-"""Arguments: what users give, checked in one way everywhere."""
+"""Arguments: checks of what users give, the same everywhere."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def read_array(given: Any) -> AnyArray:
 
 
 def is_positive_integer(value: Any) -> bool:
-    """Whether a value is an int from 1, and neither a boolean nor another number."""
+    """Return whether a value is an int >= 1, and neither a boolean nor another kind of number."""
     return type(value) is int and value >= 1

@@ -1,4 +1,4 @@
-"""The types of arrays that the code speaks of."""
+"""Arrays: the types of arrays that annotations use."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ IndexArray: TypeAlias = npt.NDArray[np.intp]
 """Positions in another array, as NumPy and LAPACK return them."""
 
 AnyArray: TypeAlias = npt.NDArray[Any]
-"""Numbers of a type that differs from call to call: int64 or Python integers, for instance."""
+"""Numbers whose type differs from call to call, such as int64 or Python integers."""

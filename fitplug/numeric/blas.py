@@ -1,4 +1,4 @@
-"""What linear algebra runs in: BLAS on one thread, and errors that say what to change."""
+"""Linear algebra: BLAS on one thread, and errors that say what the user can change."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from threadpoolctl import threadpool_limits
 from fitplug.errors import DesignError
 
 _NOT_FINITE = ("infs or NaNs", "illegal value", "inf, nan")
-"""How SciPy and LAPACK word the ValueError for numbers that overflowed; others are ours to mend."""
+"""Texts in the ValueError of SciPy and LAPACK for numbers that overflowed. A ValueError without
+one of them is a fault of the code and is not translated.
+"""
 
 
 @contextmanager
-def linear_algebra(passing: Sequence[BaseException] = ()) -> Iterator[None]:
-    """A context in which BLAS uses one thread, and what floating point or the memory cannot hold
-    is a DesignError; the errors in `passing` leave as they are.
+def guard_linear_algebra(passing: Sequence[BaseException] = ()) -> Iterator[None]:
+    """Run a block with BLAS on one thread, and translate its numerical errors.
 
-    On a busy machine the threads of BLAS wait for each other for very long: on two cores shared
-    with other work a design of rank 2048 took 179 s with two threads and 47 s with one, and on two
-    idle ones 31 s and 42 s.
+    On a busy machine the threads of BLAS wait for each other for a long time: on two cores shared
+    with other work a design of rank 2048 took 179 s with two threads and 47 s with one; on two
+    idle cores it took 31 s and 42 s.
+
+    Args:
+        passing: Errors that leave the block as they are.
+
+    Raises:
+        DesignError: The block needs more memory than there is, or numbers overflow.
     """
-    # Whatever a program asked of NumPy: that numbers become too small to hold is no fault.
+    # An underflow is no error, whatever the calling program has set in NumPy.
     quiet = np.errstate(divide="warn", over="warn", invalid="warn", under="ignore")
     with threadpool_limits(1, user_api="blas"), quiet:
         try:
@@ -31,23 +38,25 @@ def linear_algebra(passing: Sequence[BaseException] = ()) -> Iterator[None]:
         except (MemoryError, ArithmeticError, ValueError) as error:
             if error in passing or not _is_numeric(error):
                 raise
-            raise DesignError(_remedy(error)) from error
+            raise DesignError(_describe_remedy(error)) from error
 
 
-def _remedy(error: Exception) -> str:
+def _describe_remedy(error: Exception) -> str:
+    """Say what went wrong and what the user can change."""
     if isinstance(error, MemoryError):
         return (
             "this needs more memory than there is; ask fewer queries, or use fewer attributes or "
             "coarser bins"
         )
     return (
-        f"floating point gives out on this workload ({type(error).__name__}): bring targets and "
-        "coefficients closer together, drop queries that nearly repeat others, or split the "
-        "workload into designs of their own"
+        f"floating-point numbers are not enough for this workload ({type(error).__name__}): "
+        "bring targets and coefficients closer together, drop queries that nearly repeat others, "
+        "or split the workload into several designs"
     )
 
 
 def _is_numeric(error: Exception) -> bool:
+    """Return whether an error says that memory or floating point was not enough."""
     if isinstance(error, (MemoryError, ArithmeticError, np.linalg.LinAlgError)):
         return True
-    return type(error) is ValueError and any(mark in str(error) for mark in _NOT_FINITE)
+    return type(error) is ValueError and any(text in str(error) for text in _NOT_FINITE)

@@ -1,4 +1,4 @@
-"""Exact numbers: rational ones as they are given, and products of integers without rounding."""
+"""Exact numbers: rational numbers as they are given, and products of integers without rounding."""
 
 from __future__ import annotations
 
@@ -13,49 +13,63 @@ from fitplug.numeric.arrays import AnyArray
 _NUMPY_NUMBERS = frozenset(np.dtype(code).type for code in "efdbBhHiIlLqQ")
 
 
-def python_number(value: Any) -> int | float | None:
-    """An int or float of exactly these types or of NumPy's, as Python's own; None for all else.
+def read_python_number(value: Any) -> int | float | None:
+    """Convert an int, a float or a number of NumPy to Python's own type.
 
-    A subclass may say one thing and compare as another, so it is no number that privacy rests on.
+    An instance of a subclass may print as one number and compare as another, so that privacy
+    cannot rest on it.
+
+    Returns:
+        The number, or None for every other type, subclasses of int and float included.
     """
     if type(value) in (int, float):
         return value
     return value.item() if type(value) in _NUMPY_NUMBERS else None
 
 
-def exact_number(value: Any) -> Fraction | None:
-    """The rational number that a finite int, float, Fraction or Decimal of exactly these types, or
-    a number of NumPy, is; None for all else.
+def read_exact_number(value: Any) -> Fraction | None:
+    """Convert a finite int, float, Fraction, Decimal or number of NumPy to a Fraction, exactly.
+
+    Returns:
+        The number, or None for every other type, subclasses included, and for infinity and nan.
     """
-    number = value if type(value) in (Fraction, Decimal) else python_number(value)
+    number = value if type(value) in (Fraction, Decimal) else read_python_number(value)
     try:
         return None if number is None else Fraction(number)
     except (ValueError, OverflowError):  # not finite
         return None
 
 
-def exact_product(a: AnyArray, b: AnyArray) -> AnyArray:
-    """a @ b without rounding or wrapping, for int64 or Python integers: int64 if no product of
-    entries this large can leave it, else Python integers.
+def multiply_exactly(a: AnyArray, b: AnyArray) -> AnyArray:
+    """Compute a @ b without rounding or overflow.
 
-    Factors too large for floats to be exact are split into high and low digits:
-    NumPy multiplies integers without BLAS, 26 times as slowly at n = 1024.
+    If floats would round, a factor is split into high and low digits, because NumPy multiplies
+    integers without BLAS, which is 26 times slower at n = 1024.
+
+    Args:
+        a: Shape (k, m), int64 or Python integers.
+        b: Shape (m, n), int64 or Python integers.
+
+    Returns:
+        Shape (k, n): int64 if m products of the largest entries cannot leave its range, else
+        Python integers.
     """
-    sizes = largest(a), largest(b)
+    sizes = find_largest_entry(a), find_largest_entry(b)
     bound = a.shape[1] * sizes[0] * sizes[1]
     if bound < 2**53:
         return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
     if sizes[0] < sizes[1]:
-        return exact_product(b.T, a.T).T
+        return multiply_exactly(b.T, a.T).T
     shift = sizes[0].bit_length() // 2
     high, low = a >> shift, a & (2**shift - 1)
-    # Where the whole fits into int64, a part that wraps is wrapped back by the sum.
-    kind = np.int64 if bound < 2**63 else object
-    upper, lower = (exact_product(part, b).astype(kind) for part in (high, low))
+    # If the result fits into int64, an overflow in one term is undone by the sum: both are modulo
+    # 2**64.
+    dtype = np.int64 if bound < 2**63 else object
+    upper, lower = (multiply_exactly(digits, b).astype(dtype) for digits in (high, low))
     return np.asarray(upper * 2**shift + lower)
 
 
-def largest(a: AnyArray) -> int:
-    """The largest absolute value, exact."""
-    # Not through abs, which wraps at -2**63.
+def find_largest_entry(a: AnyArray) -> int:
+    """Return the largest absolute value of an array of integers, exactly."""
+    # np.abs would overflow at -2**63.
     return max(int(a.max()), -int(a.min()))

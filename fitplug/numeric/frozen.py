@@ -1,7 +1,7 @@
-"""Frozen arrays: what a plan is made of cannot be changed in place once it is there.
+"""Frozen arrays: the arrays of a plan cannot be changed in place.
 
-A plan's cost and variances are computed from its arrays once. One that was changed after that would
-release with noise that its rho does not tell of.
+A plan's cost and variances are computed from its arrays once. If an array were changed after that,
+the release would have other noise than the reported rho says.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ T = TypeVar("T")
 
 
 def freeze(value: T) -> T:
-    """The value itself, with every array within it read-only: in data classes, mappings, tuples and
-    lists, and the arrays that they are views of, through which they might be written to.
+    """Make every array in a value read-only, and return the value itself.
+
+    Arrays are found in data classes, mappings, tuples and lists. An array of which another is a
+    view is made read-only, too, because the view could be changed through it.
     """
     _freeze(value, set())
     return value
 
 
 def frozen_property(compute: Callable[[Any], T]) -> cached_property[T]:
-    """A cached property whose arrays are read-only."""
+    """Make a cached property whose arrays are read-only."""
 
     @wraps(compute)
-    def computed(self: Any) -> T:
+    def compute_frozen(self: Any) -> T:
         return freeze(compute(self))
 
-    return cached_property(computed)
+    return cached_property(compute_frozen)
 
 
 def _freeze(value: Any, seen: set[int]) -> None:
+    """Freeze the arrays in a value, except in objects whose id is in `seen`."""
     if value is None or isinstance(value, (str, bytes, int, float)) or id(value) in seen:
         return
     seen.add(id(value))
@@ -45,12 +48,12 @@ def _freeze(value: Any, seen: set[int]) -> None:
         return
     inside: Any = ()
     if issparse(value):
-        inside = (part for part in vars(value).values() if isinstance(part, np.ndarray))
+        inside = (item for item in vars(value).values() if isinstance(item, np.ndarray))
     elif isinstance(value, Mapping):
         inside = value.values()
     elif isinstance(value, (tuple, list)):
         inside = value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        inside = list(vars(value).values())  # fields, and what is cached
-    for part in inside:
-        _freeze(part, seen)
+        inside = list(vars(value).values())  # the fields and the cached properties
+    for item in inside:
+        _freeze(item, seen)

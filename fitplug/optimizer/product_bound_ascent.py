@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fitplug.numeric import UNIT, FloatArray
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 from fitplug.optimizer.residual_family import FamilyWeights
 from fitplug.proof import (
     MAX_WORK,
@@ -210,7 +210,7 @@ def differentiate_norms(
     total, by_buffer = 0.0, []
     for stack in gram_matrices.split_by_size(gram_matrices.fill(w, tables)):
         squares, U = decompose_symmetric(stack)
-        noise = 32 * stack.shape[-1] * UNIT * squares.sum(axis=1, keepdims=True)
+        noise = 32 * stack.shape[-1] * UNIT_ROUNDOFF * squares.sum(axis=1, keepdims=True)
         singular = np.sqrt(np.where(squares > noise, squares, 0.0))
         total += float(singular.sum())
         halves = np.divide(0.5, singular, out=np.zeros_like(singular), where=singular > 0)

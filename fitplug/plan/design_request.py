@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.errors import BudgetError, InputError, WorkloadError, nearest
+from fitplug.errors import BudgetError, InputError, WorkloadError, suggest_nearest
 from fitplug.numeric import FloatArray, floor_float
 from fitplug.optimizer import SOLVERS, Options, Progress, Solver
 from fitplug.privacy import check_budget, check_rho, privacy_cost_at
@@ -146,7 +146,7 @@ def check_request(
     if progress is not None and not callable(progress):
         raise InputError(f"progress = {progress!r} must be a function of iterations and gap")
     if solver not in SOLVERS:
-        raise InputError(f"solver = {solver!r} is unknown; {nearest(solver, SOLVERS)}")
+        raise InputError(f"solver = {solver!r} is unknown; {suggest_nearest(solver, SOLVERS)}")
     # Rounding to integers takes its share of the tolerance, and the bound that measures this loss
     # may lose as much again.
     options = Options(

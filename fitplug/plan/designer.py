@@ -9,7 +9,7 @@ from typing import Any
 
 from fitplug.errors import BudgetError, DesignError
 from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE, Strategy, meets_targets
-from fitplug.numeric import UNIT, FloatArray, linear_algebra
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, guard_linear_algebra
 from fitplug.optimizer import Progress, Solver, draft_plan
 from fitplug.plan.design_request import DesignRequest, check_request
 from fitplug.plan.plan import Plan
@@ -97,7 +97,7 @@ def design(
     if progress is not None:
         recording = _record_errors(progress, raised)
         request = replace(request, options=replace(request.options, progress=recording))
-    with linear_algebra(raised):
+    with guard_linear_algebra(raised):
         plan = _design_plan(request)
     numbers = plan.rho, plan.gap, plan.iterations
     _LOG.info("designed a plan of rho = %r, gap %.1e, in %d iterations", *numbers)
@@ -161,7 +161,7 @@ def _find_noise_for_targets(strategy: Strategy, targets: FloatArray) -> float:
         if meets_targets(strategy.variances(std), 1.0, targets):
             _check_noise(std)
             return std
-        std *= 1 - 2 * UNIT
+        std *= 1 - 2 * UNIT_ROUNDOFF
     raise DesignError(_OUT_OF_RANGE)
 
 
@@ -187,7 +187,7 @@ def _find_noise_for_budget(
     for _ in range(_ULPS):
         if is_affordable(std):
             break
-        std *= 1 + 2 * UNIT
+        std *= 1 + 2 * UNIT_ROUNDOFF
     else:
         raise DesignError(_OUT_OF_RANGE)
     _check_noise(std)
@@ -196,7 +196,7 @@ def _find_noise_for_budget(
     for _ in range(_ULPS):
         if meets_targets(variances, scale, targets):
             return std, scale
-        scale *= 1 + 2 * UNIT
+        scale *= 1 + 2 * UNIT_ROUNDOFF
     raise DesignError(_OUT_OF_RANGE)
 
 

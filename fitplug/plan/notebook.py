@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fitplug.display import DELTA, MOST_GROUPS, above, make_block, make_table, show_std
+from fitplug.display import (
+    MOST_GROUPS,
+    SHOWN_DELTA,
+    format_std_range,
+    format_up,
+    make_section,
+    make_table,
+)
 from fitplug.plan.summary import describe_groups, describe_status
 from fitplug.proof import PlanRecord
 
@@ -10,18 +17,19 @@ from fitplug.proof import PlanRecord
 def format_plan_html(plan: PlanRecord, digest: str) -> str:
     """Format the cost of a plan, and the target and accuracy of each group, as HTML."""
     facts = [
-        f"rho = {above(plan.rho)} (zCDP, one record)",
-        f"epsilon {above(plan.epsilon(DELTA, 'zcdp'), 4)} at delta = {DELTA:g}",
+        f"rho = {format_up(plan.rho)} (zCDP, one record)",
+        f"epsilon {format_up(plan.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",
         describe_status(plan),
     ]
     if plan.scale != 1.0:
-        facts.append(f"all target variances scaled by {above(plan.scale)}")
+        facts.append(f"all target variances scaled by {format_up(plan.scale)}")
     rows = [
-        (row.name, f"{row.queries:,}", row.target, show_std(row.smallest_std, row.largest_std),
+        (row.name, f"{row.queries:,}", row.target,
+         format_std_range(row.smallest_std, row.largest_std),
          f"{row.used:.1%}")
         for row in describe_groups(plan)
     ]  # fmt: skip
     headings = ("group", "queries", "target", "std it gets", "of the target")
-    return make_block(
+    return make_section(
         f"Plan {digest[:12]}", facts, make_table("groups of queries", headings, rows, MOST_GROUPS)
     )

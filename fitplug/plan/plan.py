@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
 
-from fitplug.display import Figure, above
+from fitplug.display import Figure, format_up
 from fitplug.mechanism import Mechanism, build_dense_covariance, list_mechanisms
-from fitplug.numeric import FloatArray, IntArray, linear_algebra
+from fitplug.numeric import FloatArray, IntArray, guard_linear_algebra
 from fitplug.plan.notebook import format_plan_html
 from fitplug.plan.plan_file import plan_digest, read_plan, write_plan
 from fitplug.plan.plots import plot_plan
@@ -108,7 +108,7 @@ class Plan(PlanRecord):
         Raises:
             PlanError: A claim does not hold; the message says which one.
         """
-        with linear_algebra():
+        with guard_linear_algebra():
             verify(self)
 
     def summary(self, delta: float = 1e-9) -> str:
@@ -147,6 +147,6 @@ class Plan(PlanRecord):
 
     def __repr__(self) -> str:
         return (
-            f"Plan(rho={above(self.rho)}, gap={above(self.gap, 2)}, "
+            f"Plan(rho={format_up(self.rho)}, gap={format_up(self.gap, 2)}, "
             f"{self.workload.query_count} queries, digest={self.digest[:12]})"
         )

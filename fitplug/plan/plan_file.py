@@ -20,7 +20,7 @@ from fitplug.errors import PlanError, WorkloadError
 from fitplug.files import (
     Arrays,
     Header,
-    content_digest,
+    compute_digest,
     read_with_digest,
     write_with_digest,
 )
@@ -28,7 +28,13 @@ from fitplug.mechanism import Basis, BlockSet, Strategy, read_attribute_matrices
 from fitplug.numeric import FloatArray
 from fitplug.proof import Frame, PlanRecord, Tiers, check_form, check_privacy
 from fitplug.structure import Objective, analyse_structure
-from fitplug.workload import QueryGroup, Workload, interval_factor, labelled_factor, queries
+from fitplug.workload import (
+    QueryGroup,
+    Workload,
+    build_interval_factor,
+    build_labelled_factor,
+    queries,
+)
 
 FORMATS = (3, 4, 5)
 """The formats that can be read. Format 4 adds simultaneous targets, and format 5 adds labels of the
@@ -66,7 +72,7 @@ def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
 
 def plan_digest(plan: PlanRecord) -> str:
     """Compute the SHA-256, in hexadecimal digits, of the whole content of a plan."""
-    return content_digest(*describe_plan(plan))
+    return compute_digest(*describe_plan(plan))
 
 
 def write_plan(plan: PlanRecord, path: str | PathLike[str]) -> None:
@@ -99,7 +105,7 @@ def read_plan(path: str | PathLike[str]) -> PlanRecord:
         )
         check_form(plan)
         check_privacy(plan)
-        if plan_digest(plan) != content_digest(header, arrays):
+        if plan_digest(plan) != compute_digest(header, arrays):
             raise PlanError("it holds more than a plan does, or writes it in another form")
     except PlanError as error:
         raise PlanError(f"{path}: {error}; design the plan again") from None
@@ -241,11 +247,11 @@ def _read_factor(name: str, attribute: Attribute, kind: str, array: Any, labels:
         if kind != "matrix":
             raise PlanError(f"a query of {name!r} has labels and is no matrix")
         try:
-            return labelled_factor(name, attribute, array, labels)
+            return build_labelled_factor(name, attribute, array, labels)
         except WorkloadError as error:
             raise PlanError(str(error)) from None
     if kind == "ranges":
-        return interval_factor(name, attribute, array)
+        return build_interval_factor(name, attribute, array)
     return array if kind == "matrix" else kind
 
 

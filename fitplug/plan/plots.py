@@ -9,8 +9,8 @@ from fitplug.display import (
     MOST_BARS,
     ORANGE,
     Figure,
-    drawing,
     label_powers,
+    open_figure,
     separate_thousands,
     shorten,
 )
@@ -36,7 +36,7 @@ def plot_plan(plan: PlanRecord) -> Figure:
     targets = [np.sqrt(plan.scale * plan.targets[row.name]) for row in rows]
     heights = np.arange(len(rows))[::-1]
     size = 9.0 if priced else 6.0, 1.2 + 0.32 * len(rows)
-    with drawing(*size, panels=2 if priced else 1) as (figure, axes):
+    with open_figure(*size, panels=2 if priced else 1) as (figure, axes):
         left, right = axes if priced else (axes, None)
         for height, row, target in zip(heights, rows, targets, strict=True):
             first = {"label": "asked, at most"} if height == heights[0] else {}

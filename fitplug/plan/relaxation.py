@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import linprog
 
-from fitplug.numeric import FloatArray, IntArray, ceil_float, linear_algebra
+from fitplug.numeric import FloatArray, IntArray, ceil_float, guard_linear_algebra
 from fitplug.plan.designer import design
 from fitplug.plan.plan import Plan
 from fitplug.plan.prices import price_groups
@@ -175,7 +175,7 @@ class _RelaxationSearch:
         bounds[groups, 1] = most
         for _ in range(_MOST_DESIGNS):
             planes = {"A_ub": -np.array(self._slopes), "b_ub": -np.array(self._levels)}
-            with linear_algebra():
+            with guard_linear_algebra():
                 x = linprog(np.ones(len(bounds)), **planes, bounds=bounds).x
             if x is None:
                 return None

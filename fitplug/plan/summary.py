@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fitplug.display import above, below
+from fitplug.display import format_down, format_up
 from fitplug.proof import PlanRecord
 from fitplug.structure import list_names
 
@@ -40,9 +40,9 @@ class GroupRow:
 def describe_status(plan: PlanRecord) -> str:
     """Say in a sentence whether the tolerance was reached, and what to do if not."""
     if plan.gap <= plan.tolerance:
-        return f"certified: within {above(plan.gap, 2)} of the least possible"
+        return f"certified: within {format_up(plan.gap, 2)} of the least possible"
     return (
-        f"certified only to {above(plan.gap, 2)} after {plan.iterations} iterations, "
+        f"certified only to {format_up(plan.gap, 2)} after {plan.iterations} iterations, "
         f"{plan.tolerance:.1e} was asked: {_describe_remedy(plan)}, or accept this gap"
     )
 
@@ -54,21 +54,22 @@ def _describe_remedy(plan: PlanRecord) -> str:
 
 def describe_certificate(plan: PlanRecord) -> str:
     """Say in a sentence what the lower bound proves."""
-    bound = below(plan.lower_bound)
+    bound = format_down(plan.lower_bound)
     if plan.objective.plain:
         return f"no mechanism with Gaussian noise that meets these targets costs less than {bound}"
     return (
-        f"{plan.objective}: {above(plan.cost)}, and no mechanism with Gaussian noise has less than "
-        f"{bound}"
+        f"{plan.objective}: {format_up(plan.cost)}, and no mechanism with Gaussian noise has less "
+        f"than {bound}"
     )
 
 
 def summarise(plan: PlanRecord, delta: float) -> str:
     """Format a plan as a text table; see `Plan.summary`."""
     lines = [
-        f"privacy cost  Delta = {above(plan.privacy_cost)}   rho = {above(plan.rho)} (zCDP)",
-        f"epsilon       {above(plan.epsilon(delta), 4)} at delta = {delta:g} "
-        f"(exact Gaussian curve); {above(plan.epsilon(delta, 'zcdp'), 4)} "
+        f"privacy cost  Delta = {format_up(plan.privacy_cost)}   "
+        f"rho = {format_up(plan.rho)} (zCDP)",
+        f"epsilon       {format_up(plan.epsilon(delta), 4)} at delta = {delta:g} "
+        f"(exact Gaussian curve); {format_up(plan.epsilon(delta, 'zcdp'), 4)} "
         "proven from rho for the discrete noise",
         f"optimality    {describe_status(plan)}",
         f"              {describe_certificate(plan)}",
@@ -77,10 +78,12 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         + list_names([" x ".join(t) or "total" for t in plan.tables]),
     ]
     if plan.scale != 1.0:
-        lines.append(f"targets       all variances scaled by {above(plan.scale)} to fit the budget")
+        lines.append(
+            f"targets       all variances scaled by {format_up(plan.scale)} to fit the budget"
+        )
     rows = [("group", "queries", "target", "largest std", "of target")]
     rows += [
-        (row.name, f"{row.queries:,}", row.target, above(row.largest_std, 4), f"{row.used:.1%}")
+        (row.name, f"{row.queries:,}", row.target, format_up(row.largest_std, 4), f"{row.used:.1%}")
         for row in describe_groups(plan)
     ]
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]

@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.numeric import UNIT, FloatArray, gamma, norm_above
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, bound_norm, gamma
 from fitplug.proof.tree_pinching import bound_relative_error, pinch_tree
 from fitplug.structure import TreeShape
 
@@ -69,8 +69,8 @@ class Pinch:
     @property
     def reach(self) -> float:
         """A bound on the sum of rho, the nuclear norm of `paired`, and `error`."""
-        size = math.sqrt(len(self.paired)) * float(norm_above(self.paired))
-        return (self.rest + size + self.error) * (1 + 8 * UNIT)
+        size = math.sqrt(len(self.paired)) * float(bound_norm(self.paired))
+        return (self.rest + size + self.error) * (1 + 8 * UNIT_ROUNDOFF)
 
     def compute_row_parts(self, slope: FloatArray) -> FloatArray:
         """Compute what every row of X adds to the bound, (r,).
@@ -102,13 +102,13 @@ def scale_factor(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArra
     X = v[:, None] * W * e
     _, first = np.frexp(np.abs(X).max())
     X = np.ldexp(X, -int(first))
-    _, second = np.frexp(math.sqrt(min(X.shape)) * norm_above(X))
+    _, second = np.frexp(math.sqrt(min(X.shape)) * bound_norm(X))
     shift = int(first) + int(second) + 1
     X = np.ldexp(X, -int(second) - 1)
-    norm = abs(math.fsum(e * e) - 1) + 8 * UNIT  # above ||e| - 1|
+    norm = abs(math.fsum(e * e) - 1) + 8 * UNIT_ROUNDOFF  # above ||e| - 1|
     # Each of the operations may also underflow, before or after the scaling.
     lost = math.ldexp(1.0, -1072 - min(shift, 0)) * math.sqrt(X.size)
-    return X, (norm + 4 * UNIT) * float(norm_above(X)) * 1.01 + lost, shift
+    return X, (norm + 4 * UNIT_ROUNDOFF) * float(bound_norm(X)) * 1.01 + lost, shift
 
 
 def scale_tree(
@@ -128,20 +128,20 @@ def scale_tree(
     """
     X, loose = pinch_tree(shape, p / p.max(), y, level)
     size = math.sqrt(math.fsum(shape.sum_leaves(p / p.max(), 0)))
-    _, top = np.frexp(math.sqrt(min(X.shape)) * norm_above(X) + math.fsum(loose))
+    _, top = np.frexp(math.sqrt(min(X.shape)) * bound_norm(X) + math.fsum(loose))
     _, more = np.frexp(1 / size)
     shift = int(top) + int(more) + 1
-    X, loose = np.ldexp(X / size, -shift), np.ldexp(loose / size * (1 - 8 * UNIT), -shift)
-    return X, 4 * bound_relative_error(shape) * float(norm_above(X)) + UNDERFLOW, shift, loose
+    X, loose = np.ldexp(X / size, -shift), np.ldexp(loose / size * (1 - 8 * UNIT_ROUNDOFF), -shift)
+    return X, 4 * bound_relative_error(shape) * float(bound_norm(X)) + UNDERFLOW, shift, loose
 
 
 def pinch_symmetric(n: int, t: int) -> Pinch:
     """Pinch X = I / n, which has uniform p and y, to a frame of t <= 1 columns."""
     one, none = np.ones((1, 1)), np.zeros((1, 0))
-    rest = (1 - 1 / n) * (1 - 4 * UNIT) if t else 1.0
+    rest = (1 - 1 / n) * (1 - 4 * UNIT_ROUNDOFF) if t else 1.0
     side = one if t else none
     paired = one / n if t else np.zeros((0, 0))
-    return Pinch(one / n, np.zeros(1), side, side, 0 * one, paired, rest, 2 * UNIT * t)
+    return Pinch(one / n, np.zeros(1), side, side, 0 * one, paired, rest, 2 * UNIT_ROUNDOFF * t)
 
 
 def choose_frame(X: FloatArray, e: FloatArray, tilt: float, t: int) -> FloatArray:
@@ -205,12 +205,12 @@ def pinch_factor(
     paired = projected @ frame
     rest = X - rows @ projected
     rest -= (rest @ frame) @ frame.T
-    size = float(norm_above(X))
+    size = float(bound_norm(X))
     # A product of A (i, k) and B (k, j) is off by at most gamma(k) |A|_F |B|_F, and every matrix
     # here but R and C has a Frobenius norm of at most 1.03 |X|_F. R R' is off by at most 2.01 times
     # what R is off by.
     terms = gamma(len(X) + 2 * X.shape[1])
-    sides = 1 + float(norm_above(rows)) + float(norm_above(frame))
+    sides = 1 + float(bound_norm(rows)) + float(bound_norm(frame))
     off = _bound_departure(rows) + _bound_departure(frame)
     slack = 1.01 * (size * 3 * (terms * sides + off) + 2 * error) + UNDERFLOW
     U, s, V = np.linalg.svd(rest, full_matrices=False)
@@ -221,9 +221,9 @@ def pinch_factor(
         1 + _bound_departure(U) + _bound_departure(V.T) + 2 * gamma(len(V)) * len(V)
     )  # above |polar|
     held = math.fsum(np.einsum("ij,ij->i", polar, rest))
-    held -= float(norm_above(polar)) * (slack + 2 * terms * size) * 1.01
-    rho = max(0.0, held) / width * (1 - 4 * UNIT)
-    rho = (rho + math.fsum(loose)) * (1 - 4 * UNIT)
+    held -= float(bound_norm(polar)) * (slack + 2 * terms * size) * 1.01
+    rho = max(0.0, held) / width * (1 - 4 * UNIT_ROUNDOFF)
+    rho = (rho + math.fsum(loose)) * (1 - 4 * UNIT_ROUNDOFF)
     wide = math.sqrt(rows.shape[1]) * slack
     return Pinch(X, loose, rows, frame, polar, paired, rho, wide * 1.01, shift)
 
@@ -256,8 +256,8 @@ def _bound_departure(C: FloatArray) -> float:
     k = C.shape[1]
     if not k:
         return 0.0
-    size = float(norm_above(C))
-    off = float(norm_above(C.T @ C - np.eye(k))) * 1.01 + gamma(len(C) + 2) * 1.01 * size**2
+    size = float(bound_norm(C))
+    off = float(bound_norm(C.T @ C - np.eye(k))) * 1.01 + gamma(len(C) + 2) * 1.01 * size**2
     if not off < 1e-3:
         raise np.linalg.LinAlgError("singular vectors are not orthogonal")
     return off

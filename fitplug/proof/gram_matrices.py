@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, gamma, norm_above
+from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, bound_norm, gamma
 from fitplug.proof.factor_pinching import UNDERFLOW
 from fitplug.structure import BatchedGroups
 
@@ -138,7 +138,7 @@ def _bound_stack(stack: FloatArray, roundings: int) -> float:
 
 def _bound_norms(stack: FloatArray) -> FloatArray:
     """Bound the Frobenius norms of matrices (number, n, n) from above."""
-    return norm_above(stack.reshape(len(stack), -1), axis=1)
+    return bound_norm(stack.reshape(len(stack), -1), axis=1)
 
 
 def place_terms(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> GramTerms | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fitplug.numeric import UNIT, FloatArray, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 
 
 def scale_weights(name: str, weights: FloatArray, size: int) -> FloatArray:
@@ -53,7 +53,7 @@ def sum_nuclear_norms(parts: Iterable[tuple[FloatArray, FloatArray, FloatArray]]
         # c a modest multiple of the dimensions (LAPACK Users' Guide, section 4.9); each entry of X
         # itself carries a few roundings. By Weyl each of the r values is off by at most |E|_2.
         r, n = X.shape
-        error = r * (10 * (r + n) + 64) * UNIT * math.sqrt(float((X * X).sum()))
+        error = r * (10 * (r + n) + 64) * UNIT_ROUNDOFF * math.sqrt(float((X * X).sum()))
         total += max(0.0, float(singular.sum()) * (1 - gamma(r)) - error)
         count += 1
     return total * (1 - gamma(count))

@@ -18,20 +18,20 @@ import numpy as np
 from fitplug.domain import Domain
 from fitplug.mechanism import Strategy
 from fitplug.numeric import (
-    UNIT,
+    UNIT_ROUNDOFF,
     AnyArray,
     FloatArray,
     ceil_float,
     floor_float,
     freeze,
-    linear_algebra,
+    guard_linear_algebra,
 )
 from fitplug.privacy import Method, delta_at, epsilon_at
 from fitplug.proof.certificate import certify_bound, certify_plan_tiers
 from fitplug.proof.certifier import Duals, Frame
 from fitplug.proof.tiers import Tier, TierClaims, Tiers
 from fitplug.structure import MAX_AXES, Objective, Structure
-from fitplug.workload import Workload, largest_sets
+from fitplug.workload import Workload, select_largest_sets
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
@@ -187,7 +187,7 @@ class PlanRecord:
             if not named.issuperset(group.attributes):
                 needed[self.domain.ordered(group.attributes)] = None
                 named.update(group.attributes)
-        return largest_sets(needed)
+        return select_largest_sets(needed)
 
     def profile(self) -> FloatArray:
         """Compute the privacy cost squared of each cell, rounded up.
@@ -215,7 +215,7 @@ class PlanRecord:
             family, which tells no cells apart.
         """
         most = floor_float(2 * self.rho_exact)
-        return np.maximum((most - self.profile()) * (1 - 2 * UNIT), 0.0)
+        return np.maximum((most - self.profile()) * (1 - 2 * UNIT_ROUNDOFF), 0.0)
 
     @cached_property
     def tiers(self) -> tuple[Tier, ...]:
@@ -234,7 +234,7 @@ class PlanRecord:
                 np.vstack([self.q, self.weights.q]),
             ),
         )
-        with linear_algebra():
+        with guard_linear_algebra():
             return tuple(certify_plan_tiers(self.structure, claims, self.bound_at))
 
     @property

@@ -30,7 +30,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.numeric import UNIT, FloatArray, IntArray, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
 from fitplug.proof.factor_pinching import (
     UNDERFLOW,
     Pinch,
@@ -89,7 +89,7 @@ class ScaledDuals:
 
     def divide_by_mass(self, total: float) -> float:
         """Divide a total by sqrt(sum q), rounded down."""
-        value = total / math.sqrt(self.mass) * (1 - 8 * UNIT)
+        value = total / math.sqrt(self.mass) * (1 - 8 * UNIT_ROUNDOFF)
         with np.errstate(over="ignore", under="ignore"):
             scaled = float(np.ldexp(value, -self.power))
         # What is subnormal may have been rounded up.

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fitplug.errors import PlanError
-from fitplug.numeric import UNIT, FloatArray
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 from fitplug.proof.certifier import NO_FRAME, Certifier, Duals, Frame
 from fitplug.proof.product_bound import ProductDuals, bound_product, share_product_weight
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
@@ -31,7 +31,7 @@ class ResidualCertifier(Certifier[ResidualStructure]):
         self, structure: ResidualStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         bound = bound_product(structure.batched, _unpack_duals(structure, duals))
-        return bound / math.sqrt(scale) * (1 - 4 * UNIT)
+        return bound / math.sqrt(scale) * (1 - 4 * UNIT_ROUNDOFF)
 
     def share_weight(self, structure: ResidualStructure, duals: Duals) -> FloatArray:
         return share_product_weight(structure.batched, _unpack_duals(structure, duals))
@@ -44,7 +44,7 @@ class ResidualCertifier(Certifier[ResidualStructure]):
 
     def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
         """Certify one tier: the family tells no cells apart."""
-        yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - 4 * UNIT))
+        yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
 
 
 def pack_duals(duals: ProductDuals) -> Duals:

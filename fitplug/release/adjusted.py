@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fitplug.errors import FitplugError, WorkloadError
-from fitplug.expressions import Linear, Quotient, parse
+from fitplug.expressions import DenseTerms, Quotient, parse
 from fitplug.files import ArrowTable, Columns
 from fitplug.mechanism import build_dense_strategy
 from fitplug.numeric import AnyArray, FloatArray, freeze
@@ -179,7 +179,7 @@ def _read_totals(workload: Workload, totals: Mapping[str, float]) -> tuple[Float
     return np.array(rows).reshape(shape), np.array(list(totals.values()), dtype=np.float64)
 
 
-def _read_total(workload: Workload, name: str) -> Linear:
+def _read_total(workload: Workload, name: str) -> DenseTerms:
     """Read which sum of answers a total is: a group of one answer, or an expression."""
     if name in workload.positions:
         shape = workload[name].shape
@@ -194,7 +194,7 @@ def _read_total(workload: Workload, name: str) -> Linear:
     return found
 
 
-def _count_cells(workload: Workload, coefficients: Linear) -> FloatArray:
+def _count_cells(workload: Workload, coefficients: DenseTerms) -> FloatArray:
     """Compute how often a sum of answers counts each cell, of the workload's shape."""
     counted = np.zeros(workload.shape)
     for name, weights in coefficients.items():

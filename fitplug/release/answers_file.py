@@ -15,7 +15,7 @@ from fitplug.errors import InputError, PlanError
 from fitplug.files import (
     Arrays,
     Header,
-    content_digest,
+    compute_digest,
     read_with_digest,
     sync,
     write_with_digest,
@@ -52,7 +52,7 @@ def write_answers(release: NoisyAnswers, path: Path, mode: int = 0o666) -> str:
 
 def compute_answers_digest(release: NoisyAnswers) -> str:
     """Compute the digest that a file of these answers would have if it were written now."""
-    return content_digest(*_pack(release))
+    return compute_digest(*_pack(release))
 
 
 def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
@@ -75,7 +75,7 @@ def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
             f"{path}: the answers and what is said of them do not agree; get the folder again "
             "from whoever released it"
         ) from None
-    return fields, content_digest(header, arrays)
+    return fields, compute_digest(header, arrays)
 
 
 def read_answers_digest(path: Path) -> str | None:
@@ -83,7 +83,7 @@ def read_answers_digest(path: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        return content_digest(*_open(path))
+        return compute_digest(*_open(path))
     except (InputError, OSError):
         return None
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.expressions import Expressions, Quotient, Terms, dense
+from fitplug.expressions import Expressions, Quotient, Terms, expand_terms
 from fitplug.mechanism import compute_combined_covariance
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.release.linear_combinations import (
@@ -230,7 +230,7 @@ def combine_all(
     expressions = Expressions(release.plan.workload)
     found = [_read_named(expressions, name, one) for name, one in named.items()]
     sums = _list_sums(found)
-    coefficients = [dense(release.plan.workload, terms) for terms in sums]
+    coefficients = [expand_terms(release.plan.workload, terms) for terms in sums]
     covariance = release.noise_std**2 * compute_combined_covariance(
         release.plan.strategy, coefficients
     )

@@ -17,8 +17,8 @@ from fitplug.errors import InputError
 from fitplug.files import (
     ArrowTable,
     Columns,
-    partial_folder,
-    put_in_place,
+    make_partial_folder,
+    move_into_place,
     read_parquet,
     write_parquet,
 )
@@ -65,10 +65,10 @@ def write_folder(release: NoisyAnswers, directory: str | PathLike[str], confiden
     place = Path(directory).absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InputError(f"{place} is there already; name a folder that is new or empty")
-    with partial_folder(place) as partial:
+    with make_partial_folder(place) as partial:
         digest = write_answers(release, partial / ANSWERS)
         complete_folder(release, partial, digest, confidence)
-        put_in_place(partial, place)
+        move_into_place(partial, place)
 
 
 def complete_folder(

@@ -13,8 +13,16 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.errors import WorkloadError, nearest
-from fitplug.expressions import Expressions, Quotient, Runs, Terms, Weights, dense, summed
+from fitplug.errors import WorkloadError, suggest_nearest
+from fitplug.expressions import (
+    Expressions,
+    Quotient,
+    Runs,
+    SparseCoefficients,
+    Terms,
+    add_coefficients,
+    expand_terms,
+)
 from fitplug.mechanism import bound_combined_stds
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -47,16 +55,16 @@ def read_combination(
         return _read_coefficients(expressions, asked)
     found = expressions.read(asked, within)
     for terms in (found.numerator, found.denominator) if isinstance(found, Quotient) else (found,):
-        for name, weights in terms.items():
-            _check_finite(name, weights.weights)
+        for name, coefficients in terms.items():
+            _check_finite(name, coefficients.values)
     return found
 
 
 def subtract(left: Terms, factor: float, right: Terms) -> Terms:
     """Return left - factor * right."""
-    less = {name: Weights(w.places, -factor * w.weights) for name, w in right.items()}
+    less = {name: SparseCoefficients(c.positions, -factor * c.values) for name, c in right.items()}
     return {
-        name: summed([one[name] for one in (left, less) if name in one])
+        name: add_coefficients([one[name] for one in (left, less) if name in one])
         for name in dict.fromkeys([*left, *less])
     }
 
@@ -68,8 +76,8 @@ def estimate_values(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArr
     for name, users in _index_by_group(several).items():
         estimates = release.estimates[name].ravel()
         for k in users:
-            weights = several[k][name]
-            values[k] += float(weights.weights @ estimates[weights.places])
+            coefficients = several[k][name]
+            values[k] += float(coefficients.values @ estimates[coefficients.positions])
     return values
 
 
@@ -80,14 +88,14 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
     for name, users in _index_by_group(single).items():
         variances = release.variances[name].ravel()
         for k in users:
-            weights = several[k][name]
-            std = np.abs(weights.weights) * np.sqrt(variances[weights.places])
+            coefficients = several[k][name]
+            std = np.abs(coefficients.values) * np.sqrt(variances[coefficients.positions])
             stds[k] = std.item() * (1 + 1e-12)
     workload, strategy = release.plan.workload, release.plan.strategy
     rest = [k for k, terms in enumerate(single) if not terms]
     for batch in _split_batches(release, rest, several):
         stds[batch] = release.noise_std * bound_combined_stds(
-            strategy, [dense(workload, several[k]) for k in batch]
+            strategy, [expand_terms(workload, several[k]) for k in batch]
         )
     return stds
 
@@ -106,10 +114,10 @@ def _read_coefficients(expressions: Expressions, asked: Mapping[str, npt.ArrayLi
             f"{asked!r} is no combination; give an expression or coefficients by group"
         )
     workload = expressions.selector.workload
-    terms: dict[str, Weights] = {}
+    terms: dict[str, SparseCoefficients] = {}
     for name, given in asked.items():
         if name not in workload.positions:
-            raise WorkloadError(f"no query group {name!r}; {nearest(name, workload.names)}")
+            raise WorkloadError(f"no query group {name!r}; {suggest_nearest(name, workload.names)}")
         shape = workload[name].shape
         array = np.asarray(given, dtype=np.float64)
         _check_finite(name, array)
@@ -120,7 +128,7 @@ def _read_coefficients(expressions: Expressions, asked: Mapping[str, npt.ArrayLi
                 f"coefficients of {name!r} have shape {array.shape}, the group's is {shape}"
             ) from None
         nonzero = np.flatnonzero(flat)
-        terms[name] = Weights(nonzero, flat[nonzero])
+        terms[name] = SparseCoefficients(nonzero, flat[nonzero])
     return terms
 
 
@@ -132,7 +140,7 @@ def _check_finite(name: str, coefficients: FloatArray) -> None:
 
 def _is_single(terms: Terms) -> bool:
     """Return whether a combination is of one answer only."""
-    return sum(len(weights.places) for weights in terms.values()) == 1
+    return sum(len(coefficients.positions) for coefficients in terms.values()) == 1
 
 
 def _split_batches(

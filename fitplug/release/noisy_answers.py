@@ -15,7 +15,7 @@ import numpy as np
 
 from fitplug.ledger import Entry
 from fitplug.mechanism import make_estimates
-from fitplug.numeric import UNIT, AnyArray, IntArray, ceil_float, freeze
+from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, IntArray, ceil_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at
 from fitplug.release.margins import compute_moe
@@ -113,7 +113,7 @@ class NoisyAnswers:
         """The variances of the estimates by group, of the group's shape, rounded up."""
         if self.noise_scale == 1.0:
             return self.plan.variances
-        factor = self.noise_scale**2 * (1 + 4 * UNIT)
+        factor = self.noise_scale**2 * (1 + 4 * UNIT_ROUNDOFF)
         rows = self.plan.strategy.variances(self.plan.noise_std) * factor
         return self.plan.structure.group_values(rows)
 

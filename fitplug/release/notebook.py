@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from fitplug.display import (
-    DELTA,
     MOST_GROUPS,
     MOST_ROWS,
-    above,
-    make_block,
+    SHOWN_DELTA,
+    format_std_range,
+    format_up,
+    make_section,
     make_table,
     say_more,
-    show_std,
 )
 from fitplug.numeric import AnyArray
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -35,8 +35,8 @@ def make_release_html(
     k = release.contributions
     whose = "one record" if k is None else f"a person of at most {k:,} record{'s'[: k != 1]}"
     facts = [
-        f"rho = {above(release.rho)} (zCDP, {whose})",
-        f"epsilon {above(release.epsilon(DELTA, 'zcdp'), 4)} at delta = {DELTA:g}",
+        f"rho = {format_up(release.rho)} (zCDP, {whose})",
+        f"epsilon {format_up(release.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",
         f"plan {release.plan_digest[:12]}",
         release.population,
     ]
@@ -44,7 +44,9 @@ def make_release_html(
     rows = []
     for group in groups[:MOST_GROUPS]:
         std = np.sqrt(release.variances[group.name])
-        rows.append((group.name, f"{group.size:,}", show_std(float(std.min()), float(std.max()))))
+        rows.append(
+            (group.name, f"{group.size:,}", format_std_range(float(std.min()), float(std.max())))
+        )
     listed = make_table("groups of answers", ("group", "answers", "std"), rows, len(groups))
     if len(groups) > MOST_GROUPS:
         listed += say_more(len(groups) - MOST_GROUPS, "groups")
@@ -52,7 +54,7 @@ def make_release_html(
         _make_head(f"{name}, {intervals}", release.plan.workload[name].size, columns)
         for name, (intervals, columns) in heads.items()
     ]
-    return make_block("Release", facts, listed, *tables)
+    return make_section("Release", facts, listed, *tables)
 
 
 def _make_head(caption: str, size: int, columns: Mapping[str, AnyArray]) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fitplug.display import (
-    LETTER,
+    LETTER_WIDTH,
     LINE_COLOURS,
     Figure,
-    drawing,
+    open_figure,
     separate_thousands,
     shorten,
 )
@@ -54,8 +54,8 @@ def plot_release(
     width = min(10.0, 4.5 + 0.12 * len(along))
     if len(kinds) > 1:  # the legend stands beside the axes, which keep their width
         legend_title = shorten(group.factors[order[1]].attribute)
-        width += 0.8 + LETTER * max(map(len, [legend_title, *map(shorten, kinds)]))
-    with drawing(width, 4.0) as (figure, axes):
+        width += 0.8 + LETTER_WIDTH * max(map(len, [legend_title, *map(shorten, kinds)]))
+    with open_figure(width, 4.0) as (figure, axes):
         band = len(along) > _MOST_POINTS
         for i, kind in enumerate(kinds):
             shift = 0.0 if band or len(kinds) == 1 else 0.6 * ((i + 0.5) / len(kinds) - 0.5)
@@ -87,7 +87,7 @@ def _set_title(axes: Any, name: str, width: float, note: str = "") -> None:
 
     A note stands on another line, between the title and the axes.
     """
-    most = int((width - 1.2) / LETTER)
+    most = int((width - 1.2) / LETTER_WIDTH)
     axes.set_title(shorten(name, most), loc="left", fontsize=11, pad=20 if note else None)
     if note:
         axes.annotate(
@@ -99,7 +99,7 @@ def _plot_map(group: QueryGroup, estimates: FloatArray, labels: list[list[str]])
     """Plot the estimates (rows, columns) of two attributes of many values as a map."""
     rows, columns = estimates.shape
     width = min(10.0, 3.5 + 0.1 * columns)
-    with drawing(width, min(8.0, 2.5 + 0.1 * rows)) as (figure, axes):
+    with open_figure(width, min(8.0, 2.5 + 0.1 * rows)) as (figure, axes):
         drawn = axes.imshow(estimates, aspect="auto", cmap="viridis", interpolation="nearest")
         for axis, own, factor in zip((axes.yaxis, axes.xaxis), labels, group.factors, strict=True):
             _set_ticks(axis, own)

@@ -9,7 +9,7 @@ from typing import overload
 
 import numpy.typing as npt
 
-from fitplug.display import MOST_TABLES, Figure, above
+from fitplug.display import MOST_TABLES, Figure, format_up
 from fitplug.files import ArrowTable, Columns
 from fitplug.release import tables as exports
 from fitplug.release.adjusted import Adjusted, make_integers, make_nonnegative
@@ -246,7 +246,7 @@ class Release(NoisyAnswers):
 
     def __repr__(self) -> str:
         return (
-            f"Release(rho={above(self.rho)}, plan={self.plan_digest[:12]}, "
+            f"Release(rho={format_up(self.rho)}, plan={self.plan_digest[:12]}, "
             f"groups={', '.join(self.plan.workload.names)}, "
             f"about {name_population(self.contributions, self.limited)})"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fitplug.display import above, below
+from fitplug.display import format_down, format_up
 from fitplug.mechanism import Mechanism
 from fitplug.release.about import MISSING, About
 from fitplug.release.release import Release
@@ -56,9 +56,9 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
             escape_cell(m.name),
             m.kind,
             f"{m.dimension:,}",
-            above(m.sensitivity),
-            below(m.sigma * scale),
-            above(m.rho / scale**2),
+            format_up(m.sensitivity),
+            format_down(m.sigma * scale),
+            format_up(m.rho / scale**2),
         )
         for m in shown
     ]
@@ -94,7 +94,7 @@ def _describe_rest(rest: Sequence[Mechanism], scale: float) -> str:
     if not rest:
         return ""
     together = sum(m.rho for m in rest) / scale**2
-    return f"\n\nand {len(rest):,} more, which have rho = {above(together)} together."
+    return f"\n\nand {len(rest):,} more, which have rho = {format_up(together)} together."
 
 
 def _justify(release: Release) -> str:
@@ -105,8 +105,8 @@ def _justify(release: Release) -> str:
             escape_cell(row.name),
             f"{row.queries:,}",
             row.target,
-            above(row.largest_std * scale, 4),
-            f"{above(100 * row.used * scale**2, 4)} %",
+            format_up(row.largest_std * scale, 4),
+            f"{format_up(100 * row.used * scale**2, 4)} %",
         )
         for row in plan.group_rows()
     ]
@@ -126,17 +126,20 @@ def _justify(release: Release) -> str:
         end = "the least that the budget allows" if is_least else "so that the plan fits the budget"
         how = (
             "The publisher gave the budget, and the accuracy wanted of each answer: all target "
-            f"variances were scaled by {above(plan.scale)}, {end}."
+            f"variances were scaled by {format_up(plan.scale)}, {end}."
         )
     if scale != 1.0:
-        how += f" Here the standard deviation of the plan's noise was multiplied by {above(scale)}."
+        how += (
+            " Here the standard deviation of the plan's noise was multiplied by "
+            f"{format_up(scale)}."
+        )
     minimised = (
         "The plan's privacy cost Delta (rho = Delta^2 / 2)"
         if plan.objective.plain
         else "The objective that the design minimised"
     )
     return (
-        f"{how} {minimised} is at most {above(100 * plan.gap, 2)} % above a bound that no "
+        f"{how} {minimised} is at most {format_up(100 * plan.gap, 2)} % above a bound that no "
         "mechanism with Gaussian noise can go below, which is certified: "
         f"{plan.certificate}.\n\n{table}{more}"
     )

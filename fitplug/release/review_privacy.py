@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from fitplug.display import above, below
+from fitplug.display import format_down, format_up
 from fitplug.domain import Attribute, Domain
 from fitplug.ledger import Budget, Entry
 from fitplug.numeric import ceil_float, floor_float
@@ -38,18 +38,18 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
         if release.limited == "enforced"
         else "so the publisher says of the data"
     )
-    per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {above(one)}"
+    per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {format_up(one)}"
     return {
         "privacy_unit": unit,
         "privacy_unit_details": f"Adjacent datasets differ by all records of one {unit} added or "
         f"removed (symmetric distance). A {unit} has {records}; {how}.",
         "privacy_parameters": {"epsilon": proven, "delta": delta, "rho": release.rho},
-        "privacy_parameters_details": f"rho = {above(release.rho)} of zero-concentrated "
+        "privacy_parameters_details": f"rho = {format_up(release.rho)} of zero-concentrated "
         f"differential privacy{per_record}. It is a rational number, computed from the integer "
         f"matrix and the standard deviation that run, and rounded up.\n\nAt delta = {delta:g}: "
-        f"epsilon = {above(proven)}, which follows from rho and is proven for the discrete "
-        f"noise; and epsilon = {above(curve)} on the exact curve of continuous Gaussian noise of "
-        "the same size.",
+        f"epsilon = {format_up(proven)}, which follows from rho and is proven for the discrete "
+        f"noise; and epsilon = {format_up(curve)} on the exact curve of continuous Gaussian noise "
+        "of the same size.",
     }
 
 
@@ -103,7 +103,7 @@ def _describe_composition(
             "people adds its rho to this one's."
         )
     budget, entries = statement
-    total = f"rho = {below(floor_float(budget.total))}"
+    total = f"rho = {format_down(floor_float(budget.total))}"
     if budget.epsilon is not None:
         total += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r})"
     shown, rest = split_rows(entries[::-1])
@@ -111,7 +111,7 @@ def _describe_composition(
         (
             str(entry.id),
             entry.time[:19].replace("T", " "),
-            "free" if entry.within is not None else above(ceil_float(entry.rho)),
+            "free" if entry.within is not None else format_up(ceil_float(entry.rho)),
             escape_cell(entry.what),
             (entry.plan_digest or "")[:12],
         )
@@ -121,8 +121,8 @@ def _describe_composition(
     has_free = any(entry.within is not None for entry in entries)
     return (
         f"{one_mechanism}rho adds up over releases. The budget for these people is {total}; spent "
-        f"are rho = {above(ceil_float(budget.spent))} by {len(entries)} release(s), and "
-        f"rho = {below(floor_float(budget.left))} is left.\n\n{table}"
+        f"are rho = {format_up(ceil_float(budget.spent))} by {len(entries)} release(s), and "
+        f"rho = {format_down(floor_float(budget.left))} is left.\n\n{table}"
         + (f"\n\n{len(rest)} older charge(s) are not listed." if rest else "")
         + (
             "\n\nA free release costs no cell more than an earlier charge paid for: their costs "

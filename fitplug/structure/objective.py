@@ -16,7 +16,7 @@ from numbers import Real
 from typing import Any
 
 from fitplug.errors import BudgetError
-from fitplug.numeric import UNIT, FloatArray
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 
 LARGEST_WEIGHT = 1e60
 
@@ -61,18 +61,20 @@ class Objective:
         if self.plain:
             return privacy_cost
         if self.budgets is not None:
-            privacy_cost = math.sqrt(float(self.divide_by_budgets(profile).max())) * (1 + 2 * UNIT)
+            privacy_cost = math.sqrt(float(self.divide_by_budgets(profile).max())) * (
+                1 + 2 * UNIT_ROUNDOFF
+            )
         if not self.weight:
             return privacy_cost
-        return privacy_cost * math.sqrt(self.bound_excess(total)) * (1 + 8 * UNIT)
+        return privacy_cost * math.sqrt(self.bound_excess(total)) * (1 + 8 * UNIT_ROUNDOFF)
 
     def bound_excess(self, total: float) -> float:
         """Bound 1 + weight * total from above, for a sum of all variances that is rounded up."""
-        return (1 + self.weight * total) * (1 + 4 * UNIT)
+        return (1 + self.weight * total) * (1 + 4 * UNIT_ROUNDOFF)
 
     def divide_by_budgets(self, profile: FloatArray) -> FloatArray:
         """Divide a profile (D,) by the budgets, rounded up."""
-        return profile if self.budgets is None else profile / self.budgets * (1 + 2 * UNIT)
+        return profile if self.budgets is None else profile / self.budgets * (1 + 2 * UNIT_ROUNDOFF)
 
 
 def check_weight(weight: Any) -> float:

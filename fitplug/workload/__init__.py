@@ -1,9 +1,15 @@
 """Workloads: query groups, their factors and their targets."""
 
-from fitplug.workload.factors import Factor, factor, interval_factor, labelled_factor, ranges
-from fitplug.workload.labelled_rows import check_entries, is_blank, is_misnamed, rows
+from fitplug.workload.factors import (
+    Factor,
+    build_factor,
+    build_interval_factor,
+    build_labelled_factor,
+    ranges,
+)
+from fitplug.workload.labelled_rows import check_matrix_size, is_blank, is_misnamed, rows
 from fitplug.workload.neighbours import ADD_REMOVE, Neighbours
-from fitplug.workload.query_group import Queries, QueryGroup, marginal, queries, total
+from fitplug.workload.query_group import QueryGroup, UnboundQueryGroup, marginal, queries, total
 from fitplug.workload.targets import (
     DEFAULT_CONFIDENCE,
     LEAST_CONFIDENCE,
@@ -11,7 +17,7 @@ from fitplug.workload.targets import (
     quantile,
     two_sided_quantile,
 )
-from fitplug.workload.workload import Workload, largest_sets
+from fitplug.workload.workload import Workload, select_largest_sets
 
 __all__ = [
     "ADD_REMOVE",
@@ -19,22 +25,22 @@ __all__ = [
     "LEAST_CONFIDENCE",
     "Factor",
     "Neighbours",
-    "Queries",
     "QueryGroup",
+    "UnboundQueryGroup",
     "Workload",
+    "build_factor",
+    "build_interval_factor",
+    "build_labelled_factor",
     "check_confidence",
-    "check_entries",
-    "factor",
-    "interval_factor",
+    "check_matrix_size",
     "is_blank",
     "is_misnamed",
-    "labelled_factor",
-    "largest_sets",
     "marginal",
     "quantile",
     "queries",
     "ranges",
     "rows",
+    "select_largest_sets",
     "total",
     "two_sided_quantile",
 ]

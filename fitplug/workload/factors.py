@@ -1,6 +1,6 @@
-"""Factors: what a query group asks of one attribute, a matrix of rows over its cells.
+"""Factors: the matrix of a query group for one attribute, with a row per query.
 
-A group is the Kronecker product of its factors; an attribute without one is summed out.
+A query group is the Kronecker product of its factors. An attribute without a factor is summed out.
 """
 
 from __future__ import annotations
@@ -13,25 +13,39 @@ import numpy as np
 from scipy import sparse
 
 from fitplug.domain import Attribute
-from fitplug.errors import WorkloadError, nearest
+from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, IntArray, read_array
-from fitplug.workload.labelled_rows import Rows, check_entries, check_labels, matrix_of
+from fitplug.workload.labelled_rows import (
+    LabelledRows,
+    build_matrix,
+    check_labels,
+    check_matrix_size,
+)
 
 NAMED = ("identity", "prefix", "all_ranges", "total")
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Ranges of an attribute in its own values; see `ranges`."""
+    """Ranges of an attribute in its own values, before they are bound to a domain.
+
+    Attributes:
+        bounds: One (low, high) per row.
+    """
 
     bounds: tuple[tuple[Any, Any], ...]
 
 
 def ranges(bounds: Sequence[Sequence[Any]]) -> Ranges:
-    """One row per (low, high), both ends in, in the attribute's own values.
+    """Ask for the counts of ranges of an attribute.
 
-    For Bins the two are edges: the cells between them. For Categories, the cells from the first
-    to the second in the order of the domain. Raises WorkloadError for anything but pairs.
+    Args:
+        bounds: One (low, high) per range, in the attribute's own values. Both ends belong to the
+            range. For Bins the two are edges, and the range is the cells between them. For
+            Categories the range goes from the first to the second in the order of the domain.
+
+    Raises:
+        WorkloadError: `bounds` is no list of pairs.
     """
     if isinstance(bounds, str) or not isinstance(bounds, Sequence) or not bounds:
         raise WorkloadError(f"ranges must be a list of (low, high) pairs, not {bounds!r}")
@@ -43,11 +57,15 @@ def ranges(bounds: Sequence[Sequence[Any]]) -> Ranges:
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """One attribute's part of a group: `matrix()` has shape (rows, size).
+    """The matrix of a query group for one attribute.
 
-    kind: one of NAMED, "ranges", "matrix" or the name of a level of a Hierarchy.
-    cells: for the kinds made of intervals, the first and last cell of each row, shape (rows, 2).
-    array: for the kind "matrix", the rows given. names: what these are called, if they have labels.
+    Attributes:
+        attribute: The name of the attribute.
+        kind: One of NAMED, "ranges", "matrix" or the name of a level of a Hierarchy.
+        size: The number of the attribute's cells.
+        cells: Shape (rows, 2): the first and the last cell of each row, for ranges and levels.
+        array: Shape (rows, size): the matrix, for the kind "matrix".
+        names: The labels of the rows of `array`, if they have labels.
     """
 
     attribute: str
@@ -59,16 +77,19 @@ class Factor:
 
     @property
     def rows(self) -> int:
+        """The number of rows."""
         if self.kind == "identity" or self.kind == "prefix":
             return self.size
         if self.kind == "all_ranges":
             return self.size * (self.size + 1) // 2
         if self.kind == "total":
             return 1
-        return len(self._given())
+        stored = self.array if self.kind == "matrix" else self.cells
+        assert stored is not None
+        return len(stored)
 
     def matrix(self) -> FloatArray:
-        """The rows, shape (rows, size)."""
+        """Build the matrix, shape (rows, size)."""
         if self.kind == "matrix":
             assert self.array is not None
             return self.array
@@ -77,7 +98,11 @@ class Factor:
         return ((first <= cell) & (cell <= last)).astype(np.float64)
 
     def intervals(self) -> IntArray:
-        """First and last cell of each row, shape (rows, 2); not for the kind "matrix"."""
+        """Build the first and last cells of the rows, shape (rows, 2).
+
+        Raises:
+            WorkloadError: The kind is "matrix".
+        """
         cell = np.arange(self.size)
         if self.kind == "identity":
             return np.stack([cell, cell], axis=1)
@@ -92,7 +117,15 @@ class Factor:
         return self.cells
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
-        """The rows' answers, from values along an axis of the cells."""
+        """Multiply the matrix by values along an axis.
+
+        Args:
+            values: An array with an axis of `size` cells.
+            axis: That axis.
+
+        Returns:
+            The array with an axis of `rows` answers in its place.
+        """
         if self.kind == "identity":
             return values
         moved = np.moveaxis(values, axis, -1)
@@ -103,21 +136,33 @@ class Factor:
         return np.moveaxis(sums[..., last + 1] - sums[..., first], -1, axis)
 
     def adjoint(self, values: AnyArray, axis: int) -> AnyArray:
-        """What weights on the rows, along an axis, come to on the cells."""
+        """Multiply the transposed matrix by values along an axis.
+
+        Args:
+            values: An array with an axis of `rows` values.
+            axis: That axis.
+
+        Returns:
+            The array with an axis of `size` cells in its place.
+        """
         if self.kind == "identity":
             return values
         moved = np.moveaxis(values, axis, -1)
         if self.kind == "matrix":
             return np.moveaxis(moved @ self.matrix(), -1, axis)
-        steps = np.zeros((self.size + 1, *moved.shape[:-1]), dtype=values.dtype)
+        # The differences between neighbouring cells: a row begins at its first cell and ends after
+        # its last one.
+        differences = np.zeros((self.size + 1, *moved.shape[:-1]), dtype=values.dtype)
         first, last = self.intervals().T
-        np.add.at(steps, first, np.moveaxis(moved, -1, 0))
-        np.subtract.at(steps, last + 1, np.moveaxis(moved, -1, 0))
-        return np.moveaxis(steps[:-1].cumsum(axis=0), 0, axis)
+        np.add.at(differences, first, np.moveaxis(moved, -1, 0))
+        np.subtract.at(differences, last + 1, np.moveaxis(moved, -1, 0))
+        return np.moveaxis(differences[:-1].cumsum(axis=0), 0, axis)
 
     def labels(self, attribute: Attribute) -> list[Any]:
-        """What to call each row in a table: the value itself for single integers and booleans, else
-        text. Where one cell takes all other values, its label is text, and so all are.
+        """List the labels of the rows, as tables show them.
+
+        The label of a single integer or boolean is the value itself, and other labels are texts.
+        All labels are texts if one cell takes all other values, because its label is a text.
         """
         if self.kind == "matrix":
             return list(range(self.rows) if self.names is None else self.names)
@@ -129,49 +174,73 @@ class Factor:
             return list(attribute.named_at(self.kind))
         return attribute.label_runs(self.intervals())
 
-    def _given(self) -> AnyArray:
-        given = self.array if self.kind == "matrix" else self.cells
-        assert given is not None
-        return given
 
+def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
+    """Build the factor for one attribute of a query group.
 
-def factor(name: str, attribute: Attribute, asked: Any) -> Factor:
-    """The factor that `asked` names on an attribute. Raises WorkloadError."""
-    if isinstance(asked, str):
-        return _named(name, attribute, asked)
-    if isinstance(asked, Factor):
-        if (asked.attribute, asked.size) != (name, attribute.size):
+    Args:
+        name: The name of the attribute.
+        attribute: The attribute.
+        query: What a user may give for an attribute; see `queries`. A Factor is returned as it is.
+
+    Raises:
+        WorkloadError: The query is not well formed, or does not fit the attribute.
+    """
+    if isinstance(query, str):
+        return _build_named_factor(name, attribute, query)
+    if isinstance(query, Factor):
+        if (query.attribute, query.size) != (name, attribute.size):
             raise WorkloadError(f"{name}: this factor was made for another attribute")
-        return asked
-    if isinstance(asked, Ranges):
-        cells = [_interval(name, attribute, pair) for pair in asked.bounds]
-        return interval_factor(name, attribute, np.array(cells, dtype=np.int64))
-    if isinstance(asked, Rows):
-        array, names = matrix_of(name, attribute, asked)
+        return query
+    if isinstance(query, Ranges):
+        cells = [_find_interval(name, attribute, pair) for pair in query.bounds]
+        return build_interval_factor(name, attribute, np.array(cells, dtype=np.int64))
+    if isinstance(query, LabelledRows):
+        array, names = build_matrix(name, attribute, query)
         return Factor(name, "matrix", attribute.size, array=array, names=names)
-    return Factor(name, "matrix", attribute.size, array=query_matrix(name, asked, attribute.size))
+    return Factor(name, "matrix", attribute.size, array=read_matrix(name, query, attribute.size))
 
 
-def labelled_factor(name: str, attribute: Attribute, array: Any, labels: Any) -> Factor:
-    """A matrix whose rows have labels, as a plan file holds it. Raises WorkloadError."""
-    matrix = query_matrix(name, array, attribute.size)
+def build_labelled_factor(name: str, attribute: Attribute, array: Any, labels: Any) -> Factor:
+    """Build a factor from a matrix whose rows have labels, as a plan file holds it.
+
+    Args:
+        name: The name of the attribute.
+        attribute: The attribute.
+        array: The matrix, shape (rows, size).
+        labels: One text per row, all different.
+
+    Raises:
+        WorkloadError: The matrix or the labels are not well formed.
+    """
+    matrix = read_matrix(name, array, attribute.size)
     names = check_labels(name, labels, len(matrix))
     return Factor(name, "matrix", attribute.size, array=matrix, names=names)
 
 
-def _named(name: str, attribute: Attribute, asked: str) -> Factor:
+def _build_named_factor(name: str, attribute: Attribute, kind: str) -> Factor:
+    """Build a factor of one of the kinds NAMED, or of a level of a hierarchy."""
     levels = attribute.levels
-    if asked in levels[:-1]:
-        return Factor(name, asked, attribute.size, cells=attribute.intervals(asked))
-    if asked not in (*NAMED, *levels):
-        hint = nearest(asked, (*NAMED, *levels))
-        raise WorkloadError(f"{name} = {asked!r} is no kind of query; {hint}")
-    # The finest level has the cells themselves: the identity, which the optimizer knows.
-    return Factor(name, "identity" if asked in levels else asked, attribute.size)
+    if kind in levels[:-1]:
+        return Factor(name, kind, attribute.size, cells=attribute.intervals(kind))
+    if kind not in (*NAMED, *levels):
+        hint = suggest_nearest(kind, (*NAMED, *levels))
+        raise WorkloadError(f"{name} = {kind!r} is no kind of query; {hint}")
+    # The finest level is the identity, for which the optimizer has a faster way.
+    return Factor(name, "identity" if kind in levels else kind, attribute.size)
 
 
-def interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor:
-    """Ranges by their first and last cell, shape (rows, 2). Raises WorkloadError."""
+def build_interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor:
+    """Build a factor from the first and last cells of ranges, as a plan file holds them.
+
+    Args:
+        name: The name of the attribute.
+        attribute: The attribute.
+        cells: Shape (rows, 2), int64.
+
+    Raises:
+        WorkloadError: `cells` is no such array, or a range lies outside the attribute.
+    """
     fits = isinstance(cells, np.ndarray) and cells.dtype == np.int64 and cells.ndim == 2
     if not fits or cells.shape[1] != 2 or not len(cells):
         raise WorkloadError(f"{name}: ranges by cells are pairs of integers")
@@ -181,13 +250,23 @@ def interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor:
     return Factor(name, "ranges", attribute.size, cells=cells)
 
 
-def query_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
-    """A finite matrix (rows >= 1, cells) as float64, dense also if it is given as a sparse one of
-    SciPy. Raises WorkloadError naming what is off.
+def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
+    """Convert a matrix that a user gave to a dense array of finite numbers.
+
+    Args:
+        name: The name of the attribute, for messages.
+        given: Rows of numbers, an array, or a sparse matrix of SciPy.
+        cells: The number of columns that it must have, if that is known.
+
+    Returns:
+        Shape (rows, cells), with at least one row.
+
+    Raises:
+        WorkloadError: The matrix is not well formed; the message says where.
     """
     if sparse.issparse(given):
         if given.ndim == 2:
-            check_entries(name, *given.shape)
+            check_matrix_size(name, *given.shape)
         given = given.toarray()
     if isinstance(given, (Mapping, set)):
         raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")
@@ -220,7 +299,8 @@ def query_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
     return array + 0.0
 
 
-def _interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[int, int]:
+def _find_interval(name: str, attribute: Attribute, pair: tuple[Any, Any]) -> tuple[int, int]:
+    """Find the first and last cell of a range, or raise WorkloadError."""
     low, high = (attribute.find_end(value) for value in pair)
     for value, cell in zip(pair, (low, high), strict=True):
         if cell is None:

@@ -1,7 +1,8 @@
-"""Labelled rows: queries of one attribute that are sets of its values, or weigh them, by name."""
+"""Labelled rows: queries of one attribute, each a set of values or a weighted sum, with a label."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,30 +14,41 @@ from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray
 
 MOST_ENTRIES = 2**27
-"""Of a query matrix, which is held dense: a GiB."""
+"""The largest number of entries of a query matrix, which is held dense: one GiB."""
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Labelled rows in an attribute's own values; see `rows`."""
+class LabelledRows:
+    """Labelled rows in an attribute's own values, before they are bound to a domain.
+
+    Attributes:
+        named: The label of each row, and its values with their coefficients. The coefficient nan
+            stands for a member of a set.
+    """
 
     named: tuple[tuple[str, tuple[tuple[Any, float], ...]], ...]
 
 
-def rows(named: Mapping[str, Any]) -> Rows:
-    """One row per label: a list of values counts everybody who has one of them, once; a mapping
-    {value: coefficient} weighs them, such as {"15001": 1, "15003": -1} for a difference.
+def rows(named: Mapping[str, Any]) -> LabelledRows:
+    """Ask for sets of values, or weighted sums of their counts, with a label each.
 
         fp.rows({"coast": ["15001", "15009"], "change": {"15001": 1, "15003": -1}})
 
-    A list always holds values and never coefficients. Values are the attribute's own, or as tables
-    show them ("[0, 10)" of bins); of a Hierarchy also nodes of any level, for all that lies in
-    them. The coefficients of nodes that lie in each other add up. The labels name the rows in
-    tables, files of targets and expressions. Raises WorkloadError.
+    Args:
+        named: By label, a list of values or a mapping from values to coefficients. A list counts
+            everybody who has one of the values, once. A mapping multiplies the count of each value
+            by its coefficient, and adds. A list always holds values and never coefficients. Values
+            are the attribute's own, or texts as tables show them, such as "[0, 10)" for bins. For a
+            Hierarchy, nodes of any level stand for all leaves in them. If one node lies in
+            another, their coefficients add up. Tables, files of targets and expressions name the
+            rows by the labels.
+
+    Raises:
+        WorkloadError: A label or its values are not well formed.
     """
     if not isinstance(named, Mapping):
         raise WorkloadError(
-            f"rows must be a mapping from labels to lists of values, not {_shown(named)}"
+            f"rows must be a mapping from labels to lists of values, not {_describe(named)}"
         )
     if not named:
         raise WorkloadError("rows names no row; give at least one label and its values")
@@ -47,45 +59,59 @@ def rows(named: Mapping[str, Any]) -> Rows:
                 f"the label {label!r} of a row must be a non-empty string that can be seen"
             )
         try:
-            found.append((label, _terms(given)))
+            found.append((label, _read_coefficients(given)))
         except WorkloadError as error:
             raise WorkloadError(f"row {label!r} {error}") from None
-    return Rows(tuple(found))
+    return LabelledRows(tuple(found))
 
 
-def _terms(given: Any) -> tuple[tuple[Any, float], ...]:
-    """Values and their coefficients; nan stands for a member of a set."""
+def _read_coefficients(given: Any) -> tuple[tuple[Any, float], ...]:
+    """Read the values of a row and their coefficients; nan stands for a member of a set."""
     if isinstance(given, Mapping):
-        for value, weight in given.items():
-            number = isinstance(weight, (int, float, np.integer, np.floating))
-            if not number or isinstance(weight, bool) or not np.isfinite(weight):
+        for value, coefficient in given.items():
+            number = isinstance(coefficient, (int, float, np.integer, np.floating))
+            if not number or isinstance(coefficient, bool) or not np.isfinite(coefficient):
                 raise WorkloadError(f"has no finite number as the coefficient of {value!r}")
-        terms = tuple((value, float(weight)) for value, weight in given.items())
+        pairs = tuple((value, float(coefficient)) for value, coefficient in given.items())
     elif isinstance(given, Sequence) and not isinstance(given, str):
-        terms = tuple((value, float("nan")) for value in given)
+        pairs = tuple((value, float("nan")) for value in given)
     else:
         raise WorkloadError(
-            f"must be a list of values, or a table of values and coefficients, not {_shown(given)}"
+            "must be a list of values, or a table of values and coefficients, "
+            f"not {_describe(given)}"
         )
-    if not terms:
+    if not pairs:
         raise WorkloadError("names no value; give at least one")
-    return terms
+    return pairs
 
 
-def matrix_of(name: str, attribute: Attribute, asked: Rows) -> tuple[FloatArray, tuple[str, ...]]:
-    """The rows (r, cells) that labelled rows are on an attribute, and their labels (r,). Raises
-    WorkloadError.
+def build_matrix(
+    name: str, attribute: Attribute, labelled: LabelledRows
+) -> tuple[FloatArray, tuple[str, ...]]:
+    """Build the query matrix of labelled rows.
+
+    Args:
+        name: The name of the attribute.
+        attribute: The attribute.
+        labelled: The rows.
+
+    Returns:
+        The matrix, shape (rows, cells), and the labels of its rows.
+
+    Raises:
+        WorkloadError: A value is not in the attribute, a row is zero, or a label misleads.
     """
-    check_entries(name, len(asked.named), attribute.size)
+    check_matrix_size(name, len(labelled.named), attribute.size)
     members = ValueLookup(attribute)
-    matrix = np.zeros((len(asked.named), attribute.size))
-    for row, (label, terms) in zip(matrix, asked.named, strict=True):
-        for value, weight in terms:
-            first, last = _cells(name, label, members, value, weighs=weight == weight)
-            if weight != weight:  # a set, in which nobody counts twice
+    matrix = np.zeros((len(labelled.named), attribute.size))
+    for row, (label, pairs) in zip(matrix, labelled.named, strict=True):
+        for value, coefficient in pairs:
+            is_set = math.isnan(coefficient)
+            first, last = _find_cells(name, label, members, value, is_set=is_set)
+            if is_set:  # nobody counts twice
                 row[first : last + 1] = 1.0
             else:
-                row[first : last + 1] += weight
+                row[first : last + 1] += coefficient
         if not row.any():
             raise WorkloadError(
                 f"{name}: row {label!r} asks for nothing, as its coefficients come to zero; "
@@ -95,29 +121,34 @@ def matrix_of(name: str, attribute: Attribute, asked: Rows) -> tuple[FloatArray,
             raise WorkloadError(
                 f"{name}: row {label!r} is both a value and a row of others; rename the row"
             )
-    return matrix + 0.0, tuple(label for label, _ in asked.named)
+    return matrix + 0.0, tuple(label for label, _ in labelled.named)
 
 
 def is_blank(label: str) -> bool:
-    """Whether nothing of a row's label can be seen: it has only spaces and control characters."""
+    """Return whether a label cannot be seen: it has only spaces and control characters."""
     return not any(letter.isprintable() and not letter.isspace() for letter in label)
 
 
 def is_misnamed(members: ValueLookup, label: str, row: FloatArray) -> bool:
-    """Whether the label of a row (cells,) names a value or a node of its attribute, and the row
-    does not count exactly that.
+    """Return whether a row has the name of a value or a node that it does not count.
+
+    Args:
+        members: The values and nodes of the attribute.
+        label: The label of the row.
+        row: Shape (cells,): the coefficients of the row.
     """
     cells = np.arange(len(row))
     named = [(first <= cells) & (cells <= last) for first, last in members.find(label)]
     return bool(named) and not any(np.array_equal(row, own) for own in named)
 
 
-def _cells(
-    name: str, label: str, members: ValueLookup, value: Any, *, weighs: bool
+def _find_cells(
+    name: str, label: str, members: ValueLookup, value: Any, *, is_set: bool
 ) -> tuple[int, int]:
+    """Find the first and last cell of a value in a row, or raise WorkloadError."""
     found = members.find(value)
     if not found:
-        number = isinstance(value, (int, float)) and not weighs
+        number = isinstance(value, (int, float)) and is_set
         use = "; a list names values, and a table { value = number } weighs them" if number else ""
         raise WorkloadError(f"{name}: row {label!r}: {members.describe_unknown(value, name)}{use}")
     if len(found) > 1:
@@ -128,8 +159,17 @@ def _cells(
     return found.pop()
 
 
-def check_entries(name: str, rows: int, cells: int) -> None:
-    """Raise WorkloadError for a matrix that is too large to be held dense."""
+def check_matrix_size(name: str, rows: int, cells: int) -> None:
+    """Check that a dense query matrix fits into memory.
+
+    Args:
+        name: The name of the attribute, for the message.
+        rows: The number of rows.
+        cells: The number of columns.
+
+    Raises:
+        WorkloadError: The matrix has too many entries.
+    """
     if rows * cells > MOST_ENTRIES:
         raise WorkloadError(
             f"{name}: the query matrix has {rows} x {cells} entries, more than the {MOST_ENTRIES} "
@@ -138,12 +178,25 @@ def check_entries(name: str, rows: int, cells: int) -> None:
 
 
 def check_labels(name: str, labels: Any, rows: int) -> tuple[str, ...]:
-    """The labels of a matrix's rows, as a plan file has them. Raises WorkloadError."""
+    """Check the labels of a matrix, as a plan file holds them.
+
+    Args:
+        name: The name of the attribute, for the message.
+        labels: One text per row, all different.
+        rows: The number of rows.
+
+    Returns:
+        The labels.
+
+    Raises:
+        WorkloadError: The labels are not well formed.
+    """
     texts = isinstance(labels, (list, tuple)) and all(isinstance(text, str) for text in labels)
     if not texts or len(labels) != rows or len(set(labels)) != rows:
         raise WorkloadError(f"{name}: the labels are not one different text per row")
     return tuple(labels)
 
 
-def _shown(given: Any) -> str:
+def _describe(given: Any) -> str:
+    """Describe a wrong argument: a short one by its value, and another by its type."""
     return repr(given) if isinstance(given, (str, int, float, bool)) else type(given).__name__

@@ -1,15 +1,15 @@
-"""What notebooks show of a workload."""
+"""Notebooks: a workload as HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fitplug.display import MOST_GROUPS, make_block, make_table
+from fitplug.display import MOST_GROUPS, make_section, make_table
 from fitplug.workload.query_group import QueryGroup
 
 
-def workload_html(groups: Sequence[QueryGroup]) -> str:
-    """The groups, and what each asks."""
+def show_workload(groups: Sequence[QueryGroup]) -> str:
+    """Make a table of query groups, their factors and their targets."""
     rows = [
         (g.name, " x ".join(f"{f.attribute} {f.kind}" for f in g.factors) or "total",
          f"{g.size:,}", g.target.describe())
@@ -17,4 +17,4 @@ def workload_html(groups: Sequence[QueryGroup]) -> str:
     ]  # fmt: skip
     headings = ("group", "asks", "queries", "target")
     listed = make_table("groups of queries", headings, rows, MOST_GROUPS, len(groups))
-    return make_block("Workload", [f"{sum(g.size for g in groups):,} queries"], listed)
+    return make_section("Workload", [f"{sum(g.size for g in groups):,} queries"], listed)

@@ -1,11 +1,11 @@
-"""Targets: how accurate answers must be, as a variance, std or margin of error (moe)."""
+"""Targets: how accurate answers must be, as a variance, a std or a margin of error (moe)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from scipy.special import erfinv, ndtri
@@ -17,13 +17,36 @@ DEFAULT_CONFIDENCE = 0.95
 LEAST_CONFIDENCE = 1e-6
 
 
+class TargetKeywords(TypedDict, total=False):
+    """The keywords by which `queries`, `marginal` and `total` take a target.
+
+    Attributes:
+        variance: The largest variance of each answer: a number, or an array that broadcasts to the
+            group's shape.
+        std: The largest standard deviation of each answer, in the same forms.
+        moe: The largest margin of error of each answer at `confidence`, in the same forms.
+        confidence: Strictly between 0 and 1, only with `moe`; 0.95 by default.
+        simultaneous: Whether the margins of error of all answers of the group hold together with
+            that confidence, only with `moe`; False by default.
+    """
+
+    variance: Any
+    std: Any
+    moe: Any
+    confidence: float | None
+    simultaneous: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A target as it was asked for.
+    """A target in the form in which the user gave it.
 
-    value: a scalar or an array that broadcasts to the group's shape, in the unit of `kind`.
-    confidence: of a margin of error; None for the other kinds. simultaneous: whether all margins
-    of the group hold together with that confidence, rather than each alone.
+    Attributes:
+        kind: What `value` limits.
+        value: A scalar, or an array that broadcasts to the group's shape.
+        confidence: The confidence of a margin of error; None for the other kinds.
+        simultaneous: Whether all margins of error of the group hold together with that confidence,
+            rather than each one separately.
     """
 
     kind: Literal["variance", "std", "moe"]
@@ -32,11 +55,18 @@ class Target:
     simultaneous: bool = False
 
     def variance(self, shape: tuple[int, ...]) -> FloatArray:
-        """The largest variance allowed per query, shape `shape`, never rounded up.
+        """Compute the largest variance allowed for each query, never rounded up.
 
-        Raises WorkloadError if the value does not broadcast to the shape.
+        Args:
+            shape: The group's shape.
+
+        Returns:
+            Variances of this shape. The array may be a view, and must not be written to.
+
+        Raises:
+            WorkloadError: The value does not broadcast to the shape.
         """
-        allowed = self._allowed(math.prod(shape))
+        allowed = self._convert_to_variance(math.prod(shape))
         try:
             # A view: a scalar target takes no memory, however many queries share it.
             return np.broadcast_to(allowed, shape)
@@ -46,19 +76,22 @@ class Target:
                 f"group's shape {shape}"
             ) from None
 
-    def _allowed(self, queries: int) -> FloatArray:
+    def _convert_to_variance(self, queries: int) -> FloatArray:
+        """Convert the value to variances of its own shape, for so many queries, rounded down."""
         if self.kind == "variance":
             return self.value
         if self.kind == "std":
-            return _squares_rounded_down(self.value)
+            return _square_down(self.value)
         assert self.confidence is not None
         z = quantile(self.confidence, queries if self.simultaneous else 1)
-        # The quantile and the division are each within a few ulps; step below them.
+        # The quantile and the division each have an error of a few units in the last place. The
+        # factor is smaller than 1 by more than that.
         return np.asarray((self.value / z) ** 2 * (1 - 2.0**-49))
 
     def describe(self) -> str:
-        """For people: "std 5", "moe 30 at 90%", "moe 30 at 90% simultaneous", with the range of an
-        array.
+        """Describe the target for people, an array by its range.
+
+        Examples are "std 5", "moe 30 at 90%" and "moe 30 at 90% simultaneous".
         """
         low, high = float(self.value.min()), float(self.value.max())
         amount = f"{low:,.10g}" if low == high else f"{low:,.10g} to {high:,.10g}"
@@ -68,7 +101,7 @@ class Target:
         return f"moe {amount} at {100 * self.confidence:g}%{together}"
 
 
-def target(
+def read_target(
     *,
     variance: Any = None,
     std: Any = None,
@@ -76,7 +109,12 @@ def target(
     confidence: float | None = None,
     simultaneous: bool = False,
 ) -> Target:
-    """The one target given. Raises WorkloadError unless exactly one is, positive and finite."""
+    """Read the keywords of a target; see `TargetKeywords`.
+
+    Raises:
+        WorkloadError: Not exactly one of `variance`, `std` and `moe` is given, or it is not made of
+            positive finite numbers, or a keyword belongs to another kind of target.
+    """
     given = {"variance": variance, "std": std, "moe": moe}
     named = [kind for kind, value in given.items() if value is not None]
     if len(named) != 1:
@@ -92,7 +130,7 @@ def target(
     if kind == "moe":
         confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
         check_confidence(confidence)
-    value = _numbers(kind, given[kind])
+    value = _read_numbers(kind, given[kind])
     for wrong, text in ((~np.isfinite(value), "finite"), (value <= 0, "greater than zero")):
         if wrong.any():
             at = [int(i) for i in np.argwhere(wrong)[0]]
@@ -106,7 +144,8 @@ def target(
     return Target(kind, value, confidence, simultaneous)  # type: ignore[arg-type]
 
 
-def _numbers(kind: str, given: Any) -> FloatArray:
+def _read_numbers(kind: str, given: Any) -> FloatArray:
+    """Convert a number or an array of numbers, and refuse booleans."""
     array = read_array(given)
     mixed = isinstance(given, (list, tuple)) and any(
         isinstance(v, bool) for v in np.asarray(given, dtype=object).flat
@@ -117,7 +156,11 @@ def _numbers(kind: str, given: Any) -> FloatArray:
 
 
 def check_confidence(confidence: float) -> None:
-    """Raise WorkloadError unless 1e-6 <= confidence < 1."""
+    """Check that 1e-6 <= confidence < 1.
+
+    Raises:
+        WorkloadError: `confidence` is no such number.
+    """
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
         raise WorkloadError(f"confidence = {confidence!r} must lie strictly between 0 and 1")
     if confidence < LEAST_CONFIDENCE:
@@ -125,32 +168,42 @@ def check_confidence(confidence: float) -> None:
 
 
 def two_sided_quantile(confidence: float) -> float:
-    """z with P(|N(0,1)| <= z) = confidence: margin of error = z * std."""
-    # From the tail where the confidence is close to 1, from the centre where it is close to 0.
+    """Compute z with P(|N(0, 1)| <= z) = confidence, so that a margin of error is z times the std.
+
+    docs/theory/post-processing.md says why intervals of this half-width hold.
+    """
+    # Each form keeps its digits: the first if the confidence is close to 1, the second near 0.
     if confidence > 0.5:
         return float(-ndtri((1 - confidence) / 2))
     return math.sqrt(2) * float(erfinv(confidence))
 
 
 def quantile(confidence: float, queries: int = 1) -> float:
-    """z with P(every |N_i| <= z) >= confidence for that many standard normal N_i, whatever their
-    correlations: Sidak's inequality (1967), an equality where they are independent.
+    """Compute z with P(|N_i| <= z for all i) >= confidence, for standard normal N_i.
+
+    This is Sidak's inequality (1967). It holds for every correlation of the N_i, and is an equality
+    if they are independent.
+
+    Args:
+        confidence: Strictly between 0 and 1.
+        queries: The number of the N_i; with one, this is `two_sided_quantile`.
     """
     if queries <= 1:
         return two_sided_quantile(confidence)
     each = math.log(confidence) / queries
-    # 1 - confidence^(1/k), which would be lost in confidence^(1/k) where that is close to 1.
+    # This is 1 - confidence^(1/queries), computed so that it keeps its digits if it is small.
     tail = -math.expm1(each)
     if tail < 0.5:
         return float(-ndtri(tail / 2))
     return math.sqrt(2) * float(erfinv(math.exp(each)))
 
 
-def _squares_rounded_down(value: FloatArray) -> FloatArray:
+def _square_down(value: FloatArray) -> FloatArray:
+    """Square each number, rounded down."""
     squares = np.asarray(value * value)
     if value.ndim == 0:
-        below = Fraction(float(squares)) > Fraction(float(value)) ** 2
-        return np.nextafter(squares, 0) if below else squares
+        is_above = Fraction(float(squares)) > Fraction(float(value)) ** 2
+        return np.nextafter(squares, 0) if is_above else squares
     for number in np.unique(value):
         square = number * number
         if Fraction(float(square)) > Fraction(float(number)) ** 2:

@@ -1,6 +1,7 @@
 """Workloads: query groups with their targets, bound to a domain.
 
-W stacks the groups' rows, over the cells of the attributes that any group uses.
+The workload matrix W stacks the rows of all groups. Its columns are the cells of the attributes
+that at least one group uses.
 """
 
 from __future__ import annotations
@@ -10,83 +11,110 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fitplug.domain import Domain, Integers
-from fitplug.errors import WorkloadError, nearest
+from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, freeze
-from fitplug.workload.factors import query_matrix
-from fitplug.workload.notebook import workload_html
-from fitplug.workload.query_group import Queries, QueryGroup, _bind, queries
+from fitplug.workload.factors import read_matrix
+from fitplug.workload.notebook import show_workload
+from fitplug.workload.query_group import QueryGroup, UnboundQueryGroup, bind, queries
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from fitplug.workload.targets import TargetKeywords
 
 
 class Workload:
-    """Query groups with targets on a domain. Immutable.
+    """Query groups with targets on a domain, which cannot be changed.
 
-    Raises WorkloadError for an unknown attribute, a name used twice, a group that is no
-    Kronecker product of known factors, or targets that do not fit its shape.
+    Args:
+        domain: The domain.
+        groups: What `queries`, `marginal` and `total` return.
+
+    Attributes:
+        domain: The domain.
+        groups: The query groups, bound to the domain.
+        attributes: The attributes that at least one group uses, in the order of the domain. All
+            others are summed out.
+
+    Raises:
+        WorkloadError: An attribute is unknown, a name is used twice, a factor is not well formed,
+            or a target does not fit the shape of its group.
     """
 
-    def __init__(self, domain: Domain, groups: Sequence[Queries]) -> None:
+    def __init__(self, domain: Domain, groups: Sequence[UnboundQueryGroup]) -> None:
         if not isinstance(domain, Domain):
             raise WorkloadError("a workload needs a Domain first")
-        if isinstance(groups, Queries) or not groups:
+        if isinstance(groups, UnboundQueryGroup) or not groups:
             raise WorkloadError("a workload needs a list of at least one query group")
         bound: dict[str, QueryGroup] = {}
         for group in groups:
-            if not isinstance(group, Queries):
+            if not isinstance(group, UnboundQueryGroup):
                 raise WorkloadError(f"{group!r} is no query group; use queries, marginal or total")
-            one = _bind(domain, group, taken=bound)
-            bound[one.name] = one
+            bound_group = bind(domain, group, taken=bound)
+            bound[bound_group.name] = bound_group
         self._set(domain, tuple(bound.values()))
 
     @classmethod
     def of_groups(cls, domain: Domain, groups: Sequence[QueryGroup]) -> Workload:
-        """A workload of groups that are already bound to the domain, as plan files hold them."""
+        """Make a workload of groups that are already bound to the domain, as in a plan file."""
         self = cls.__new__(cls)
         self._set(domain, tuple(groups))
         return self
 
     def _set(self, domain: Domain, groups: tuple[QueryGroup, ...]) -> None:
+        """Set the attributes, and freeze the groups' arrays."""
         used = {name for group in groups for name in group.attributes}
         self.domain = domain
         self.groups = freeze(groups)
         self.attributes = tuple(name for name in domain.names if name in used)
-        """Attributes that some group uses, in the domain's order. The others are summed out."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        freeze(self.groups)  # unpickled arrays may be written to
+        freeze(self.groups)  # pickle restores arrays that can be written to
 
     @classmethod
     def from_matrix(
-        cls, W: Any, *, variance: Any = None, std: Any = None, moe: Any = None, **kwargs: Any
+        cls, W: Any, *, name: str | None = "queries", **target: Unpack[TargetKeywords]
     ) -> Workload:
-        """The paper's setting: any W (m, d), dense or a sparse one of SciPy, with one target per
-        row, over a domain of d cells named "cell". The one group is named "queries". Raises
-        WorkloadError.
+        """Make a workload of one group from any workload matrix, as in the paper.
+
+        Args:
+            W: Shape (m, d): an array or a sparse matrix of SciPy. The domain has one attribute
+                named "cell", with d cells.
+            name: The name of the group.
+            target: `variance`, `std` or `moe`, and for the latter `confidence` and `simultaneous`,
+                as for `queries`; arrays have the shape (m,).
+
+        Raises:
+            WorkloadError: The matrix or the target is not well formed.
         """
-        matrix = query_matrix("W", W)
+        matrix = read_matrix("W", W)
         domain = Domain({"cell": Integers(0, matrix.shape[1] - 1)})
-        kwargs.setdefault("name", "queries")
-        group = queries({"cell": matrix}, variance=variance, std=std, moe=moe, **kwargs)
-        return cls(domain, [group])
+        return cls(domain, [queries({"cell": matrix}, name=name, **target)])
 
     @cached_property
     def names(self) -> tuple[str, ...]:
+        """The names of the groups."""
         return tuple(group.name for group in self.groups)
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
-        """The place of each group among `groups`."""
+        """The position of each group in `groups`, by name."""
         return {name: g for g, name in enumerate(self.names)}
 
     def position(self, name: str) -> int:
-        """The place of a group among `groups`. Raises KeyError, with a hint."""
+        """Return the position of a group in `groups`.
+
+        Raises:
+            KeyError: There is no such group; the message has a hint.
+        """
         if name not in self.positions:
-            raise KeyError(f"no query group {name!r}; {nearest(name, self.names)}")
+            raise KeyError(f"no query group {name!r}; {suggest_nearest(name, self.names)}")
         return self.positions[name]
 
     def __getitem__(self, name: str) -> QueryGroup:
@@ -94,63 +122,79 @@ class Workload:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the used attributes."""
+        """The numbers of cells of `attributes`."""
         return self.domain.shape_of(self.attributes)
 
     @property
     def cell_count(self) -> int:
-        """d: cells of the used attributes together, a Python int."""
+        """d, the number of cells of `attributes` together, a Python int."""
         return math.prod(self.shape)
 
     @property
     def query_count(self) -> int:
-        """m: queries of all groups together."""
+        """m, the number of queries of all groups together."""
         return sum(group.size for group in self.groups)
 
     @property
     def tables(self) -> tuple[tuple[str, ...], ...]:
-        """The largest attribute sets that groups use: counts over these answer every query."""
-        return largest_sets(self.domain.ordered(group.attributes) for group in self.groups)
+        """The largest sets of attributes that groups use; their tables answer every query."""
+        return select_largest_sets(self.domain.ordered(group.attributes) for group in self.groups)
 
     def matrix(self) -> FloatArray:
-        """W, shape (m, d): groups one after another, each in C order of its own shape; columns
-        in C order of the used attributes. Raises MemoryError-sized arrays if you ask for them.
+        """Build W, shape (m, d), whose size is not limited.
+
+        The rows are those of the groups, one group after another, each in C order of its shape. The
+        columns are in C order of `attributes`.
         """
         return np.concatenate([self.rows(group, self.attributes) for group in self.groups])
 
     def targets(self) -> FloatArray:
-        """c, shape (m,): the largest variance allowed for each row of W."""
+        """Build c, shape (m,): the largest variance allowed for each row of W."""
         return np.concatenate([group.variances.ravel() for group in self.groups])
 
     def split(self, values: AnyArray) -> Mapping[str, AnyArray]:
-        """Values (m,) by group, each of the group's shape; read-only."""
+        """Split values by group.
+
+        Args:
+            values: Shape (m,), one per row of W.
+
+        Returns:
+            By the name of the group, an array of its shape, read-only.
+        """
         ends = np.cumsum([group.size for group in self.groups])[:-1]
-        parts = {
-            group.name: part.reshape(group.shape)
-            for group, part in zip(self.groups, np.split(values, ends), strict=True)
+        arrays = {
+            group.name: array.reshape(group.shape)
+            for group, array in zip(self.groups, np.split(values, ends), strict=True)
         }
-        for part in parts.values():
-            part.setflags(write=False)
-        return MappingProxyType(parts)
+        for array in arrays.values():
+            array.setflags(write=False)
+        return MappingProxyType(arrays)
 
     def _repr_html_(self) -> str:
-        return workload_html(self.groups)
+        return show_workload(self.groups)
 
     def __repr__(self) -> str:
         return f"Workload({self.query_count} queries in groups {', '.join(self.names)})"
 
     def rows(self, group: QueryGroup, attributes: Sequence[str]) -> FloatArray:
-        """A group's rows over the cells of `attributes`, which hold all that the group uses;
-        shape (group.size, cells), in C order of the group's shape and of the attributes.
+        """Build the rows of a group over the cells of some attributes.
+
+        Args:
+            group: The group.
+            attributes: Attributes in the order of the domain, among them all that the group uses.
+
+        Returns:
+            Shape (group.size, cells): rows in C order of the group's shape, columns in C order of
+            the attributes.
         """
         own = {f.attribute: f for f in group.factors}
         rows: FloatArray = np.ones((1, 1))
         order = [n for n in attributes if n in own]
         for name in attributes:
             size = self.domain[name].size
-            mine = own[name].matrix() if name in own else np.ones((1, size))
-            rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
-        # The Kronecker product ran in the domain's order; the group's shape is in its own.
+            matrix = own[name].matrix() if name in own else np.ones((1, size))
+            rows = np.asarray(np.kron(rows, matrix), dtype=np.float64)
+        # The factors were multiplied in the order of `attributes`, which may not be the group's.
         order += [f.attribute for f in group.factors if f.attribute not in order]
         shaped = rows.reshape([own[name].rows for name in order] + [rows.shape[1]])
         axes = [order.index(f.attribute) for f in group.factors]
@@ -158,14 +202,18 @@ class Workload:
         return shaped.transpose([*axes, len(order)]).reshape(group.size, rows.shape[1]) + 0.0
 
 
-def largest_sets(sets: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """The attribute sets, each in one common order of names, that are in no other."""
+def select_largest_sets(sets: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Select the sets that are in no other set, without repetitions and in the order given.
+
+    Args:
+        sets: Sets of attributes, with their names in one common order.
+    """
     given = list(dict.fromkeys(sets))
     holding: dict[str, set[int]] = {}
     found: set[int] = set()
     larger = sorted(range(len(given)), key=lambda i: -len(given[i]))
     for _, same_size in itertools.groupby(larger, key=lambda i: len(given[i])):
-        new = [i for i in same_size if not _held(given[i], holding, bool(found))]
+        new = [i for i in same_size if not _is_in_another(given[i], holding, bool(found))]
         found.update(new)
         for i in new:
             for name in given[i]:
@@ -173,7 +221,14 @@ def largest_sets(sets: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]
     return tuple(given[i] for i in sorted(found))
 
 
-def _held(names: tuple[str, ...], holding: Mapping[str, set[int]], any_set: bool) -> bool:
+def _is_in_another(names: tuple[str, ...], holding: Mapping[str, set[int]], any_set: bool) -> bool:
+    """Return whether a set is in another.
+
+    Args:
+        names: The set.
+        holding: By name, the indices of the larger sets that hold it.
+        any_set: Whether there is a larger set.
+    """
     if not names:
         return any_set
     return bool(set.intersection(*(holding.get(name, set()) for name in names)))

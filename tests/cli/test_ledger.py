@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fitplug as fp
-from fitplug.display.numbers import above
+from fitplug.display.numbers import format_up
 from fitplug.privacy import epsilon_at, rho_at
 from tests.helpers.command_line import SPEC, Ran, fitplug, make, names
 
@@ -100,7 +100,7 @@ class TestShow:
         out = fitplug("ledger", "show", path).out
         spent = epsilon_at(0.02**0.5, 1e-9, "zcdp")
         assert "epsilon = 1 at delta = 1e-09" in out
-        assert f"epsilon = {above(spent)} at delta = 1e-09" in out
+        assert f"epsilon = {format_up(spent)} at delta = 1e-09" in out
 
     def test_json(self, path):
         ledger = charged(path)

@@ -15,7 +15,7 @@ import pytest
 
 import fitplug as fp
 from fitplug import baselines
-from fitplug.display.numbers import above
+from fitplug.display.numbers import format_up
 from fitplug.plan import relaxation
 from fitplug.plan.prices import estimate_saving
 from fitplug.plan.prices import price_groups as prices
@@ -131,7 +131,7 @@ def test_costs(told, shown):
     assert float(rho) >= 4 * plan.rho_exact
     assert close(rho, 4 * plan.rho, 6)
     assert plan.digest in text
-    assert above(plan.gap, 2) in text
+    assert format_up(plan.gap, 2) in text
     rows = shown.table("delta")
     assert [float(row[0]) for row in rows] == pytest.approx(DELTAS)
     for delta, proven, curve in rows:
@@ -144,7 +144,7 @@ def test_costs(told, shown):
 def test_only_a_plain_bound_is_called_one_on_delta(told):
     plain = told.plan.objective.plain
     assert ("mechanism passes" in render_page(told).replace("\n", " ")) == plain
-    assert (f"Delta = {above(told.plan.privacy_cost)} above" in render_page(told)) == plain
+    assert (f"Delta = {format_up(told.plan.privacy_cost)} above" in render_page(told)) == plain
 
 
 def test_a_relaxation_without_groups_is_told(capsys):
@@ -334,9 +334,9 @@ def test_prices_of_a_plan_split_apart_are_told_with_its_gap(capsys):
         assert float(price.removesuffix(" %")) == pytest.approx(100 * found[name], abs=0.06)
         most = 100 * estimate_saving(told.plan, found[name], RELAXED**2)
         assert float(saves.removesuffix(" %")) == pytest.approx(most, abs=0.06)
-    assert f"within {above(told.plan.gap, 2)} of the least" in render_page(told)
+    assert f"within {format_up(told.plan.gap, 2)} of the least" in render_page(told)
     print_report(told)
-    assert f"within {above(told.plan.gap, 2)} of the least" in capsys.readouterr().out
+    assert f"within {format_up(told.plan.gap, 2)} of the least" in capsys.readouterr().out
 
 
 def test_a_plan_without_prices_says_why(capsys):
@@ -372,7 +372,7 @@ class TestCommand:
         done = fitplug("report", plan, cwd=plan.parent)
         assert (done.returncode, done.stderr) == (0, "")
         loaded = fp.Plan.load(plan)
-        assert f"rho = {above(loaded.rho)}" in done.stdout
+        assert f"rho = {format_up(loaded.rho)}" in done.stdout
         for name, price in prices(loaded).items():
             assert re.search(rf"{re.escape(name)} .* {price:.1%} ", done.stdout)
         for needed in ("epsilon, proven", "wCA-II", "Every cell costs the same", loaded.digest):

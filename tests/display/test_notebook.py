@@ -192,7 +192,7 @@ def test_plots_of_many_values_and_of_too_many_attributes():
 def test_without_matplotlib(release, monkeypatch):
     from fitplug.display import plotting as plots
 
-    plots._figure_kind.cache_clear()
+    plots._import_figure_class.cache_clear()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     for plot in (release.plan.plot, lambda: release.plot("total")):
         with pytest.raises(ImportError, match=r'pip install "fitplug\[plot\]"'):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.domain.attribute import OUTSIDE
-from fitplug.workload.factors import factor
+from fitplug.workload.factors import build_factor
 from fitplug_cli.spec import SpecError, load_spec
 
 LEVELS = ("state", "county", "tract")
@@ -115,7 +115,7 @@ class TestCells:
         for depth, level in enumerate(tree.levels, 1):
             nodes = list(dict.fromkeys(leaf[:depth] for leaf in tree.leaves))
             rows = [[float(leaf[:depth] == node) for leaf in tree.leaves] for node in nodes]
-            asked = factor("geo", tree, level)
+            asked = build_factor("geo", tree, level)
             np.testing.assert_array_equal(asked.matrix(), rows)
             assert asked.rows == len(nodes) == len(set(asked.labels(tree)))
 
@@ -245,7 +245,7 @@ def test_rows_names_and_targets_of_levels():
 
 def test_the_finest_level_is_the_identity():
     for asked in ("tract", "identity"):
-        assert factor("geo", GEO, asked).kind == "identity"
+        assert build_factor("geo", GEO, asked).kind == "identity"
     asked = [fp.queries({"geo": "tract"}, std=1.0), fp.marginal("geo", std=1.0)]
     assert fp.Workload(DOMAIN, asked).names == ("geo tract", "geo")
 

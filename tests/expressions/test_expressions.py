@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.expressions.conditions import Condition
 from fitplug.expressions.parser import Expressions, parse
-from fitplug.expressions.selections import Condition
 from tests.helpers import people
 
 X = people.histogram()
@@ -411,6 +411,6 @@ def test_expressions_of_any_length_name_their_people():
         sizes.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         for found in (listed, added):
-            np.testing.assert_array_equal(found.places, np.arange(1, 2 * n, 4))
-            np.testing.assert_array_equal(found.weights, 1.0)
+            np.testing.assert_array_equal(found.positions, np.arange(1, 2 * n, 4))
+            np.testing.assert_array_equal(found.values, 1.0)
     assert sizes[1] < 20 * sizes[0]

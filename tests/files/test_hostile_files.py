@@ -133,8 +133,10 @@ def test_a_page_that_claims_two_gigabytes_takes_no_memory(tmp_path: Path) -> Non
     with path.open("rb") as file:
         ((_, chunk),) = read_footer(file).chunks
     page, end = thrift.read_struct(content, chunk.start, {5: {}, 7: {}})
-    size = thrift.integer(page[3])
-    head = content[chunk.start : end].replace(b"\x15" + size, b"\x15" + thrift.integer(2**31 - 13))
+    size = thrift.encode_integer(page[3])
+    head = content[chunk.start : end].replace(
+        b"\x15" + size, b"\x15" + thrift.encode_integer(2**31 - 13)
+    )
     path.write_bytes(content[: chunk.start] + head + content[end:])
     with pytest.raises(DataError, match="row group 0 cannot be read"):
         fpd.count(path, WANTED)
@@ -142,23 +144,23 @@ def test_a_page_that_claims_two_gigabytes_takes_no_memory(tmp_path: Path) -> Non
 
 
 def test_thrift_reads_what_it_writes_and_passes_over_all_else() -> None:
-    inner = thrift.struct([(1, thrift.I64, thrift.integer(-(2**62)))])
+    inner = thrift.encode_struct([(1, thrift.I64, thrift.encode_integer(-(2**62)))])
     passed_over = [
         (2, thrift.TRUE, b""),
         (3, thrift.BYTE, b"\x7f"),
         (4, thrift.DOUBLE, bytes(8)),
         (5, thrift.MAP, b"\x01\x5c\x02" + inner),
         (6, thrift.MAP, b"\x00"),
-        (7, thrift.SET, thrift.values(thrift.BINARY, [thrift.binary(b"x" * 200)] * 20)),
-        (8, thrift.LIST, thrift.values(thrift.TRUE, [b"\x01", b"\x02"])),
+        (7, thrift.SET, thrift.encode_list(thrift.BINARY, [thrift.encode_binary(b"x" * 200)] * 20)),
+        (8, thrift.LIST, thrift.encode_list(thrift.TRUE, [b"\x01", b"\x02"])),
     ]
-    data = thrift.struct(
+    data = thrift.encode_struct(
         [
             (1, thrift.STRUCT, inner),
             *passed_over,
-            (9, thrift.LIST, thrift.values(thrift.STRUCT, [inner] * 15)),
+            (9, thrift.LIST, thrift.encode_list(thrift.STRUCT, [inner] * 15)),
             (10, thrift.STRUCT, inner),
-            (25, thrift.I32, thrift.integer(2**31 - 1)),
+            (25, thrift.I32, thrift.encode_integer(2**31 - 1)),
         ]
     )
     fields, end = thrift.read_struct(data + b"beyond", 0, {1: {}, 9: {}, 10: None})

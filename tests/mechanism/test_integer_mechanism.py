@@ -14,8 +14,8 @@ import fitplug as fp
 from fitplug.mechanism.dispatch import answer_exactly
 from fitplug.mechanism.limits import SATURATION
 from fitplug.mechanism.matrix_form import sum_column_squares
-from fitplug.numeric.exact import exact_product
-from fitplug.numeric.rounding import ceil_float, ceil_sqrt, floor_float, inverse_norms_above
+from fitplug.numeric.exact import multiply_exactly
+from fitplug.numeric.rounding import bound_solution_norms, ceil_float, ceil_sqrt, floor_float
 from tests.helpers.exact import full_strategy, least_variance, rationals, solve_left
 from tests.helpers.workloads import small
 
@@ -238,19 +238,19 @@ class TestExactArithmetic:
             [sum(int(a[i, r]) * int(b[r, j]) for r in range(n)) for j in range(d)] for i in range(m)
         ]
         for left, right in [(a, b), (a, b.astype(object)), (a.astype(object), b)]:
-            assert exact_product(left, right).tolist() == expected
+            assert multiply_exactly(left, right).tolist() == expected
 
     @pytest.mark.parametrize(("bits", "kind"), [(21, np.int64), (28, np.int64), (40, object)])
     def test_large_products_are_exact_too(self, bits, kind):
         rng = np.random.default_rng(bits)
         a, b = rng.integers(-(2**bits), 2**bits, (2, 40, 40))
-        got = exact_product(a, b)
+        got = multiply_exactly(a, b)
         assert got.dtype == kind
         assert (got == a.astype(object) @ b.astype(object)).all()
 
     def test_the_smallest_integer_does_not_fool_the_bound(self):
         a = np.full((1, 3), -(2**63), dtype=np.int64)
-        assert int(exact_product(a, np.ones((3, 1), dtype=np.int64))[0, 0]) == -3 * 2**63
+        assert int(multiply_exactly(a, np.ones((3, 1), dtype=np.int64))[0, 0]) == -3 * 2**63
 
     def test_answers_are_clamped_beyond_the_records_they_hold(self):
         plan = fp.design(fp.Workload.from_matrix(np.tri(3), variance=1.0))
@@ -295,7 +295,7 @@ class TestOutwardRounding:
         M[np.diag_indices(n)] = rng.integers(1, 2**20, n) // 10 ** rng.integers(0, spread + 1) + 1
         L = rng.normal(size=(2, n))
         try:
-            bounds = inverse_norms_above(L, M)
+            bounds = bound_solution_norms(L, M)
         except fp.DesignError:
             assert np.linalg.cond(M) > 1e9, "only hopeless matrices are refused"
             return

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.display.numbers import above, below
+from fitplug.display.numbers import format_down, format_up
 from fitplug.numeric.rounding import ceil_float, floor_float
 from tests.helpers.command_line import fitplug
 
@@ -48,8 +48,8 @@ def test_floats_enclose_the_exact_number(exact: Fraction) -> None:
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 def test_zero_is_shown_without_a_sign(zero: float) -> None:
-    assert (above(zero), below(zero)) == ("0", "0")
-    assert above(-LEAST) in ("0", f"{-LEAST:.6g}")
+    assert (format_up(zero), format_down(zero)) == ("0", "0")
+    assert format_up(-LEAST) in ("0", f"{-LEAST:.6g}")
 
 
 def test_a_ledger_that_is_spent_has_nothing_left(tmp_path) -> None:

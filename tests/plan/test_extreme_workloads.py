@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug import baselines
 from fitplug.errors import DesignError, FitplugError
-from fitplug.numeric.blas import linear_algebra
+from fitplug.numeric.blas import guard_linear_algebra
 from fitplug.plan.prices import price_groups as prices
 
 exponents = st.one_of(
@@ -122,7 +122,7 @@ def numeric_faults() -> dict[str, object]:
 
 @pytest.mark.parametrize("name", numeric_faults())
 def test_faults_of_numbers_are_design_errors(name: str) -> None:
-    with pytest.raises(DesignError) as caught, linear_algebra():
+    with pytest.raises(DesignError) as caught, guard_linear_algebra():
         numeric_faults()[name]()  # type: ignore[operator]
     assert caught.value.__cause__ is not None
 
@@ -131,7 +131,7 @@ def test_faults_of_numbers_are_design_errors(name: str) -> None:
     "bug", [TypeError("x"), ValueError("shapes differ"), IndexError(), KeyError()]
 )
 def test_bugs_are_not_hidden(bug: Exception) -> None:
-    with pytest.raises(type(bug)) as caught, linear_algebra():
+    with pytest.raises(type(bug)) as caught, guard_linear_algebra():
         raise bug
     assert caught.value is bug
 

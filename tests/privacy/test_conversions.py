@@ -7,7 +7,7 @@ import math
 import mpmath
 import opendp.prelude as dp
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitplug.errors import BudgetError
@@ -95,6 +95,55 @@ def test_zcdp_epsilon_is_valid_at_some_order_in_high_precision(rho):
     ours = epsilon_at(math.sqrt(2 * rho), delta, "zcdp")
     assert ours >= best
     assert ours == pytest.approx(float(best), rel=1e-8)
+
+
+def least_zcdp_log_delta(cost, epsilon):
+    """Proposition 12 with 60 digits, at the order where its derivative is zero."""
+    with mpmath.workdps(60):
+        rho, epsilon = mpmath.mpf(cost) ** 2 / 2, mpmath.mpf(epsilon)
+        low, high = mpmath.mpf(-90), mpmath.mpf(90)
+        for _ in range(200):
+            middle = (low + high) / 2
+            excess = mpmath.exp(middle)
+            slope = (1 + 2 * excess) * rho - epsilon - mpmath.log1p(1 / excess)
+            low, high = (low, middle) if slope > 0 else (middle, high)
+        excess = mpmath.exp(low)
+        return (
+            excess * ((1 + excess) * rho - epsilon) - (1 + excess) * mpmath.log1p(1 / excess) - low
+        )
+
+
+@pytest.mark.parametrize(
+    ("cost", "delta"),
+    [
+        (2.5148370636294549, 0.9623365377077409),
+        (2.7742185998858235, 0.980218409305432),
+        (4.3651041639335414, 0.9999271966806029),
+        (5.1626660734995744, 0.9999980521748395),
+        (5.339678626982905, 0.9999942931894873),
+        (5.910008488952223, 0.9999998786999155),
+    ],
+)
+def test_zcdp_epsilon_is_safe_where_its_terms_cancel(cost, delta):
+    """Here epsilon is far smaller than the terms of the conversion, which are rounded."""
+    epsilon = epsilon_at(cost, delta, "zcdp")
+    assert 0 < epsilon < 3
+    with mpmath.workdps(60):
+        assert least_zcdp_log_delta(cost, epsilon) <= mpmath.log(mpmath.mpf(delta))
+        assert least_zcdp_log_delta(cost, epsilon * (1 - 1e-6)) > mpmath.log(mpmath.mpf(delta))
+
+
+@settings(max_examples=60)
+@given(log_cost=st.floats(-6, 13), log_epsilon=st.floats(-12, 20))
+def test_zcdp_conversions_are_safe_both_ways(log_cost, log_epsilon):
+    cost, epsilon = math.exp(log_cost), math.exp(log_epsilon)
+    delta = delta_at(cost, epsilon, "zcdp")
+    with mpmath.workdps(60):
+        if delta < 1:
+            assert least_zcdp_log_delta(cost, epsilon) <= mpmath.log(mpmath.mpf(delta))
+        if 1e-300 < delta < 1:
+            back = epsilon_at(cost, delta, "zcdp")
+            assert least_zcdp_log_delta(cost, back) <= mpmath.log(mpmath.mpf(delta))
 
 
 def test_extremes_are_answered_on_the_safe_side():

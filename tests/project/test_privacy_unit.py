@@ -19,7 +19,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
-from fitplug.display.numbers import above, below
+from fitplug.display.numbers import format_down, format_up
 from fitplug.errors import BudgetError, DataError, LedgerError
 from fitplug.release.release import Release
 from fitplug_cli.output import read_counts
@@ -143,15 +143,15 @@ def test_a_review_shows_the_noise_that_was_drawn() -> None:
     justified = said["implementation"]["justification"]
     assert "| 10 | 400 % |" in justified
     assert "multiplied by 2" in justified
-    assert above(FIRST.rho / 4) in said["implementation"]["mechanisms"]
+    assert format_up(FIRST.rho / 4) in said["implementation"]["mechanisms"]
 
 
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 0.005, 2 / 3, 1e-9, 123456.7])
 def test_what_is_shown_is_on_the_safe_side(value: float) -> None:
     for digits in (2, 4, 6):
-        assert float(above(value, digits).replace(",", "")) >= value * (1 - 2e-13)
-        assert float(below(value, digits).replace(",", "")) <= value * (1 + 2e-13)
-    assert above(0.005) == below(0.005) == "0.005"
+        assert float(format_up(value, digits).replace(",", "")) >= value * (1 - 2e-13)
+        assert float(format_down(value, digits).replace(",", "")) <= value * (1 + 2e-13)
+    assert format_up(0.005) == format_down(0.005) == "0.005"
 
 
 class TestIdentifiers:

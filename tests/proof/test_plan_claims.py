@@ -19,7 +19,7 @@ import pytest
 from scipy.sparse import issparse
 
 import fitplug as fp
-from fitplug.files import content_digest, write_with_digest
+from fitplug.files import compute_digest, write_with_digest
 from fitplug.mechanism.dispatch import answer_exactly, compute_exact_cost
 from fitplug.mechanism.limits import FEWEST_RECORDS
 from fitplug.plan.plan_file import describe_plan
@@ -156,7 +156,7 @@ def test_every_field_is_held_or_changes_nothing(plan: fp.Plan, tmp_path: Path) -
     expected, numbers = says(plan), floats(plan)
     refused, kept = 0, []
     for what, edited, changed in edits(header, arrays):
-        same_content = content_digest(edited, changed) == plan.digest
+        same_content = compute_digest(edited, changed) == plan.digest
         write_with_digest(path, edited, changed)
         try:
             loaded = fp.Plan.load(path)

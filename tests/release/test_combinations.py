@@ -119,7 +119,7 @@ class TestEach:
     def test_many_share_inversions_and_have_no_covariance(self, monkeypatch):
         release = people.release(noise=1.0)
         inverted = []
-        original = reconstruction.inverse_norms_above
+        original = reconstruction.bound_solution_norms
 
         def counting(L, M, **errors):
             inverted.append(len(L))

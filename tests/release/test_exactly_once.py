@@ -15,7 +15,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.files.folders import partial_folder, put_in_place
+from fitplug.files.folders import make_partial_folder, move_into_place
 from fitplug_opendp import release_folder, staged_answers
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
@@ -394,7 +394,7 @@ class TestPublish:
 
 def test_a_folder_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
-        with partial_folder(folder, "1") as partial:
+        with make_partial_folder(folder, "1") as partial:
             (partial / "a").write_text("x")
             raise RuntimeError
 
@@ -402,8 +402,8 @@ def test_a_folder_that_fails_leaves_nothing(tmp_path: Path) -> None:
         fail(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "out").mkdir()
-    with partial_folder(tmp_path / "out") as partial:
+    with make_partial_folder(tmp_path / "out") as partial:
         (partial / "a").write_text("x")
-        put_in_place(partial, tmp_path / "out")
+        move_into_place(partial, tmp_path / "out")
     assert (tmp_path / "out" / "a").read_text() == "x"
     assert len(list(tmp_path.iterdir())) == 1

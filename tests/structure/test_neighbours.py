@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.numeric import AnyArray, linear_algebra
+from fitplug.numeric import AnyArray, guard_linear_algebra
 from fitplug.optimizer import Options, draft_plan
 from fitplug.optimizer.drafts import Draft
 from fitplug.proof import certify_bound
@@ -56,7 +56,7 @@ def cost_of(draft: Draft) -> float:
 
 def draft(structure: Structure) -> Draft:
     options = Options("dual", 1e-6, 2000, refine=True, progress=None)
-    with linear_algebra():
+    with guard_linear_algebra():
         return draft_plan(structure, Objective(), options, 1e-6)
 
 

@@ -15,7 +15,7 @@ from fitplug.files import write_with_digest
 from fitplug.mechanism.dispatch import answer_exactly
 from fitplug.plan import plan_file as planfile
 from fitplug.plan.plan_file import describe_plan
-from fitplug.workload.factors import labelled_factor
+from fitplug.workload.factors import build_labelled_factor
 from fitplug.workload.labelled_rows import MOST_ENTRIES
 
 DOMAIN = fp.Domain(
@@ -206,7 +206,7 @@ def test_labels_of_an_edited_plan_have_their_own_sentence(release, tmp_path, lab
 
 
 def test_plans_made_before_with_such_rows_are_read(tmp_path):
-    factor = labelled_factor("SEX", DOMAIN["SEX"], [[0.0, 1.0], [0.0, 0.0]], ["1", "x"])
+    factor = build_labelled_factor("SEX", DOMAIN["SEX"], [[0.0, 1.0], [0.0, 0.0]], ["1", "x"])
     plan = fp.design(fp.Workload(DOMAIN, [fp.queries({"SEX": factor}, std=1.0), fp.total(std=1.0)]))
     plan.save(tmp_path / "p.npz")
     assert fp.Plan.load(tmp_path / "p.npz").digest == plan.digest

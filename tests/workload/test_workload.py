@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.workload.factors import factor
+from fitplug.workload.factors import build_factor
 
 DOMAIN = fp.Domain(
     {
@@ -87,17 +87,17 @@ def test_groups_answer_from_tables_what_the_matrix_answers():
 
 
 def test_bins_ranges_are_named_by_edges():
-    made = factor("income", DOMAIN["income"], fp.ranges([(0, 20), (5, 100)]))
+    made = build_factor("income", DOMAIN["income"], fp.ranges([(0, 20), (5, 100)]))
     np.testing.assert_array_equal(made.matrix(), [[1, 1, 0], [0, 1, 1]])
     assert made.labels(DOMAIN["income"]) == ["[0, 20)", "[5, 100)"]
 
 
 def test_labels():
     age = DOMAIN["age"]
-    assert factor("age", age, "identity").labels(age) == [10, 11, 12, 13]
-    assert factor("age", age, "prefix").labels(age) == ["10", "10..11", "10..12", "10..13"]
-    assert factor("age", age, "total").labels(age) == ["all"]
-    assert factor("age", age, WEIGHTS).labels(age) == [0]
+    assert build_factor("age", age, "identity").labels(age) == [10, 11, 12, 13]
+    assert build_factor("age", age, "prefix").labels(age) == ["10", "10..11", "10..12", "10..13"]
+    assert build_factor("age", age, "total").labels(age) == ["all"]
+    assert build_factor("age", age, WEIGHTS).labels(age) == [0]
 
 
 def test_default_names_never_collide():

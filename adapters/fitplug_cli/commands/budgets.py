@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fitplug.display import above
+from fitplug.display import format_up
 from fitplug.errors import LedgerError, OverBudget
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
@@ -66,7 +66,7 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
     digits = 10.0 ** (3 - math.floor(math.log10(factor)))
     relax = math.ceil(factor * digits) / digits
     raise OverBudget(
-        f"{spec.path}: the targets cost rho = {above(needed)}, more than max_rho = {most:g}; "
+        f"{spec.path}: the targets cost rho = {format_up(needed)}, more than max_rho = {most:g}; "
         f"multiply every std and moe by {relax:.4g}, or raise max_rho; `fitplug report "
         f"{spec.path}` tells which targets to relax instead",
         requested=needed,
@@ -92,8 +92,9 @@ def check_first_charge(spec: Spec, plan: Plan, within: int | str | None) -> None
         raise LedgerError(f"the ledger {spec.ledger_path} does not exist yet: leave --within out")
     if needed > total:
         raise OverBudget(
-            f"{spec.path}: the release costs rho = {above(needed)}, more than the whole budget, "
-            f"[ledger] {total:g}; relax the targets, `fitplug report {spec.path}` tells which",
+            f"{spec.path}: the release costs rho = {format_up(needed)}, more than the whole "
+            f"budget, [ledger] {total:g}; relax the targets, "
+            f"`fitplug report {spec.path}` tells which",
             requested=needed,
             remaining=total,
         )

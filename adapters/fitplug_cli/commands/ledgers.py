@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from fitplug.display import above, below
+from fitplug.display import format_down, format_up
 from fitplug.errors import BudgetError, InputError
 from fitplug.ledger import Budget, Entry, Ledger, Stage
 from fitplug.numeric import ceil_float, floor_float
@@ -54,8 +54,8 @@ def begin_ledger(path: Path, rho: float | None, epsilon: float | None, delta: fl
     if rho is None and epsilon is None and delta is None:
         raise BudgetError("the budget is missing: give --rho, or --epsilon with --delta")
     ledger = Ledger(path, rho, epsilon=epsilon, delta=delta)
-    spent = f", {above(ledger.spent)} of it spent already" if ledger.spent else ""
-    out.print(f"ledger of rho = {below(ledger.total)}{spent}: {path}")
+    spent = f", {format_up(ledger.spent)} of it spent already" if ledger.spent else ""
+    out.print(f"ledger of rho = {format_down(ledger.total)}{spent}: {path}")
 
 
 def print_ledger(path: Path) -> None:
@@ -165,12 +165,12 @@ def _list_amounts(budget: Budget) -> dict[str, float]:
 
 def _format_amount(rho: float, delta: float | None, *, round_down: bool) -> str:
     """Format an amount in rho, and as epsilon if delta is given."""
-    text = f"rho = {(below if round_down else above)(rho)} (zCDP)"
+    text = f"rho = {(format_down if round_down else format_up)(rho)} (zCDP)"
     if delta is None or not rho:
         return text
     # epsilon_at squares the cost again: the square root must not be too small.
     epsilon = epsilon_at(math.nextafter(math.sqrt(2 * rho), math.inf), delta, "zcdp")
-    return f"{text}, epsilon = {above(epsilon)} at delta = {delta:g}"
+    return f"{text}, epsilon = {format_up(epsilon)} at delta = {delta:g}"
 
 
 def _build_record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _format_exactly(rho: Fraction) -> str:
 def _format_cost(entry: Entry) -> str:
     if entry.within is not None:
         return f"free within {entry.within}"
-    return above(ceil_float(entry.rho))
+    return format_up(ceil_float(entry.rho))
 
 
 def _make_printable(text: str | None) -> str:

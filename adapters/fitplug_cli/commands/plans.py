@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from fitplug.errors import InputError
-from fitplug.files import content_digest
+from fitplug.files import compute_digest
 from fitplug.numeric import floor_float
 from fitplug.plan import Plan, describe_workload
 from fitplug.plan import design as design_plan
@@ -106,7 +106,7 @@ def _has_design_options(spec: Spec, plan: Plan) -> bool:
 
 def _has_queries(spec: Spec, plan: Plan) -> bool:
     """Return whether a plan is for the spec's queries and targets."""
-    return content_digest(*describe_workload(plan.workload)) == content_digest(
+    return compute_digest(*describe_workload(plan.workload)) == compute_digest(
         *describe_workload(spec.workload)
     )
 

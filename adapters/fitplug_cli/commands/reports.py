@@ -6,7 +6,7 @@ import zipfile
 from fractions import Fraction
 from pathlib import Path
 
-from fitplug.display import above
+from fitplug.display import format_up
 from fitplug.errors import InputError, OverBudget
 from fitplug.numeric import ceil_float, floor_float
 from fitplug.plan import Plan, Relaxation, relax
@@ -97,7 +97,7 @@ def report_plan(
         print_relaxation(relaxation, max_rho)
         needed = ceil_float(Fraction(relaxation.rho) * contributions**2)
         raise OverBudget(
-            f"{path}: the targets cost rho = {above(needed)}, more than {max_rho:g}",
+            f"{path}: the targets cost rho = {format_up(needed)}, more than {max_rho:g}",
             requested=needed,
             remaining=max_rho,
         )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fitplug.domain import Attribute, Domain, Hierarchy
-from fitplug.errors import DomainError, nearest
+from fitplug.errors import DomainError, suggest_nearest
 from fitplug_cli.inputs.code_files import Code, CodeFile, read_code_list
 from fitplug_cli.inputs.crosswalks import CROSSWALK_KEY, add_levels_of_regions
 
@@ -217,4 +217,6 @@ def _get_text(given: Mapping[str, Any], key: str) -> str:
 def _check_keys(given: Mapping[str, Any], allowed: Sequence[str]) -> None:
     for key in given:
         if key not in allowed:
-            raise DomainError(f"unknown key {key!r}; {nearest(key, [*allowed, CROSSWALK_KEY])}")
+            raise DomainError(
+                f"unknown key {key!r}; {suggest_nearest(key, [*allowed, CROSSWALK_KEY])}"
+            )

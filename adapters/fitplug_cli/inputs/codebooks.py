@@ -26,7 +26,7 @@ from typing import Any
 
 from fitplug.counts import suggest_column
 from fitplug.domain import Domain
-from fitplug.errors import DomainError, nearest
+from fitplug.errors import DomainError, suggest_nearest
 from fitplug_cli.files import read_text
 from fitplug_cli.inputs.attributes_from_files import (
     CODEBOOK_KEY,
@@ -72,7 +72,7 @@ def _fill_in_entry(name: str, value: Any, folder: Path) -> Any:
         return value
     for key in value:
         if key not in (CODEBOOK_KEY, "other"):
-            known = nearest(key, [CODEBOOK_KEY, COLUMN_KEY, "levels", "other"])
+            known = suggest_nearest(key, [CODEBOOK_KEY, COLUMN_KEY, "levels", "other"])
             raise DomainError(f"unknown key {key!r}; {known}")
     if not isinstance(value[CODEBOOK_KEY], str):
         raise DomainError("codebook must be the path of a file")

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from fitplug.domain import Attribute, Hierarchy, ValueLookup
-from fitplug.errors import DomainError, WorkloadError, nearest
+from fitplug.errors import DomainError, WorkloadError, suggest_nearest
 from fitplug.expressions import Runs, Selector, union
-from fitplug.workload import Factor, check_entries, is_blank, is_misnamed, labelled_factor
+from fitplug.workload import Factor, build_labelled_factor, check_matrix_size, is_blank, is_misnamed
 from fitplug_cli.inputs.code_files import CodeFile, ErrorClass
 
 CROSSWALK_KEY = "crosswalk"
@@ -88,7 +88,7 @@ def read_crosswalk_of_spec(
         )
     for key, value in keys.items():
         if key not in _KEYS:
-            raise error(f"{CROSSWALK_KEY}: unknown key {key!r}; {nearest(key, _KEYS)}")
+            raise error(f"{CROSSWALK_KEY}: unknown key {key!r}; {suggest_nearest(key, _KEYS)}")
         if not isinstance(value, str):
             raise error(f"{CROSSWALK_KEY}: {key} must be a text")
     file = CodeFile(folder / keys["file"], "crosswalk", error)
@@ -134,7 +134,7 @@ def read_crosswalk_of_release(
     given = {"leaf": leaf, "region": region}
     keys = {key: name for key, name in given.items() if name is not None}
     try:
-        members = selector.members(attribute)
+        members = selector.find_values(attribute)
     except DomainError as error:
         raise WorkloadError(str(error)) from None
     columns = _find_columns(file, attribute, members, WorkloadError, keys, None)
@@ -263,7 +263,7 @@ def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path)
     """
     members = ValueLookup(attribute)
     found = read_crosswalk_of_spec(given, folder, name, members, WorkloadError)
-    check_entries(name, len(found.regions), attribute.size)
+    check_matrix_size(name, len(found.regions), attribute.size)
     matrix = np.zeros((len(found.regions), attribute.size))
     for row, (label, runs) in zip(matrix, found.regions.items(), strict=True):
         for first, end in runs:
@@ -273,7 +273,7 @@ def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path)
                 f"{found.file.path}: {found.first[label]}: the region's label is both a value of "
                 f"{name} and a row of others; rename the region"
             )
-    return labelled_factor(name, attribute, matrix, list(found.regions))
+    return build_labelled_factor(name, attribute, matrix, list(found.regions))
 
 
 def _convert_to_tree(name: str, attribute: Attribute) -> Hierarchy:

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 from fitplug.domain import Domain
-from fitplug.errors import WorkloadError, nearest
+from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.workload import (
     DEFAULT_CONFIDENCE,
     Factor,
+    build_factor,
     check_confidence,
-    factor,
     two_sided_quantile,
 )
 from fitplug_cli.files import read_text
@@ -79,7 +79,9 @@ def read_targets(
     Raises:
         WorkloadError: If the file is wrong, two rows disagree, or a query has no target.
     """
-    bound = [factor(attribute, domain[attribute], asks) for attribute, asks in factors.items()]
+    bound = [
+        build_factor(attribute, domain[attribute], asks) for attribute, asks in factors.items()
+    ]
     kind, rows = _read_rows(path, name, [f.attribute for f in bound], domain, groups)
     shape = tuple(f.rows for f in bound)
     positions = [_index_labels(f, domain) for f in bound]
@@ -147,7 +149,7 @@ def _read_rows(
             whose = "the domain" if by_group else repr(name)
             raise WorkloadError(
                 f"{path}: the name of column {number} is no attribute of {whose}; "
-                f"{nearest(column, known)}"
+                f"{suggest_nearest(column, known)}"
             )
     rows = []
     with convert_csv_errors(path, reader, WorkloadError):
@@ -155,7 +157,7 @@ def _read_rows(
             if by_group and cells["group"] not in groups:
                 raise WorkloadError(
                     f"{path}: line {reader.line_num}: its group is no query group of the spec; "
-                    f"{nearest(str(cells['group']), groups)}"
+                    f"{suggest_nearest(str(cells['group']), groups)}"
                 )
             if by_group and cells["group"] != name:
                 continue
@@ -219,6 +221,6 @@ def _find_row(path: Path, row: _Row, f: Factor, known: Mapping[str, int]) -> Any
     if label not in known:
         raise WorkloadError(
             f"{path}: line {row.line}: its {f.attribute} is no row of the group; "
-            f"{nearest(label, list(known))}"
+            f"{suggest_nearest(label, list(known))}"
         )
     return known[label]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from fitplug.counts import describe_rows, make_filters
-from fitplug.display import above, below
+from fitplug.display import format_down, format_up
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
@@ -42,34 +42,37 @@ def print_plan(plan: Plan, contributions: int, delta: float) -> None:
     cost = person_costs.compute_privacy_cost(plan, contributions)
     rows = Table.grid(padding=(0, 2))
     rows.add_row(
-        "privacy cost", f"rho = {above(person_costs.compute_rho(plan, contributions))} (zCDP)"
+        "privacy cost", f"rho = {format_up(person_costs.compute_rho(plan, contributions))} (zCDP)"
     )
     if contributions > 1:
         rows.add_row(
-            "", f"{contributions:,} records a person cost {contributions**2:,} x {above(plan.rho)}"
+            "",
+            f"{contributions:,} records a person cost {contributions**2:,} x {format_up(plan.rho)}",
         )
     rows.add_row(
         f"epsilon at delta {delta:g}",
-        f"{above(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
+        f"{format_up(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
     )
     rows.add_row(
-        "", f"{above(epsilon_at(cost, delta), 4)} on the curve of continuous Gaussian noise"
+        "", f"{format_up(epsilon_at(cost, delta), 4)} on the curve of continuous Gaussian noise"
     )
-    rows.add_row("certified gap", f"{above(plan.gap, 2)}: Delta = {above(plan.privacy_cost)};")
+    rows.add_row(
+        "certified gap", f"{format_up(plan.gap, 2)}: Delta = {format_up(plan.privacy_cost)};"
+    )
     rows.add_row("", plan.certificate)
     if plan.gap > plan.tolerance:
         rows.add_row("", plan.status)
     if plan.scale != 1.0:
-        rows.add_row("budget given", f"all target variances scaled by {above(plan.scale)}")
+        rows.add_row("budget given", f"all target variances scaled by {format_up(plan.scale)}")
     rows.add_row("counts needed", ", ".join(" x ".join(t) or "total" for t in plan.tables))
     if strict := _list_strict_attributes(plan):
         rows.add_row("in no table", f"rows with a value outside the domain of {list_names(strict)}")
     print_table(rows)
     groups = Table("group", "queries", "target", "std it gets", "of the target", box=None)
     for row in plan.group_rows():
-        spread = above(row.largest_std, 4)
-        if above(row.smallest_std, 4) != spread:
-            spread = f"{above(row.smallest_std, 4)} to {spread}"
+        spread = format_up(row.largest_std, 4)
+        if format_up(row.smallest_std, 4) != spread:
+            spread = f"{format_up(row.smallest_std, 4)} to {spread}"
         groups.add_row(row.name, f"{row.queries:,}", row.target, spread, f"{row.used:.1%}")
     print_table(groups)
 
@@ -148,8 +151,8 @@ def print_release(published: PublishedRelease, directory: Path, state: Publicati
     if state == "made":
         out.print("an earlier run had drawn these answers; the data was not counted again")
     out.print(
-        f"released {release.plan.workload.query_count:,} answers at rho = {above(release.rho)}: "
-        f"{directory}"
+        f"released {release.plan.workload.query_count:,} answers at "
+        f"rho = {format_up(release.rho)}: {directory}"
     )
     out.print(release.population)
     if published.earlier is not None:
@@ -166,7 +169,8 @@ def print_charge(ledger: Ledger | None, release: Release, state: PublicationStat
     """
     if ledger is None:
         out.print(
-            f"no [ledger] in the spec: rho = {above(release.rho)} was spent and is recorded nowhere"
+            f"no [ledger] in the spec: rho = {format_up(release.rho)} was spent and is recorded "
+            "nowhere"
         )
         return
     entry = release.entry
@@ -174,10 +178,10 @@ def print_charge(ledger: Ledger | None, release: Release, state: PublicationStat
     if entry.within is not None:
         text = f"free within the charge {entry.within} of {ledger.path}"
     else:
-        text = f"charged rho = {above(ceil_float(entry.rho))} to {ledger.path}"
+        text = f"charged rho = {format_up(ceil_float(entry.rho))} to {ledger.path}"
     if state != "new":
         text += f" before, as number {entry.id}, and nothing more now"
     out.print(
-        f"{text}: {above(ledger.spent)} of {below(ledger.total)} spent "
-        f"by {len(ledger.entries())} release(s), {below(ledger.remaining)} remains"
+        f"{text}: {format_up(ledger.spent)} of {format_down(ledger.total)} spent "
+        f"by {len(ledger.entries())} release(s), {format_down(ledger.remaining)} remains"
     )

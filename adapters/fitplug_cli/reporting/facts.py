@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug import baselines
-from fitplug.display import above
+from fitplug.display import format_up
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.privacy import epsilon_at
@@ -189,7 +189,7 @@ class Facts:
         if self.plan.gap <= NEGLIGIBLE_GAP:
             return ""
         return (
-            f"This plan is within {above(self.plan.gap, 2)} of the least Delta, and the least "
+            f"This plan is within {format_up(self.plan.gap, 2)} of the least Delta, and the least "
             "itself is not known: what a relaxation saves at most includes what a better plan "
             "for the same targets might save."
         )

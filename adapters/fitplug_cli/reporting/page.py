@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fitplug.display import MOST_BARS, above, below
+from fitplug.display import MOST_BARS, format_down, format_up
 from fitplug_cli.reporting import plots
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
 from fitplug_cli.reporting.limits import explain_limits
@@ -39,8 +39,8 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
         undefined=jinja2.StrictUndefined,
     )
     filters = {
-        "up": above,
-        "below": below,
+        "up": format_up,
+        "below": format_down,
         "percent": format_percent,
         "factor": format_factor,
         "count": lambda n: f"{n:,}",

@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.display import BLUE, GREY, INK, MOST_BARS, ORANGE, drawing, separate_thousands, shorten
+from fitplug.display import (
+    BLUE,
+    GREY,
+    INK,
+    MOST_BARS,
+    ORANGE,
+    open_figure,
+    separate_thousands,
+    shorten,
+)
 from fitplug_cli.reporting.facts import DELTAS, Facts
 from fitplug_cli.reporting.numbers import format_factor, format_percent
 
@@ -22,7 +31,7 @@ _WIDTH = 5.0
 def draw_curve(facts: Facts) -> str:
     """Draw epsilon over delta, both proven and on the Gaussian curve, and return the SVG."""
     fine = np.logspace(np.log10(DELTAS[0]), np.log10(DELTAS[-1]), 60)
-    with drawing(_WIDTH, 3.0) as (figure, axes):
+    with open_figure(_WIDTH, 3.0) as (figure, axes):
         for proven, colour, style in ((True, BLUE, "-"), (False, ORANGE, "--")):
             epsilon = [facts.epsilon(float(delta), proven) for delta in fine]
             axes.plot(fine, epsilon, style, color=colour, linewidth=2)
@@ -52,7 +61,7 @@ def draw_shares(facts: Facts) -> str:
 def draw_profile(facts: Facts) -> str:
     """Draw the cost of each cell over the largest one, the costliest first; return the SVG."""
     cost = facts.profile
-    with drawing(_WIDTH, 2.4) as (figure, axes):
+    with open_figure(_WIDTH, 2.4) as (figure, axes):
         share = np.linspace(0, 100, len(cost) + 1)
         heights = 100 * np.append(cost, cost[-1])
         if len(share) > 800:  # a screen shows no more
@@ -87,7 +96,7 @@ def _draw_bars(
     log: bool = False,
 ) -> str:
     """Draw horizontal bars with names and labels; `first` is the colour of the first bar."""
-    with drawing(_WIDTH, 0.45 + 0.32 * len(names)) as (figure, axes):
+    with open_figure(_WIDTH, 0.45 + 0.32 * len(names)) as (figure, axes):
         positions = np.arange(len(names))[::-1]
         left = min(values) / 2 if log else 0.0
         colours = [first or colour, *[colour] * (len(names) - 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from fitplug.display import above
+from fitplug.display import format_up
 from fitplug.plan import LARGEST_FACTOR, Relaxation
 from fitplug_cli.output import out, print_plan, print_table
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
@@ -73,8 +73,8 @@ def _print_limits(facts: Facts) -> None:
         declared = " (declared)" if limit.contributions == facts.contributions else ""
         table.add_row(
             f"{limit.contributions}{declared}",
-            above(limit.rho),
-            above(limit.epsilon, 4),
+            format_up(limit.rho),
+            format_up(limit.epsilon, 4),
             f"x {limit.std_factor:.3g}",
         )
     print_table(table)
@@ -85,7 +85,9 @@ def _print_limits(facts: Facts) -> None:
 def _print_curve(facts: Facts) -> None:
     table = _make_table("delta", *(f"{delta:g}" for delta in _SHOWN_DELTAS))
     for name, proven in (("epsilon, proven", True), ("on the Gaussian curve", False)):
-        table.add_row(name, *(above(facts.epsilon(delta, proven), 4) for delta in _SHOWN_DELTAS))
+        table.add_row(
+            name, *(format_up(facts.epsilon(delta, proven), 4) for delta in _SHOWN_DELTAS)
+        )
     print_table(table)
 
 
@@ -106,7 +108,7 @@ def _print_slack(facts: Facts) -> None:
 
 
 def _format_interval(least: float, most: float) -> str:
-    low, high = above(least, 4), above(most, 4)
+    low, high = format_up(least, 4), format_up(most, 4)
     return low if low == high else f"{low} to {high}"
 
 

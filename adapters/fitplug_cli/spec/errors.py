@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from fitplug.errors import InputError, nearest
+from fitplug.errors import InputError, suggest_nearest
 from fitplug_cli.spec.sections import Document
 
 
@@ -30,7 +30,7 @@ def explain_validation(error: ValidationError) -> str:
     section = Document.model_fields.get(keys[0])
     if first["type"] == "extra_forbidden":
         known = _list_keys(section) if section and len(keys) > 1 else list(Document.model_fields)
-        return f"unknown key {where}; {nearest(keys[-1], known)}"
+        return f"unknown key {where}; {suggest_nearest(keys[-1], known)}"
     if first["type"] == "missing":
         return f"{where} is missing; add it"
     if keys[0] == "query" and len(keys) < 3:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fitplug.domain import Domain
-from fitplug.errors import WorkloadError, nearest
-from fitplug.workload import Queries, queries, ranges, rows
+from fitplug.errors import WorkloadError, suggest_nearest
+from fitplug.workload import UnboundQueryGroup, queries, ranges, rows
 from fitplug_cli.inputs import CROSSWALK_KEY, TARGETS_KEY, build_region_rows, read_targets
 
 TARGET_KEYS = ("variance", "std", "moe", "confidence", "simultaneous")
@@ -21,7 +21,7 @@ def build_group(
     domain: Domain,
     folder: Path,
     names: Sequence[str],
-) -> Queries:
+) -> UnboundQueryGroup:
     """Build the group of queries of a [[query]] table.
 
     Args:
@@ -47,7 +47,7 @@ def build_group(
             known = ("name", TARGETS_KEY, *TARGET_KEYS, *domain.names)
             raise WorkloadError(
                 f"{where}: {key!r} is no attribute of the domain and no key of a query; "
-                f"{nearest(key, known)}"
+                f"{suggest_nearest(key, known)}"
             )
         try:
             factors[key] = _build_factor(key, value, domain, folder)
@@ -71,7 +71,7 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
         kinds = ("ranges", "rows", CROSSWALK_KEY)
         for key in value:
             if key not in kinds:
-                raise WorkloadError(f"unknown key {key!r}; {nearest(key, kinds)}")
+                raise WorkloadError(f"unknown key {key!r}; {suggest_nearest(key, kinds)}")
         if len(value) != 1:
             found = " and ".join(value) or "{}"
             raise WorkloadError(f"{found} is no query; write one of {', '.join(kinds)}")

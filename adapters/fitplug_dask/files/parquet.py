@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fitplug.files import Chunk, EncryptedError, Footer, read_footer
+from fitplug.files import ColumnChunk, EncryptedError, Footer, read_footer
 from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
 from fitplug_dask.files.header import DamagedFileError, Header
 from fitplug_dask.files.parquet_pages import holds_rows
@@ -88,7 +88,7 @@ def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
         yield read_row_group
 
 
-def _check_pages(file: CheckedFile, chunks: Sequence[Chunk], rows: int) -> None:
+def _check_pages(file: CheckedFile, chunks: Sequence[ColumnChunk], rows: int) -> None:
     """Raise ValueError if the pages of a row group do not hold the rows that the footer says.
 
     This happens before Arrow reads the pages. Of a file in a store only the smallest column is

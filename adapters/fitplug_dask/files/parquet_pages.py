@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fitplug.files import Chunk, Fields, Wanted, read_struct
+from fitplug.files import ColumnChunk, ThriftFields, WantedFields, read_struct
 
 # Numbers of fields in the Thrift definition of a page header, and of the structures in it.
 _SIZE, _COMPRESSED_SIZE, _DATA, _DICTIONARY, _DATA_V2, _VALUES = 2, 3, 5, 7, 8, 1
-_WANTED: Wanted = {_DATA: {}, _DICTIONARY: {}, _DATA_V2: {}}
+_WANTED: WantedFields = {_DATA: {}, _DICTIONARY: {}, _DATA_V2: {}}
 
 _USUAL_PAGE = 2**26  # bytes that a page may have whatever the footer says of all pages
 _SLACK = 100  # bytes of dictionaries' headers, which old writers left out of the footer
@@ -21,7 +21,7 @@ _HEADER_BYTES = 2**10
 _LARGEST_HEADER = 2**24  # headers may hold the least and the largest value of a page
 
 
-def holds_rows(file: Any, chunk: Chunk, rows: int, read_ahead: int) -> bool:
+def holds_rows(file: Any, chunk: ColumnChunk, rows: int, read_ahead: int) -> bool:
     """Return whether the pages of a column chunk hold exactly `rows` values.
 
     No page may follow these values, and none may say that it takes more bytes than all pages do:
@@ -51,7 +51,7 @@ def holds_rows(file: Any, chunk: Chunk, rows: int, read_ahead: int) -> bool:
     return bool(values == rows)
 
 
-def _count_values(page: Fields) -> int:
+def _count_values(page: ThriftFields) -> int:
     """Return the number of values of a data page, 0 for a dictionary page."""
     data = [page[field][_VALUES] for field in (_DATA, _DATA_V2) if field in page]
     entries = page[_DICTIONARY][_VALUES] if _DICTIONARY in page else 0
@@ -61,7 +61,9 @@ def _count_values(page: Fields) -> int:
     return sum(data)
 
 
-def _read_page_header(file: Any, start: int, buffer: bytes, within: int) -> tuple[Fields, int]:
+def _read_page_header(
+    file: Any, start: int, buffer: bytes, within: int
+) -> tuple[ThriftFields, int]:
     """Return the header of the page that begins at `start`, and the offset of its data.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fitplug.counts import WEIGHT, Filters, can_name_columns, suggest_column
 from fitplug.domain import OUTSIDE, Attribute, Encoder
-from fitplug.errors import DataError, nearest
+from fitplug.errors import DataError, suggest_nearest
 from fitplug.files import Footer
 from fitplug_dask.encoding import (
     classify_person_type,
@@ -203,7 +203,9 @@ def _find_column_type(found: FoundFile, name: str, schema: Any) -> Any:
         known = {*names, *(key.name for key in found.keys)}
         # The columns of a file made from a table without a header are named by a person's values.
         advice = (
-            nearest(name, sorted(known)) if can_name_columns(names) else suggest_column(name, known)
+            suggest_nearest(name, sorted(known))
+            if can_name_columns(names)
+            else suggest_column(name, known)
         )
         raise DataError(f"{found.path} has no column {name!r}; {advice}")
     return schema.field(name).type
