@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from fitplug.errors import BudgetError
 from fitplug.numeric import floor_float
 from fitplug.plan import Plan
+from fitplug.privacy import check_contributions
 
 
 def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
@@ -19,18 +19,17 @@ def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
     does; the PLD accountant gives that curve.
 
     Args:
-        plan: The plan, from `fitplug.plan.designer`.
+        plan: The plan, from `fitplug.design`.
         contributions: The largest number of records that one person may have.
 
     Returns:
         The event.
 
     Raises:
-        BudgetError: The number of contributions is not an integer from 1.
+        BudgetError: The number of contributions is out of range.
         ImportError: dp_accounting is not installed.
     """
-    if type(contributions) is not int or contributions < 1:
-        raise BudgetError(f"contributions = {contributions!r} must be a whole number from 1")
+    check_contributions(contributions)
     try:
         import dp_accounting
     except ImportError:

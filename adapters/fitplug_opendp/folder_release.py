@@ -38,7 +38,7 @@ def publish(
     nothing.
 
     Args:
-        plan: The plan, from `fitplug.plan.designer`.
+        plan: The plan, from `fitplug.design`.
         tables: Exact counts that hold at least `plan.tables`.
         directory: The release folder.
         contributions: The largest number of records that one person may have; see `release`.

@@ -91,7 +91,7 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
     be switched on; this function never does it.
 
     Args:
-        plan: The plan, from `fitplug.plan.designer`.
+        plan: The plan, from `fitplug.design`.
         more: Further plans of the same domain, to be run on the same tables.
 
     Returns:

@@ -34,7 +34,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
         input_domain: A lazyframe_domain with a column for each attribute that the workload uses.
         input_metric: symmetric_distance(), change_one_distance(), or the frame_distance of
             symmetric_distance() with Bounds, as make_stable_lazyframe gives after truncation.
-        plan: The plan, from `fitplug.plan.designer`.
+        plan: The plan, from `fitplug.design`.
 
     Returns:
         A Transformation into `tables_domain(plan)` under symmetric_distance().
@@ -72,7 +72,7 @@ def then_tables(plan: Plan) -> Any:
     """Make the partial constructor of `make_tables`.
 
     Args:
-        plan: The plan, from `fitplug.plan.designer`.
+        plan: The plan, from `fitplug.design`.
 
     Returns:
         An object for the right side of `>>`, after a transformation or a space.

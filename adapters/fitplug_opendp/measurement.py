@@ -42,7 +42,7 @@ def make_fitness_for_use(
     Args:
         input_domain: One of these domains.
         input_metric: A metric in which d_in counts records added or removed.
-        plan: The plan, from `fitplug.plan.designer`.
+        plan: The plan, from `fitplug.design`.
         scale: The factor on every standard deviation; it must be positive.
 
     Returns:
@@ -91,7 +91,7 @@ def then_fitness_for_use(plan: Plan, scale: float = 1.0) -> Any:
     """Make the partial constructor of `make_fitness_for_use`.
 
     Args:
-        plan: The plan, from `fitplug.plan.designer`.
+        plan: The plan, from `fitplug.design`.
         scale: The factor on every standard deviation; it must be positive.
 
     Returns:

@@ -36,7 +36,7 @@ def release(
     length of this call only: the call itself is the consent.
 
     Args:
-        plan: The plan, from `fitplug.plan.designer`.
+        plan: The plan, from `fitplug.design`.
         tables: Exact counts that hold at least `plan.tables`.
         contributions: The largest number of records that one person may have; k of them cost
             k^2 rho. Tables that were limited to more records are refused.

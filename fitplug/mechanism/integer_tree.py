@@ -11,7 +11,7 @@ where u spreads evenly below the top and, with precision_v the factor in H_v'H_v
 
     child of v:  parent's / k_v + H_v^+ y_v / m_v        H_v^+ = H_v' / precision_v
 
-The contrasts of different nodes do not meet: E'E is block diagonal.
+The estimates of a node do not depend on the contrasts of other nodes: A E is block diagonal.
 """
 
 from __future__ import annotations

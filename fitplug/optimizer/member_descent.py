@@ -1,12 +1,13 @@
 """The descent of the residual family: several attributes whose product is too large to write down.
 
-The covariances (u_a, C_a) begin at the optimum of each attribute alone. They descend the
-Lagrangian (F16)
+The covariances (u_a, C_a) begin at the optimum of each attribute by itself. Each iteration takes a
+step in the Lagrangian (F16)
 
     sum_A z_A^-1 prod_{a in A} p_a'eta_a + sum_A z_A (K'q)_A
 
-in turn: z_A is a square root, C_a a geometric mean, u_a the solution of a linear system, and the
-weights p_a and q ascend by the multiplicative steps (F21). Where targets do not vary along an
+from one set of its derivatives: z_A is a square root, C_a a geometric mean, u_a the solution of a
+linear system, and the weights p_a and q ascend by the multiplicative steps (F21). It is not proven
+that the value decreases in each iteration, so the member of least cost that was seen is kept. Where targets do not vary along an
 attribute, q is a product along it. See docs/theory/residual-family.md, "Descent in the splits".
 The weights prove a lower bound on the privacy cost of every mechanism; see
 `fitplug.optimizer.product_bound_ascent`.

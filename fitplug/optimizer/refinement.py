@@ -7,9 +7,10 @@ at which the largest profile of R cannot be lowered. The search minimises
 
     max_F g_i / level_i  +  kappa * max_R g_i / level_R
 
-for a small kappa (R4). This is the same dual, with mass 1 of p on F and kappa on R. It raises the
-profile of F by the order of kappa^2, and it finds the level of R to the order of gap / kappa.
-Therefore kappa is about the square root of the tolerance. See docs/theory/refinement.md.
+for a small kappa (R4). This is the same dual, with mass 1 of p on F and kappa on R. It finds
+the level of R to the order of gap / kappa (R5), and where that level grows as (R6) says, it raises
+the profile of F by the order of kappa^2. Therefore kappa is about the square root of the tolerance.
+See docs/theory/refinement.md.
 """
 
 from __future__ import annotations

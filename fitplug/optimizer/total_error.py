@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fitplug.numeric import FloatArray
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 from fitplug.optimizer.fixed_point import (
     MIXING,
     Iterate,
@@ -108,7 +108,9 @@ def minimise_total_error(
     ratios = ((block.representation @ best.compute_factor()) ** 2).sum(axis=1) * float(
         best.profile.max()
     )
-    bound = certify_dense_bound(W, targets, p, np.ones(len(W))) ** 2 * len(W)
+    bound = (
+        certify_dense_bound(W, targets, p, np.ones(len(W))) ** 2 * len(W) * (1 - 4 * UNIT_ROUNDOFF)
+    )
     return TotalErrorOptimum(ratios * targets, float(ratios.sum()), bound, p, found.iterations)
 
 

@@ -1,7 +1,7 @@
 """Pinching of one factor of a product, and bounds on what its rounding can amount to.
 
 X = diag(v) W diag(e) becomes A = R'X C, on a frame of columns C that begins with the unit vector e
-and the rows R that go with it, and rho, the nuclear norm of the rest T = (I - R R') X (I - C C').
+and the rows R that go with it, and nu, the nuclear norm of the rest T = (I - R R') X (I - C C').
 
 The exact R and C are those that Gram-Schmidt makes of the computed ones. It moves these by at most
 |C'C - I|_F, and the first column keeps its direction. `slack` bounds the errors of the computed A
@@ -46,7 +46,7 @@ class Pinch:
         frame: C, shape (P, t).
         polar: The polar factor of the rest, shape (r, P).
         paired: A as computed, shape (t', t).
-        rest: A lower bound on rho.
+        rest: A lower bound on nu.
         error: A bound on the nuclear norm of the error of `paired`.
         shift: The binary exponent of the scale.
     """
@@ -63,12 +63,12 @@ class Pinch:
 
     @cached_property
     def table(self) -> FloatArray:
-        """The entries of G = A'A, then rho^2, shape (t^2 + 1,)."""
+        """The entries of G = A'A, then nu^2, shape (t^2 + 1,)."""
         return np.append(self.paired.T @ self.paired, self.rest**2)
 
     @property
     def reach(self) -> float:
-        """A bound on the sum of rho, the nuclear norm of `paired`, and `error`."""
+        """A bound on the sum of nu, the nuclear norm of `paired`, and `error`."""
         size = math.sqrt(len(self.paired)) * float(bound_norm(self.paired))
         return (self.rest + size + self.error) * (1 + 8 * UNIT_ROUNDOFF)
 
@@ -222,10 +222,10 @@ def pinch_factor(
     )  # above |polar|
     held = math.fsum(np.einsum("ij,ij->i", polar, rest))
     held -= float(bound_norm(polar)) * (slack + 2 * terms * size) * 1.01
-    rho = max(0.0, held) / width * (1 - 4 * UNIT_ROUNDOFF)
-    rho = (rho + math.fsum(loose)) * (1 - 4 * UNIT_ROUNDOFF)
+    nu = max(0.0, held) / width * (1 - 4 * UNIT_ROUNDOFF)
+    nu = (nu + math.fsum(loose)) * (1 - 4 * UNIT_ROUNDOFF)
     wide = math.sqrt(rows.shape[1]) * slack
-    return Pinch(X, loose, rows, frame, polar, paired, rho, wide * 1.01, shift)
+    return Pinch(X, loose, rows, frame, polar, paired, nu, wide * 1.01, shift)
 
 
 def _choose_rows(X: FloatArray, frame: FloatArray, tilt: float) -> FloatArray:

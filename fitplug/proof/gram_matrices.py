@@ -1,6 +1,6 @@
 """The Gram matrices of pinched products, and the traces of their square roots, rounded down.
 
-    Gamma_B = sum_{S >= B} w_S (x)_{a in B} rho_a^2 (x)_{a in S - B} G_a (x)_{a not in S} E
+    Gamma_B = sum_{S >= B} w_S (x)_{a in B} nu_a^2 (x)_{a in S - B} G_a (x)_{a not in S} E
 
 for `fitplug.proof.product_bound`. A column is a state for every attribute: 0 for e, then the other
 columns of the frame, then the rest. The states other than 0, in the attributes' order, are its
@@ -75,7 +75,7 @@ class GramTerms:
 
         Args:
             w: The weights of the groups, in [0, 1].
-            tables: By factor the entries of G and rho^2, in [0, 1], shape (t^2 + 1,).
+            tables: By factor the entries of G and nu^2, in [0, 1], shape (t^2 + 1,).
 
         Returns:
             The buffer, shape (length,).

@@ -9,16 +9,17 @@ q_(S, j) = w_S c_(S, j) prod_a y_a(j_a) on the queries, the bound of `fitplug.pr
 with e_a = sqrt(p_a), unit vectors once p is scaled. Every attribute's columns are divided into a
 frame C_a, whose first column is e_a, and the rest; its rows into R_a, which the polar factor pairs
 with the frame, and the rest. Setting to zero what leads from one part to the other never raises a
-nuclear norm (pinching), and the rest then counts as one number, its nuclear norm rho_a. One small
+nuclear norm (pinching), and the rest then counts as one number, its nuclear norm nu_a. One small
 matrix for every set B of attributes in their rest is left, with A_a = R_a' X_a C_a:
 
     ||X||_* >= sum_B ||Y_B||_*     Y_B stacks over S >= B
-                                   sqrt(w_S) prod_{a in B} rho_a (x)_{a in S - B} A_a (x) (1, 0, ..)
+                                   sqrt(w_S) prod_{a in B} nu_a (x)_{a in S - B} A_a (x) (1, 0, ..)
 
 and ||Y_B||_* = tr Gamma_B^1/2 with its Gram matrix (`fitplug.proof.gram_matrices`). A frame of all
 columns is exact. An attribute of which all groups have the same factor needs no frame, and a
 symmetric attribute needs none but e_a. The proofs, and what rounding can amount to, are in
-docs/theory/product-bound.md: all of the rounding loses some 1e-9 of the bound.
+docs/theory/product-bound.md: all of the rounding loses about 1e-9 of the bound, and more
+where Gram matrices are nearly singular.
 """
 
 from __future__ import annotations
