@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError
+from fitplug.files import replace_file as replace_durably
 
 PUBLIC = 0o644
 """The mode of a file that everyone may read."""
@@ -75,16 +75,10 @@ def replace_file(path: Path, mode: int = _CONFIDENTIAL) -> Iterator[Path]:
     Raises:
         WriteError: If the file cannot be written. An earlier file at `path` is then unchanged.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with convert_write_errors(path):
-        try:
-            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _CONFIDENTIAL))
-            yield partial
-            if mode != _CONFIDENTIAL:
-                partial.chmod(mode)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    with convert_write_errors(path), replace_durably(path, mode=_CONFIDENTIAL) as partial:
+        yield partial
+        if mode != _CONFIDENTIAL:
+            partial.chmod(mode)
 
 
 def check_target(path: Path, read: Callable[[Path], object]) -> None:

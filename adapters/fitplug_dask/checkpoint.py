@@ -27,6 +27,7 @@ import pyarrow as pa
 
 import fitplug
 from fitplug.errors import FitplugError, InputError
+from fitplug.files import replace_file, sync
 from fitplug_dask.files import CheckedFile
 from fitplug_dask.kernel import Fault, Job, PartialCounts, Partition, count_partition
 from fitplug_dask.sources import UNTRACKED
@@ -277,20 +278,9 @@ def _read_file(path: Path) -> bytes | None:
 
 def _write_file(path: Path, content: bytes) -> None:
     """Write a file, completely or not at all, that only this user may read. Raise OSError."""
-    partial = path.with_name(f".{uuid4().hex}.partial")
-    try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with replace_file(path, mode=0o600, partial_name=f".{uuid4().hex}.partial") as partial:
+        partial.write_bytes(content)
+    sync(path.parent)
 
 
 def _name_failure(displayed: str | os.PathLike[str], act: Callable[[], T]) -> T:

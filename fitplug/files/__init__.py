@@ -18,6 +18,7 @@ from fitplug.files.parquet import (
     write_parquet,
 )
 from fitplug.files.parquet_footer import ColumnChunk, EncryptedError, Footer, read_footer
+from fitplug.files.replacement import replace_file
 from fitplug.files.thrift import ThriftFields, WantedFields, read_struct
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "read_parquet",
     "read_struct",
     "read_with_digest",
+    "replace_file",
     "set_aside",
     "sync",
     "write_parquet",

@@ -49,9 +49,11 @@ def _print_prices(facts: Facts) -> None:
         out.print(facts.price_note)
         return
     table = _make_table(
-        "group", "price of its targets", f"rho saved, at most about, if std {RELAXED - 1:.0%} larger",
+        "group",
+        "price of its targets",
+        f"rho saved, at most about, if std {RELAXED - 1:.0%} larger",
         "held by their target",
-    )  # fmt: skip
+    )
     for group in facts.groups:
         assert group.price is not None
         assert group.saves is not None
