@@ -8,7 +8,8 @@ step in the Lagrangian (F16)
 from one set of its derivatives: z_A is a square root, C_a a geometric mean, u_a the solution of a
 linear system, and the weights p_a and q ascend by the multiplicative steps (F21). It is not proven
 that the value decreases in each iteration, so the member of least cost that was seen is kept.
-Where targets do not vary along an attribute, q is a product along it. See docs/theory/residual-family.md, "Descent in the splits".
+Where targets do not vary along an attribute, q is a product along it. See
+docs/theory/residual-family.md, "Descent in the splits".
 The weights prove a lower bound on the privacy cost of every mechanism; see
 `fitplug.optimizer.product_bound_ascent`.
 """
