@@ -125,7 +125,7 @@ class TestEach:
             inverted.append(len(L))
             return original(L, M, **errors)
 
-        monkeypatch.setattr(reconstruction, "inverse_norms_above", counting)
+        monkeypatch.setattr(reconstruction, "bound_solution_norms", counting)
         monkeypatch.delattr(combination, "compute_combined_covariance")
         asked = [f"{k} * pyramid[sex={k % 2 + 1}] - spans[age={k % 6}]" for k in range(1_000)]
         few = list(release.combine_each(asked[:12]))
