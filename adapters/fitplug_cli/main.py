@@ -74,7 +74,7 @@ def init(
         ),
     ] = False,
 ) -> None:
-    """Begin a spec from the names and types of the columns. Reads no row."""
+    """Begin a spec from the names and types of the columns. No row is read."""
     from fitplug_cli.commands import new_spec
     from fitplug_cli.output import out
 
@@ -129,7 +129,7 @@ def design(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Design the plan, show it and write it to a file. Reads no data."""
+    """Design the plan, show it and write it to a file. No data is read."""
     from fitplug_cli.commands import plans
     from fitplug_cli.output import build_plan_record, out, print_json, print_plan, set_up_output
     from fitplug_cli.spec import load_spec
@@ -171,7 +171,7 @@ def report(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Report what a plan asks, gets and costs. Reads no data."""
+    """Report what a plan asks, gets and costs. No data is read."""
     from fitplug_cli.commands import reports
     from fitplug_cli.output import set_up_output
 
@@ -297,7 +297,7 @@ def estimate(
         bool, typer.Option("--json", help="Print one JSON object instead, with all digits.")
     ] = False,
 ) -> None:
-    """Estimate sums, differences and ratios of answers, with their std. Reads no data."""
+    """Estimate sums, differences and ratios of answers, with their std. No data is read."""
     from fitplug_cli.commands import estimates
     from fitplug_cli.inputs import collect_expressions
     from fitplug_cli.output import (
@@ -342,15 +342,15 @@ def estimate_lost(
     confidence: ConfidenceOption = 0.95,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate how many records a limit on the records of a person left out. Reads no data."""
-    from fitplug_cli.commands import losses
+    """Estimate how many records a limit on the records of a person left out. No data is read."""
+    from fitplug_cli.commands import records_lost
     from fitplug_cli.output import print_json
 
-    found = losses.estimate_loss(kept, coarse, expression, of)
+    found = records_lost.estimate_records_lost(kept, coarse, expression, of)
     if as_json:
-        print_json(losses.build_loss_record(found, confidence))
+        print_json(records_lost.build_lost_record(found, confidence))
     else:
-        losses.print_loss(found, confidence)
+        records_lost.print_records_lost(found, confidence)
 
 
 def main() -> None:

@@ -2,13 +2,14 @@
 
     tables = fitplug_dask.count("data/state=*/", plan)
 
-`count` counts, `survey` tells what counting would take and reads no row. The packages below them,
-in the order in which a count goes through them, import only packages above themselves in this
-table:
+`count` counts, and `survey` tells what counting would take and reads no row. They use these modules
+and packages, each of which imports only those that come earlier in this table:
 
-| package | what it does |
+| name | what it does |
 |---|---|
-| `loops` | what is done for every row: compiled, or in NumPy |
+| `_compat` | holds everything undocumented that is used of other libraries |
+| `progress` | reports the number of rows that are counted |
+| `loops` | does what is done for every row: compiled, or in NumPy (`numpy_loops`) |
 | `sources` | finds the files that a path, folder, glob or URL means |
 | `encoding` | turns values of columns, texts and folder names into codes of the domain |
 | `files` | reads headers, takes the snapshot of all files, and reads their rows |
@@ -16,6 +17,10 @@ table:
 | `scheduling` | runs the tasks on threads or on a cluster, and adds up what they return |
 | `persons` | with `person=`, brings the rows of each person together and keeps at most k |
 | `checkpoint` | with `checkpoint=`, keeps the counts of finished partitions until all are done |
+| `request` | checks what to count, and on how many threads, before any file is looked at |
+| `schema` | lists the columns of the data, for people who write a domain from them |
+| `survey` | tells the files, rows, tasks and memory of a count without reading any row |
+| `counting` | counts: from files and wanted tables to exact tables |
 """
 
 from fitplug_dask.counting import count

@@ -3,6 +3,23 @@
 OpenDP is imported when a function here is called for the first time, not before.
 """
 
+# The modules by task. The reference for users shows the docstring, so this is a comment.
+#
+# | modules | task |
+# |---|---|
+# | `_compat` | holds every contact with the internals of OpenDP |
+# | `gaussian`, `noise_source` | draw the noise, and compute its cost for a person |
+# | `memory_release` | makes a release in memory: `release` |
+# | `folder_release` | makes a release into a folder exactly once: `publish` |
+# | `publication`, `release_folder`, `staged_answers` | hold its steps, its folder and its answers |
+# | `release_request`, `release_charge` | hold what a caller asks for, and the charge in the ledger |
+# | `counted_rows` | says which rows the counts were made of |
+# | `measurement`, `input_domains` | make a plan an OpenDP measurement, and the domains of its input |
+# | `lazyframes`, `lazyframe_counts` | count Polars LazyFrames, as an OpenDP transformation |
+# | `context`, `noise_scale` | serve queries of OpenDP's Context API, and scale their noise |
+# | `accounting` | makes a plan an event of dp_accounting |
+# | `input_checks`, `folder_checks` | check what callers give, and the paths of release folders |
+
 from fitplug_opendp.accounting import dp_event
 from fitplug_opendp.context import as_query, preflight, register
 from fitplug_opendp.folder_release import publish

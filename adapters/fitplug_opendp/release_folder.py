@@ -42,7 +42,7 @@ class ReleaseFolder:
 
     @property
     def entry(self) -> Entry | None:
-        """The entry of the charge; None without a charge."""
+        """The entry of the charge; it is None if nothing was charged."""
         return None if self.charge is None else self.charge.entry
 
     @property
@@ -51,7 +51,7 @@ class ReleaseFolder:
         return StagingArea(self.directory, self.plan, self.entry)
 
     def read_stage(self) -> Stage | None:
-        """Read from the ledger how far the release has come; None without a charge."""
+        """Read from the ledger how far the release has come; return None if nothing was charged."""
         return None if self.charge is None else self.charge.read_stage()
 
     def locate(self, stage: Stage) -> Path:

@@ -68,7 +68,7 @@ def find_charge(ledger: Ledger | None, request: ChargeRequest) -> StagedCharge |
 
     Raises:
         BudgetError: The request names an earlier charge, and there is no ledger.
-        FitplugError: The ledger would refuse the request; see `Ledger.begin`.
+        FitplugError: The ledger would refuse the request; see `Ledger.find_release`.
     """
     if ledger is not None:
         return ledger.find_release(request)

@@ -189,7 +189,7 @@ class Hierarchy(Categories):
                 return Hierarchy(levels, leaves)
         raise DomainError(
             f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: each "
-            "must consist of whole nodes, or lie within one node, of every level"
+            "must consist of complete nodes, or lie within one node, of every level"
         )
 
     def _depth(self, level: str) -> int:

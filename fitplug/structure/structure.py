@@ -20,7 +20,7 @@ with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^
                      divided into blocks as well, which restricts Sigma to the residual family
 
 Another structure is another subclass of `Structure`, chosen in `analyse_structure`, with a line
-where each room above registers its implementations: `fitplug.mechanism.dispatch`,
+where each of three rooms registers what serves it: `fitplug.mechanism.dispatch`,
 `fitplug.proof.certificate` and `fitplug.optimizer.drafts`.
 """
 

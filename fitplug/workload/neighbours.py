@@ -7,14 +7,15 @@ A mechanism that adds Gaussian noise to A x then has the privacy cost
 
 and the optimum, its dual and its certificate know the workload only through W V, a column for each
 difference in place of a column for each cell (docs/theory/dual.md). So the set V is given as a
-linear map of rows. Everything that a difference decides is made of columns of its product: the
-privacy profile and the exact cost of A V, the nuclear norm and the reduced problem of W V.
+linear map of rows. Where blocks are matrices, everything that a difference decides is made of
+columns of its product: the privacy profile and the exact cost of A V, the nuclear norm and the
+reduced problem of W V.
 
 Another unit of privacy is another class with these two methods, which `analyse_structure` gives to
 the structure. It also says there which attributes stay symmetric: those whose permutations map V
-onto itself. Where blocks are numbers, no column is written down: `ScalarForm.exact_cost` and
-`ScalarCertificate` know what one record costs, and a unit that is to keep its attributes
-symmetric brings that number for its own differences.
+onto itself. Where blocks are numbers, no column is written down: `OneCellForm.compute_exact_cost`,
+`ScalarCertifier` and the residual family contain what one record costs, and a unit that is to keep
+its attributes symmetric brings that number for its own differences.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def _connect(spec: Spec) -> Iterator[Client | None]:
 
 
 def survey(spec: Spec, plan: Plan) -> None:
-    """Print what counting would read, and how much memory it would take. Reads no row.
+    """Print what counting would read, and how much memory it would take. No row is read.
 
     Args:
         spec: The spec.

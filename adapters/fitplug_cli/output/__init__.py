@@ -30,7 +30,7 @@ from fitplug_cli.output.messages import (
     print_survey,
     warn_of_formulas,
 )
-from fitplug_cli.output.release_folder import (
+from fitplug_cli.output.release_record import (
     ReleaseFiles,
     check_release_folder,
     list_versions,

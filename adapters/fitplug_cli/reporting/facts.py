@@ -18,7 +18,7 @@ from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_
 from fitplug.privacy import epsilon_at
 from fitplug.release import About, Limited
 from fitplug_cli import person_costs
-from fitplug_cli.reporting.limits import Limit, compare_limits
+from fitplug_cli.reporting.contribution_limits import Limit, compare_limits
 
 Progress = Callable[[float, str], object]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from fitplug.display import MOST_BARS, format_down, format_up
 from fitplug_cli.reporting import plots
+from fitplug_cli.reporting.contribution_limits import explain_limits
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
-from fitplug_cli.reporting.limits import explain_limits
 from fitplug_cli.reporting.numbers import format_factor, format_percent
 
 

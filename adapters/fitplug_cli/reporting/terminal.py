@@ -7,8 +7,8 @@ from rich.table import Table
 from fitplug.display import format_up
 from fitplug.plan import LARGEST_FACTOR, Relaxation
 from fitplug_cli.output import out, print_plan, print_table
+from fitplug_cli.reporting.contribution_limits import explain_limits
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
-from fitplug_cli.reporting.limits import explain_limits
 from fitplug_cli.reporting.numbers import format_factor
 
 _SHOWN_DELTAS = DELTAS[::3]

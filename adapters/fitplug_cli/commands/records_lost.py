@@ -14,7 +14,7 @@ from fitplug_cli.output import out, print_table
 from fitplug_cli.reporting import format_percent
 
 
-def estimate_loss(kept: Path, coarse: Path, expression: str, of: str | None) -> Lost:
+def estimate_records_lost(kept: Path, coarse: Path, expression: str, of: str | None) -> Lost:
     """Estimate the records that a limit left out, from two releases.
 
     Args:
@@ -32,7 +32,7 @@ def estimate_loss(kept: Path, coarse: Path, expression: str, of: str | None) -> 
     return estimate_lost(Release.read(kept), Release.read(coarse), expression, of=of)
 
 
-def build_loss_record(lost: Lost, confidence: float) -> dict[str, Any]:
+def build_lost_record(lost: Lost, confidence: float) -> dict[str, Any]:
     """Build the JSON record of an estimate.
 
     Args:
@@ -57,7 +57,7 @@ def build_loss_record(lost: Lost, confidence: float) -> dict[str, Any]:
     }
 
 
-def print_loss(lost: Lost, confidence: float) -> None:
+def print_records_lost(lost: Lost, confidence: float) -> None:
     """Print a table of an estimate.
 
     Args:
