@@ -12,9 +12,9 @@ OpenDP is imported when a function here is called for the first time, not before
 # | `memory_release` | makes a release in memory: `release` |
 # | `folder_release` | makes a release into a folder exactly once: `publish` |
 # | `publication`, `release_folder`, `staged_answers` | hold its steps, its folder and its answers |
-# | `release_request`, `release_charge` | hold what a caller asks for, and the charge in the ledger |
+# | `release_request`, `release_charge` | hold what is asked for, and the charge in the ledger |
 # | `counted_rows` | says which rows the counts were made of |
-# | `measurement`, `input_domains` | make a plan an OpenDP measurement, and the domains of its input |
+# | `measurement`, `input_domains` | make a plan an OpenDP measurement, and its input domains |
 # | `lazyframes`, `lazyframe_counts` | count Polars LazyFrames, as an OpenDP transformation |
 # | `context`, `noise_scale` | serve queries of OpenDP's Context API, and scale their noise |
 # | `accounting` | makes a plan an event of dp_accounting |
