@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
-from fitplug.mechanism.limits import SATURATION
+from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.strategy import Strategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, find_largest_entry, multiply_exactly
 

@@ -25,7 +25,7 @@ from fitplug.mechanism.estimates import (
     bound_block_stds,
     compute_block_covariance,
 )
-from fitplug.mechanism.limits import MAX_ENTRY
+from fitplug.mechanism.integer_limits import MAX_ENTRY
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.strategy import Strategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, find_largest_entry

@@ -28,8 +28,8 @@ import numpy as np
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.optimizer.fixed_point import (
     MIXING,
+    GapProgress,
     Iterate,
-    Progress,
     find_fixed_point,
     mix_with_uniform,
 )
@@ -104,7 +104,7 @@ def solve(
     *,
     tolerance: float,
     max_iterations: int,
-    progress: Progress | None = None,
+    progress: GapProgress | None = None,
     simplices: Sequence[Simplex] | None = None,
     start: tuple[FloatArray, FloatArray] | None = None,
     evaluate: Callable[[Problem, FloatArray, FloatArray], DualValue] | None = None,
@@ -202,12 +202,12 @@ class _Ascent:
         scaled = x.copy()
         for simplex in self.simplices:
             cells = simplex.cells
-            scaled[:d][cells] += math.log(simplex.mass) - _log_sum(x[:d][cells])
-        scaled[d:] -= _log_sum(x[d:])
+            scaled[:d][cells] += math.log(simplex.mass) - _sum_logarithms(x[:d][cells])
+        scaled[d:] -= _sum_logarithms(x[d:])
         return scaled
 
 
-def _log_sum(x: FloatArray) -> float:
+def _sum_logarithms(x: FloatArray) -> float:
     """Return log sum exp x, without overflow."""
     top = float(x.max())
     return top + math.log(float(np.exp(x - top).sum()))

@@ -21,7 +21,7 @@ import numpy as np
 from fitplug.errors import DesignError
 from fitplug.numeric import FloatArray
 
-Progress: TypeAlias = Callable[[int, float], object]
+GapProgress: TypeAlias = Callable[[int, float], object]
 """Called with (iterations so far, relative gap so far). If it returns True, the solver stops."""
 
 Found = TypeVar("Found")
@@ -85,7 +85,7 @@ def find_fixed_point(
     *,
     tolerance: float,
     max_iterations: int,
-    progress: Progress | None = None,
+    progress: GapProgress | None = None,
 ) -> FixedPoint[Found]:
     """Iterate until upper / lower - 1 <= tolerance, or for max_iterations. Deterministic.
 
@@ -95,7 +95,7 @@ def find_fixed_point(
         start: Logarithms of normalised weights, shape (n,).
         tolerance: The relative gap between the best bounds that ends the iteration.
         max_iterations: The largest number of evaluations.
-        progress: See `Progress`.
+        progress: See `GapProgress`.
 
     Raises:
         DesignError: If a point that a plain step leads to cannot be evaluated.

@@ -39,7 +39,7 @@ from scipy.linalg import cholesky, solve_triangular
 from fitplug.errors import DesignError
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.dual import Solution
-from fitplug.optimizer.fixed_point import Progress
+from fitplug.optimizer.fixed_point import GapProgress
 from fitplug.optimizer.geometric_mean import compute_mean
 from fitplug.optimizer.problem import Block, Problem
 
@@ -132,7 +132,7 @@ def solve(
     *,
     tolerance: float,
     max_iterations: int,
-    progress: Progress | None = None,
+    progress: GapProgress | None = None,
 ) -> Solution:
     """Run Algorithm 1 until upper / lower - 1 <= tolerance, TOL, or max_iterations Newton steps.
 
@@ -150,7 +150,7 @@ def solve(
     d, m = problem.cells, problem.queries
     p, q = np.full(d, 1 / d), np.full(m, 1 / m)
     unit = lower = compute_mean(block, p, q).value
-    best = point = _start(problem, block, unit)
+    best = point = _make_initial_iterate(problem, block, unit)
     enough, mixing = min(NTTOL, 10 * tolerance), _MIXING * tolerance
     t, iteration, stopped = 1.0, 0, False
     while True:
@@ -228,7 +228,7 @@ def _search_line(point: _Iterate, step: FloatArray, delta: float, t: float) -> _
     return None
 
 
-def _start(problem: Problem, block: Block, unit: float) -> _Iterate:
+def _make_initial_iterate(problem: Problem, block: Block, unit: float) -> _Iterate:
     """Return S = s^2 B B' (Section 6.3 with Q = I), with START the largest variance over target."""
     B = block.basis
     factor = cholesky(B @ B.T, lower=True)

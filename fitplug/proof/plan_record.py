@@ -96,12 +96,12 @@ class PlanRecord:
     @cached_property
     def rho_exact(self) -> Fraction:
         """rho of zCDP for one record added or removed, exact."""
-        return self.strategy.rho_exact(self.noise_std)
+        return self.strategy.compute_exact_rho(self.noise_std)
 
     @cached_property
     def rho(self) -> float:
         """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's map does."""
-        return self.strategy.rho(self.noise_std)
+        return self.strategy.bound_rho(self.noise_std)
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -119,8 +119,8 @@ class PlanRecord:
         """
         return self.objective.evaluate(
             self.privacy_cost,
-            self.strategy.profile(self.noise_std),
-            self.strategy.total_variance(self.noise_std),
+            self.strategy.bound_profile(self.noise_std),
+            self.strategy.bound_total_variance(self.noise_std),
         )
 
     @property
@@ -165,7 +165,7 @@ class PlanRecord:
     @cached_property
     def variances(self) -> ByGroup:
         """Variance of each answer, rounded up; by group, of the group's shape."""
-        return self.structure.group_values(self.strategy.variances(self.noise_std))
+        return self.structure.group_values(self.strategy.bound_variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:
@@ -202,7 +202,7 @@ class PlanRecord:
         dense = self.structure.dense
         names = dense if len(self.domain.names) > MAX_AXES else self.domain.names
         shape = [self.domain[n].size if n in dense else 1 for n in names]
-        return self.strategy.profile(self.noise_std).reshape(shape)
+        return self.strategy.bound_profile(self.noise_std).reshape(shape)
 
     def slack(self) -> FloatArray:
         """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
@@ -225,8 +225,8 @@ class PlanRecord:
         singular value decomposition for each tier.
         """
         claims = TierClaims(
-            profile=self.objective.divide_by_budgets(self.strategy.profile(self.noise_std)),
-            excess=self.objective.bound_excess(self.strategy.total_variance(self.noise_std)),
+            profile=self.objective.divide_by_budgets(self.strategy.bound_profile(self.noise_std)),
+            excess=self.objective.bound_excess(self.strategy.bound_total_variance(self.noise_std)),
             lower_bound=self.lower_bound,
             tiers=Tiers(
                 self.weights.of_cell,

@@ -85,7 +85,7 @@ def check_privacy(plan: PlanRecord) -> None:
     if not np.array_equal(plan.weights.of_cell < 0, above == 0):
         raise PlanError("the tiers leave out cells that cost something")
     budgets = plan.objective.budgets
-    if budgets is not None and not (strategy.profile(plan.noise_std) <= budgets).all():
+    if budgets is not None and not (strategy.bound_profile(plan.noise_std) <= budgets).all():
         raise PlanError("the privacy profile is not within the cell budgets")
 
 
@@ -107,7 +107,7 @@ def verify(plan: PlanRecord) -> None:
         raise PlanError(f"the plan does not prove its claims: {error}") from None
     if not _is_claimed(strategy.unit_variances, variances):
         raise PlanError("the variances are not those the plan claims")
-    reached = strategy.variances(plan.noise_std)
+    reached = strategy.bound_variances(plan.noise_std)
     if not meets_targets(reached, plan.scale, structure.targets):
         raise PlanError("some target is not met")
     if not plan.scale * (1 - LOOSEST) <= float((reached / structure.targets).max()):
