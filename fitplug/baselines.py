@@ -4,7 +4,7 @@ Each function takes a workload and a privacy cost Delta, where Delta^2 = 2 rho f
 or removed. It returns the variance of every answer, like `Plan.variances`. All mechanisms are
 unbiased and add real-valued Gaussian noise that costs exactly Delta. A mechanism with the strategy
 matrix A, whose columns are a_i, measures A x + z, where the entries of z have the variance
-max_i |a_i|^2 / Delta^2. It answers by least squares, so that
+max_i |a_i|^2 / Delta^2. It answers by least squares, which gives
 variance_j = max_i |a_i|^2 / Delta^2 * w_j (A'A)^+ w_j'.
 
     IP   input_perturbation     A = I
@@ -95,12 +95,12 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
 
     It counts the nodes of a tree over every attribute whose cells have an order, and makes the
     counts consistent by least squares. An attribute of Integers, Bins or Dates gets a tree with the
-    branching factor b of `choose_branching_factor`: level k counts blocks of b^k neighbouring cells, level
-    0 counts the cells, and the root is not counted (Qardaji, Yang, Li 2013; Hay et al. 2010). The
-    cells of other attributes are counted one by one. Several attributes are measured by the
-    Kronecker product of their trees, which crosses every node of one tree with every node of the
-    others. The privacy cost is split evenly over the levels. Every cell is in one node of each
-    level, so that |a_i|^2 is the product of the trees' heights.
+    branching factor b of `choose_branching_factor`: level k counts blocks of b^k neighbouring
+    cells, level 0 counts the cells, and the root is not counted (Qardaji, Yang, Li 2013; Hay et al.
+    2010). The cells of other attributes are counted one by one. Several attributes are measured by
+    the Kronecker product of their trees, which crosses every node of one tree with every node of
+    the others. The privacy cost is split evenly between the levels. Every cell is in one node of
+    each level, so |a_i|^2 is the product of the trees' heights.
 
     Args:
         workload: The query groups.

@@ -30,7 +30,7 @@ from fitplug.numeric import (
 from fitplug.structure import Structure
 
 ReadCounts: TypeAlias = Callable[[tuple[str, ...]], IntArray]
-"""Gives the exact counts over some attributes, in the order named. Confidential."""
+"""Gives the exact counts over some attributes, in the order named. They are confidential."""
 
 _BIAS = 1e-9
 _NO_SPAN = "the basis does not span the workload: answers would be biased"
@@ -158,7 +158,7 @@ class Basis:
         """Check that it is a basis of classes of cells or of distinct integer rows of W (m, d).
 
         Raises:
-            PlanError: If not.
+            PlanError: If it is neither of these.
         """
         index, scale = self.index, self.scale
         m, d = W.shape

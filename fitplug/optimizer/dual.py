@@ -109,7 +109,9 @@ def solve(
     start: tuple[FloatArray, FloatArray] | None = None,
     evaluate: Callable[[Problem, FloatArray, FloatArray], DualValue] | None = None,
 ) -> Solution:
-    """Iterate until upper / lower - 1 <= tolerance, or for max_iterations. Deterministic.
+    """Iterate until upper / lower - 1 <= tolerance, or for max_iterations.
+
+    The result is deterministic.
 
     Args:
         problem: The reduced workload.
@@ -208,7 +210,7 @@ class _Ascent:
 
 
 def _sum_logarithms(x: FloatArray) -> float:
-    """Return log sum exp x, without overflow."""
+    """Compute the logarithm of the sum of exp x, for x (n,), without overflow."""
     top = float(x.max())
     return top + math.log(float(np.exp(x - top).sum()))
 

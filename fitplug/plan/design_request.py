@@ -100,7 +100,7 @@ class DesignRequest:
         return Objective(budgets, self.total_error_weight)
 
     def _list_arguments_for_optimum(self) -> list[str]:
-        """List the arguments given that the residual family does not know, by rule 2."""
+        """List the given arguments that need the optimum over all cells, by rule 2."""
         given = {
             'solver="sm2"': self.options.solver == "sm2",
             "cell_budgets": self.cell_budgets is not None,

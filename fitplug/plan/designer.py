@@ -64,8 +64,8 @@ def design(
         refine: Whether the profile is made least in the paper's refined privacy ordering too,
             which has one optimum only, as far as `max_iterations` more iterations and about a
             minute of work allow. `Plan.tiers` says how near to the least each tier is. The privacy
-            cost is the least either way. Without effect with the solver "sm2" or with a weight on
-            the total error.
+            cost is the least either way. It has no effect with the solver "sm2", with a weight on
+            the total error, or in the residual family.
         max_iterations: The most iterations of each solve. Queries that share no cells are solved
             separately.
         progress: A function that is called with the number of iterations and the gap so far. If it

@@ -289,7 +289,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
 
 
 def _read_prefixed(arrays: Arrays, prefix: str) -> Arrays:
-    """The arrays whose names begin with a prefix, by the rest of their names."""
+    """Return the arrays whose names begin with a prefix, by the rest of their names."""
     return {
         name.removeprefix(prefix): array
         for name, array in arrays.items()

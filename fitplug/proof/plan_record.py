@@ -49,13 +49,14 @@ class PlanRecord:
         strategy: The integer strategy that runs.
         objective: What was made least, beyond the plain privacy cost.
         noise_std: sigma of the strategy's discrete Gaussian noise.
-        scale: k of the paper's Problem 2; variances are at most scale * targets. It is 1.0 when
-            accuracy was prioritised.
-        lower_bound: Certified: no mechanism that meets scale * targets with Gaussian noise costs
-            less. With another objective than the plain one, a bound on that; see `cost`.
-        p: Dual weights that prove the bound, over the dense cells; see `fitplug.proof.certificate`.
-        q: Dual weights over the rows of the strategy's structure.
-        frame: How the norm is pinched, in the residual family.
+        scale: k of the paper's Problem 2; variances are at most scale * targets. It is 1.0 unless
+            a budget or cell budgets were given.
+        lower_bound: A certified bound: no mechanism that meets scale * targets with Gaussian noise
+            costs less. If the plan has another objective, it is a bound on that objective; see
+            `cost`.
+        p: The dual weights of the differences between neighbours; see `fitplug.proof.certifier`.
+        q: The dual weights of the rows of the strategy's structure. p and q prove the bound.
+        frame: How the norm is pinched in the residual family; `NO_FRAME` for other structures.
         weights: The dual weights of the further tiers; see `tiers`.
         tolerance: The relative gap that the solver was asked for.
         iterations: The iterations that it made.
@@ -114,8 +115,8 @@ class PlanRecord:
     def cost(self) -> float:
         """The value of what was made least, rounded up.
 
-        It is the privacy cost, or with cell budgets or a weight on the total squared error that
-        objective (see `fitplug.structure.objective`).
+        It is the privacy cost. With cell budgets or a weight on the total squared error, it is the
+        objective of `fitplug.structure.objective` instead.
         """
         return self.objective.evaluate(
             self.privacy_cost,

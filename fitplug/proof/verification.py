@@ -38,7 +38,7 @@ def check_form(plan: PlanRecord) -> None:
     """Check that every part has the shape, type and range that it must have.
 
     Raises:
-        PlanError: If not.
+        PlanError: If a part has another shape or type, or is out of range.
     """
     structure, strategy = plan.structure, plan.strategy
     m, d = structure.rows, structure.differences
@@ -65,10 +65,12 @@ def check_form(plan: PlanRecord) -> None:
 
 
 def check_privacy(plan: PlanRecord) -> None:
-    """Check that the privacy cost claimed is that of the integers that will run.
+    """Check that the plan claims the privacy cost of the integers that will run.
 
     Raises:
-        PlanError: If not.
+        PlanError: If the plan claims another cost, profile or number of records than the integers
+            have, if they hold too few records, if the tiers leave out cells that cost something, or
+            if the profile exceeds the cell budgets.
     """
     strategy = plan.strategy
     exact, above, records = compute_exact_cost(

@@ -134,7 +134,11 @@ def _open(path: Path) -> tuple[Header, Arrays]:
 
 
 def _parse_fields(plan: Plan, header: Header, arrays: Arrays) -> dict[str, Any]:
-    """Make the fields of the release. Raises anything unless they fit the plan and each other."""
+    """Make the fields of the release.
+
+    Raises:
+        Exception: They do not fit the plan or each other; errors of any kind are possible.
+    """
     answers, contributions = arrays["answers"], header["contributions"]
     if answers.dtype != np.int64 or answers.shape != (plan.strategy.size,):
         raise PlanError("answers of another plan")
