@@ -2,9 +2,9 @@
 
 All optimizers of the dual iterate on the logarithms x of positive weights. The plain step
 x <- x + f(x) never lowers a merit where the weights p are on one simplex, and the weights q on one
-too. But it converges slowly where many weights tend to zero. `find_fixed_point` extrapolates from the last
-steps instead. If the merit has fallen, it drops the history and takes the plain step from the last
-point that it kept.
+too. But it converges slowly where many weights tend to zero. `find_fixed_point` extrapolates from
+the last steps instead. If the merit has fallen, it drops the history and takes the plain step from
+the last point that it kept.
 
 The derivation is in docs/theory/dual.md, sections "The fixed point" and "Acceleration, and its
 safeguard". No result relies on convergence: the best bounds that were seen are returned.
