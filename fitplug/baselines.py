@@ -4,7 +4,7 @@ Each function takes a workload and a privacy cost Delta, where Delta^2 = 2 rho f
 or removed. It returns the variance of every answer, like `Plan.variances`. All mechanisms are
 unbiased and add real-valued Gaussian noise that costs exactly Delta. A mechanism with the strategy
 matrix A, whose columns are a_i, measures A x + z, where the entries of z have the variance
-max_i |a_i|^2 / Delta^2. It answers by least squares, so that
+max_i |a_i|^2 / Delta^2. It answers by least squares, which gives
 variance_j = max_i |a_i|^2 / Delta^2 * w_j (A'A)^+ w_j'.
 
     IP   input_perturbation     A = I
@@ -95,12 +95,12 @@ def hierarchical(workload: Workload, privacy_cost: float) -> ByGroup:
 
     It counts the nodes of a tree over every attribute whose cells have an order, and makes the
     counts consistent by least squares. An attribute of Integers, Bins or Dates gets a tree with the
-    branching factor b of `branching_factor`: level k counts blocks of b^k neighbouring cells, level
-    0 counts the cells, and the root is not counted (Qardaji, Yang, Li 2013; Hay et al. 2010). The
-    cells of other attributes are counted one by one. Several attributes are measured by the
-    Kronecker product of their trees, which crosses every node of one tree with every node of the
-    others. The privacy cost is split evenly over the levels. Every cell is in one node of each
-    level, so that |a_i|^2 is the product of the trees' heights.
+    branching factor b of `choose_branching_factor`: level k counts blocks of b^k neighbouring
+    cells, level 0 counts the cells, and the root is not counted (Qardaji, Yang, Li 2013; Hay et al.
+    2010). The cells of other attributes are counted one by one. Several attributes are measured by
+    the Kronecker product of their trees, which crosses every node of one tree with every node of
+    the others. The privacy cost is split evenly between the levels. Every cell is in one node of
+    each level, so |a_i|^2 is the product of the trees' heights.
 
     Args:
         workload: The query groups.
@@ -176,7 +176,7 @@ def total_error_optimum(workload: Workload, weights: Weights = "none") -> tuple[
     return found.value, found.lower_bound
 
 
-def branching_factor(cells: int) -> int:
+def choose_branching_factor(cells: int) -> int:
     """Choose the branching factor of the tree that the hierarchical mechanism builds.
 
     This is the rule of Qardaji, Yang, Li (2013). On average over all ranges, an answer without
@@ -213,7 +213,7 @@ def _compute_tree_covariance(workload: Workload, name: str) -> FloatArray:
     _check_size(f"pairs of cells of {name}", n * n)
     if not attribute.is_ordered:
         return np.eye(n)
-    b = branching_factor(n)
+    b = choose_branching_factor(n)
     h = _compute_height(n, b)
     gram = np.zeros((n, n))
     for level in range(h):

@@ -51,4 +51,4 @@ def list_outside_attributes(plan: Plan, tables: Tables) -> tuple[str, ...]:
     """List the attributes without use in the plan by whose values the count left records out."""
     used = {name for names in plan.tables for name in names}
     unused = {name for names in tables for name in names} - used
-    return tables.domain.names_without_other(unused)
+    return tables.domain.list_names_without_other(unused)

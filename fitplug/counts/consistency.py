@@ -18,7 +18,7 @@ AttributeSet: TypeAlias = tuple[str, ...]
 """Names of different attributes: the axes of a table, in this order."""
 
 Counts: TypeAlias = IntArray
-"""The exact numbers of records in the cells of a table. Confidential."""
+"""The exact numbers of records in the cells of a table. They are confidential."""
 
 MAX_RECORDS = 2**53
 """Largest total of a table; far above any count of people, far below what int64 holds."""

@@ -25,13 +25,13 @@ from fitplug.numeric import IntArray
 
 @dataclass(frozen=True, eq=False)
 class EncodedRecords:
-    """Rows of records, by their cells. Confidential.
+    """The cells of records, row by row. They are confidential.
 
     Attributes:
-        count: Number of rows.
+        count: The number of rows.
         codes: The cells (count,) on each attribute, -1 for values that have none.
         weights: The number of records (count,) that each row stands for; None if it is one.
-        rows: How rows were understood, in words; None if each is one record and all are here.
+        rows: How rows were understood, in words; None if each is one record and no row is left out.
     """
 
     count: int

@@ -238,7 +238,11 @@ def _read_date(end: Any) -> datetime.date:
 
 
 def _count_days(value: Any) -> int | None:
-    """Days since 1970-01-01; None for null and for text that names no day. Raises DataError."""
+    """Count the days since 1970-01-01; None for null and for text that names no day.
+
+    Raises:
+        DataError: The value is neither a day nor text, or its day depends on a zone.
+    """
     if value is None or value != value:
         return None
     if isinstance(value, str):

@@ -105,7 +105,7 @@ class Domain:
             self[name]
         return tuple(sorted(set(names), key=self._index.__getitem__))
 
-    def names_without_other(self, names: Collection[str]) -> tuple[str, ...]:
+    def list_names_without_other(self, names: Collection[str]) -> tuple[str, ...]:
         """List those of the attributes that have no cell for other values and null.
 
         A record with another value on one of them is left out of the tables that use it.

@@ -53,7 +53,11 @@ class CellCosts:
 
     @classmethod
     def from_plan(cls, plan: Plan, contributions: int = 1) -> CellCosts:
-        """Return the costs of a plan's release. Raises BudgetError for the contributions."""
+        """Return the costs of a plan's release.
+
+        Raises:
+            BudgetError: The contributions are out of range.
+        """
         check_contributions(contributions)
         names = plan.structure.dense
         costs = plan.profile().reshape(plan.domain.shape_of(names))

@@ -24,7 +24,18 @@ def check_is_free(
     domain: Domain,
     costs: CellCosts,
 ) -> Entry:
-    """Return the charge within which a release of these costs per cell is free.
+    """Check that a release of these costs per cell is free within a charge.
+
+    Args:
+        file: The ledger's file.
+        database: The open transaction.
+        entries: All entries of the ledger.
+        within: The charge, by its key or number.
+        domain: The domain of the release.
+        costs: The costs per cell of the release.
+
+    Returns:
+        The charge.
 
     Raises:
         OverBudget: The release is not free; the message names the cell.
@@ -78,6 +89,16 @@ def read_charge_costs(
     domain: Domain,
 ) -> tuple[Entry, list[CellCosts]]:
     """Read a charge, with the costs per cell of it and of all releases that are free within it.
+
+    Args:
+        file: The ledger's file.
+        database: The open transaction.
+        entries: All entries of the ledger.
+        within: The charge, by its key or number.
+        domain: The domain of the charge's plan.
+
+    Returns:
+        The charge, and the costs per cell: those of the charge, then those of each release.
 
     Raises:
         LedgerError: There is no such charge, it has no costs per cell, or they are of another

@@ -94,22 +94,38 @@ class Ledger:
 
     @property
     def total(self) -> float:
-        """The total budget in rho of zCDP, rounded down. Raises LedgerError."""
+        """The total budget in rho of zCDP, rounded down.
+
+        Raises:
+            LedgerError: The file cannot be read, or is damaged.
+        """
         return floor_float(self._read_budget().total)
 
     @property
     def spent(self) -> float:
-        """The sum of all charges in rho of zCDP, rounded up. Raises LedgerError."""
+        """The sum of all charges in rho of zCDP, rounded up.
+
+        Raises:
+            LedgerError: The file cannot be read, or is damaged.
+        """
         return ceil_float(self._read_budget().spent)
 
     @property
     def remaining(self) -> float:
-        """What is left in rho of zCDP, rounded down: a charge of it fits. Raises LedgerError."""
+        """What is left in rho of zCDP, rounded down: a charge of it fits.
+
+        Raises:
+            LedgerError: The file cannot be read, or is damaged.
+        """
         return floor_float(self._read_budget().left)
 
     @property
     def privacy(self) -> tuple[float, float] | None:
-        """The pair (epsilon, delta), if the total budget was given as that. Raises LedgerError."""
+        """The pair (epsilon, delta), if the total budget was given as that.
+
+        Raises:
+            LedgerError: The file cannot be read, or is damaged.
+        """
         budget = self._read_budget()
         if budget.epsilon is None or budget.delta is None:
             return None
@@ -268,7 +284,18 @@ class Ledger:
             return charge.enter(database, budget)[0]
 
     def check_free(self, plan: Plan, *, within: ChargeReference, contributions: int = 1) -> None:
-        """Verify that a release is free, and enter nothing. Raises as `charge_free`."""
+        """Verify that a release is free, and enter nothing.
+
+        Args:
+            plan: The plan to release.
+            within: As for `charge_free`.
+            contributions: As for `charge_free`.
+
+        Raises:
+            OverBudget: The release is not free; the message names the cell.
+            LedgerError: There is no such charge, or the file cannot be read.
+            BudgetError: As for `charge_free`.
+        """
         costs = CellCosts.from_plan(plan, contributions)
         with self._file.open_transaction() as database:
             _, entries = rows.read_entries(database)
@@ -325,8 +352,21 @@ class Ledger:
     def find_release(self, request: ChargeRequest) -> StagedCharge | None:
         """Return what `begin_release` would find; None if it would make a new charge.
 
-        Nothing is charged. Raises as `begin_release`, except that the seal of the counts is not
-        compared.
+        Nothing is charged, and the seal of the counts is not compared.
+
+        Args:
+            request: What is to be charged.
+
+        Returns:
+            The charge and its stage, or None.
+
+        Raises:
+            KeyTaken: As for `begin_release`.
+            AlreadyReleased: As for `begin_release`.
+            OverBudget: As for `begin_release`.
+            BudgetError: As for `begin_release`.
+            InputError: As for `begin_release`.
+            LedgerError: As for `begin_release`.
         """
         return find_release(self._file, request)
 

@@ -63,7 +63,11 @@ def evaluate_rho(measurement: Any, d_in: Any) -> float:
 
 
 def _convert_distance(d_in: Any) -> Any:
-    """Convert an input distance to Python's own numbers. Raises InputError."""
+    """Convert an input distance to Python's own numbers.
+
+    Raises:
+        InputError: It is no finite number, and no tuple of finite numbers.
+    """
     distances = d_in if type(d_in) is tuple else (d_in,)
     numbers = tuple(map(read_python_number, distances))
     for distance, number in zip(distances, numbers, strict=True):

@@ -22,7 +22,11 @@ from fitplug.ledger.rows import (
 
 
 def upgrade_version_1(database: sqlite3.Connection) -> None:
-    """Rewrite a file of schema version 1, which had no hashes. Raises DamagedError."""
+    """Rewrite a file of schema version 1, which had no hashes.
+
+    Raises:
+        DamagedError: Its rows contradict each other.
+    """
     with detect_damage():
         ((rho, exact),) = database.execute("SELECT rho, rho_exact FROM budget").fetchall()
         total = decode_amount(rho, exact)

@@ -49,7 +49,11 @@ class ChargeRequest:
 
     @cached_property
     def costs(self) -> CellCosts:
-        """The costs per cell, which are kept with the charge. Raises BudgetError."""
+        """The costs per cell, which are kept with the charge.
+
+        Raises:
+            BudgetError: The contributions are out of range.
+        """
         return CellCosts.from_plan(self.plan, self.contributions)
 
 

@@ -96,7 +96,10 @@ def write_budget(database: sqlite3.Connection, budget: Budget) -> None:
 def read_budget(database: sqlite3.Connection) -> Budget:
     """Read the budget, verified against the newest entries and stages.
 
-    This takes as long with many entries as with few. Raises DamagedError.
+    This takes as long with many entries as with few.
+
+    Raises:
+        DamagedError: A row is missing or was edited.
     """
     with detect_damage():
         (row,) = database.execute("SELECT * FROM budget").fetchall()
@@ -109,7 +112,11 @@ def read_budget(database: sqlite3.Connection) -> Budget:
 
 
 def read_entries(database: sqlite3.Connection) -> tuple[Budget, tuple[Entry, ...]]:
-    """Read the budget and all entries, and verify the entire ledger. Raises DamagedError."""
+    """Read the budget and all entries, and verify the entire ledger.
+
+    Raises:
+        DamagedError: A row is missing or was edited.
+    """
     budget, entries, _ = read_all(database)
     return budget, entries
 
@@ -117,10 +124,13 @@ def read_entries(database: sqlite3.Connection) -> tuple[Budget, tuple[Entry, ...
 def read_all(
     database: sqlite3.Connection,
 ) -> tuple[Budget, tuple[Entry, ...], dict[int, Stage]]:
-    """Read and verify the entire ledger. Raises DamagedError.
+    """Read and verify the entire ledger.
 
     Returns:
         The budget, all entries, and the newest stage of each release by the number of its entry.
+
+    Raises:
+        DamagedError: A row is missing or was edited.
     """
     with detect_damage():
         (row,) = database.execute("SELECT * FROM budget").fetchall()
@@ -138,7 +148,11 @@ def read_all(
 
 
 def read_costs(database: sqlite3.Connection, digest: str) -> CellCosts:
-    """Read the costs per cell of this digest. Raises DamagedError."""
+    """Read the costs per cell of this digest.
+
+    Raises:
+        DamagedError: The row is missing or was edited.
+    """
     with detect_damage():
         query = "SELECT * FROM profile WHERE digest = ?"
         ((_, domain, names, sizes, contributions, packed),) = database.execute(query, (digest,))
@@ -158,7 +172,11 @@ def find_key(database: sqlite3.Connection, key: str) -> tuple[str, str | None] |
 
 
 def parse_budget(row: tuple[Any, ...], compute_hash: Callable[[Budget], str]) -> Budget:
-    """Make the budget of its row, whose hash is verified. Raises DamagedError."""
+    """Make the budget of its row, whose hash is verified.
+
+    Raises:
+        DamagedError: The row was edited.
+    """
     _, rho, exact, epsilon, delta, spent, spent_exact, entries, head, own_hash, *stages = row
     total, used = decode_amount(rho, exact), decode_amount(spent, spent_exact)
     budget = Budget(total, epsilon, delta, used, entries, head, *stages)
@@ -168,7 +186,11 @@ def parse_budget(row: tuple[Any, ...], compute_hash: Callable[[Budget], str]) ->
 
 
 def verify_entries(rows: list[tuple[Any, ...]], start: int, budget: Budget) -> tuple[Entry, ...]:
-    """Read rows of entries, from the row of this number to the last one. Raises DamagedError."""
+    """Read rows of entries, from the row of this number to the last one.
+
+    Raises:
+        DamagedError: A row is missing or was edited.
+    """
     return tuple(
         verify_chain(
             rows,
@@ -183,7 +205,11 @@ def verify_entries(rows: list[tuple[Any, ...]], start: int, budget: Budget) -> t
 
 
 def decode_amount(rounded: float, text: str) -> Fraction:
-    """Read an exact amount, verified against the number beside it. Raises DamagedError."""
+    """Read an exact amount, verified against the number beside it.
+
+    Raises:
+        DamagedError: The two differ, or the text is no amount from 0 up.
+    """
     exact = decode_fraction(text)
     if exact < 0 or _encode_amount(exact) != (rounded, text):
         raise DamagedError

@@ -60,14 +60,22 @@ def append_stage(database: sqlite3.Connection, number: int, before: str, stage: 
 
 
 def verify_newest_stages(database: sqlite3.Connection, budget: Budget) -> None:
-    """Verify the newest stages against the budget's row. Raises DamagedError."""
+    """Verify the newest stages against the budget's row.
+
+    Raises:
+        DamagedError: A row is missing or was edited.
+    """
     query = "SELECT * FROM stage WHERE id >= ? ORDER BY id"
     rows = database.execute(query, (budget.stages - 1,)).fetchall()
     _verify_stages(rows, find_newest(budget.stages), budget)
 
 
 def read_stages(database: sqlite3.Connection, budget: Budget) -> dict[int, Stage]:
-    """Read the newest stage of each entry, and verify every row. Raises DamagedError."""
+    """Read the newest stage of each entry, and verify every row.
+
+    Raises:
+        DamagedError: A row is missing or was edited.
+    """
     rows = database.execute("SELECT * FROM stage ORDER BY id").fetchall()
     newest: dict[int, Stage] = {}
     for stage in _verify_stages(rows, 1, budget):

@@ -2,7 +2,7 @@
 
 from fitplug.mechanism.answers import may_be_clamped
 from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
-from fitplug.mechanism.basis import Basis, choose_basis, classify_cells, right_solve
+from fitplug.mechanism.basis import Basis, choose_basis, classify_cells, solve_from_right
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
 from fitplug.mechanism.dispatch import (
@@ -19,14 +19,14 @@ from fitplug.mechanism.dispatch import (
     make_estimates,
     read_attribute_matrices,
 )
-from fitplug.mechanism.integer_tree import TreeMatrix
-from fitplug.mechanism.limits import (
+from fitplug.mechanism.integer_limits import (
     FEWEST_RECORDS,
     LARGEST_NOISE,
     LEAST_NOISE,
     MAX_ENTRY,
     SATURATION,
 )
+from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.strategy import Strategy, meets_targets
 
@@ -62,5 +62,5 @@ __all__ = [
     "may_be_clamped",
     "meets_targets",
     "read_attribute_matrices",
-    "right_solve",
+    "solve_from_right",
 ]

@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
-from fitplug.mechanism.limits import SATURATION
+from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.strategy import Strategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, find_largest_entry, multiply_exactly
 
@@ -38,8 +38,8 @@ def answer_blocks(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
 def may_be_clamped(noisy: IntArray, noise_std: float) -> bool:
     """Tell whether an exact answer may have been clamped, so that estimates are biased.
 
-    That is so if a noisy answer is within 64 standard deviations of the clamp, or beyond. It
-    depends on noisy answers alone, so that it may be published. With half of `max_records` and
+    That is so if a noisy answer is within 64 standard deviations of the clamp, or beyond. The
+    result depends on noisy answers alone, so it may be published. With half of `max_records` and
     a standard deviation of at most 2^54 it is True with a probability of 10^-880 at most.
     """
     return bool(noisy.size) and find_largest_entry(noisy) >= SATURATION - 64 * noise_std

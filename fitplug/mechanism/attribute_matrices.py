@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fitplug.mechanism.limits import MAX_ENTRY
+from fitplug.mechanism.integer_limits import MAX_ENTRY
 from fitplug.numeric import (
     AnyArray,
     FloatArray,

@@ -30,7 +30,7 @@ from fitplug.numeric import (
 from fitplug.structure import Structure
 
 ReadCounts: TypeAlias = Callable[[tuple[str, ...]], IntArray]
-"""Gives the exact counts over some attributes, in the order named. Confidential."""
+"""Gives the exact counts over some attributes, in the order named. They are confidential."""
 
 _BIAS = 1e-9
 _NO_SPAN = "the basis does not span the workload: answers would be biased"
@@ -89,7 +89,7 @@ class Basis:
             return L, np.zeros(len(W))
         integers = self.build_matrix(W)
         B = integers.astype(np.float64)
-        L = right_solve(W, B)
+        L = solve_from_right(W, B)
         L[self.index] = np.diag(1 / self.scale)
         # Where a row of L rounded to integers explains its query no worse, these are exact.
         rounded = np.rint(L)
@@ -158,7 +158,7 @@ class Basis:
         """Check that it is a basis of classes of cells or of distinct integer rows of W (m, d).
 
         Raises:
-            PlanError: If not.
+            PlanError: If it is neither of these.
         """
         index, scale = self.index, self.scale
         m, d = W.shape
@@ -246,7 +246,7 @@ def _find_integer_scale(rows: FloatArray) -> FloatArray | None:
     return np.asarray(largest / spare)
 
 
-def right_solve(W: FloatArray, B: FloatArray) -> FloatArray:
+def solve_from_right(W: FloatArray, B: FloatArray) -> FloatArray:
     """Solve W = X B in least squares for X (m, n), with B (n, d) of full row rank."""
     Q, R = qr(B.T, mode="economic")
     try:

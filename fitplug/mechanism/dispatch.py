@@ -53,7 +53,12 @@ def compute_exact_cost(
     block_sets: tuple[BlockSet, ...],
     attribute_matrices: tuple[AttributeMatrix, ...],
 ) -> ExactCost:
-    """Compute the privacy cost of a strategy's integers, and the records they have room for."""
+    """Compute the exact squared sensitivity of a strategy's integers, and what they have room for.
+
+    Returns:
+        The exact squared sensitivity, upper bounds on the square of each column, and the number of
+        records that the integers have room for.
+    """
     return _FORMS[type(structure)].compute_exact_cost(structure, block_sets, attribute_matrices)
 
 
@@ -83,7 +88,7 @@ def check_strategy(strategy: Strategy) -> None:
     """Check that a strategy's integers have the shapes, types and ranges that they must have.
 
     Raises:
-        PlanError: If not.
+        PlanError: If a shape or a type is another one, or an integer is out of range.
     """
     _FORMS[type(strategy.structure)].check_form(strategy, strategy.structure)
 
@@ -104,9 +109,10 @@ def read_attribute_matrices(
 
 
 def answer_exactly(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
-    """Compute A x, exact for every integer input and clamped at +-2^62. Confidential.
+    """Compute A x exactly for every integer input, and clamp it at +-2^62.
 
-    The clamp is 1-Lipschitz in each answer, so it never adds to the sensitivity.
+    The answers are confidential. The clamp is 1-Lipschitz in each answer, so it never adds to the
+    sensitivity.
 
     Args:
         strategy: The strategy.

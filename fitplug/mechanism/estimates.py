@@ -133,7 +133,7 @@ def _bound_stds(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
     for block, those in parts.items():
         together = np.concatenate([several[k][0][block] for k in those])
         errors = np.concatenate([several[k][1][block] for k in those])
-        norms = bound_solution_norms(together, strategy.block_matrix(block), L_error=errors)
+        norms = bound_solution_norms(together, strategy.build_block_matrix(block), L_error=errors)
         squares[those] += (norms * norms).reshape(len(those), -1).sum(axis=1)
     return np.asarray(np.sqrt(squares) * (1 + 1e-12))
 
@@ -149,7 +149,7 @@ def compute_block_covariance(
             parts.setdefault(block, []).append((j, rows))
     covariance = np.zeros((len(combinations), len(combinations)))
     for block, held in parts.items():
-        M = strategy.block_matrix(block)
+        M = strategy.build_block_matrix(block)
         # The weights of the block's answers in each combination. All answers have independent
         # noise, within a block and between blocks.
         weights = [solve_triangular(M, rows.T, trans="T").ravel() for _, rows in held]

@@ -25,7 +25,7 @@ import numpy as np
 
 from fitplug.mechanism.attribute_matrices import DenseMatrix
 from fitplug.mechanism.contrasts import build_contrasts
-from fitplug.mechanism.limits import MAX_ENTRY
+from fitplug.mechanism.integer_limits import MAX_ENTRY
 from fitplug.numeric import (
     AnyArray,
     FloatArray,

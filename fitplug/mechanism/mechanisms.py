@@ -1,4 +1,4 @@
-"""Mechanisms: the parts that a plan runs, described for outside review and other accountants."""
+"""Mechanisms: the parts of a plan's mechanism, as reviewers and other accountants need them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from fitplug.numeric import ceil_float, ceil_sqrt
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Integer answers of one kind with noise of one size.
+    """One part of a plan's mechanism: integer answers that get noise of one size.
 
     Attributes:
         name: The attributes whose interaction is measured, or "all answers".
         kind: The distribution of the noise.
-        sensitivity: L2, to one record added or removed, rounded up.
-        sigma: Of the discrete Gaussian N_Z(0, sigma^2) that each answer gets independently.
+        sensitivity: The L2 sensitivity to one record added or removed, rounded up.
+        sigma: The parameter of the noise: each answer gets an independent draw of the discrete
+            Gaussian N_Z(0, sigma^2).
         dimension: The number of answers.
     """
 
@@ -29,7 +30,7 @@ class Mechanism:
 
     @property
     def rho(self) -> float:
-        """Its own rho of zCDP, rounded up."""
+        """The rho of zCDP of this part, rounded up."""
         return ceil_float((Fraction(self.sensitivity) / Fraction(self.sigma)) ** 2 / 2)
 
 

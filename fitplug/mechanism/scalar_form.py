@@ -10,7 +10,7 @@ from fitplug.errors import PlanError
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.contrasts import compute_precisions
-from fitplug.mechanism.limits import SATURATION
+from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.matrix_form import sum_column_squares
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
 from fitplug.mechanism.strategy import Strategy

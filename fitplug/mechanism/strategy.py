@@ -85,34 +85,34 @@ class Strategy:
         rows = self.structure.find_rows(block, group)
         return L[rows], errors[rows]
 
-    def block_matrix(self, block: int) -> FloatArray:
-        """M of a block as floats, shape (n, n)."""
+    def build_block_matrix(self, block: int) -> FloatArray:
+        """Build M of a block as floats, shape (n, n)."""
         number, i = self.positions[block]
         return np.asarray(self.block_sets[number].M[i].astype(np.float64))
 
-    def rho_exact(self, noise_std: float) -> Fraction:
-        """rho for one record added or removed, at noise N_Z(0, noise_std^2)."""
+    def compute_exact_rho(self, noise_std: float) -> Fraction:
+        """Compute rho for one record added or removed, at noise N_Z(0, noise_std^2)."""
         return Fraction(self.sensitivity_squared) / (2 * Fraction(noise_std) ** 2)
 
-    def rho(self, noise_std: float) -> float:
-        """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's own map does."""
+    def bound_rho(self, noise_std: float) -> float:
+        """Bound rho from above through the rounded sensitivity, as OpenDP's own map does."""
         return ceil_float((Fraction(self.sensitivity) / Fraction(noise_std)) ** 2 / 2)
 
-    def profile(self, noise_std: float) -> FloatArray:
-        """Upper bounds on the privacy cost squared of each difference, shape (|V|,).
+    def bound_profile(self, noise_std: float) -> FloatArray:
+        """Bound the privacy cost squared of each difference from above, shape (|V|,).
 
-        None is above twice `rho_exact`, rounded up.
+        No bound is above twice the exact rho, rounded up.
         """
         cost = self.column_squares / (noise_std * noise_std) * (1 + 4 * UNIT_ROUNDOFF)
-        return np.minimum(cost, ceil_float(2 * self.rho_exact(noise_std)))
+        return np.minimum(cost, ceil_float(2 * self.compute_exact_rho(noise_std)))
 
-    def variances(self, noise_std: float) -> FloatArray:
-        """Upper bounds on the variances of the structure's rows, shape (rows,)."""
+    def bound_variances(self, noise_std: float) -> FloatArray:
+        """Bound the variances of the structure's rows from above, shape (rows,)."""
         return noise_std * noise_std * self.unit_variances * (1 + 4 * UNIT_ROUNDOFF)
 
-    def total_variance(self, noise_std: float) -> float:
-        """An upper bound on the sum of the variances of all queries."""
-        total = float((self.structure.repeats * self.variances(noise_std)).sum())
+    def bound_total_variance(self, noise_std: float) -> float:
+        """Bound the sum of the variances of all queries from above."""
+        total = float((self.structure.repeats * self.bound_variances(noise_std)).sum())
         return total * (1 + gamma(self.structure.rows + 1))
 
 

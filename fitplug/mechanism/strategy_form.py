@@ -25,7 +25,7 @@ from fitplug.mechanism.estimates import (
     bound_block_stds,
     compute_block_covariance,
 )
-from fitplug.mechanism.limits import MAX_ENTRY
+from fitplug.mechanism.integer_limits import MAX_ENTRY
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.strategy import Strategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, find_largest_entry
@@ -58,7 +58,12 @@ class StrategyForm(ABC, Generic[S]):
         block_sets: tuple[BlockSet, ...],
         attribute_matrices: tuple[AttributeMatrix, ...],
     ) -> ExactCost:
-        """Compute the privacy cost of the integers, and how many records they have room for."""
+        """Compute the exact squared sensitivity of the integers, and what they have room for.
+
+        Returns:
+            The exact squared sensitivity, upper bounds on the square of each column, and the number
+            of records that the integers have room for.
+        """
 
     @abstractmethod
     def bound_unit_variances(
@@ -82,7 +87,7 @@ class StrategyForm(ABC, Generic[S]):
         """Check that blocks of the structure may share a set and its basis.
 
         Raises:
-            PlanError: If not.
+            PlanError: If they are not blocks that may share a set, or its basis is not theirs.
         """
 
     def read_attribute_matrices(
@@ -104,7 +109,7 @@ class StrategyForm(ABC, Generic[S]):
         """Check that the integers have the shapes, types and ranges that they must have.
 
         Raises:
-            PlanError: If not.
+            PlanError: If a shape or a type is another one, or an integer is out of range.
         """
         for block_set in strategy.block_sets:
             self._check_block_set(structure, block_set)

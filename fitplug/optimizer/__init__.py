@@ -1,14 +1,14 @@
 """Optimizers: from a structure and its targets to a strategy and dual weights."""
 
 from fitplug.optimizer.drafts import draft_plan
-from fitplug.optimizer.fixed_point import Progress
+from fitplug.optimizer.fixed_point import GapProgress
 from fitplug.optimizer.optimum import SOLVERS, Options, Solver
 from fitplug.optimizer.total_error import TotalErrorOptimum, minimise_total_error
 
 __all__ = [
     "SOLVERS",
+    "GapProgress",
     "Options",
-    "Progress",
     "Solver",
     "TotalErrorOptimum",
     "draft_plan",

@@ -5,7 +5,7 @@ contrasts with C 1 = 0. Its precision Y (F2) has Y u = 0 and Y C = I - 1 u'. The
 eta_i = Y_ii of each cell, and mu = w'u and gamma = w'C w of each row w of a factor.
 
 Each kind of covariance is a class in a file of its own that implements `AttributeCovariance`, and
-one entry in `fitplug.optimizer.initial_member.KINDS`.
+one entry in `fitplug.optimizer.initial_member.COVARIANCE_KINDS`.
 
 See docs/theory/residual-family.md, which calls the pair (u, C) a split.
 """

@@ -22,7 +22,7 @@ from fitplug.mechanism import (
     choose_basis,
     compute_precisions,
     make_contrasts,
-    right_solve,
+    solve_from_right,
 )
 from fitplug.numeric import FloatArray, IndexArray, IntArray
 from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins
@@ -90,8 +90,8 @@ def round_blocks(
         noise_std = math.sqrt(1 / float((strategy.unit_variances / targets).max()))
         reached = objective.evaluate(
             strategy.sensitivity / noise_std,
-            strategy.profile(noise_std),
-            strategy.total_variance(noise_std),
+            strategy.bound_profile(noise_std),
+            strategy.bound_total_variance(noise_std),
         )
         if reached <= upper * (1 + loss):
             break
@@ -175,7 +175,7 @@ def _triangulate(
         _, first = np.unique(basis.index, return_index=True)
         G = real[:, first[-basis.size :]]
     else:
-        G = right_solve(real, differences.astype(np.float64))
+        G = solve_from_right(real, differences.astype(np.float64))
     k, n = G.shape
     if k < n:
         complement = qr(G.T)[0][:, k:].T

@@ -28,8 +28,8 @@ import numpy as np
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.optimizer.fixed_point import (
     MIXING,
+    GapProgress,
     Iterate,
-    Progress,
     find_fixed_point,
     mix_with_uniform,
 )
@@ -104,12 +104,14 @@ def solve(
     *,
     tolerance: float,
     max_iterations: int,
-    progress: Progress | None = None,
+    progress: GapProgress | None = None,
     simplices: Sequence[Simplex] | None = None,
     start: tuple[FloatArray, FloatArray] | None = None,
     evaluate: Callable[[Problem, FloatArray, FloatArray], DualValue] | None = None,
 ) -> Solution:
-    """Iterate until upper / lower - 1 <= tolerance, or for max_iterations. Deterministic.
+    """Iterate until upper / lower - 1 <= tolerance, or for max_iterations.
+
+    The result is deterministic.
 
     Args:
         problem: The reduced workload.
@@ -202,13 +204,13 @@ class _Ascent:
         scaled = x.copy()
         for simplex in self.simplices:
             cells = simplex.cells
-            scaled[:d][cells] += math.log(simplex.mass) - _log_sum(x[:d][cells])
-        scaled[d:] -= _log_sum(x[d:])
+            scaled[:d][cells] += math.log(simplex.mass) - _sum_logarithms(x[:d][cells])
+        scaled[d:] -= _sum_logarithms(x[d:])
         return scaled
 
 
-def _log_sum(x: FloatArray) -> float:
-    """Return log sum exp x, without overflow."""
+def _sum_logarithms(x: FloatArray) -> float:
+    """Compute the logarithm of the sum of exp x, for x (n,), without overflow."""
     top = float(x.max())
     return top + math.log(float(np.exp(x - top).sum()))
 

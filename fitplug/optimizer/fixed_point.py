@@ -1,9 +1,10 @@
 """Fixed points of weights: Anderson acceleration of type II, held by a merit.
 
 All optimizers of the dual iterate on the logarithms x of positive weights. The plain step
-x <- x + f(x) never lowers a merit, but it converges slowly where many weights tend to zero.
-`find_fixed_point` extrapolates from the last steps instead. If the merit has fallen, it drops the
-history and takes the plain step from the last point that it kept.
+x <- x + f(x) never lowers a merit where the weights p are on one simplex, and the weights q on one
+too. But it converges slowly where many weights tend to zero. `find_fixed_point` extrapolates from
+the last steps instead. If the merit has fallen, it drops the history and takes the plain step from
+the last point that it kept.
 
 The derivation is in docs/theory/dual.md, sections "The fixed point" and "Acceleration, and its
 safeguard". No result relies on convergence: the best bounds that were seen are returned.
@@ -21,7 +22,7 @@ import numpy as np
 from fitplug.errors import DesignError
 from fitplug.numeric import FloatArray
 
-Progress: TypeAlias = Callable[[int, float], object]
+GapProgress: TypeAlias = Callable[[int, float], object]
 """Called with (iterations so far, relative gap so far). If it returns True, the solver stops."""
 
 Found = TypeVar("Found")
@@ -44,7 +45,7 @@ class Iterate(Generic[Found]):
         following: The weights after the plain step from x, shape (n,), positive.
         lower: A lower bound on the optimum.
         upper: An upper bound on the optimum.
-        merit: What the plain step never lowers.
+        merit: What the plain step does not lower, with p on one simplex and q on one.
         found: What the caller wants to have of the best points.
     """
 
@@ -85,9 +86,11 @@ def find_fixed_point(
     *,
     tolerance: float,
     max_iterations: int,
-    progress: Progress | None = None,
+    progress: GapProgress | None = None,
 ) -> FixedPoint[Found]:
-    """Iterate until upper / lower - 1 <= tolerance, or for max_iterations. Deterministic.
+    """Iterate until upper / lower - 1 <= tolerance, or for max_iterations.
+
+    The result is deterministic.
 
     Args:
         evaluate: The fixed-point map. It returns None where floating point cannot evaluate it.
@@ -95,7 +98,7 @@ def find_fixed_point(
         start: Logarithms of normalised weights, shape (n,).
         tolerance: The relative gap between the best bounds that ends the iteration.
         max_iterations: The largest number of evaluations.
-        progress: See `Progress`.
+        progress: See `GapProgress`.
 
     Raises:
         DesignError: If a point that a plain step leads to cannot be evaluated.

@@ -22,7 +22,7 @@ from fitplug.optimizer.symmetric_covariance import SymmetricCovariance
 from fitplug.optimizer.tree_covariance import TreeCovariance
 from fitplug.structure import BatchedGroups, DistinctFactor, gather_tables
 
-KINDS: tuple[type[AttributeCovariance], ...] = (
+COVARIANCE_KINDS: tuple[type[AttributeCovariance], ...] = (
     SymmetricCovariance,
     TreeCovariance,
     ContrastCovariance,
@@ -45,7 +45,7 @@ def optimise_attributes(
         factors = {f: factor for f, factor in enumerate(batched.factors) if factor.attribute == a}
         queries = _collect_queries(batched, a, factors)
         if queries.key not in known:
-            kind = next(kind for kind in KINDS if kind.fits(queries))
+            kind = next(kind for kind in COVARIANCE_KINDS if kind.fits(queries))
             known[queries.key] = kind.optimise(queries)
         optimum = known[queries.key]
         covariances.append(optimum.covariance)

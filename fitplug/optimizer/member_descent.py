@@ -23,7 +23,7 @@ import numpy as np
 
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.attribute_covariance import AttributeCovariance
-from fitplug.optimizer.fixed_point import Progress, mix_with_uniform
+from fitplug.optimizer.fixed_point import GapProgress, mix_with_uniform
 from fitplug.optimizer.initial_member import optimise_attributes
 from fitplug.optimizer.residual_family import FamilyMember, FamilyWeights, compute_largest_costs
 from fitplug.optimizer.scales import (
@@ -49,7 +49,7 @@ def descend_residual_family(
     *,
     tolerance: float = 1e-4,
     max_iterations: int = 600,
-    progress: Progress | None = None,
+    progress: GapProgress | None = None,
 ) -> FamilyMember:
     """Find a good member of the residual family by alternating descent.
 

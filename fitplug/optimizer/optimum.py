@@ -13,7 +13,7 @@ from fitplug.numeric import FloatArray, IndexArray
 from fitplug.optimizer import dual, sm2
 from fitplug.optimizer.components import Component, find_components, merge_tiers, scatter
 from fitplug.optimizer.dual import Solution
-from fitplug.optimizer.fixed_point import Progress
+from fitplug.optimizer.fixed_point import GapProgress
 from fitplug.optimizer.problem import (
     Problem,
     ScalarBlocks,
@@ -41,7 +41,7 @@ class Options:
     tolerance: float
     max_iterations: int
     refine: bool
-    progress: Progress | None
+    progress: GapProgress | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 The bound of `fitplug.proof.product_bound` is <Z, X> / sqrt(sum q) for a matrix Z of norm 1. As in
 the dual solver, each of the weights w and y becomes its share of <Z, X>, divided by its share of
-sum q. The bound holds for all weights, so that nothing here needs to be trusted. See
+sum q. The bound holds for all weights, so nothing here needs to be trusted. See
 docs/theory/product-bound.md.
 """
 

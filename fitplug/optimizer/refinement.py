@@ -24,7 +24,7 @@ import numpy as np
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.optimizer import dual
 from fitplug.optimizer.dual import Simplex, Solution
-from fitplug.optimizer.fixed_point import Progress
+from fitplug.optimizer.fixed_point import GapProgress
 from fitplug.optimizer.problem import Problem
 from fitplug.proof import Tiers, make_one_tier
 
@@ -55,7 +55,7 @@ def refine(
     *,
     tolerance: float,
     max_iterations: int,
-    progress: Progress | None = None,
+    progress: GapProgress | None = None,
 ) -> tuple[Solution, Tiers]:
     """Find the refined optimum from an optimal solution.
 
@@ -137,7 +137,7 @@ class _Search:
         tolerance: float,
         done: int,
         max_iterations: int,
-        progress: Progress | None,
+        progress: GapProgress | None,
     ) -> None:
         self._problem = problem
         self._tolerance = tolerance

@@ -2,7 +2,7 @@
 
 With g_i = b_i' S^-1 b_i (profile), h_j = v_j S v_j' / c_j (variance over target) and the soft max
 sm_t(a) = log(sum_i exp(t a_i)) / t, it minimises F_t(S) = sm_t(g) + sm_t(h) (Problem 4) by Newton
-steps with t = 1, MU, MU^2, ... At the optimum max g = max h = Delta, so that F tends to 2 Delta.
+steps with t = 1, MU, MU^2, ... At the optimum max g = max h = Delta, so F tends to 2 Delta.
 The normalised soft-max weights of g and h are dual weights, and certify the result.
 
 This code departs from the text as follows.
@@ -39,7 +39,7 @@ from scipy.linalg import cholesky, solve_triangular
 from fitplug.errors import DesignError
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.dual import Solution
-from fitplug.optimizer.fixed_point import Progress
+from fitplug.optimizer.fixed_point import GapProgress
 from fitplug.optimizer.geometric_mean import compute_mean
 from fitplug.optimizer.problem import Block, Problem
 
@@ -132,7 +132,7 @@ def solve(
     *,
     tolerance: float,
     max_iterations: int,
-    progress: Progress | None = None,
+    progress: GapProgress | None = None,
 ) -> Solution:
     """Run Algorithm 1 until upper / lower - 1 <= tolerance, TOL, or max_iterations Newton steps.
 
@@ -150,7 +150,7 @@ def solve(
     d, m = problem.cells, problem.queries
     p, q = np.full(d, 1 / d), np.full(m, 1 / m)
     unit = lower = compute_mean(block, p, q).value
-    best = point = _start(problem, block, unit)
+    best = point = _make_initial_iterate(problem, block, unit)
     enough, mixing = min(NTTOL, 10 * tolerance), _MIXING * tolerance
     t, iteration, stopped = 1.0, 0, False
     while True:
@@ -210,7 +210,7 @@ def _find_direction(model: _Quadratic, gradient: FloatArray) -> FloatArray:
 def _search_line(point: _Iterate, step: FloatArray, delta: float, t: float) -> _Iterate | None:
     """Run Algorithm 3, and return None if no step decreases F_t.
 
-    h is linear in S, so that a trial needs g alone.
+    h is linear in S, so a trial needs g alone.
     """
     now = _evaluate_objective(point.g, point.h, t)
     along = np.einsum("ij,ij->i", point.rows @ step, point.rows)
@@ -228,8 +228,8 @@ def _search_line(point: _Iterate, step: FloatArray, delta: float, t: float) -> _
     return None
 
 
-def _start(problem: Problem, block: Block, unit: float) -> _Iterate:
-    """Return S = s^2 B B' (Section 6.3 with Q = I), with START the largest variance over target."""
+def _make_initial_iterate(problem: Problem, block: Block, unit: float) -> _Iterate:
+    """Make S = s^2 B B' (Section 6.3 with Q = I), with START the largest variance over target."""
     B = block.basis
     factor = cholesky(B @ B.T, lower=True)
     rows = np.zeros((problem.queries, len(B)))
@@ -266,7 +266,7 @@ def _evaluate_objective(g: FloatArray, h: FloatArray, t: float) -> float:
 def _scale_to_targets(block: Block, whitener: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the whitener (k, k) and profile (d,) of the largest multiple of S within all targets.
 
-    They are computed from the whitener alone, so that the rounding of earlier steps does not enter.
+    They are computed from the whitener alone, so the rounding of earlier steps does not enter.
     """
     factor = solve_triangular(whitener, np.eye(len(whitener)), lower=True)
     whitener = whitener * math.sqrt(float(((block.representation @ factor) ** 2).sum(axis=1).max()))

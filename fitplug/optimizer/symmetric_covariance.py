@@ -1,7 +1,6 @@
 """The covariance of a symmetric attribute: u = 1/n and C = Y = I - J/n.
 
-It is the best one for all weights (docs/theory/symmetry.md), so that the descent leaves it
-unchanged.
+It is the best one for all weights (docs/theory/symmetry.md), so the descent leaves it unchanged.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ With weights w on the queries, and g_i(S) and h_j(S) the privacy profile and the
 is the total at privacy cost 1 (D22). This is the dual of `fitplug.optimizer.dual` with q held at w,
 so that only the weights p of the cells are left. For every p on the simplex, T(p)^2 <= E* with the
 nuclear norm T(p) = || diag(w)^1/2 W diag(p)^1/2 ||_*. The geometric mean S = P # Q^-1 has
-tr(P S^-1) = tr(Q S) = T, so that E* <= T max g. The fixed point
+tr(P S^-1) = tr(Q S) = T, so E* <= T max g. The fixed point
 
     p_i <- (p_i g_i / T + eps / d) / (1 + eps)
 
@@ -66,7 +66,9 @@ class TotalErrorOptimum:
 def minimise_total_error(
     W: FloatArray, weights: FloatArray, *, tolerance: float, max_iterations: int
 ) -> TotalErrorOptimum:
-    """Minimise sum_j weights_j * variance_j at privacy cost 1. Deterministic.
+    """Minimise sum_j weights_j * variance_j at privacy cost 1.
+
+    The result is deterministic.
 
     Args:
         W: Workload matrix, shape (m, d).

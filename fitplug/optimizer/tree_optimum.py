@@ -1,7 +1,7 @@
 """The optimal covariance of a tree (see `TreeCovariance`) for the levels of one attribute alone.
 
 The unknowns are M, the covariance of the top sums, and c_v of the b nodes that branch above the
-finest level asked for. Nodes with the same parent are identical, so that the dual needs one weight
+finest level asked for. Nodes with the same parent are identical, so the dual needs one weight
 for each set of siblings (a class). M is a geometric mean, and each c_v is a square root.
 """
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from fitplug.errors import BudgetError, InputError, WorkloadError, suggest_nearest
 from fitplug.numeric import FloatArray, floor_float
-from fitplug.optimizer import SOLVERS, Options, Progress, Solver
+from fitplug.optimizer import SOLVERS, GapProgress, Options, Solver
 from fitplug.privacy import check_budget, check_rho, privacy_cost_at
 from fitplug.proof import LEAST_TOLERANCE
 from fitplug.structure import (
@@ -73,10 +73,10 @@ class DesignRequest:
             WorkloadError: The workload is too large; the message names the arguments that make it
                 so.
         """
-        needing = self._arguments_that_need_the_optimum()
+        needing = self._list_arguments_for_optimum()
         try:
             return analyse_structure(
-                self.workload, self._attributes_told_apart(), False if needing else None
+                self.workload, self._list_attributes_told_apart(), False if needing else None
             )
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
@@ -99,8 +99,8 @@ class DesignRequest:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(self.rho)))
         return Objective(budgets, self.total_error_weight)
 
-    def _arguments_that_need_the_optimum(self) -> list[str]:
-        """List the arguments given that the residual family does not know, by rule 2."""
+    def _list_arguments_for_optimum(self) -> list[str]:
+        """List the given arguments that need the optimum over all cells, by rule 2."""
         given = {
             'solver="sm2"': self.options.solver == "sm2",
             "cell_budgets": self.cell_budgets is not None,
@@ -108,7 +108,7 @@ class DesignRequest:
         }
         return [name for name, is_given in given.items() if is_given]
 
-    def _attributes_told_apart(self) -> tuple[str, ...]:
+    def _list_attributes_told_apart(self) -> tuple[str, ...]:
         """List the attributes whose cells the arguments tell apart, by rule 3."""
         if self.options.solver == "sm2":
             return self.workload.attributes
@@ -127,7 +127,7 @@ def check_request(
     solver: Solver,
     refine: bool,
     max_iterations: int,
-    progress: Progress | None,
+    progress: GapProgress | None,
 ) -> DesignRequest:
     """Check the arguments of `fitplug.design`, whose docstring describes them.
 

@@ -10,7 +10,7 @@ from typing import Any
 from fitplug.errors import BudgetError, DesignError
 from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE, Strategy, meets_targets
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, guard_linear_algebra
-from fitplug.optimizer import Progress, Solver, draft_plan
+from fitplug.optimizer import GapProgress, Solver, draft_plan
 from fitplug.plan.design_request import DesignRequest, check_request
 from fitplug.plan.plan import Plan
 from fitplug.proof import certify_bound
@@ -34,7 +34,7 @@ def design(
     solver: Solver = "dual",
     refine: bool = True,
     max_iterations: int = 2000,
-    progress: Progress | None = None,
+    progress: GapProgress | None = None,
 ) -> Plan:
     """Find the mechanism of least privacy cost that meets every target (the paper's Problem 1).
 
@@ -64,8 +64,8 @@ def design(
         refine: Whether the profile is made least in the paper's refined privacy ordering too,
             which has one optimum only, as far as `max_iterations` more iterations and about a
             minute of work allow. `Plan.tiers` says how near to the least each tier is. The privacy
-            cost is the least either way. Without effect with the solver "sm2" or with a weight on
-            the total error.
+            cost is the least either way. It has no effect with the solver "sm2", with a weight on
+            the total error, or in the residual family.
         max_iterations: The most iterations of each solve. Queries that share no cells are solved
             separately.
         progress: A function that is called with the number of iterations and the gap so far. If it
@@ -104,7 +104,7 @@ def design(
     return plan
 
 
-def _record_errors(progress: Progress, raised: list[BaseException]) -> Progress:
+def _record_errors(progress: GapProgress, raised: list[BaseException]) -> GapProgress:
     """Return the same function, which also appends what it raises to `raised`."""
 
     def call_progress(iterations: int, gap: float) -> object:
@@ -158,7 +158,7 @@ def _find_noise_for_targets(strategy: Strategy, targets: FloatArray) -> float:
     counted = strategy.unit_variances > 0
     std = math.sqrt(float((targets[counted] / strategy.unit_variances[counted]).min()))
     for _ in range(_ULPS):
-        if meets_targets(strategy.variances(std), 1.0, targets):
+        if meets_targets(strategy.bound_variances(std), 1.0, targets):
             _check_noise(std)
             return std
         std *= 1 - 2 * UNIT_ROUNDOFF
@@ -180,8 +180,8 @@ def _find_noise_for_budget(
         std = max(std, math.sqrt(float((strategy.column_squares / budgets).max())))
 
     def is_affordable(std: float) -> bool:
-        return (rho is None or strategy.rho(std) <= rho) and (
-            budgets is None or bool((strategy.profile(std) <= budgets).all())
+        return (rho is None or strategy.bound_rho(std) <= rho) and (
+            budgets is None or bool((strategy.bound_profile(std) <= budgets).all())
         )
 
     for _ in range(_ULPS):
@@ -191,7 +191,7 @@ def _find_noise_for_budget(
     else:
         raise DesignError(_OUT_OF_RANGE)
     _check_noise(std)
-    variances = strategy.variances(std)
+    variances = strategy.bound_variances(std)
     scale = float((variances / targets).max())
     for _ in range(_ULPS):
         if meets_targets(variances, scale, targets):

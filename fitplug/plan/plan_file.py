@@ -118,7 +118,7 @@ def describe_workload(workload: Workload) -> tuple[Header, Arrays]:
     """Build the header and arrays from which `read_workload` reads the workload back."""
     arrays: Arrays = {
         "targets": _concatenate([group.target.value for group in workload.groups]),
-        "variances": _concatenate([_variances_as_given(group) for group in workload.groups]),
+        "variances": _concatenate([_read_given_variances(group) for group in workload.groups]),
     }
     groups = []
     for g, group in enumerate(workload.groups):
@@ -185,7 +185,7 @@ def _concatenate(values: Sequence[FloatArray]) -> FloatArray:
     return np.concatenate([value.ravel() for value in values])
 
 
-def _variances_as_given(group: QueryGroup) -> FloatArray:
+def _read_given_variances(group: QueryGroup) -> FloatArray:
     """Return the target variances in the shape in which the target was given.
 
     This shape broadcasts to that of the group.
@@ -232,10 +232,10 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
         # Another version of SciPy may give another last digit of a quantile, so the stored
         # variances are kept. The variance of a margin of error is 2^-49 below that of the
         # quantile, so one that is larger by this much still meets the target.
-        if not np.allclose(stored, _variances_as_given(group), rtol=1.5e-15, atol=0):
+        if not np.allclose(stored, _read_given_variances(group), rtol=1.5e-15, atol=0):
             raise PlanError(f"the targets of {group.name!r} are not what it says it asked")
         kept.append(replace(group, variances=np.broadcast_to(stored, group.shape)))
-    return Workload.of_groups(domain, kept)
+    return Workload.from_groups(domain, kept)
 
 
 def _read_factor(name: str, attribute: Attribute, kind: str, array: Any, labels: Any) -> Any:
@@ -289,7 +289,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
 
 
 def _read_prefixed(arrays: Arrays, prefix: str) -> Arrays:
-    """The arrays whose names begin with a prefix, by the rest of their names."""
+    """Return the arrays whose names begin with a prefix, by the rest of their names."""
     return {
         name.removeprefix(prefix): array
         for name, array in arrays.items()

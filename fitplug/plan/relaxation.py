@@ -148,7 +148,7 @@ class _RelaxationSearch:
             replace(group, variances=group.variances * factor)
             for group, factor in zip(self._workload.groups, np.exp(x), strict=True)
         ]
-        relaxed = Workload.of_groups(self._workload.domain, groups)
+        relaxed = Workload.from_groups(self._workload.domain, groups)
         plan = design(relaxed, tolerance=self._tolerance, refine=False)
         self._designs += 1
         self._progress(self._designs, plan.rho / self._rho)

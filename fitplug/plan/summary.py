@@ -100,7 +100,7 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
     rows = []
     # The rows of the structure are used, because a group may have too many answers to visit each.
     starts = plan.structure.row_starts
-    proven, targets = plan.strategy.variances(plan.noise_std), plan.structure.targets
+    proven, targets = plan.strategy.bound_variances(plan.noise_std), plan.structure.targets
     for group, start, end in zip(plan.workload.groups, starts, starts[1:], strict=False):
         variances = proven[start:end]
         used = float((variances / (plan.scale * targets[start:end])).max())

@@ -40,8 +40,8 @@ _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
 def count_duals(structure: Structure) -> tuple[int, int]:
     """Count the numbers in p and in q.
 
-    p is on the differences between neighbours and q on the structure's rows, unless the structure
-    makes both of parts; see `fitplug.proof.residual_certifier`.
+    p has a number for each difference between neighbours, and q one for each of the structure's
+    rows. In the residual family both are products; see `fitplug.proof.residual_certifier`.
     """
     return _CERTIFIERS[type(structure)].count_duals(structure)
 
@@ -73,7 +73,7 @@ def check_duals_form(structure: Structure, objective: Objective, frame: Frame) -
     """Check that plans of a structure may have an objective and a frame.
 
     Raises:
-        PlanError: If not.
+        PlanError: If plans of this structure cannot have this objective or this frame.
     """
     _CERTIFIERS[type(structure)].check_form(objective, frame)
 

@@ -36,9 +36,11 @@ class Duals(NamedTuple):
     """The dual weights that prove a lower bound.
 
     Attributes:
-        p: Weights of the differences between neighbours; see `Certifier.count_duals`.
-        q: Weights of the structure's rows.
-        frame: How the norm is pinched, in the residual family.
+        p: The weights of the differences between neighbours, shape (|V|,). In the residual family,
+            a product: the weights of each attribute's cells, one attribute after another.
+        q: The weights of the structure's rows, shape (rows,). In the residual family, a product:
+            the weights of the groups, then of the rows of each distinct factor.
+        frame: How the norm is pinched in the residual family; `NO_FRAME` for other structures.
     """
 
     p: FloatArray
@@ -57,6 +59,15 @@ class Certifier(ABC, Generic[S]):
     def bound_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
         """Bound the objective at scale * targets from below, rounding included.
 
+        Args:
+            structure: The structure.
+            objective: The objective, in units of scale * targets.
+            scale: The factor on all targets.
+            duals: Any dual weights of the sizes that `count_duals` gives.
+
+        Returns:
+            The lower bound.
+
         Raises:
             ValueError: If the dual weights are not of the structure's shapes, or are negative, not
                 finite or all zero.
@@ -71,7 +82,7 @@ class Certifier(ABC, Generic[S]):
         """Check that plans of this structure may have an objective and a frame.
 
         Raises:
-            PlanError: If not.
+            PlanError: If plans of this structure cannot have this objective or this frame.
         """
 
     def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:

@@ -49,13 +49,14 @@ class PlanRecord:
         strategy: The integer strategy that runs.
         objective: What was made least, beyond the plain privacy cost.
         noise_std: sigma of the strategy's discrete Gaussian noise.
-        scale: k of the paper's Problem 2; variances are at most scale * targets. It is 1.0 when
-            accuracy was prioritised.
-        lower_bound: Certified: no mechanism that meets scale * targets with Gaussian noise costs
-            less. With another objective than the plain one, a bound on that; see `cost`.
-        p: Dual weights that prove the bound, over the dense cells; see `fitplug.proof.certificate`.
-        q: Dual weights over the rows of the strategy's structure.
-        frame: How the norm is pinched, in the residual family.
+        scale: k of the paper's Problem 2; variances are at most scale * targets. It is 1.0 unless
+            a budget or cell budgets were given.
+        lower_bound: A certified bound: no mechanism that meets scale * targets with Gaussian noise
+            costs less. If the plan has another objective, it is a bound on that objective; see
+            `cost`.
+        p: The dual weights of the differences between neighbours; see `fitplug.proof.certifier`.
+        q: The dual weights of the rows of the strategy's structure. p and q prove the bound.
+        frame: How the norm is pinched in the residual family; `NO_FRAME` for other structures.
         weights: The dual weights of the further tiers; see `tiers`.
         tolerance: The relative gap that the solver was asked for.
         iterations: The iterations that it made.
@@ -96,12 +97,12 @@ class PlanRecord:
     @cached_property
     def rho_exact(self) -> Fraction:
         """rho of zCDP for one record added or removed, exact."""
-        return self.strategy.rho_exact(self.noise_std)
+        return self.strategy.compute_exact_rho(self.noise_std)
 
     @cached_property
     def rho(self) -> float:
         """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's map does."""
-        return self.strategy.rho(self.noise_std)
+        return self.strategy.bound_rho(self.noise_std)
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -114,13 +115,13 @@ class PlanRecord:
     def cost(self) -> float:
         """The value of what was made least, rounded up.
 
-        It is the privacy cost, or with cell budgets or a weight on the total squared error that
-        objective (see `fitplug.structure.objective`).
+        It is the privacy cost. With cell budgets or a weight on the total squared error, it is the
+        objective of `fitplug.structure.objective` instead.
         """
         return self.objective.evaluate(
             self.privacy_cost,
-            self.strategy.profile(self.noise_std),
-            self.strategy.total_variance(self.noise_std),
+            self.strategy.bound_profile(self.noise_std),
+            self.strategy.bound_total_variance(self.noise_std),
         )
 
     @property
@@ -165,7 +166,7 @@ class PlanRecord:
     @cached_property
     def variances(self) -> ByGroup:
         """Variance of each answer, rounded up; by group, of the group's shape."""
-        return self.structure.group_values(self.strategy.variances(self.noise_std))
+        return self.structure.group_values(self.strategy.bound_variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:
@@ -202,7 +203,7 @@ class PlanRecord:
         dense = self.structure.dense
         names = dense if len(self.domain.names) > MAX_AXES else self.domain.names
         shape = [self.domain[n].size if n in dense else 1 for n in names]
-        return self.strategy.profile(self.noise_std).reshape(shape)
+        return self.strategy.bound_profile(self.noise_std).reshape(shape)
 
     def slack(self) -> FloatArray:
         """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
@@ -225,8 +226,8 @@ class PlanRecord:
         singular value decomposition for each tier.
         """
         claims = TierClaims(
-            profile=self.objective.divide_by_budgets(self.strategy.profile(self.noise_std)),
-            excess=self.objective.bound_excess(self.strategy.total_variance(self.noise_std)),
+            profile=self.objective.divide_by_budgets(self.strategy.bound_profile(self.noise_std)),
+            excess=self.objective.bound_excess(self.strategy.bound_total_variance(self.noise_std)),
             lower_bound=self.lower_bound,
             tiers=Tiers(
                 self.weights.of_cell,

@@ -1,8 +1,8 @@
 """Certificates of the residual family: the norm of a product that is never written down.
 
-See `fitplug.proof.product_bound`. Both p and q are products, stored one part after another: p of
-every attribute; q of the groups, then of every distinct factor. Of a symmetric attribute each part
-has one number.
+See `fitplug.proof.product_bound`. Both p and q are products, whose factors are stored one after
+another. p holds the weights of the cells of each attribute. q holds the weights of the groups, and
+then the weights of the rows of each distinct factor. A symmetric attribute has one number in each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ResidualCertifier(Certifier[ResidualStructure]):
     """The certificate of `ResidualStructure`, for the plain objective."""
 
     def count_duals(self, structure: ResidualStructure) -> tuple[int, int]:
-        cells, counts = _count_parts(structure)
+        cells, counts = _count_numbers(structure)
         return sum(cells), sum(counts)
 
     def bound_cost(
@@ -48,7 +48,7 @@ class ResidualCertifier(Certifier[ResidualStructure]):
 
 
 def pack_duals(duals: ProductDuals) -> Duals:
-    """Put the parts of product weights one after another, as plans have them."""
+    """Put the factors of product weights one after another, as plans have them."""
     return Duals(
         np.concatenate(duals.p),
         np.concatenate([duals.w, *duals.y]),
@@ -57,8 +57,8 @@ def pack_duals(duals: ProductDuals) -> Duals:
 
 
 def _unpack_duals(structure: ResidualStructure, duals: Duals) -> ProductDuals:
-    """Split p and q into their parts, or raise ValueError if they are of other sizes."""
-    cells, counts = _count_parts(structure)
+    """Split p and q into their factors, or raise ValueError if they have other sizes."""
+    cells, counts = _count_numbers(structure)
     if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):
         raise ValueError("dual weights p and q are not of the structure's attributes and groups")
     w, *y = np.split(duals.q, np.cumsum(counts)[:-1])
@@ -66,8 +66,8 @@ def _unpack_duals(structure: ResidualStructure, duals: Duals) -> ProductDuals:
     return ProductDuals(tuple(p), tuple(y), w, duals.frame.columns, duals.frame.tilt)
 
 
-def _count_parts(structure: ResidualStructure) -> tuple[list[int], list[int]]:
-    """Count the numbers in each part of p and of q."""
+def _count_numbers(structure: ResidualStructure) -> tuple[list[int], list[int]]:
+    """Count the numbers in each factor of p and of q."""
     batched = structure.batched
     cells = [1 if one else n for one, n in zip(batched.symmetric, structure.sizes, strict=True)]
     counts = [len(structure.workload.groups), *(distinct.count for distinct in batched.factors)]

@@ -38,7 +38,7 @@ def check_form(plan: PlanRecord) -> None:
     """Check that every part has the shape, type and range that it must have.
 
     Raises:
-        PlanError: If not.
+        PlanError: If a part has another shape or type, or is out of range.
     """
     structure, strategy = plan.structure, plan.strategy
     m, d = structure.rows, structure.differences
@@ -65,10 +65,12 @@ def check_form(plan: PlanRecord) -> None:
 
 
 def check_privacy(plan: PlanRecord) -> None:
-    """Check that the privacy cost claimed is that of the integers that will run.
+    """Check that the plan claims the privacy cost of the integers that will run.
 
     Raises:
-        PlanError: If not.
+        PlanError: If the plan claims another cost, profile or number of records than the integers
+            have, if they hold too few records, if the tiers leave out cells that cost something, or
+            if the profile exceeds the cell budgets.
     """
     strategy = plan.strategy
     exact, above, records = compute_exact_cost(
@@ -85,7 +87,7 @@ def check_privacy(plan: PlanRecord) -> None:
     if not np.array_equal(plan.weights.of_cell < 0, above == 0):
         raise PlanError("the tiers leave out cells that cost something")
     budgets = plan.objective.budgets
-    if budgets is not None and not (strategy.profile(plan.noise_std) <= budgets).all():
+    if budgets is not None and not (strategy.bound_profile(plan.noise_std) <= budgets).all():
         raise PlanError("the privacy profile is not within the cell budgets")
 
 
@@ -107,7 +109,7 @@ def verify(plan: PlanRecord) -> None:
         raise PlanError(f"the plan does not prove its claims: {error}") from None
     if not _is_claimed(strategy.unit_variances, variances):
         raise PlanError("the variances are not those the plan claims")
-    reached = strategy.variances(plan.noise_std)
+    reached = strategy.bound_variances(plan.noise_std)
     if not meets_targets(reached, plan.scale, structure.targets):
         raise PlanError("some target is not met")
     if not plan.scale * (1 - LOOSEST) <= float((reached / structure.targets).max()):

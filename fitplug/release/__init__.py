@@ -10,7 +10,7 @@ from fitplug.release.linear_combinations import read_combination
 from fitplug.release.population import Limited, describe_population
 from fitplug.release.records_lost import Lost, estimate_lost
 from fitplug.release.release import Release
-from fitplug.release.review_markdown import markdown
+from fitplug.release.review_markdown import format_markdown
 from fitplug.release.reviews import review
 from fitplug.release.tables import MEASURES, RESULT_COLUMNS, choose_intervals
 from fitplug.release.versions import list_core_versions
@@ -35,8 +35,8 @@ __all__ = [
     "describe_population",
     "estimate_each",
     "estimate_lost",
+    "format_markdown",
     "list_core_versions",
-    "markdown",
     "name_files",
     "read_answers",
     "read_combination",

@@ -134,7 +134,11 @@ def _open(path: Path) -> tuple[Header, Arrays]:
 
 
 def _parse_fields(plan: Plan, header: Header, arrays: Arrays) -> dict[str, Any]:
-    """Make the fields of the release. Raises anything unless they fit the plan and each other."""
+    """Make the fields of the release.
+
+    Raises:
+        Exception: They do not fit the plan or each other; errors of any kind are possible.
+    """
     answers, contributions = arrays["answers"], header["contributions"]
     if answers.dtype != np.int64 or answers.shape != (plan.strategy.size,):
         raise PlanError("answers of another plan")
@@ -144,7 +148,9 @@ def _parse_fields(plan: Plan, header: Header, arrays: Arrays) -> dict[str, Any]:
     if limited not in LIMITS:
         raise PlanError("a limit of another kind")
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
-    exact = plan.strategy.rho_exact(plan.noise_std * noise_scale) * (contributions or 1) ** 2
+    exact = (
+        plan.strategy.compute_exact_rho(plan.noise_std * noise_scale) * (contributions or 1) ** 2
+    )
     # The rho of a release is rounded up, by little.
     if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
         raise PlanError("not what these answers cost")

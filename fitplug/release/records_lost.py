@@ -137,4 +137,4 @@ def _find_strict_attributes(release: NoisyAnswers) -> dict[str, Attribute]:
     """Find the attributes of which a value outside the domain leaves a record out."""
     domain = release.plan.domain
     used = {name for names in release.plan.tables for name in names}
-    return {name: domain[name] for name in domain.names_without_other(used)}
+    return {name: domain[name] for name in domain.list_names_without_other(used)}

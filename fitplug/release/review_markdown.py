@@ -22,7 +22,7 @@ _STARTS = re.compile(r"^([0-9]+(?=[.)])|(?=[-+]))")
 """The begin of a line that makes it a list or a rule, unless a backslash stands behind it."""
 
 
-def markdown(record: Mapping[str, Any]) -> str:
+def format_markdown(record: Mapping[str, Any]) -> str:
     """Write a review as a page of Markdown, with a heading for each section and each field.
 
     Markdown shows the publisher's texts as they were written: they make no elements of their own.

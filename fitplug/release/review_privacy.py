@@ -69,7 +69,7 @@ def describe_accounting(
 
 def compute_record_rho(release: Release) -> Fraction:
     """Compute what a release costs for one record, in rho of zCDP, exact."""
-    return release.plan.strategy.rho_exact(release.noise_std)
+    return release.plan.strategy.compute_exact_rho(release.noise_std)
 
 
 def _describe_domain(plan: Plan) -> str:

@@ -132,26 +132,42 @@ def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals
 
 
 def read_intervals(metadata: Mapping[str, str]) -> Intervals:
-    """Read the kind of intervals from the metadata of a table. Raises anything on damage."""
+    """Read the kind of intervals from the metadata of a table.
+
+    Raises:
+        Exception: The metadata are damaged; errors of any kind are possible.
+    """
     return Intervals(
         float(metadata["fitplug.confidence"]), metadata["fitplug.simultaneous"] == "true"
     )
 
 
 def make_arrow(columns: Columns, metadata: Mapping[str, str]) -> ArrowTable:
-    """Make an Arrow table with metadata. Raises ImportError without pyarrow."""
+    """Make an Arrow table with metadata.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
     return import_library("pyarrow").table(columns).replace_schema_metadata(dict(metadata))
 
 
 def make_pandas(columns: Columns, metadata: Mapping[str, str]) -> PandasFrame:
-    """Make a pandas DataFrame, with the metadata as `attrs`. Raises ImportError without pandas."""
+    """Make a pandas DataFrame, with the metadata as `attrs`.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
     frame = import_library("pandas").DataFrame(columns)
     frame.attrs.update(metadata)
     return frame
 
 
 def make_polars(columns: Columns) -> PolarsFrame:
-    """Make a Polars DataFrame, which holds no metadata. Raises ImportError without Polars."""
+    """Make a Polars DataFrame, which holds no metadata.
+
+    Raises:
+        ImportError: Polars is not installed.
+    """
     return import_library("polars").DataFrame(
         {name: column.tolist() if column.dtype.kind == "U" else column
          for name, column in columns.items()}

@@ -18,17 +18,19 @@ from fitplug.structure.tree_shape import find_tree_levels, targets_vary
 from fitplug.workload import ADD_REMOVE, Neighbours, Workload
 
 MAX_PAIRS = 50_000_000
-"""Most pairs of a group and a block that it has a part in."""
+"""The largest number of pairs of a query group and a block on which its variances depend."""
 
 MAX_TABLE = 14
-"""Most symmetric attributes of one table: it takes time that is quadratic in its 2^k margins."""
+"""The largest number k of attributes of one query group along which blocks are divided. The design
+takes time that is quadratic in the 2^k margins of the group's table."""
 
 MAX_ANSWERS = 2**32
-"""Most answers of a group, 34 GB when they are released."""
+"""The largest number of answers of a query group. They take 34 GB when they are released."""
 
 MOST_CELLS, MOST_WORK = 4096, 1e11
-"""Up to so many dense cells of several attributes, and operations an iteration over all blocks
-(a few minutes' design), the optimum is found through their product; beyond, the residual family's.
+"""The largest number of dense cells, and of operations of an iteration over all blocks, for which
+the optimum over the product of several dense attributes is found, in a few minutes. For larger
+workloads the optimum of the residual family is found.
 """
 
 

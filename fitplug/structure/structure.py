@@ -19,8 +19,8 @@ with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^
     residual_blocks  the product of the other attributes is too large to write down, so they are
                      divided into blocks as well, which restricts Sigma to the residual family
 
-Another structure is another subclass of `Structure`, chosen in `analyse_structure`, with a line
-where each of three rooms registers what serves it: `fitplug.mechanism.dispatch`,
+Another structure is another subclass of `Structure`, chosen in `analyse_structure`, with a line in
+each of the rooms that register their implementations: in `fitplug.mechanism.dispatch`,
 `fitplug.proof.certificate` and `fitplug.optimizer.drafts`.
 """
 
@@ -80,7 +80,7 @@ class Structure(ABC):
         """Check that the structure can be held and designed for, before anything is made.
 
         Raises:
-            WorkloadError: If not; the message says what to ask less of.
+            WorkloadError: If it is too large; the message says which queries or cells to reduce.
         """
 
     @abstractmethod

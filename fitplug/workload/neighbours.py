@@ -5,17 +5,16 @@ A mechanism that adds Gaussian noise to A x then has the privacy cost
 
     Delta^2 = max over V of |A v|^2
 
-and the optimum, its dual and its certificate know the workload only through W V, a column for each
-difference in place of a column for each cell (docs/theory/dual.md). So the set V is given as a
-linear map of rows. Where blocks are matrices, everything that a difference decides is made of
-columns of its product: the privacy profile and the exact cost of A V, the nuclear norm and the
-reduced problem of W V.
+and the optimum, its dual and its certificate depend on the workload only through W V. This matrix
+has a column for each difference, and not for each cell (docs/theory/dual.md). So the set V is given
+as a linear map of rows. The privacy profile and the exact cost are computed from the columns of
+A V, the nuclear norm and the reduced problem from the columns of W V.
 
 Another unit of privacy is another class with these two methods, which `analyse_structure` gives to
 the structure. It also says there which attributes stay symmetric: those whose permutations map V
-onto itself. Where blocks are numbers, no column is written down: `OneCellForm.compute_exact_cost`,
-`ScalarCertifier` and the residual family contain what one record costs, and a unit that is to keep
-its attributes symmetric brings that number for its own differences.
+onto itself. Where blocks are numbers, no column is written down: `OneCellForm.compute_exact_cost`
+in `fitplug.mechanism.scalar_form` and `ScalarCertifier` in `fitplug.proof.block_certifiers` contain
+the cost of one record. A unit that keeps attributes symmetric needs its own number there.
 """
 
 from __future__ import annotations

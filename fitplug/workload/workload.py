@@ -60,7 +60,7 @@ class Workload:
         self._set(domain, tuple(bound.values()))
 
     @classmethod
-    def of_groups(cls, domain: Domain, groups: Sequence[QueryGroup]) -> Workload:
+    def from_groups(cls, domain: Domain, groups: Sequence[QueryGroup]) -> Workload:
         """Make a workload of groups that are already bound to the domain, as in a plan file."""
         self = cls.__new__(cls)
         self._set(domain, tuple(groups))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.mechanism.dispatch import answer_exactly
-from fitplug.mechanism.limits import SATURATION
+from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.matrix_form import sum_column_squares
 from fitplug.numeric.exact import multiply_exactly
 from fitplug.numeric.rounding import bound_solution_norms, ceil_float, ceil_sqrt, floor_float

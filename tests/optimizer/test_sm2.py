@@ -40,7 +40,7 @@ def a_point(seed=0):
     """A point that is not special: some steps in, on a workload with m != d != k."""
     W = marginals([2, 3], 2)
     problem = problem_of(W[:-2], np.linspace(1, 3, len(W) - 2))
-    point = sm2._start(problem, problem.blocks[0], 1.0)
+    point = sm2._make_initial_iterate(problem, problem.blocks[0], 1.0)
     rng = np.random.default_rng(seed)
     k = len(point.basis)
     F = np.tril(rng.normal(size=(k, k)) * 0.2) + np.eye(k)
@@ -186,7 +186,7 @@ def test_bounds_hold_on_every_shape_of_trouble(name, W, c):
 
 def test_the_objective_falls_at_every_step():
     problem = problem_of(all_ranges(6), np.linspace(1, 4, 21))
-    point, t = sm2._start(problem, problem.blocks[0], 1.0), 8.0
+    point, t = sm2._make_initial_iterate(problem, problem.blocks[0], 1.0), 8.0
     values = [sm2._evaluate_objective(point.g, point.h, t)]
     for _ in range(20):
         model = sm2._expand(point, t)

@@ -171,10 +171,10 @@ class TestClosedForms:
 class TestHierarchical:
     def test_branching_factor(self):
         # The formula in floats over every b, read off once; no tree pays for few cells.
-        assert [baselines.branching_factor(n) for n in (1, 2, 10, 30)] == [2, 2, 10, 30]
-        assert [baselines.branching_factor(n) for n in (64, 116, 256, 1024)] == [8, 5, 4, 4]
+        assert [baselines.choose_branching_factor(n) for n in (1, 2, 10, 30)] == [2, 2, 10, 30]
+        assert [baselines.choose_branching_factor(n) for n in (64, 116, 256, 1024)] == [8, 5, 4, 4]
         for n in range(2, 200):
-            b = baselines.branching_factor(n)
+            b = baselines.choose_branching_factor(n)
             cost = {}
             for other in range(2, n + 1):
                 h = next(h for h in itertools.count(1) if other**h >= n)
@@ -183,7 +183,7 @@ class TestHierarchical:
 
     @pytest.mark.parametrize("n", [1, 2, 9, 64, 100, 128])
     def test_against_its_strategy_matrix(self, n):
-        A = tree(n, baselines.branching_factor(n))
+        A = tree(n, baselines.choose_branching_factor(n))
         assert len(set((A**2).sum(axis=0))) == 1, "every cell is in every level"
         for W in (prefix(n), np.eye(n), np.ones((1, n))):
             found = baselines.hierarchical(dense(W), 2.0)["queries"]
@@ -199,7 +199,7 @@ class TestHierarchical:
                 fp.queries({"age": "prefix", "sex": "identity"}, std=1.0),
             ],
         )
-        A = kron(np.eye(2), tree(100, baselines.branching_factor(100)), tree(3, 3))
+        A = kron(np.eye(2), tree(100, baselines.choose_branching_factor(100)), tree(3, 3))
         assert len(A) > workload.cell_count
         found = flat(baselines.hierarchical(workload, 1.0))
         assert found == pytest.approx(of_strategy(workload.matrix(), A))

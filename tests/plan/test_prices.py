@@ -31,7 +31,7 @@ def relaxed(workload, factors):
         replace(group, variances=group.variances * factors.get(group.name, 1.0))
         for group in workload.groups
     ]
-    return fp.Workload.of_groups(workload.domain, groups)
+    return fp.Workload.from_groups(workload.domain, groups)
 
 
 @pytest.mark.parametrize("name", MIXED)

@@ -21,7 +21,7 @@ from scipy.sparse import issparse
 import fitplug as fp
 from fitplug.files import compute_digest, write_with_digest
 from fitplug.mechanism.dispatch import answer_exactly, compute_exact_cost
-from fitplug.mechanism.limits import FEWEST_RECORDS
+from fitplug.mechanism.integer_limits import FEWEST_RECORDS
 from fitplug.plan.plan_file import describe_plan
 from fitplug.proof.verification import check_privacy
 from fitplug.structure import analysis as symmetry

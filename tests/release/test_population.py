@@ -20,7 +20,7 @@ from fitplug.errors import BudgetError, InputError
 from fitplug.files import read_with_digest, write_with_digest
 from fitplug.mechanism.dispatch import answer_exactly
 from fitplug.release.population import describe_population
-from fitplug.release.review_markdown import markdown
+from fitplug.release.review_markdown import format_markdown
 from fitplug_cli.reporting import collect_facts, render_page
 from tests.helpers import people
 from tests.helpers.command_line import fitplug
@@ -267,7 +267,7 @@ def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
     processed = said["accounting"]["post_processing"]
     assert "about the records kept, at most 3 of each patient's" in processed
     assert "further records are left out" in said["privacy_loss"]["privacy_unit_details"]
-    assert "the others are in no count" in markdown({"deployment": said})
+    assert "the others are in no count" in format_markdown({"deployment": said})
     with pytest.raises(BudgetError, match="limited = 'declared', but the count"):
         fp.review(release, limited="declared")
     before = fp.review(replace(release, limited="declared"), limited="enforced")["deployment"]

@@ -19,7 +19,7 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.release.about import MISSING
 from fitplug.release.release import Release
-from fitplug.release.review_markdown import markdown
+from fitplug.release.review_markdown import format_markdown
 from fitplug_cli.output import review_files
 
 # The schema of the OpenDP deployments registry, November 2026: the fields of each section.
@@ -278,7 +278,7 @@ def test_files_hold_the_same(tmp_path):
     assert yaml.safe_load(text) == record
     assert "mechanisms: |-\n" in text
     page = (tmp_path / "review.md").read_text()
-    assert page == markdown(record)
+    assert page == format_markdown(record)
     assert page.startswith("# Ü: 'x' \\# y\n")
     page = re.sub(r"\\([^\w\s])", r"\1", html.unescape(page))
     for section in record["deployment"].values():

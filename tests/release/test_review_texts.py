@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.release.review_markdown import markdown
+from fitplug.release.review_markdown import format_markdown
 from fitplug_cli.output import review_files
 
 HOSTILE = (
@@ -117,8 +117,8 @@ def reviewed(text: str, ledger: Path):
 def test_texts_make_no_element(text: str, library: str, tmp_path: Path) -> None:
     render = RENDERERS[library]
     plain = "\n\n".join("plain" for part in text.split("\n\n") if part.strip())
-    hostile = Elements(render(markdown(reviewed(text, tmp_path / "a.db"))))
-    harmless = Elements(render(markdown(reviewed(plain, tmp_path / "b.db"))))
+    hostile = Elements(render(format_markdown(reviewed(text, tmp_path / "a.db"))))
+    harmless = Elements(render(format_markdown(reviewed(plain, tmp_path / "b.db"))))
     assert hostile.tags == harmless.tags
     shown = " ".join(hostile.words)
     for part in text.split("\n\n"):
@@ -131,7 +131,7 @@ def test_random_texts_make_no_element(text: str) -> None:
 
     def page(word: str) -> str:
         basic = {"name": word, "description": word, "data_curators": [word, word]}
-        return markdown({"deployment": {"basic": basic}})
+        return format_markdown({"deployment": {"basic": basic}})
 
     for render in RENDERERS.values():
         shown = Elements(render(page(text)))

@@ -171,7 +171,7 @@ def test_plan_files_keep_labels_and_only_then_change(release, tmp_path):
         )
         for group in plan.workload.groups
     ]
-    without, same = planfile.describe_workload(fp.Workload.of_groups(DOMAIN, bare))
+    without, same = planfile.describe_workload(fp.Workload.from_groups(DOMAIN, bare))
     assert without["format"] == 3
     assert "labels" not in str(without["groups"])
     assert arrays.keys() == same.keys()

@@ -80,7 +80,7 @@ def print_plan(plan: Plan, contributions: int, delta: float) -> None:
 def _list_strict_attributes(plan: Plan) -> list[str]:
     """Return the attributes of the plan's tables that have no cell for other values."""
     used = {name for names in plan.tables for name in names}
-    return list(plan.domain.names_without_other(used))
+    return list(plan.domain.list_names_without_other(used))
 
 
 def print_row_rules(data: DataSection) -> None:

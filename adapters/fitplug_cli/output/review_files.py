@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from fitplug.release import markdown
+from fitplug.release import format_markdown
 
 YAML, MARKDOWN = "review.yaml", "review.md"
 
@@ -37,4 +37,4 @@ def write_review(folder: Path, record: Mapping[str, Any]) -> None:
     """
     text = yaml.dump(record, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     (folder / YAML).write_text(text, encoding="utf-8")
-    (folder / MARKDOWN).write_text(markdown(record), encoding="utf-8")
+    (folder / MARKDOWN).write_text(format_markdown(record), encoding="utf-8")
