@@ -171,6 +171,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             DomainError: If the weights or filters are not valid, or an attribute is unknown.
             TablesError: If the rows stand for more than 2**53 records.
         """
+        tables = list(tables)
         used = domain.ordered(tuple({name for names in tables for name in names}))
         records = encode_records(domain, columns, used, weights=weights, where=where)
         return cls.from_codes(

@@ -72,13 +72,23 @@ def analyse_structure(
         found: Structure = kind(workload, neighbours, symmetric, told_apart, subsets)
         is_possible = len(apart) > 1 or any(find_tree_levels(workload, name) for name in apart)
         if family is False or not is_possible or _fits(found):
+            _check_neighbours(found)
             found.check_size()
             return found
     check_products(workload.groups)
     subsets = _find_subsets(workload, workload.attributes, apart)
     found = ResidualStructure(workload, neighbours, symmetric, told_apart, subsets)
+    _check_neighbours(found)
     found.check_size()
     return found
+
+
+def _check_neighbours(found: Structure) -> None:
+    """Refuse a unit whose cost would be counted too low: see `fitplug.workload.neighbours`."""
+    # Attributes with blocks cost what their matrices say of one cell, and so of one record.
+    is_dense = type(found) is MatrixStructure and not found.block_attributes
+    if found.neighbours != ADD_REMOVE and not is_dense:
+        raise NotImplementedError("this unit of privacy needs all attributes dense")
 
 
 def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:

@@ -106,3 +106,17 @@ def test_adding_or_removing_one_record_copies_nothing() -> None:
     structure = analyse_structure(fp.Workload.from_matrix(rows + np.tri(3), variance=1.0))
     (queries,) = structure.gather_all_queries()
     assert queries.differences is queries.matrix
+
+
+def test_a_unit_is_refused_where_blocks_cost_what_one_record_does() -> None:
+    domain = fp.Domain({"a": ["1", "2", "3"], "b": fp.Integers(0, 3)})
+    for groups in (
+        [fp.marginal("a", std=3.0)],
+        [fp.queries({"a": "identity", "b": "prefix"}, std=3.0)],
+        [fp.total(std=3.0)],
+    ):
+        with pytest.raises(NotImplementedError, match="all attributes dense"):
+            analyse_structure(fp.Workload(domain, groups), neighbours=ReplaceOne())
+    prefixes = fp.Workload(domain, [fp.queries({"b": "prefix"}, std=3.0)])
+    with pytest.raises(NotImplementedError, match="all attributes dense"):
+        analyse_structure(prefixes, family=True, neighbours=ReplaceOne())
