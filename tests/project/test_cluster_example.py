@@ -32,6 +32,7 @@ def free_port():
         return str(probe.getsockname()[1])
 
 
+@pytest.mark.slow
 def test_the_commands_count_and_release(folder):
     (block,) = re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL)
     port = free_port()

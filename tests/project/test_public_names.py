@@ -49,6 +49,7 @@ REVEALED = [
 ]
 
 
+@pytest.mark.slow
 def test_mypy_knows_what_is_installed(tmp_path):
     pytest.importorskip("polars")
     (tmp_path / "use.py").write_text(USE)

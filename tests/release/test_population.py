@@ -124,6 +124,7 @@ def is_calibrated(found: list[fp.Lost]) -> bool:
     return spread and all(is_share(part, 0.95) for part in np.mean(covered, axis=0))
 
 
+@pytest.mark.slow
 def test_the_estimate_of_records_lost_covers_them_as_often_as_it_says(
     counted: fp.Tables, whole: fp.Tables
 ) -> None:

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
@@ -69,8 +69,20 @@ class TestAgainstExactRationals:
         assert plan.gap < 0.25
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1))
 def test_any_workload_split_apart_is_exact(seed):
+    check_any_workload(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(st.integers(0, 2**32 - 1))
+def test_many_workloads_split_apart_are_exact(seed):
+    check_any_workload(seed)
+
+
+def check_any_workload(seed):
     rng = np.random.default_rng(seed)
     sizes = dict(zip("abc", rng.integers(1, 5, 3).tolist(), strict=True))
     domain = fp.Domain({name: fp.Integers(0, n - 1) for name, n in sizes.items()})
@@ -273,6 +285,7 @@ class TestKnownValues:
     def test_three_attributes_through_the_family(self, apart):
         assert fp.design(ordered_workload([10] * 3, 2)).privacy_cost ** 2 <= 11.91
 
+    @pytest.mark.slow
     def test_three_attributes_through_the_product(self):
         plan = fp.design(ordered_workload([10] * 3, 2), tolerance=1e-5)
         assert plan.privacy_cost**2 == pytest.approx(11.7069, abs=5e-4)
