@@ -300,11 +300,11 @@ def estimate(
     """Estimate sums, differences and ratios of answers, with their std. No data is read."""
     from fitplug_cli.commands import estimates
     from fitplug_cli.inputs import collect_expressions
-    from fitplug_cli.output import (
+    from fitplug_cli.output import set_up_output
+    from fitplug_cli.output.estimate_tables import (
         check_estimates_target,
         print_estimates,
         print_estimates_as_json,
-        set_up_output,
         write_estimates,
     )
 

@@ -54,11 +54,11 @@ def write_with_digest(
     return digest
 
 
-def read_with_digest(path: str | PathLike[str]) -> tuple[Header, Arrays, bool]:
+def read_with_digest(path: str | PathLike[str]) -> tuple[Header, Arrays, str | None]:
     """Read a file that `write_with_digest` wrote, and check its digest.
 
     Returns:
-        The header; the arrays, read-only; whether the digest in the file is theirs.
+        The header; the arrays, read-only; their digest, or None if the file holds another one.
 
     Raises:
         ValueError: The file would unpack to more than `fitplug.files.archive` has room for.
@@ -67,7 +67,8 @@ def read_with_digest(path: str | PathLike[str]) -> tuple[Header, Arrays, bool]:
     with Path(path).open("rb") as file:
         header, arrays = read_archive(file)
     stored = arrays.pop("digest").tobytes().decode()
-    return header, arrays, compute_digest(header, arrays) == stored
+    digest = compute_digest(header, arrays)
+    return header, arrays, digest if digest == stored else None
 
 
 def _encode_json(header: Header) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from fitplug.workload import (
     build_labelled_factor,
     queries,
 )
+
+AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
 FORMATS = (3, 4, 5)
 """The formats that can be read. Format 4 adds simultaneous targets, and format 5 adds labels of the
@@ -80,15 +82,22 @@ def write_plan(plan: PlanRecord, path: str | PathLike[str]) -> None:
     write_with_digest(path, *describe_plan(plan))
 
 
-def read_plan(path: str | PathLike[str]) -> PlanRecord:
+def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, str]:
     """Read a plan from a file; see `Plan.load`.
+
+    Args:
+        path: The file.
+        kind: The class of the plan.
+
+    Returns:
+        The plan and its digest.
 
     Raises:
         PlanError: The file does not hold a plan.
     """
-    header, arrays = read_contents(path)
+    header, arrays, digest = read_contents(path)
     try:
-        plan = PlanRecord(
+        plan = kind(
             workload=(workload := read_workload(header, arrays)),
             strategy=read_strategy(workload, header, arrays),
             objective=Objective(arrays.get("budgets"), float.fromhex(header["total_error_weight"])),
@@ -105,13 +114,13 @@ def read_plan(path: str | PathLike[str]) -> PlanRecord:
         )
         check_form(plan)
         check_privacy(plan)
-        if plan_digest(plan) != compute_digest(header, arrays):
+        if plan_digest(plan) != digest:
             raise PlanError("it holds more than a plan does, or writes it in another form")
     except PlanError as error:
         raise PlanError(f"{path}: {error}; design the plan again") from None
     except Exception:  # entries that are missing or of another type raise errors of many kinds
         raise PlanError(f"{path}: the plan file is incomplete; design the plan again") from None
-    return plan
+    return plan, digest
 
 
 def describe_workload(workload: Workload) -> tuple[Header, Arrays]:
@@ -297,8 +306,8 @@ def _read_prefixed(arrays: Arrays, prefix: str) -> Arrays:
     }
 
 
-def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays]:
-    """Read the header and the arrays of a plan file.
+def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays, str]:
+    """Read the header, the arrays and the digest of a plan file.
 
     Raises:
         PlanError: The file is not a plan, or it is damaged or edited.
@@ -306,7 +315,7 @@ def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays]:
     if not Path(path).is_file():
         raise PlanError(f"{path}: there is no such plan file; design one first")
     try:
-        header, arrays, is_unedited = read_with_digest(path)
+        header, arrays, digest = read_with_digest(path)
         known = header["format"]
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
         raise PlanError(
@@ -315,6 +324,6 @@ def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays]:
     if known not in FORMATS:
         wanted = " or ".join(map(str, FORMATS))
         raise PlanError(f"{path}: plan format {known} is not {wanted}; design the plan again")
-    if not is_unedited:
+    if digest is None:
         raise PlanError(f"{path}: the plan was edited after it was designed; design it again")
-    return header, arrays
+    return header, arrays, digest

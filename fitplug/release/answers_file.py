@@ -65,7 +65,7 @@ def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
     Raises:
         InputError: The file is damaged, was edited, or is of another plan.
     """
-    header, arrays = _open(path)
+    header, arrays, digest = _open(path)
     if header.get("plan_digest") != plan.digest:
         raise InputError(f"{path} is of another plan than {PLAN}; use the files of one folder")
     try:
@@ -75,7 +75,7 @@ def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
             f"{path}: the answers and what is said of them do not agree; get the folder again "
             "from whoever released it"
         ) from None
-    return fields, compute_digest(header, arrays)
+    return fields, digest
 
 
 def read_answers_digest(path: Path) -> str | None:
@@ -83,7 +83,7 @@ def read_answers_digest(path: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        return compute_digest(*_open(path))
+        return _open(path)[2]
     except (InputError, OSError):
         return None
 
@@ -113,10 +113,10 @@ def _pack(release: NoisyAnswers) -> tuple[Header, Arrays]:
     return header, {"answers": release.answers}
 
 
-def _open(path: Path) -> tuple[Header, Arrays]:
-    """Read the header and the arrays of the file. Raises InputError for damage and edits."""
+def _open(path: Path) -> tuple[Header, Arrays, str]:
+    """Read the header, the arrays and the digest. Raises InputError for damage and edits."""
     try:
-        header, arrays, is_unchanged = read_with_digest(path)
+        header, arrays, digest = read_with_digest(path)
         kind, version = header["kind"], header["format"]
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
         raise InputError(
@@ -125,12 +125,12 @@ def _open(path: Path) -> tuple[Header, Arrays]:
         ) from None
     if (kind, version) != (_KIND, _FORMAT):
         raise InputError(f"{path}: answers of format {version!r}; this fitplug reads {_FORMAT}")
-    if not is_unchanged:
+    if digest is None:
         raise InputError(
             f"{path}: the answers were edited after the release; get the folder again from "
             "whoever released it"
         )
-    return header, arrays
+    return header, arrays, digest
 
 
 def _parse_fields(plan: Plan, header: Header, arrays: Arrays) -> dict[str, Any]:

@@ -206,7 +206,7 @@ class TestPlanFiles:
         """Files, and so digests in ledgers, of format 3."""
         plan = self.plan(False)
         plan.save(tmp_path / "plan.npz")
-        header, _ = planfile.read_contents(tmp_path / "plan.npz")
+        header, _, _ = planfile.read_contents(tmp_path / "plan.npz")
         assert header["format"] == 3
         assert "simultaneous" not in header["groups"][0]
         assert fp.Plan.load(tmp_path / "plan.npz").digest == plan.digest

@@ -18,7 +18,8 @@ from fitplug.expressions import Expressions, Quotient, Runs, Terms
 from fitplug.release import RESULT_COLUMNS, Release, estimate_each, read_combination
 from fitplug.workload import check_confidence
 from fitplug_cli.inputs import Crosswalk, NamedExpression, read_crosswalk_of_release
-from fitplug_cli.output import Estimates, err
+from fitplug_cli.output import err
+from fitplug_cli.output.estimate_tables import Estimates
 
 _SECONDS_PER_REPORT = 2.0
 """Seconds before progress is printed for the first time, and between two times."""

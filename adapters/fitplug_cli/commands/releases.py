@@ -15,15 +15,17 @@ from fitplug.release import Release, review
 from fitplug.structure import list_names
 from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
 from fitplug_cli.output import (
-    ReleaseFiles,
     build_ledger_record,
-    check_release_folder,
-    list_versions,
     open_progress_bar,
     print_charge,
     print_release,
-    read_release_record,
     warn_of_formulas,
+)
+from fitplug_cli.output.release_record import (
+    ReleaseFiles,
+    check_release_folder,
+    list_versions,
+    read_release_record,
 )
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.counted_rows import CountedRows
