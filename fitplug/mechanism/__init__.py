@@ -2,7 +2,7 @@
 
 from fitplug.mechanism.answers import may_be_clamped
 from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
-from fitplug.mechanism.basis import Basis, choose_basis, classify_cells, solve_from_right
+from fitplug.mechanism.basis import Basis, choose_basis, solve_from_right
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
 from fitplug.mechanism.dispatch import (
@@ -52,7 +52,6 @@ __all__ = [
     "build_strategy",
     "check_strategy",
     "choose_basis",
-    "classify_cells",
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",

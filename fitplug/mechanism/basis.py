@@ -27,7 +27,7 @@ from fitplug.numeric import (
     gamma,
     multiply_exactly,
 )
-from fitplug.structure import Structure
+from fitplug.structure import Structure, classify_cells
 
 ReadCounts: TypeAlias = Callable[[tuple[str, ...]], IntArray]
 """Gives the exact counts over some attributes, in the order named. They are confidential."""
@@ -218,18 +218,6 @@ def choose_basis(W: FloatArray, independent: IndexArray) -> Basis:
     chosen = np.sort(independent)
     scale = _find_integer_scale(W[chosen])
     return cells if scale is None else Basis("rows", chosen.astype(np.int64), scale)
-
-
-def classify_cells(W: FloatArray) -> IntArray:
-    """Number the classes of cells that no query of W (m, d) tells apart.
-
-    Returns:
-        The class of each cell, shape (d,), by first cell; -1 where a column is zero.
-    """
-    columns = np.add(W.T, 0.0, order="C")  # which makes zeros of either sign the same
-    class_of = {bytes(columns[0].nbytes): -1}
-    found = [class_of.setdefault(column.tobytes(), len(class_of) - 1) for column in columns]
-    return np.array(found, dtype=np.int64)
 
 
 def _find_integer_scale(rows: FloatArray) -> FloatArray | None:

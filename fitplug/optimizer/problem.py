@@ -15,9 +15,8 @@ from scipy.linalg.lapack import dorgqr
 from scipy.sparse import csr_array
 
 from fitplug.errors import WorkloadError
-from fitplug.mechanism import classify_cells
 from fitplug.numeric import FloatArray, IndexArray
-from fitplug.structure import MatrixStructure, ScalarStructure
+from fitplug.structure import MatrixStructure, ScalarStructure, classify_cells
 
 
 @dataclass(frozen=True, eq=False)

@@ -200,10 +200,10 @@ class PlanRecord:
             privacy_cost ** 2. In the residual family, which tells no cells apart, it is that
             everywhere.
         """
-        dense = self.structure.dense
-        names = dense if len(self.domain.names) > MAX_AXES else self.domain.names
-        shape = [self.domain[n].size if n in dense else 1 for n in names]
-        return self.strategy.bound_profile(self.noise_std).reshape(shape)
+        own, cost = self.structure.profile_attributes, self.strategy.bound_profile(self.noise_std)
+        names = own if len(self.domain.names) > MAX_AXES else self.domain.names
+        shape = [self.domain[name].size if name in own else 1 for name in names]
+        return self.structure.arrange_by_cell(cost).reshape(shape)
 
     def slack(self) -> FloatArray:
         """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.

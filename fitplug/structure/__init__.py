@@ -3,12 +3,15 @@
 from fitplug.structure.analysis import analyse_structure
 from fitplug.structure.batches import BatchedGroups, DistinctFactor, gather_tables
 from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, name_cell, read_cell_budgets
+from fitplug.structure.cell_classes import CellClasses, classify_cells
 from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
+from fitplug.structure.node_tree import IdenticalLeaves, NodeTree
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
+from fitplug.structure.tree_blocks import GroupPart, LevelNodes, TreeStructure
 from fitplug.structure.tree_shape import Siblings, TreeShape
 
 __all__ = [
@@ -18,17 +21,24 @@ __all__ = [
     "MAX_FACTORS",
     "BatchedGroups",
     "CellBudgets",
+    "CellClasses",
     "DistinctFactor",
+    "GroupPart",
+    "IdenticalLeaves",
+    "LevelNodes",
     "MatrixStructure",
+    "NodeTree",
     "Objective",
     "ResidualStructure",
     "ScalarStructure",
     "Siblings",
     "Structure",
     "TreeShape",
+    "TreeStructure",
     "analyse_structure",
     "check_coefficients",
     "check_weight",
+    "classify_cells",
     "gather_tables",
     "list_names",
     "name_cell",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +15,8 @@ from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.subsets import Subsets, find_subsets
-from fitplug.structure.tree_shape import find_tree_levels, targets_vary
+from fitplug.structure.tree_blocks import TreeStructure
+from fitplug.structure.tree_shape import find_tree_levels, is_tree, targets_vary
 from fitplug.workload import ADD_REMOVE, Neighbours, Workload
 
 MAX_PAIRS = 50_000_000
@@ -30,8 +32,11 @@ MAX_ANSWERS = 2**32
 MOST_CELLS, MOST_WORK = 4096, 1e11
 """The largest number of dense cells, and of operations of an iteration over all blocks, for which
 the optimum over the product of several dense attributes is found, in a few minutes. For larger
-workloads the optimum of the residual family is found.
+workloads the optimum of the residual family, or of a tree, is found.
 """
+
+MOST_DENSE = 600
+"""The most cells of the dense attributes beside a tree: a node takes time cubic in them."""
 
 
 def analyse_structure(
@@ -39,6 +44,7 @@ def analyse_structure(
     varying: Sequence[str] = (),
     family: bool | None = None,
     *,
+    tree: Sequence[str] | None = None,
     neighbours: Neighbours = ADD_REMOVE,
 ) -> Structure:
     """Find the symmetries of a workload and choose its structure.
@@ -48,6 +54,9 @@ def analyse_structure(
         varying: Attributes that are not symmetric for another reason than the workload's.
         family: Whether to take the residual family; None to take it if it is possible and the
             product of the attributes that are not symmetric is too large.
+        tree: What `Structure.names_in_files` says of the tree: the attribute, and whether
+            identical leaves are merged; empty for other structures. None to take a tree if there
+            is one, and the product of the attributes that are not symmetric is too large.
         neighbours: The differences that one person's presence makes.
 
     Returns:
@@ -66,18 +75,49 @@ def analyse_structure(
     apart = _find_told_apart(workload, varying)
     symmetric = tuple(name for name in workload.attributes if name not in apart)
     told_apart = tuple(name for name in workload.attributes if name in apart)
+    if tree:
+        return _build_tree(workload, neighbours, symmetric, told_apart, tree)
     if not family:
         subsets = _find_subsets(workload, symmetric, apart)
         kind = MatrixStructure if told_apart else ScalarStructure
         found: Structure = kind(workload, neighbours, symmetric, told_apart, subsets)
         is_possible = len(apart) > 1 or any(find_tree_levels(workload, name) for name in apart)
-        if family is False or not is_possible or _fits(found):
+        takes_blocks = _fits(found)
+        if tree is None and not takes_blocks and (name := _find_tree(workload, told_apart)):
+            merged = () if name in varying else ("merged",)
+            return _build_tree(workload, neighbours, symmetric, told_apart, (name, *merged))
+        if family is False or not is_possible or takes_blocks:
             _check_neighbours(found)
             found.check_size()
             return found
     check_products(workload.groups)
     subsets = _find_subsets(workload, workload.attributes, apart)
     found = ResidualStructure(workload, neighbours, symmetric, told_apart, subsets)
+    _check_neighbours(found)
+    found.check_size()
+    return found
+
+
+def _find_tree(workload: Workload, told_apart: Sequence[str]) -> str | None:
+    """Find the attribute that is a tree, if there is one and the others are small enough."""
+    trees = [name for name in told_apart if is_tree(workload, name)]
+    if len(trees) != 1:
+        return None
+    others = [name for name in told_apart if name != trees[0]]
+    return trees[0] if math.prod(workload.domain.shape_of(others)) <= MOST_DENSE else None
+
+
+def _build_tree(
+    workload: Workload,
+    neighbours: Neighbours,
+    symmetric: tuple[str, ...],
+    told_apart: tuple[str, ...],
+    tree: Sequence[str],
+) -> TreeStructure:
+    """Build the structure of one tree, or raise WorkloadError where it is too large."""
+    name, *merged = tree
+    subsets = _find_subsets(workload, symmetric, set(told_apart))
+    found = TreeStructure(workload, neighbours, symmetric, told_apart, subsets, name, bool(merged))
     _check_neighbours(found)
     found.check_size()
     return found

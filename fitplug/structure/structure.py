@@ -12,10 +12,11 @@ the dense cells, then has variances, with Sigma_A scaled so that attributes outs
     sum over A in A_t of  w_A prod_{a in A_t - A} n_a^-2  N_t Sigma_A N_t'
 
 with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^-1)_ii
-(docs/theory/symmetry.md). Three structures follow from that, a file each:
+(docs/theory/symmetry.md). Four structures follow from that, a file each:
 
     matrix_blocks    each Sigma_A is a matrix over the dense cells
     scalar_blocks    every attribute is symmetric, so each Sigma_A is a number
+    tree_blocks      one attribute is a hierarchy, and each Sigma_A is over its nodes
     residual_blocks  the product of the other attributes is too large to write down, so they are
                      divided into blocks as well, which restricts Sigma to the residual family
 
@@ -125,6 +126,22 @@ class Structure(ABC):
     def differences(self) -> int:
         """The number of differences between neighbours over the dense cells."""
         return self.neighbours.count_differences(self.cells)
+
+    @property
+    def profile_attributes(self) -> tuple[str, ...]:
+        """The attributes whose cells may have different privacy profiles, in the domain's order."""
+        return self.dense
+
+    def arrange_by_cell(self, values: FloatArray) -> FloatArray:
+        """Arrange values of differences by cell.
+
+        Args:
+            values: Shape (|V|,), one for each difference between neighbours.
+
+        Returns:
+            An array with an axis of all cells for each of `profile_attributes`.
+        """
+        return np.asarray(values.reshape(self.workload.domain.shape_of(self.dense)))
 
     @frozen_property
     def row_starts(self) -> IntArray:

@@ -236,6 +236,18 @@ def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
     return tuple(levels)
 
 
+def is_tree(workload: Workload, name: str) -> bool:
+    """Tell whether an attribute is asked for level by level, with any targets."""
+    attribute = workload.domain[name]
+    kinds = ("identity", "total", *attribute.levels)
+    return bool(attribute.levels) and all(
+        factor.kind in kinds
+        for group in workload.groups
+        for factor in group.factors
+        if factor.attribute == name
+    )
+
+
 def targets_vary(targets: FloatArray, axis: int) -> bool:
     """Tell whether targets differ along an axis."""
     # Targets are views that repeat what was asked, however many queries share it.

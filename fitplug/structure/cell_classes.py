@@ -1,0 +1,59 @@
+"""Classes of cells: cells that no query tells apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.numeric import AnyArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class CellClasses:
+    """Classes of cells that some queries do not tell apart.
+
+    Attributes:
+        of_cell: The class of each cell, shape (D,), by first cell; -1 where no query counts it.
+        first: The first cell of each class, shape (r,).
+    """
+
+    of_cell: IntArray
+    first: IntArray
+
+    @property
+    def size(self) -> int:
+        """r, the number of classes."""
+        return len(self.first)
+
+    def merge_counts(self, counts: AnyArray) -> AnyArray:
+        """Sum counts (..., D) of cells by class, (..., r), exactly if they are integers."""
+        found = np.zeros((*counts.shape[:-1], self.size), dtype=counts.dtype)
+        kept = np.flatnonzero(self.of_cell >= 0)
+        np.add.at(np.moveaxis(found, -1, 0), self.of_cell[kept], np.moveaxis(counts, -1, 0)[kept])
+        return found
+
+    def restrict(self, matrix: FloatArray) -> FloatArray:
+        """Restrict queries (m, D) that do not tell the cells of a class apart to classes (m, r)."""
+        return np.asarray(matrix[:, self.first])
+
+
+def find_classes(W: FloatArray) -> CellClasses:
+    """Find the classes of cells that no query of W (m, D) tells apart."""
+    of_cell = classify_cells(W)
+    _, first = np.unique(of_cell, return_index=True)
+    return CellClasses(
+        of_cell, first[-(int(of_cell.max()) + 1) :] if of_cell.max() >= 0 else first[:0]
+    )
+
+
+def classify_cells(W: FloatArray) -> IntArray:
+    """Number the classes of cells that no query of W (m, d) tells apart.
+
+    Returns:
+        The class of each cell, shape (d,), by first cell; -1 where a column is zero.
+    """
+    columns = np.add(W.T, 0.0, order="C")  # which makes zeros of either sign the same
+    class_of = {bytes(columns[0].nbytes): -1}
+    found = [class_of.setdefault(column.tobytes(), len(class_of) - 1) for column in columns]
+    return np.array(found, dtype=np.int64)

@@ -1,0 +1,284 @@
+"""Node trees: the nodes of a hierarchy that queries tell apart, from one root to the leaves.
+
+The leaves are the nodes of the finest level that is asked for: what lies below them is not told
+apart. Three things make the tree smaller, and leave nothing out:
+
+1. A node with one child and this child are one node, as they count the same records.
+2. Siblings that are leaves with the same targets are identical, so all of them are one node, with a
+   multiplicity.
+3. A node with more than `MOST_CHILDREN` children that are not identical gets nodes between it and
+   its children, each of which holds similar children. No query asks for these nodes; they bound
+   the size of the integer matrix that a strategy has for each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, frozen_property
+
+MOST_CHILDREN = 32
+"""The most children of a node that are not identical."""
+
+FEWEST_IDENTICAL = 7
+"""With fewer leaves, and not 2 or 4 of them, contrasts would take a sixth more draws of noise than
+there are dimensions, so that these leaves are nodes of their own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Siblings:
+    """The b nodes that have k > 1 children each.
+
+    Attributes:
+        depth: The depth of the children.
+        parents: The nodes, shape (b,).
+        children: Their children, shape (b, k).
+    """
+
+    depth: int
+    parents: IntArray
+    children: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class IdenticalLeaves:
+    """The b nodes whose children are identical leaves.
+
+    Attributes:
+        depth: The depth of the leaves.
+        parents: The nodes, shape (b,).
+        children: The node that stands for the leaves of each, shape (b,).
+        counts: The number of the leaves of each, at least 2, shape (b,).
+    """
+
+    depth: int
+    parents: IntArray
+    children: IntArray
+    counts: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTree:
+    """The nodes of a tree. Node 0 is the root, and a parent has a smaller number than its children.
+
+    The root has the depth 0, and each level with more nodes than the one above has the next depth.
+    A node between a node and its children has the depth of these children.
+
+    Attributes:
+        size: N, the number of nodes.
+        leaf_nodes: The node of each cell of the attribute, shape (n,).
+        level_nodes: For each level asked for, the node of each of its nodes, shape (nodes,).
+        level_depths: The depth of each level asked for.
+        steps: The nodes with children, from the root downwards: a node is in a later step than
+            its parent, and the depths of the children do not decrease.
+    """
+
+    size: int
+    leaf_nodes: IntArray
+    level_nodes: Mapping[str, IntArray]
+    level_depths: Mapping[str, int]
+    steps: tuple[Siblings | IdenticalLeaves, ...]
+
+    @cached_property
+    def siblings(self) -> tuple[Siblings, ...]:
+        """The steps whose nodes have children of their own."""
+        return tuple(step for step in self.steps if isinstance(step, Siblings))
+
+    @cached_property
+    def identical(self) -> tuple[IdenticalLeaves, ...]:
+        """The steps whose nodes have identical leaves."""
+        return tuple(step for step in self.steps if isinstance(step, IdenticalLeaves))
+
+    @frozen_property
+    def leaves(self) -> IntArray:
+        """The nodes without children, ascending, shape (leaves,)."""
+        has_children = np.zeros(self.size, dtype=bool)
+        for step in self.steps:
+            has_children[step.parents] = True
+        return np.flatnonzero(~has_children)
+
+    @frozen_property
+    def multiplicities(self) -> IntArray:
+        """The number of identical nodes that each node stands for, shape (N,)."""
+        found = np.ones(self.size, dtype=np.int64)
+        for step in self.identical:
+            found[step.children] = step.counts
+        return found
+
+    @frozen_property
+    def depths(self) -> IntArray:
+        """The depth of each node, shape (N,)."""
+        found = np.zeros(self.size, dtype=np.int64)
+        for step in self.steps:
+            found[step.children] = step.depth
+        return found
+
+    def add_upwards(self, values: AnyArray) -> AnyArray:
+        """Add the values of all children to their parents', from the leaves up, in place.
+
+        Args:
+            values: Shape (N, ...). A leaf that stands for several has the sum of their values.
+
+        Returns:
+            The same array.
+        """
+        for step in reversed(self.steps):
+            below = values[step.children]
+            values[step.parents] += below.sum(axis=1) if isinstance(step, Siblings) else below
+        return values
+
+
+def build_node_tree(
+    first: Mapping[str, IntArray],
+    cells: int,
+    weights: Mapping[str, FloatArray],
+    *,
+    merge: bool = True,
+) -> NodeTree:
+    """Build the tree of the levels that are asked for.
+
+    Args:
+        first: For each level asked for, the coarsest first, the first cell of each of its nodes,
+            ascending, shape (nodes,).
+        cells: n, the number of cells.
+        weights: For each level, numbers that tell its nodes apart, shape (nodes, w): leaves with
+            equal numbers are identical, and similar ones may share a node between them and their
+            parent.
+        merge: Whether identical leaves become one node.
+
+    Returns:
+        The tree.
+    """
+    builder = _Builder(cells)
+    starts = [np.zeros(1, dtype=np.int64)]
+    level_depths: dict[str, int] = {}
+    # Levels with the same nodes are one; `depth_weights` tells the nodes of each apart.
+    depth_weights = [np.zeros((1, 0))]
+    for level, own in first.items():
+        if len(own) > len(starts[-1]):
+            starts.append(own)
+            depth_weights.append(weights[level])
+        else:
+            depth_weights[-1] = np.hstack([depth_weights[-1], weights[level]])
+        level_depths[level] = len(starts) - 1
+    nodes = builder.build(starts, depth_weights, merge)
+    leaf_nodes = np.repeat(nodes[-1], np.diff(starts[-1], append=cells))
+    return NodeTree(
+        size=builder.size,
+        leaf_nodes=leaf_nodes,
+        level_nodes={level: nodes[depth] for level, depth in level_depths.items()},
+        level_depths=level_depths,
+        steps=tuple(builder.steps),
+    )
+
+
+class _Builder:
+    """The nodes and steps so far."""
+
+    def __init__(self, cells: int) -> None:
+        self.cells = cells
+        self.size = 1
+        self.steps: list[Siblings | IdenticalLeaves] = []
+
+    def build(
+        self, starts: Sequence[IntArray], weights: Sequence[FloatArray], merge: bool
+    ) -> list[IntArray]:
+        """Build all depths, and return the node of each of their entries."""
+        nodes = [np.zeros(1, dtype=np.int64)]
+        for depth in range(len(starts) - 1):
+            nodes.append(self._build_depth(depth, nodes[-1], starts, weights, merge))
+        return nodes
+
+    def _build_depth(
+        self,
+        depth: int,
+        above: IntArray,
+        starts: Sequence[IntArray],
+        weights: Sequence[FloatArray],
+        merge: bool,
+    ) -> IntArray:
+        """Build the nodes of a depth below those of the depth above."""
+        own, below = starts[depth], starts[depth + 1]
+        first_child = np.searchsorted(below, own)
+        counts = np.diff(first_child, append=len(below))
+        found = np.full(len(below), -1, dtype=np.int64)
+        found[first_child[counts == 1]] = above[counts == 1]
+        is_identical = np.zeros(len(own), dtype=bool)
+        if merge and depth + 2 == len(starts):
+            is_identical = _find_identical(weights[depth + 1], first_child, counts)
+            parents = np.flatnonzero(is_identical)
+            if len(parents):
+                children = self._add_nodes(len(parents))
+                leaves = IdenticalLeaves(depth + 1, above[parents], children, counts[parents])
+                self.steps.append(leaves)
+                found = np.where(
+                    np.repeat(is_identical, counts),
+                    np.repeat(self._spread(children, parents, len(own)), counts),
+                    found,
+                )
+        others = np.flatnonzero((counts > 1) & ~is_identical)
+        if len(others):
+            # Similar children stand next to each other: by their size, then by their weights.
+            sizes = np.diff(below, append=self.cells)
+            parent_of = np.repeat(np.arange(len(own)), counts)
+            keys = [np.arange(len(below)), *weights[depth + 1].T[::-1], sizes, parent_of]
+            order = np.lexsort(keys)
+            found[order] = self._build_children(
+                depth + 1, above[others], first_child[others], counts[others], found[order]
+            )
+        return found
+
+    def _build_children(
+        self, depth: int, parents: IntArray, start: IntArray, counts: IntArray, found: IntArray
+    ) -> IntArray:
+        """Build the children of some nodes, and put them at found[start:start + counts]."""
+        while (wide := counts > MOST_CHILDREN).any():
+            # Split these nodes into groups, as even as can be, which become their children.
+            groups = np.minimum(-(-counts[wide] // MOST_CHILDREN), MOST_CHILDREN)
+            group_of = np.repeat(np.arange(len(groups)), groups)
+            within = np.arange(len(group_of)) - np.repeat(np.cumsum(groups) - groups, groups)
+            begin = within * counts[wide][group_of] // groups[group_of]
+            end = (within + 1) * counts[wide][group_of] // groups[group_of]
+            made = self._add_siblings(depth, parents[wide], groups)
+            parents = np.concatenate([parents[~wide], made])
+            start = np.concatenate([start[~wide], start[wide][group_of] + begin])
+            counts = np.concatenate([counts[~wide], end - begin])
+        made = self._add_siblings(depth, parents, counts)
+        offsets = np.arange(len(made)) - np.repeat(np.cumsum(counts) - counts, counts)
+        found[np.repeat(start, counts) + offsets] = made
+        return found
+
+    def _add_siblings(self, depth: int, parents: IntArray, counts: IntArray) -> IntArray:
+        """Add children of some nodes, and return them one parent after another."""
+        made = self._add_nodes(int(counts.sum()))
+        start = np.cumsum(counts) - counts
+        for k in np.unique(counts).tolist():
+            chosen = np.flatnonzero(counts == k)
+            children = made[start[chosen, None] + np.arange(k)]
+            self.steps.append(Siblings(depth, parents[chosen], children))
+        return made
+
+    def _add_nodes(self, count: int) -> IntArray:
+        """Number some nodes."""
+        self.size += count
+        return np.arange(self.size - count, self.size)
+
+    @staticmethod
+    def _spread(values: IntArray, at: IntArray, size: int) -> IntArray:
+        """Put values at some indices of an array of -1."""
+        found = np.full(size, -1, dtype=np.int64)
+        found[at] = values
+        return found
+
+
+def _find_identical(weights: FloatArray, first_child: IntArray, counts: IntArray) -> BoolArray:
+    """Find the parents whose children have equal weights, and are a number that suits contrasts."""
+    suits = (counts >= FEWEST_IDENTICAL) | (counts == 2) | (counts == 4)
+    if not weights.shape[1]:
+        return suits
+    differs = (weights != weights[np.repeat(first_child, counts)]).any(axis=1)
+    return np.asarray(suits & (np.add.reduceat(differs, first_child) == 0))

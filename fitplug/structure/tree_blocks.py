@@ -1,0 +1,338 @@
+"""Blocks that are trees: one attribute is a hierarchy, which is asked for level by level.
+
+The other attributes are symmetric, or they are dense attributes of few cells together. Each subset
+A of the symmetric ones has a block Sigma_A (docs/theory/symmetry.md) over the leaves of the tree
+and the D dense cells, and a block is one of the following family (docs/theory/trees.md). With R_v
+the sums of the k_v children of node v, over the dense cells,
+
+    Sigma_A^-1 = R_0' Y_0 R_0 + sum_v R_v' (X_v (x) Y_v) R_v    X_v u_v = 0,  1'u_v = 1
+
+for the root 0, with X_v >= 0 of shape (k_v, k_v) and rank k_v - 1, and Y_v > 0 on what is asked of
+the children. So a node's children are known as u_v times the node, plus an independent error of
+covariance X_v^+ (x) Y_v^-1 on the contrasts of u_v:
+
+    covariance of child j of v:  u_vj^2 (covariance of v) + (X_v^+)_jj Y_v^-1
+    profile of child j of v:     profile of v + (X_v)_jj diag Y_v
+
+Both are sums along paths from the root, linear in the nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from fitplug.domain import suggest_fewer_cells
+from fitplug.errors import WorkloadError
+from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
+from fitplug.structure.cell_classes import CellClasses, find_classes
+from fitplug.structure.node_tree import NodeTree, build_node_tree
+from fitplug.structure.structure import Structure, list_names
+from fitplug.structure.tree_shape import targets_vary
+
+MAX_NODES = 20_000_000
+"""Most nodes of all blocks together: they take about 3 GB while the plan is designed."""
+
+
+@dataclass(frozen=True, eq=False)
+class LevelNodes:
+    """The nodes of one level that are told apart.
+
+    Attributes:
+        depth: Their depth, which is that of the level.
+        nodes: The different nodes, ascending, shape (r,).
+        positions: The index in `nodes` of each node of the level, shape (nodes of the level,).
+        first: The first node of the level that each stands for, shape (r,).
+        counts: The number of nodes of the level that each stands for, shape (r,).
+    """
+
+    depth: int
+    nodes: IntArray
+    positions: IntArray
+    first: IntArray
+    counts: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class GroupPart:
+    """What a block answers of one group: multiple * N (covariance of each node) N'.
+
+    Attributes:
+        group: The group's index in the workload.
+        level: The nodes that it asks for.
+        matrix: N over the dense cells, shape (rows of each node, D).
+        rows: The structure's rows, as a slice; they are in C order of (nodes, rows of each node).
+        multiple: w_A prod_{a in A_t - A} n_a^-2.
+    """
+
+    group: int
+    level: LevelNodes
+    matrix: FloatArray
+    rows: slice
+    multiple: float
+
+
+@dataclass(frozen=True, eq=False)
+class TreeStructure(Structure):
+    """Blocks over the symmetric attributes' subsets, each over the leaves of one tree.
+
+    Rows stand in C order of (nodes told apart, rows over the dense cells) within each group.
+
+    Attributes:
+        tree_attribute: The attribute that is the tree.
+        merges_leaves: Whether identical leaves are one node of the tree.
+    """
+
+    tree_attribute: str
+    merges_leaves: bool
+
+    def __str__(self) -> str:
+        told = f"{self.workload.domain[self.tree_attribute].size:,} leaves of {self.tree_attribute}"
+        if self.dense:
+            told += f" x {self.cells:,} cells of {', '.join(self.dense)}"
+        told += f", a tree of {self.tree.size:,} different nodes"
+        if not self.symmetric:
+            return told
+        free = f"{len(self.symmetric)} symmetric attributes ({list_names(self.symmetric)})"
+        return f"{free}: {len(self.blocks):,} blocks over {told}"
+
+    @property
+    def block_attributes(self) -> tuple[str, ...]:
+        return self.symmetric
+
+    @property
+    def dense(self) -> tuple[str, ...]:
+        return tuple(name for name in self.told_apart if name != self.tree_attribute)
+
+    @property
+    def profile_attributes(self) -> tuple[str, ...]:
+        return self.told_apart
+
+    @property
+    def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
+        merged = ("merged",) if self.merges_leaves else ()
+        return {"dense": self.dense, "ordered": (), "tree": (self.tree_attribute, *merged)}
+
+    @property
+    def holds_optimum(self) -> bool:
+        return False
+
+    @property
+    def remedy(self) -> str:
+        return f"for the optimum, take {suggest_fewer_cells(self.workload.domain, self.told_apart)}"
+
+    @property
+    def differences(self) -> int:
+        """The cells told apart: the different leaves times the dense cells, in C order."""
+        return len(self.tree.leaves) * self.cells
+
+    def arrange_by_cell(self, values: FloatArray) -> FloatArray:
+        by_node = np.zeros((self.tree.size, self.cells))
+        by_node[self.tree.leaves] = values.reshape(-1, self.cells)
+        domain = self.workload.domain
+        names = (self.tree_attribute, *self.dense)
+        shaped = by_node[self.tree.leaf_nodes].reshape(domain.shape_of(names))
+        return np.asarray(shaped.transpose([names.index(name) for name in self.told_apart]))
+
+    def check_size(self) -> None:
+        nodes = self.tree.size * len(self.blocks)
+        if nodes > MAX_NODES:
+            raise WorkloadError(
+                f"the workload tells {self.tree.size:,} nodes of {self.tree_attribute!r} apart in "
+                f"{len(self.blocks):,} blocks, and up to {MAX_NODES:,} nodes together can be "
+                "designed for; give leaves with one parent equal targets, use fewer other "
+                "attributes together, or take "
+                + suggest_fewer_cells(self.workload.domain, (self.tree_attribute,))
+            )
+
+    def build_block_matrix(self, block: int) -> FloatArray:
+        """Build what a block asks of the dense cells, at the root or below, shape (r, D)."""
+        groups, _ = self.subsets.find_groups(block)
+        return self.stack_matrices(groups.tolist())
+
+    def stack_matrices(self, groups: list[int]) -> FloatArray:
+        """Stack what some groups ask of the dense cells, shape (r, D)."""
+        return np.concatenate([self.group_matrices[g] for g in groups])
+
+    def find_rows(self, block: int, group: int) -> slice:
+        groups, _ = self.subsets.find_groups(block)
+        lengths = [len(self.group_matrices[g]) for g in groups.tolist()]
+        at = groups.tolist().index(group)
+        return slice(sum(lengths[:at]), sum(lengths[: at + 1]))
+
+    @frozen_property
+    def group_matrices(self) -> tuple[FloatArray, ...]:
+        """N_t of each group over the dense cells, shape (rows of each node, D)."""
+        return tuple(self.build_rows(g, self.dense) for g in range(len(self.workload.groups)))
+
+    @frozen_property
+    def tree(self) -> NodeTree:
+        """The nodes that queries and their targets tell apart."""
+        attribute = self.workload.domain[self.tree_attribute]
+        asked = {self._levels[g] for g in range(len(self.workload.groups))}
+        levels = [level for level in attribute.levels if level in asked]
+        columns: dict[str, list[FloatArray]] = {level: [] for level in levels}
+        for g, group in enumerate(self.workload.groups):
+            axis = self.find_tree_axis(g)
+            if axis is not None and targets_vary(group.variances, axis):
+                columns[self._levels[g]].append(1 / self._read_targets(g))
+        first = {level: attribute.intervals(level)[:, 0] for level in levels}
+        return build_node_tree(
+            first,
+            attribute.size,
+            {
+                level: np.hstack([np.zeros((len(first[level]), 0)), *own])
+                for level, own in columns.items()
+            },
+            merge=self.merges_leaves,
+        )
+
+    @frozen_property
+    def level_nodes(self) -> Mapping[str, LevelNodes]:
+        """The nodes of each level by its name; "total" is the root."""
+        root = np.zeros(1, dtype=np.int64)
+        found = {"total": LevelNodes(0, root, root, root, np.ones(1, dtype=np.int64))}
+        for level, nodes in self.tree.level_nodes.items():
+            different, first, positions, counts = np.unique(
+                nodes, return_index=True, return_inverse=True, return_counts=True
+            )
+            depth = self.tree.level_depths[level]
+            found[level] = LevelNodes(depth, different, positions.ravel(), first, counts)
+        return MappingProxyType(found)
+
+    def find_level(self, group: int) -> LevelNodes:
+        """Find the nodes that a group asks for."""
+        return self.level_nodes[self._levels[group]]
+
+    def find_tree_axis(self, group: int) -> int | None:
+        """Find the axis of the tree in a group's shape; None if the group sums it out."""
+        if self._levels[group] == "total":
+            return None
+        factors = self.workload.groups[group].factors
+        return next(i for i, f in enumerate(factors) if f.attribute == self.tree_attribute)
+
+    @frozen_property
+    def row_counts(self) -> list[int]:  # type: ignore[override]
+        groups = range(len(self.workload.groups))
+        return [len(self.find_level(g).nodes) * len(self.group_matrices[g]) for g in groups]
+
+    @frozen_property
+    def targets(self) -> FloatArray:
+        groups = range(len(self.workload.groups))
+        return np.concatenate(
+            [self._read_targets(g)[self.find_level(g).first].ravel() for g in groups]
+        )
+
+    @frozen_property
+    def repeats(self) -> FloatArray:
+        parts = []
+        for g, own in enumerate(self.subsets.group_attributes):
+            cells = math.prod(self.sizes[a] for a in own)
+            counts = self.find_level(g).counts * float(cells)
+            parts.append(np.repeat(counts, len(self.group_matrices[g])))
+        return np.concatenate(parts)
+
+    def group_values(self, values: AnyArray) -> Mapping[str, AnyArray]:
+        found = {}
+        for g, group in enumerate(self.workload.groups):
+            own = values[self.row_starts[g] : self.row_starts[g + 1]]
+            level = self.find_level(g)
+            own = own.reshape(len(level.nodes), -1)[level.positions]
+            names, shape = self._find_row_axes(g)
+            own = own.reshape([*shape.values()])
+            order = [names.index(f.attribute) for f in group.factors if f.attribute in shape]
+            sizes = [shape.get(f.attribute, 1) for f in group.factors]
+            found[group.name] = np.broadcast_to(own.transpose(order).reshape(sizes), group.shape)
+        return freeze(MappingProxyType(found))
+
+    def gather_parts(self, block: int) -> tuple[GroupPart, ...]:
+        """Gather what a block answers of each of its groups."""
+        groups, multiples = self.subsets.find_groups(block)
+        starts = self.row_starts
+        return tuple(
+            GroupPart(
+                group=g,
+                level=self.find_level(g),
+                matrix=self.group_matrices[g],
+                rows=slice(int(starts[g]), int(starts[g + 1])),
+                multiple=float(multiple),
+            )
+            for g, multiple in zip(groups.tolist(), multiples, strict=True)
+        )
+
+    @frozen_property
+    def parts(self) -> tuple[tuple[GroupPart, ...], ...]:
+        """What each block answers of its groups."""
+        return tuple(self.gather_parts(block) for block in range(len(self.blocks)))
+
+    @frozen_property
+    def classes(self) -> tuple[tuple[CellClasses, ...], ...]:
+        """By block and depth, the dense cells told apart there or below, down to its last depth.
+
+        Classes of a depth consist of complete classes of the depth above.
+        """
+        return tuple(
+            tuple(
+                find_classes(
+                    np.concatenate([one.matrix for one in parts if one.level.depth >= depth])
+                )
+                for depth in range(self.find_block_depth(block) + 1)
+            )
+            for block, parts in enumerate(self.parts)
+        )
+
+    def find_block_depth(self, block: int) -> int:
+        """Find the depth of the finest level that a block is asked for."""
+        return max(part.level.depth for part in self.parts[block])
+
+    def build_rows(self, group: int, attributes: tuple[str, ...]) -> FloatArray:  # type: ignore[override]
+        """Build a group's rows over the cells of some dense attributes, at one node of the tree."""
+        return super().build_rows(group, attributes)
+
+    @frozen_property
+    def _levels(self) -> list[str]:
+        """The level of the tree that each group asks for; "total" if it sums the tree out."""
+        finest = self.workload.domain[self.tree_attribute].levels[-1]
+        kinds = [
+            next((f.kind for f in group.factors if f.attribute == self.tree_attribute), "total")
+            for group in self.workload.groups
+        ]
+        return [finest if kind == "identity" else kind for kind in kinds]
+
+    @frozen_property
+    def _collapsed_parts(self):  # type: ignore[no-untyped-def, override]
+        """Of each group, the factors of the dense attributes, at one node and symmetric cell."""
+        parts = []
+        for group in self.workload.groups:
+            kept = tuple(f for f in group.factors if f.attribute in self.dense)
+            at = tuple(slice(None) if f.attribute in self.dense else 0 for f in group.factors)
+            parts.append((kept, np.asarray(group.variances[at])))
+        return parts
+
+    def _find_row_axes(self, g: int) -> tuple[list[str], dict[str, int]]:
+        """Find the names and sizes of the axes of a group's rows, the tree's first."""
+        rows = {f.attribute: f.rows for f in self.workload.groups[g].factors}
+        names = [f.attribute for f in self.workload.groups[g].factors if f.attribute in self.dense]
+        if self.tree_attribute in rows:
+            names.insert(0, self.tree_attribute)
+        return names, {name: rows[name] for name in names}
+
+    def _read_targets(self, g: int) -> FloatArray:
+        """Read the targets of each node of a group's level, (nodes, rows of each node)."""
+        group = self.workload.groups[g]
+        kept = (*self.dense, self.tree_attribute)
+        at = tuple(slice(None) if f.attribute in kept else 0 for f in group.factors)
+        own = np.asarray(group.variances[at])
+        names = [f.attribute for f in group.factors if f.attribute in kept]
+        if self.tree_attribute in names:
+            own = np.moveaxis(own, names.index(self.tree_attribute), 0)
+        return own.reshape(self.find_level_size(g), -1)
+
+    def find_level_size(self, g: int) -> int:
+        """Find the number of nodes of the level that a group asks for."""
+        axis = self.find_tree_axis(g)
+        return 1 if axis is None else self.workload.groups[g].shape[axis]
