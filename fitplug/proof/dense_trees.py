@@ -109,10 +109,10 @@ class DenseTree:
     def _bound_information(self, V: FloatArray, poles: FloatArray) -> FloatArray:
         """Bound from above with what precision the totals are known from below, (tops, P)."""
         assert self.totals is not None
-        prior = self.masses[self.tops][:, self.members].sum(axis=1)[:, None] / poles
-        error = self.totals.error + self.rounding + gamma(self.masses.shape[1] + 8)
-        # 1 / V - 1 / prior, where V is at most the prior.
-        ratio = np.divide(prior, V, out=np.ones_like(V), where=V > 0)
+        prior = self.totals.masses[: len(self.tops), None] / poles
+        error = self.totals.error + self.rounding + gamma(8)
+        # 1 / V - 1 / prior, where V is at most the prior. Without V, the total is known.
+        ratio = np.divide(prior, V, out=np.full_like(V, np.inf), where=V > 0)
         excess = np.maximum(ratio - 1, 0.0) + 2 * error * ratio
         return np.divide(excess, prior, out=np.zeros_like(V), where=prior > 0) * (1 + error)
 
