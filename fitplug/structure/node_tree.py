@@ -4,7 +4,7 @@ The leaves are the nodes of the finest level that is asked for: what lies below 
 apart. Three things make the tree smaller, and leave nothing out:
 
 1. A node with one child and this child are one node, as they count the same records.
-2. Siblings that are leaves with the same targets are identical, so all of them are one node, with a
+2. DistinctChildren that are leaves with the same targets are identical, so all of them are one node, with a
    multiplicity.
 3. A node with more than `MOST_CHILDREN` children that are not identical gets nodes between it and
    its children, each of which holds similar children. No query asks for these nodes; they bound
@@ -13,9 +13,10 @@ apart. Three things make the tree smaller, and leave nothing out:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,15 +31,17 @@ there are dimensions, so that these leaves are nodes of their own."""
 
 
 @dataclass(frozen=True, eq=False)
-class Siblings:
-    """The b nodes that have k > 1 children each.
+class DistinctChildren:
+    """The b nodes of one depth that have k > 1 children each.
 
     Attributes:
+        parent_depth: The depth of the nodes.
         depth: The depth of the children.
         parents: The nodes, shape (b,).
         children: Their children, shape (b, k).
     """
 
+    parent_depth: int
     depth: int
     parents: IntArray
     children: IntArray
@@ -46,19 +49,24 @@ class Siblings:
 
 @dataclass(frozen=True, eq=False)
 class IdenticalLeaves:
-    """The b nodes whose children are identical leaves.
+    """The b nodes of one depth whose children are identical leaves.
 
     Attributes:
+        parent_depth: The depth of the nodes.
         depth: The depth of the leaves.
         parents: The nodes, shape (b,).
         children: The node that stands for the leaves of each, shape (b,).
         counts: The number of the leaves of each, at least 2, shape (b,).
     """
 
+    parent_depth: int
     depth: int
     parents: IntArray
     children: IntArray
     counts: IntArray
+
+
+TreeStep: TypeAlias = DistinctChildren | IdenticalLeaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +89,7 @@ class NodeTree:
     leaf_nodes: IntArray
     level_nodes: Mapping[str, IntArray]
     level_depths: Mapping[str, int]
-    steps: tuple[Siblings | IdenticalLeaves, ...]
-
-    @cached_property
-    def siblings(self) -> tuple[Siblings, ...]:
-        """The steps whose nodes have children of their own."""
-        return tuple(step for step in self.steps if isinstance(step, Siblings))
+    steps: tuple[TreeStep, ...]
 
     @cached_property
     def identical(self) -> tuple[IdenticalLeaves, ...]:
@@ -128,7 +131,9 @@ class NodeTree:
         """
         for step in reversed(self.steps):
             below = values[step.children]
-            values[step.parents] += below.sum(axis=1) if isinstance(step, Siblings) else below
+            values[step.parents] += (
+                below.sum(axis=1) if isinstance(step, DistinctChildren) else below
+            )
         return values
 
 
@@ -182,7 +187,8 @@ class _Builder:
     def __init__(self, cells: int) -> None:
         self.cells = cells
         self.size = 1
-        self.steps: list[Siblings | IdenticalLeaves] = []
+        self.ends = [1]  # the nodes of depth d have numbers below ends[d]
+        self.steps: list[TreeStep] = []
 
     def build(
         self, starts: Sequence[IntArray], weights: Sequence[FloatArray], merge: bool
@@ -191,6 +197,7 @@ class _Builder:
         nodes = [np.zeros(1, dtype=np.int64)]
         for depth in range(len(starts) - 1):
             nodes.append(self._build_depth(depth, nodes[-1], starts, weights, merge))
+            self.ends.append(self.size)
         return nodes
 
     def _build_depth(
@@ -213,8 +220,12 @@ class _Builder:
             parents = np.flatnonzero(is_identical)
             if len(parents):
                 children = self._add_nodes(len(parents))
-                leaves = IdenticalLeaves(depth + 1, above[parents], children, counts[parents])
-                self.steps.append(leaves)
+                for own, chosen in self._group_by_depth(above[parents]):
+                    at = parents[chosen]
+                    leaves = IdenticalLeaves(
+                        own, depth + 1, above[at], children[chosen], counts[at]
+                    )
+                    self.steps.append(leaves)
                 found = np.where(
                     np.repeat(is_identical, counts),
                     np.repeat(self._spread(children, parents, len(own)), counts),
@@ -257,10 +268,17 @@ class _Builder:
         made = self._add_nodes(int(counts.sum()))
         start = np.cumsum(counts) - counts
         for k in np.unique(counts).tolist():
-            chosen = np.flatnonzero(counts == k)
-            children = made[start[chosen, None] + np.arange(k)]
-            self.steps.append(Siblings(depth, parents[chosen], children))
+            same = np.flatnonzero(counts == k)
+            for own, chosen in self._group_by_depth(parents[same]):
+                children = made[start[same[chosen], None] + np.arange(k)]
+                self.steps.append(DistinctChildren(own, depth, parents[same[chosen]], children))
         return made
+
+    def _group_by_depth(self, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
+        """Yield each depth that nodes have, and the indices of those that have it."""
+        depths = np.searchsorted(self.ends, nodes, side="right")
+        for depth in np.unique(depths).tolist():
+            yield depth, np.flatnonzero(depths == depth)
 
     def _add_nodes(self, count: int) -> IntArray:
         """Number some nodes."""
