@@ -4,10 +4,10 @@ Of a node with variance s and k children with weights P and K > 0, the minimum o
 
     tr(diag(P) Sigma^-1) + tr(diag(K) Sigma)    subject to 1'Sigma 1 = s
 
-is at the geometric mean Sigma = diag(P) # (diag(K) + lambda 11')^-1 for some lambda >= 0. With
-d = P K, v = P^1/2 and N = diag(d) + lambda v v', it is P^1/2 N^-1/2 P^1/2. Rational approximations of
-N^-1/2 and the formula of Sherman and Morrison give its diagonal, its row sums and the diagonal of
-its inverse in time linear in k.
+is at the geometric mean Sigma = diag(P) # (diag(K) + lambda 11')^-1 for some lambda. With d = P K,
+v = P^1/2 and N = diag(d) + lambda v v', it is P^1/2 N^-1/2 P^1/2. Rational approximations of N^-1/2
+and the formula of Sherman and Morrison give its diagonal, its row sums and the diagonal of its
+inverse in time linear in k.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The leaves are the nodes of the finest level that is asked for: what lies below 
 apart. Three things make the tree smaller, and leave nothing out:
 
 1. A node with one child and this child are one node, as they count the same records.
-2. DistinctChildren that are leaves with the same targets are identical, so all of them are one node, with a
-   multiplicity.
+2. Siblings that are leaves with the same targets are identical, so all of them are one node, with
+   a multiplicity.
 3. A node with more than `MOST_CHILDREN` children that are not identical gets nodes between it and
    its children, each of which holds similar children. No query asks for these nodes; they bound
    the size of the integer matrix that a strategy has for each node.
@@ -220,12 +220,13 @@ class _Builder:
             parents = np.flatnonzero(is_identical)
             if len(parents):
                 children = self._add_nodes(len(parents))
-                for own, chosen in self._group_by_depth(above[parents]):
+                for parent_depth, chosen in self._group_by_depth(above[parents]):
                     at = parents[chosen]
-                    leaves = IdenticalLeaves(
-                        own, depth + 1, above[at], children[chosen], counts[at]
+                    self.steps.append(
+                        IdenticalLeaves(
+                            parent_depth, depth + 1, above[at], children[chosen], counts[at]
+                        )
                     )
-                    self.steps.append(leaves)
                 found = np.where(
                     np.repeat(is_identical, counts),
                     np.repeat(self._spread(children, parents, len(own)), counts),
@@ -269,9 +270,10 @@ class _Builder:
         start = np.cumsum(counts) - counts
         for k in np.unique(counts).tolist():
             same = np.flatnonzero(counts == k)
-            for own, chosen in self._group_by_depth(parents[same]):
-                children = made[start[same[chosen], None] + np.arange(k)]
-                self.steps.append(DistinctChildren(own, depth, parents[same[chosen]], children))
+            for parent_depth, chosen in self._group_by_depth(parents[same]):
+                own = same[chosen]
+                children = made[start[own, None] + np.arange(k)]
+                self.steps.append(DistinctChildren(parent_depth, depth, parents[own], children))
         return made
 
     def _group_by_depth(self, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
