@@ -47,12 +47,11 @@ class StepCovariances:
 
 @dataclass(frozen=True, eq=False)
 class StepWeights:
-    """What the Lagrangian charges the children of one step.
+    """What the Lagrangian charges the children of one step, per unit of Y_v.
 
     Attributes:
-        P: Weights in the profile of the classes of dense cells, shape (b, k, r). Identical leaves
-            count together, as one child.
-        K: Weights of the covariance, shape (b, k, r, r).
+        P: Weights in the profile, shape (b, k).
+        K: Weights of the variances, shape (b, k).
     """
 
     P: FloatArray
@@ -65,7 +64,7 @@ class Sweep:
 
     Attributes:
         steps: Per step of the tree within the block's depth.
-        weights: Per step, what its children were charged.
+        weights: Per step, what its children were charged; None for identical leaves.
         root: Sigma of the root and its inverse, shape (r, r) each.
         variances: For each of the block's parts, the variances of its rows without the part's
             multiple, shape (rows of the part,).
@@ -73,7 +72,7 @@ class Sweep:
     """
 
     steps: tuple[StepCovariances, ...]
-    weights: tuple[StepWeights, ...]
+    weights: tuple[StepWeights | None, ...]
     root: tuple[FloatArray, FloatArray]
     variances: tuple[FloatArray, ...]
     profile: FloatArray
@@ -144,11 +143,14 @@ class TreeFamily:
         steps, weights = [], []
         for step, before in zip(self.steps, start, strict=True):
             at, above = self._places[step.children], self._places[step.parents]
-            own = StepWeights(
-                _add_axis(P[step.depth][at], step), _add_axis(K[step.depth][at], step)
-            )
             T = self._restrict(step, S[step.parent_depth][above])
-            found, spread, cost = _solve_step(step, own, T, before)
+            own_P, own_K = P[step.depth][at], K[step.depth][at]
+            if isinstance(step, IdenticalLeaves):
+                charged = None
+                found = StepCovariances(None, before.references, *_find_mean(own_P, own_K))
+                spread = cost = 1 - found.references
+            else:
+                charged, found, spread, cost = _solve_children(own_P, own_K, T, before)
             u = found.references[:, :, None, None]
             below = u * u * T[:, None] + spread[:, :, None, None] * found.covariances[:, None]
             S[step.depth][at] = below.reshape(*at.shape, *below.shape[2:])
@@ -156,7 +158,7 @@ class TreeFamily:
             profile = g[step.parent_depth][above][:, None] + cost[:, :, None] * own_profile[:, None]
             g[step.depth][at] = profile.reshape(*at.shape, -1)
             steps.append(found)
-            weights.append(own)
+            weights.append(charged)
         return Sweep(
             steps=tuple(steps),
             weights=tuple(weights),
@@ -241,41 +243,42 @@ class TreeFamily:
         return np.asarray(found[self._tree.leaves])
 
 
-def _solve_step(
-    step: TreeStep, own: StepWeights, T: FloatArray, before: StepCovariances
-) -> tuple[StepCovariances, FloatArray, FloatArray]:
-    """Find X_v and Y_v of the nodes of a step.
+def _solve_children(
+    P: FloatArray, K: FloatArray, T: FloatArray, before: StepCovariances
+) -> tuple[StepWeights, StepCovariances, FloatArray, FloatArray]:
+    """Find X_v and Y_v of the nodes of a step whose children are distinct.
 
     Args:
-        step: The step.
-        own: What its children are charged.
-        T: The covariances of its nodes over their children's classes, shape (b, r, r).
+        P: Weights of the children's classes of dense cells in the profile, shape (b, k, r).
+        K: Weights of the children's covariances, shape (b, k, r, r).
+        T: The covariances of the nodes over their children's classes, shape (b, r, r).
         before: What the last sweep found.
 
     Returns:
-        What the sweep finds, and the diagonals of X_v^+ and of X_v, shape (b, k).
+        What the children are charged per unit of Y_v, what the sweep finds, and the diagonals of
+        X_v^+ and of X_v, shape (b, k).
     """
-    if isinstance(step, IdenticalLeaves):
-        covariances, precisions = _find_mean(own.P[:, 0], own.K[:, 0])
-        rest = 1 - before.references
-        return StepCovariances(None, before.references, covariances, precisions), rest, rest
     covariances, precisions = before.covariances, before.precisions
     if T.shape[1] == 1:
-        P, K, s = own.P[:, :, 0], own.K[:, :, 0, 0], T[:, 0, 0]
+        charged, s = StepWeights(P[:, :, 0], K[:, :, 0, 0]), T[:, 0, 0]
     else:
-        P = np.einsum("bkc,bc->bk", own.P, _get_diagonal(precisions))
-        K = np.einsum("bkij,bij->bk", own.K, covariances)
-        s = np.einsum("bkij,bij->b", own.K, T) / K.sum(axis=1)
-    is_first = before.multipliers is None
-    start = np.zeros(len(s)) if before.multipliers is None else before.multipliers
-    found = solve_siblings(P, K, s, start, _FIRST_STEPS if is_first else _STEPS)
+        charged = StepWeights(
+            np.einsum("bkc,bc->bk", P, _get_diagonal(precisions)),
+            np.einsum("bkij,bij->bk", K, covariances),
+        )
+        s = np.einsum("bkij,bij->b", K, T) / charged.K.sum(axis=1)
+    if before.multipliers is None:
+        start, steps = np.zeros(len(s)), _FIRST_STEPS
+    else:
+        start, steps = before.multipliers, _STEPS
+    found = solve_siblings(charged.P, charged.K, s, start, steps)
     if T.shape[1] > 1:
         covariances, precisions = _find_mean(
-            np.einsum("bk,bkc->bc", found.profiles, own.P),
-            np.einsum("bk,bkij->bij", found.variances, own.K),
+            np.einsum("bk,bkc->bc", found.profiles, P),
+            np.einsum("bk,bkij->bij", found.variances, K),
         )
     kept = StepCovariances(found.multipliers, found.references, covariances, precisions)
-    return kept, found.variances, found.profiles
+    return charged, kept, found.variances, found.profiles
 
 
 def _find_mean(P: FloatArray, K: FloatArray) -> tuple[FloatArray, FloatArray]:
