@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -61,6 +62,10 @@ class IdenticalLeaves:
     counts: IntArray
 
 
+TreeStep: TypeAlias = Siblings | IdenticalLeaves
+"""Nodes with children, which a strategy measures in one way."""
+
+
 @dataclass(frozen=True, eq=False)
 class NodeTree:
     """The nodes of a tree. Node 0 is the root, and a parent has a smaller number than its children.
@@ -71,6 +76,7 @@ class NodeTree:
     Attributes:
         size: N, the number of nodes.
         leaf_nodes: The node of each cell of the attribute, shape (n,).
+        starts: The first cell of each node of the finest level asked for, ascending, shape (l,).
         level_nodes: For each level asked for, the node of each of its nodes, shape (nodes,).
         level_depths: The depth of each level asked for.
         steps: The nodes with children, from the root downwards: a node is in a later step than
@@ -79,9 +85,10 @@ class NodeTree:
 
     size: int
     leaf_nodes: IntArray
+    starts: IntArray
     level_nodes: Mapping[str, IntArray]
     level_depths: Mapping[str, int]
-    steps: tuple[Siblings | IdenticalLeaves, ...]
+    steps: tuple[TreeStep, ...]
 
     @cached_property
     def siblings(self) -> tuple[Siblings, ...]:
@@ -170,6 +177,7 @@ def build_node_tree(
     return NodeTree(
         size=builder.size,
         leaf_nodes=leaf_nodes,
+        starts=starts[-1],
         level_nodes={level: nodes[depth] for level, depth in level_depths.items()},
         level_depths=level_depths,
         steps=tuple(builder.steps),
@@ -182,7 +190,7 @@ class _Builder:
     def __init__(self, cells: int) -> None:
         self.cells = cells
         self.size = 1
-        self.steps: list[Siblings | IdenticalLeaves] = []
+        self.steps: list[TreeStep] = []
 
     def build(
         self, starts: Sequence[IntArray], weights: Sequence[FloatArray], merge: bool
