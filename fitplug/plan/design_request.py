@@ -97,7 +97,7 @@ class DesignRequest:
         """
         if self.cell_budgets is None:
             return Objective(None, self.total_error_weight)
-        budgets: FloatArray = self.cell_budgets.reduce_to_dense(structure)
+        budgets: FloatArray = self.cell_budgets.reduce_to_differences(structure)
         if self.rho is not None:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(self.rho)))
         return Objective(budgets, self.total_error_weight)

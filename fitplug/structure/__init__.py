@@ -13,6 +13,7 @@ from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.tree_blocks import GroupPart, LevelNodes, TreeStructure
 from fitplug.structure.tree_shape import Siblings, TreeShape
+from fitplug.structure.unfolded_tree import UnfoldedSiblings
 
 __all__ = [
     "LARGEST_WEIGHT",
@@ -37,6 +38,7 @@ __all__ = [
     "TreeShape",
     "TreeStep",
     "TreeStructure",
+    "UnfoldedSiblings",
     "analyse_structure",
     "check_coefficients",
     "check_weight",

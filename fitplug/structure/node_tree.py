@@ -79,6 +79,7 @@ class NodeTree:
     Attributes:
         size: N, the number of nodes.
         leaf_nodes: The node of each cell of the attribute, shape (n,).
+        starts: The first cell of each node of the finest level asked for, ascending, shape (l,).
         level_nodes: For each level asked for, the node of each of its nodes, shape (nodes,).
         level_depths: The depth of each level asked for.
         steps: The nodes with children, from the root downwards: a node is in a later step than
@@ -87,6 +88,7 @@ class NodeTree:
 
     size: int
     leaf_nodes: IntArray
+    starts: IntArray
     level_nodes: Mapping[str, IntArray]
     level_depths: Mapping[str, int]
     steps: tuple[TreeStep, ...]
@@ -175,6 +177,7 @@ def build_node_tree(
     return NodeTree(
         size=builder.size,
         leaf_nodes=leaf_nodes,
+        starts=starts[-1],
         level_nodes={level: nodes[depth] for level, depth in level_depths.items()},
         level_depths=level_depths,
         steps=tuple(builder.steps),

@@ -33,6 +33,7 @@ from fitplug.structure.cell_classes import CellClasses, find_classes
 from fitplug.structure.node_tree import NodeTree, build_node_tree
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.tree_shape import targets_vary
+from fitplug.structure.unfolded_tree import UnfoldedTree, unfold_tree
 from fitplug.workload import Factor
 
 MAX_NODES = 20_000_000
@@ -139,6 +140,14 @@ class TreeStructure(Structure):
         shaped = by_node[self.tree.leaf_nodes].reshape(domain.shape_of(names))
         return np.asarray(shaped.transpose([names.index(name) for name in self.told_apart]))
 
+    def take_least(self, values: FloatArray) -> FloatArray:
+        names = (self.tree_attribute, *self.dense)
+        by_cell = values.transpose([self.told_apart.index(name) for name in names])
+        by_cell = by_cell.reshape(len(self.tree.leaf_nodes), -1)
+        by_node = np.full((self.tree.size, self.cells), np.inf)
+        np.minimum.at(by_node, self.tree.leaf_nodes, by_cell)
+        return by_node[self.tree.leaves].ravel()
+
     def check_size(self) -> None:
         nodes = self.tree.size * len(self.blocks)
         if nodes > MAX_NODES:
@@ -204,6 +213,18 @@ class TreeStructure(Structure):
             depth = self.tree.level_depths[level]
             found[level] = LevelNodes(depth, different, positions.ravel(), first, counts)
         return MappingProxyType(found)
+
+    @frozen_property
+    def unfolded(self) -> UnfoldedTree:
+        """The tree with a row for each of its identical leaves."""
+        return unfold_tree(self.tree)
+
+    def find_level_rows(self, group: int) -> IntArray:
+        """Find the row of the unfolded tree of each node of a group's level, shape (nodes,)."""
+        level = self.find_level(group)
+        if level.depth == int(self.tree.depths[-1]):
+            return self.unfolded.leaves
+        return level.nodes[level.positions]
 
     def find_level(self, group: int) -> LevelNodes:
         """Find the nodes that a group asks for."""
@@ -309,6 +330,9 @@ class TreeStructure(Structure):
             at = tuple(slice(None) if f.attribute in self.dense else 0 for f in group.factors)
             parts.append((kept, np.asarray(group.variances[at])))
         return parts
+
+    def list_row_axes(self, group: int) -> list[str]:
+        return self._find_row_axes(group)[0]
 
     def _find_row_axes(self, g: int) -> tuple[list[str], dict[str, int]]:
         """Find the names and sizes of the axes of a group's rows, the tree's first."""

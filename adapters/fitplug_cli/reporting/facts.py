@@ -201,7 +201,7 @@ class Facts:
         found: list[FreeCounts] = []
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
             return ()
-        for name in plan.structure.dense:
+        for name in plan.structure.profile_attributes:
             axis = plan.domain.names.index(name)
             others = tuple(i for i in range(slack.ndim) if i != axis)
             left = slack.min(axis=others)
