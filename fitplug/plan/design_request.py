@@ -76,7 +76,10 @@ class DesignRequest:
         needing = self._list_arguments_for_optimum()
         try:
             return analyse_structure(
-                self.workload, self._list_attributes_told_apart(), False if needing else None
+                self.workload,
+                self._list_attributes_told_apart(),
+                False if needing else None,
+                tree=() if self.options.solver == "sm2" else None,
             )
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):

@@ -6,7 +6,7 @@ from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, name_cell, rea
 from fitplug.structure.cell_classes import CellClasses, classify_cells
 from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
-from fitplug.structure.node_tree import IdenticalLeaves, NodeTree, TreeStep
+from fitplug.structure.node_tree import DistinctChildren, IdenticalLeaves, NodeTree, TreeStep
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
@@ -23,6 +23,7 @@ __all__ = [
     "BatchedGroups",
     "CellBudgets",
     "CellClasses",
+    "DistinctChildren",
     "DistinctFactor",
     "GroupPart",
     "IdenticalLeaves",

@@ -34,6 +34,7 @@ from fitplug.structure.node_tree import NodeTree, build_node_tree
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.tree_shape import targets_vary
 from fitplug.structure.unfolded_tree import UnfoldedTree, unfold_tree
+from fitplug.workload import Factor
 
 MAX_NODES = 20_000_000
 """Most nodes of all blocks together: they take about 3 GB while the plan is designed."""
@@ -310,10 +311,6 @@ class TreeStructure(Structure):
         """Find the depth of the finest level that a block is asked for."""
         return max(part.level.depth for part in self.parts[block])
 
-    def build_rows(self, group: int, attributes: tuple[str, ...]) -> FloatArray:  # type: ignore[override]
-        """Build a group's rows over the cells of some dense attributes, at one node of the tree."""
-        return super().build_rows(group, attributes)
-
     @frozen_property
     def _levels(self) -> list[str]:
         """The level of the tree that each group asks for; "total" if it sums the tree out."""
@@ -325,9 +322,9 @@ class TreeStructure(Structure):
         return [finest if kind == "identity" else kind for kind in kinds]
 
     @frozen_property
-    def _collapsed_parts(self):  # type: ignore[no-untyped-def]
+    def _collapsed_parts(self) -> list[tuple[tuple[Factor, ...], FloatArray]]:
         """Of each group, the factors of the dense attributes, at one node and symmetric cell."""
-        parts = []
+        parts: list[tuple[tuple[Factor, ...], FloatArray]] = []
         for group in self.workload.groups:
             kept = tuple(f for f in group.factors if f.attribute in self.dense)
             at = tuple(slice(None) if f.attribute in self.dense else 0 for f in group.factors)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.numeric import IntArray
-from fitplug.structure.node_tree import NodeTree, Siblings
+from fitplug.structure.node_tree import DistinctChildren, NodeTree
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ def unfold_tree(tree: NodeTree) -> UnfoldedTree:
     ordered, rows = nodes[is_identical][order], leaves[is_identical][order]
     siblings = []
     for i, step in enumerate(tree.steps):
-        if isinstance(step, Siblings):
+        if isinstance(step, DistinctChildren):
             every = np.arange(len(step.parents))
             siblings.append(UnfoldedSiblings(i, step.depth, every, step.parents, step.children))
             continue
