@@ -21,18 +21,21 @@ from fitplug.proof.certifier import Certifier, Duals, Frame
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
 from fitplug.proof.residual_certifier import ResidualCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
+from fitplug.proof.tree_certifier import TreeCertifier
 from fitplug.structure import (
     MatrixStructure,
     Objective,
     ResidualStructure,
     ScalarStructure,
     Structure,
+    TreeStructure,
 )
 
 _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     MatrixStructure: MatrixCertifier(),
     ScalarStructure: ScalarCertifier(),
     ResidualStructure: ResidualCertifier(),
+    TreeStructure: TreeCertifier(),
 }
 """The certificate of each structure. A new structure is registered here."""
 

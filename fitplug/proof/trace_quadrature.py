@@ -1,0 +1,167 @@
+"""Quadrature of tr N^1/2, from below, by determinants of N + t I (docs/theory/trees.md, (T1)).
+
+For N >= 0 let L(t) = log det(I + N / t). Then
+
+    tr N^1/2 = (1 / 2 pi) int e^(u/2) L(e^u) du
+
+and the trapezoidal rule of step h exceeds this by a factor of at most 1 + e(h), where e decreases
+like exp(-2 pi^2 / h) (T3). The poles t are powers of the square root of 2, so that no exponential
+function is trusted. What lies beyond the first and the last pole is bounded from below by what L is
+at the poles: t L(t) increases, and L is convex in u. So the rule has weights >= 0, and any lower
+bounds on L at the poles give a lower bound on the trace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
+
+LogDeterminants: TypeAlias = Callable[[FloatArray], FloatArray]
+"""Gives lower bounds on L(t) = log det(I + N / t) at poles t, shape (P,)."""
+
+STEP = 3
+"""The step of the rule in units of log(2) / 2: with it, e(h) is 1.9e-9."""
+
+COARSE_STEP = 4
+"""The step where each pole is expensive: with it, e(h) is 2.9e-7."""
+
+_ROOTS_OF_TWO = np.array([1.0, math.sqrt(math.sqrt(2)), math.sqrt(2), math.sqrt(math.sqrt(8))])
+"""2^(0/4) to 2^(3/4)."""
+
+_MOST_BELOW, _MOST_ABOVE = 160, 80
+"""How far poles may be from the largest eigenvalue, as powers of 2."""
+
+_LIBRARY = 1e-12
+"""More than the relative error of the functions of the C library that are used here."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quadrature:
+    """A rule: sum_k weights_k L(poles_k) <= tr N^1/2 for every N >= 0.
+
+    Attributes:
+        step: The step h, in units of log(2) / 2.
+        lowest: The exponent of the lowest pole: it is 2^(step * lowest / 2).
+        highest: The exponent of the highest pole.
+        poles: t, ascending, shape (P,).
+        weights: Shape (P,).
+    """
+
+    step: int
+    lowest: int
+    highest: int
+    poles: FloatArray
+    weights: FloatArray
+
+
+def build_quadrature(lowest: int, highest: int, step: int = STEP) -> Quadrature:
+    """Build the rule whose poles are 2^(step * k / 2), for k from `lowest` to `highest`.
+
+    Eigenvalues between the poles lose next to nothing. An eigenvalue x loses about (t / x)^1.5 of
+    its square root to a lowest pole t < x, and (x / t)^1.5 to a highest pole t > x.
+
+    Args:
+        lowest: The exponent of the lowest pole.
+        highest: The exponent of the highest pole, at least lowest + 5.
+        step: The step h, in units of log(2) / 2.
+
+    Returns:
+        The rule.
+    """
+    power = step * np.arange(lowest, highest + 1)
+    # Square roots are rounded correctly, so that a pole is wrong by at most half a unit in the last
+    # place: L changes by no larger factor than t does.
+    poles = np.ldexp(_ROOTS_OF_TWO[2 * (power % 2)], power // 2)
+    roots = np.ldexp(_ROOTS_OF_TWO[power % 4], power // 4)
+    weights = bound_scale(step) * roots
+    ratio = 2.0 ** (-step / 4)
+    # Below the first pole, L is above the line through its values at the first pole and at another
+    # one, which is so far away that its weight remains positive.
+    other, slope = _find_second_pole(step), ratio / (1 - ratio) ** 2 * weights[0]
+    weights[[0, -1]] /= 1 - ratio
+    weights[0] += slope / other
+    weights[other] = max(weights[other] - slope / other, 0.0)
+    return Quadrature(step, lowest, highest, poles, weights * (1 - 64 * UNIT_ROUNDOFF))
+
+
+def bound_scale(step: int) -> float:
+    """Bound h / (2 pi (1 + e(h))) from below (T3)."""
+    h = step * math.log(2) / 2
+    decay = math.exp(-2 * math.pi**2 / h)
+    excess = 4 * decay / (1 - decay) / math.sqrt(1 + (4 * math.pi / h) ** 2)
+    return h / (2 * math.pi) / (1 + excess * (1 + _LIBRARY)) * (1 - _LIBRARY)
+
+
+def bound_trace(
+    evaluate: LogDeterminants,
+    *,
+    rank: float,
+    trace: float,
+    largest: float,
+    tolerance: float,
+    step: int = STEP,
+    batch: int = 8,
+) -> tuple[float, Quadrature]:
+    """Bound tr N^1/2 from below, with as many poles as are needed.
+
+    Args:
+        evaluate: Gives lower bounds on L.
+        rank: No less than the rank of N.
+        trace: About tr N.
+        largest: About the largest eigenvalue of N, and not less than it.
+        tolerance: The largest relative loss by leaving out poles. If rank, trace and largest are
+            not what they should be, the bound loses more, and remains one.
+        step: The step h, in units of log(2) / 2.
+        batch: How many poles to evaluate at once.
+
+    Returns:
+        The bound, and the rule that gives it.
+    """
+    if not (rank > 0 and trace > 0 and largest > 0):
+        return 0.0, build_quadrature(0, 4, step)
+    batch = max(batch, _find_second_pole(step) + 1)
+    top = math.ceil(2 * math.log2(largest) / step)
+    deepest, farthest = top - 2 * _MOST_BELOW // step, top + 2 * _MOST_ABOVE // step
+    rule = build_quadrature(top - batch + 1, top, step)
+    values = evaluate(rule.poles)
+    while rule.lowest > deepest and _bound_loss_below(rule, values, rank) > tolerance * float(
+        rule.weights @ values
+    ):
+        longer = build_quadrature(rule.lowest - batch, rule.highest, step)
+        rule, values = longer, np.append(evaluate(longer.poles[:batch]), values)
+    while rule.highest < farthest and _bound_loss_above(rule, values, trace) > tolerance * float(
+        rule.weights @ values
+    ):
+        longer = build_quadrature(rule.lowest, rule.highest + batch // 2, step)
+        rule, values = longer, np.append(values, evaluate(longer.poles[-(batch // 2) :]))
+    return float(rule.weights @ values) * (1 - gamma(len(values))), rule
+
+
+def _find_second_pole(step: int) -> int:
+    """Find the nearest pole to the first whose weight stays positive; see `build_quadrature`."""
+    ratio = 2.0 ** (-step / 4)
+    other = 1
+    while ratio**-other < ratio / (1 - ratio) ** 2 / other:
+        other += 1
+    return other
+
+
+def _bound_loss_below(rule: Quadrature, values: FloatArray, rank: float) -> float:
+    """Bound what the poles below the first would add: there, L grows by at most `rank` per u."""
+    other, ratio = _find_second_pole(rule.step), 2.0 ** (-rule.step / 4)
+    more = max(rank * other * rule.step * math.log(2) / 2 - (values[0] - values[other]), 0.0)
+    root = math.sqrt(rule.poles[0])
+    return float(bound_scale(rule.step) * root * ratio / (1 - ratio) ** 2 * more / other)
+
+
+def _bound_loss_above(rule: Quadrature, values: FloatArray, trace: float) -> float:
+    """Bound what the poles above the last would add: there, t L is at most the trace."""
+    ratio, t = 2.0 ** (-rule.step / 4), float(rule.poles[-1])
+    more = max(trace / t - values[-1], 0.0)
+    return float(bound_scale(rule.step) * math.sqrt(t) * ratio / (1 - ratio) * more)
