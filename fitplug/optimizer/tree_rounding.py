@@ -163,5 +163,3 @@ def _round_trapezoid(A: FloatArray) -> IntArray | None:
 def _make_ones(b: int) -> IntArray:
     """Make b matrices of one row and column, which are 1."""
     return np.ones((b, 1, 1), dtype=np.int64)
-
-
