@@ -59,7 +59,7 @@ class CellCosts:
             BudgetError: The contributions are out of range.
         """
         check_contributions(contributions)
-        names = plan.structure.dense
+        names = plan.structure.profile_attributes
         costs = plan.profile().reshape(plan.domain.shape_of(names))
         return cls(digest_domain(plan.domain), names, contributions, costs)
 

@@ -12,10 +12,12 @@ from fitplug.mechanism.dispatch import (
     build_dense_covariance,
     build_dense_strategy,
     build_strategy,
+    build_tree_strategy,
     check_strategy,
     compute_combined_covariance,
     compute_exact_cost,
     list_mechanisms,
+    list_tables,
     make_estimates,
     read_attribute_matrices,
 )
@@ -29,6 +31,7 @@ from fitplug.mechanism.integer_limits import (
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.strategy import Strategy, meets_targets
+from fitplug.mechanism.tree_block import StepMatrices, TreeBlock
 
 __all__ = [
     "FEWEST_RECORDS",
@@ -41,7 +44,9 @@ __all__ = [
     "BlockSet",
     "DenseMatrix",
     "Mechanism",
+    "StepMatrices",
     "Strategy",
+    "TreeBlock",
     "TreeMatrix",
     "answer_exactly",
     "bound_combined_stds",
@@ -50,12 +55,14 @@ __all__ = [
     "build_dense_covariance",
     "build_dense_strategy",
     "build_strategy",
+    "build_tree_strategy",
     "check_strategy",
     "choose_basis",
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",
     "list_mechanisms",
+    "list_tables",
     "make_contrasts",
     "make_estimates",
     "may_be_clamped",

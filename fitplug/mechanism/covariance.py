@@ -1,8 +1,10 @@
-"""The covariance of a small mechanism, written out."""
+"""The covariance and the matrix of a small mechanism, written out."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import block_diag, qr, solve_triangular
@@ -14,12 +16,22 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray
 
 _MAX_ENTRIES = 50_000_000
 
+BlockCovariance: TypeAlias = tuple[int, IntArray, FloatArray]
+"""A block, an integer basis (n, cells) over the cells of the attributes that blocks are over, and
+the covariance (n, n) of the noise on it."""
 
-def build_block_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
+
+def write_out_covariance(
+    strategy: Strategy, names: Sequence[str], parts: Iterable[BlockCovariance]
+) -> tuple[FloatArray, IntArray]:
     """Write out the covariance; see `fitplug.mechanism.dispatch.build_dense_covariance`.
 
-    For each block, B has linearly independent rows of its attributes' matrices times its basis over
-    the dense cells.
+    For each block, B has linearly independent rows of its attributes' matrices times its basis.
+
+    Args:
+        strategy: The strategy.
+        names: The attributes over whose cells the bases are.
+        parts: Each block's basis, and the covariance of the noise on it.
     """
     structure = strategy.structure
     workload = structure.workload
@@ -29,46 +41,71 @@ def build_block_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatA
             "large to write out; Release.combine gives the std of any combination without it"
         )
     covariances, bases = [], []
-    for block_set in strategy.block_sets:
-        for i, own in enumerate(structure.subsets.list_attributes(block_set.blocks)):
-            inverse = solve_triangular(
-                block_set.M[i].astype(np.float64), np.eye(block_set.basis.size)
-            )
-            covariance: AnyArray = np.ones((1, 1))
-            basis: IntArray = np.ones((1, 1), dtype=np.int64)
-            for a, (n, matrix) in enumerate(
-                zip(structure.sizes, strategy.attribute_matrices, strict=True)
-            ):
-                if a not in own:
-                    basis = np.kron(basis, np.ones((1, n), dtype=np.int64))
-                    continue
-                A = matrix.apply(np.eye(n, dtype=np.int64), 0)
-                # Where A has more rows than it needs, those that are left are combinations.
-                kept = np.sort(qr(A.T, mode="r", pivoting=True)[1][: n - 1])
-                basis = np.kron(basis, A[kept])
-                estimate = A[kept] @ matrix.invert(np.eye(len(A)), 0)
-                covariance = np.kron(covariance, estimate @ estimate.T)
-            basis = np.kron(basis, _build_basis(strategy, block_set, i))
-            bases.append(_order_cells(strategy, basis))
-            covariances.append(np.kron(covariance, noise_std**2 * (inverse @ inverse.T)))
+    for block, own_basis, own_covariance in parts:
+        (own,) = structure.subsets.list_attributes([block])
+        covariance: AnyArray = np.ones((1, 1))
+        basis: IntArray = np.ones((1, 1), dtype=np.int64)
+        for a, (n, matrix) in enumerate(
+            zip(structure.sizes, strategy.attribute_matrices, strict=True)
+        ):
+            if a not in own:
+                basis = np.kron(basis, np.ones((1, n), dtype=np.int64))
+                continue
+            A = matrix.apply(np.eye(n, dtype=np.int64), 0)
+            # Where A has more rows than it needs, those that are left are combinations.
+            kept = np.sort(qr(A.T, mode="r", pivoting=True)[1][: n - 1])
+            basis = np.kron(basis, A[kept])
+            estimate = A[kept] @ matrix.invert(np.eye(len(A)), 0)
+            covariance = np.kron(covariance, estimate @ estimate.T)
+        bases.append(_order_cells(strategy, names, np.kron(basis, own_basis)))
+        covariances.append(np.kron(covariance, own_covariance))
     return np.asarray(block_diag(*covariances)), np.concatenate(bases)
 
 
-def build_block_strategy(strategy: Strategy) -> FloatArray:
-    """Write out A; see `fitplug.mechanism.dispatch.build_dense_strategy`."""
-    structure, parts = strategy.structure, []
+def write_out_matrix(
+    strategy: Strategy, names: Sequence[str], parts: Iterable[tuple[int, FloatArray]]
+) -> FloatArray:
+    """Write out A; see `fitplug.mechanism.dispatch.build_dense_strategy`.
+
+    Args:
+        strategy: The strategy.
+        names: The attributes over whose cells the blocks are.
+        parts: Each block, and what it measures of these cells, shape (n, cells).
+    """
+    structure, found = strategy.structure, []
+    for block, measured in parts:
+        (own,) = structure.subsets.list_attributes([block])
+        rows: FloatArray = np.ones((1, 1))
+        for a, (n, matrix) in enumerate(
+            zip(structure.sizes, strategy.attribute_matrices, strict=True)
+        ):
+            mine = matrix.apply(np.eye(n, dtype=np.int64), 0) if a in own else np.ones((1, n))
+            rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
+        found.append(_order_cells(strategy, names, np.kron(rows, measured)))
+    return np.concatenate(found)
+
+
+def build_block_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
+    """Write out the covariance of block sets; see `write_out_covariance`."""
+    parts: list[BlockCovariance] = []
     for block_set in strategy.block_sets:
-        for i, own in enumerate(structure.subsets.list_attributes(block_set.blocks)):
-            rows: FloatArray = np.ones((1, 1))
-            for a, (n, matrix) in enumerate(
-                zip(structure.sizes, strategy.attribute_matrices, strict=True)
-            ):
-                mine = matrix.apply(np.eye(n, dtype=np.int64), 0) if a in own else np.ones((1, n))
-                rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
-            M = block_set.M[i].astype(np.float64)
-            measured = np.kron(rows, M @ _build_basis(strategy, block_set, i))
-            parts.append(_order_cells(strategy, measured))
-    return np.concatenate(parts)
+        for i, block in enumerate(block_set.blocks.tolist()):
+            inverse = solve_triangular(
+                block_set.M[i].astype(np.float64), np.eye(block_set.basis.size)
+            )
+            covariance = noise_std**2 * (inverse @ inverse.T)
+            parts.append((block, _build_basis(strategy, block_set, i), covariance))
+    return write_out_covariance(strategy, strategy.structure.dense, parts)
+
+
+def build_block_strategy(strategy: Strategy) -> FloatArray:
+    """Write out A of block sets; see `write_out_matrix`."""
+    parts = (
+        (block, block_set.M[i].astype(np.float64) @ _build_basis(strategy, block_set, i))
+        for block_set in strategy.block_sets
+        for i, block in enumerate(block_set.blocks.tolist())
+    )
+    return write_out_matrix(strategy, strategy.structure.dense, parts)
 
 
 def _build_basis(strategy: Strategy, block_set: BlockSet, i: int) -> IntArray:
@@ -77,10 +114,10 @@ def _build_basis(strategy: Strategy, block_set: BlockSet, i: int) -> IntArray:
     return block_set.basis.build_matrix(matrix)
 
 
-def _order_cells(strategy: Strategy, rows: AnyArray) -> AnyArray:
-    """Bring rows over the blocks' attributes and then the dense ones into the workload's order."""
+def _order_cells(strategy: Strategy, given: Sequence[str], rows: AnyArray) -> AnyArray:
+    """Bring rows over the blocks' attributes and then given ones into the workload's order."""
     structure = strategy.structure
-    workload, names = structure.workload, (*structure.block_attributes, *structure.dense)
+    workload, names = structure.workload, (*structure.block_attributes, *given)
     shaped = rows.reshape(len(rows), *workload.domain.shape_of(names))
     sorted_cells = shaped.transpose(0, *(1 + names.index(name) for name in workload.attributes))
     return sorted_cells.reshape(len(rows), math.prod(workload.shape))

@@ -8,19 +8,29 @@ from typing import Any
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
+from fitplug.mechanism.tree_block import TreeBlock
+from fitplug.mechanism.tree_form import TreeForm
 from fitplug.numeric import AnyArray, FloatArray, IntArray
-from fitplug.structure import MatrixStructure, ResidualStructure, ScalarStructure, Structure
+from fitplug.structure import (
+    MatrixStructure,
+    ResidualStructure,
+    ScalarStructure,
+    Structure,
+    TreeStructure,
+)
 
 _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     MatrixStructure: MatrixForm(),
     ScalarStructure: ScalarForm(),
     ResidualStructure: ResidualForm(),
+    TreeStructure: TreeForm(),
 }
 """The form of each structure's strategies. A new structure is registered here."""
 
@@ -29,14 +39,16 @@ def build_strategy(
     structure: Structure,
     block_sets: tuple[BlockSet, ...],
     attribute_matrices: tuple[AttributeMatrix, ...],
+    tree_blocks: tuple[TreeBlock, ...] = (),
 ) -> Strategy:
     """Build the strategy of some integers, with its exact sensitivity and proven variances.
 
     Raises:
         DesignError: If a basis does not span its block, or variances cannot be bounded.
     """
-    cost = compute_exact_cost(structure, block_sets, attribute_matrices)
-    variances = bound_unit_variances(structure, block_sets, attribute_matrices)
+    integers = Integers(block_sets, attribute_matrices, tree_blocks)
+    cost = compute_exact_cost(structure, *integers)
+    variances = bound_unit_variances(structure, *integers)
     return Strategy(
         structure=structure,
         block_sets=block_sets,
@@ -45,13 +57,20 @@ def build_strategy(
         column_squares=cost.column_squares,
         unit_variances=variances,
         max_records=cost.max_records,
+        tree_blocks=tree_blocks,
     )
+
+
+def build_tree_strategy(structure: TreeStructure, tree_blocks: tuple[TreeBlock, ...]) -> Strategy:
+    """Build the strategy of the integers of each block of a tree; see `build_strategy`."""
+    return build_strategy(structure, (), make_contrasts(structure), tree_blocks)
 
 
 def compute_exact_cost(
     structure: Structure,
     block_sets: tuple[BlockSet, ...],
     attribute_matrices: tuple[AttributeMatrix, ...],
+    tree_blocks: tuple[TreeBlock, ...] = (),
 ) -> ExactCost:
     """Compute the exact squared sensitivity of a strategy's integers, and what they have room for.
 
@@ -59,20 +78,23 @@ def compute_exact_cost(
         The exact squared sensitivity, upper bounds on the square of each column, and the number of
         records that the integers have room for.
     """
-    return _FORMS[type(structure)].compute_exact_cost(structure, block_sets, attribute_matrices)
+    integers = Integers(block_sets, attribute_matrices, tree_blocks)
+    return _FORMS[type(structure)].compute_exact_cost(structure, integers)
 
 
 def bound_unit_variances(
     structure: Structure,
     block_sets: tuple[BlockSet, ...],
     attribute_matrices: tuple[AttributeMatrix, ...],
+    tree_blocks: tuple[TreeBlock, ...] = (),
 ) -> FloatArray:
     """Bound the variances of the structure's rows at noise variance 1 from above, shape (rows,).
 
     Raises:
         DesignError: If a basis does not span its block, or they cannot be bounded.
     """
-    return _FORMS[type(structure)].bound_unit_variances(structure, block_sets, attribute_matrices)
+    integers = Integers(block_sets, attribute_matrices, tree_blocks)
+    return _FORMS[type(structure)].bound_unit_variances(structure, integers)
 
 
 def list_mechanisms(strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
@@ -82,6 +104,11 @@ def list_mechanisms(strategy: Strategy, noise_std: float) -> tuple[Mechanism, ..
     elsewhere all answers are one mechanism.
     """
     return _FORMS[type(strategy.structure)].list_mechanisms(strategy, noise_std)
+
+
+def list_tables(strategy: Strategy) -> list[tuple[str, ...]]:
+    """List the attribute sets whose exact counts give the answers of each block in turn."""
+    return _FORMS[type(strategy.structure)].list_tables(strategy)
 
 
 def check_strategy(strategy: Strategy) -> None:

@@ -9,9 +9,10 @@ them too. Nothing of the size of the domain is formed (docs/theory/integer-mecha
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -31,7 +32,7 @@ _KEPT_BYTES = 2**27
 """Most bytes of estimates, and of blocks' residuals, that are kept for the next reading."""
 
 
-class BlockEstimates(Mapping[str, AnyArray]):
+class LazyEstimates(Mapping[str, AnyArray]):
     """Unbiased estimates by group, each computed when it is read; the latest are kept."""
 
     def __init__(self, strategy: Strategy, answers: IntArray) -> None:
@@ -42,12 +43,7 @@ class BlockEstimates(Mapping[str, AnyArray]):
             )
         self._strategy = strategy
         self._answers = answers
-        self._places = {
-            int(block_set.blocks[i]): (block_set, i, shape, start)
-            for block_set, i, shape, start in list_blocks(strategy)
-        }
-        self._residuals = _Latest(self._estimate_residuals)
-        self._groups = _Latest(self._estimate_group)
+        self._groups = Latest(self._estimate_group)
         self._workload = strategy.structure.workload
 
     def __contains__(self, name: object) -> bool:
@@ -68,8 +64,23 @@ class BlockEstimates(Mapping[str, AnyArray]):
     def __getitem__(self, name: str) -> FloatArray:
         return self._groups[self._workload.position(name)]
 
+    @abstractmethod
     def _estimate_group(self, g: int) -> FloatArray:
         """Estimate the answers of a group, in its shape."""
+
+
+class BlockEstimates(LazyEstimates):
+    """Estimates from the answers of block sets."""
+
+    def __init__(self, strategy: Strategy, answers: IntArray) -> None:
+        super().__init__(strategy, answers)
+        self._places = {
+            int(block_set.blocks[i]): (block_set, i, shape, start)
+            for block_set, i, shape, start in list_blocks(strategy)
+        }
+        self._residuals = Latest(self._estimate_residuals)
+
+    def _estimate_group(self, g: int) -> FloatArray:
         structure = self._strategy.structure
         factors = structure.find_factors(g)
         references = {
@@ -89,7 +100,7 @@ class BlockEstimates(Mapping[str, AnyArray]):
                 elif factor is not None:
                     part = factor.apply(part, axis)
             total = total + part
-        return _arrange_as_group(structure, g, np.asarray(total))
+        return arrange_as_group(structure, g, np.asarray(total))
 
     def _estimate_residuals(self, block: int) -> FloatArray:
         """Estimate B x of a block, less what its margins say."""
@@ -98,21 +109,24 @@ class BlockEstimates(Mapping[str, AnyArray]):
         return estimate_residuals(self._strategy, block_set, i, answers)
 
 
-class _Latest(OrderedDict[int, FloatArray]):
-    """Arrays by number, made when they are missing; beyond _KEPT_BYTES the oldest are dropped."""
+Place = TypeVar("Place", bound=Hashable)
 
-    def __init__(self, make: Callable[[int], FloatArray]) -> None:
+
+class Latest(OrderedDict[Place, FloatArray]):
+    """Arrays by place, made when they are missing; beyond _KEPT_BYTES the oldest are dropped."""
+
+    def __init__(self, make: Callable[[Place], FloatArray]) -> None:
         super().__init__()
         self._make = make
         self._bytes = 0
 
-    def __missing__(self, number: int) -> FloatArray:
-        made = self._make(number)
+    def __missing__(self, place: Place) -> FloatArray:
+        made = self._make(place)
         made.setflags(write=False)
         self._bytes += made.nbytes
         while self and self._bytes > _KEPT_BYTES:
             self._bytes -= self.popitem(last=False)[1].nbytes
-        self[number] = made
+        self[place] = made
         return made
 
 
@@ -168,7 +182,7 @@ def _find_block_rows(strategy: Strategy, coefficients: Mapping[str, FloatArray])
     errors: dict[int, FloatArray] = {}
     for name, given in coefficients.items():
         g = number[name]
-        weights = _arrange_as_block(structure, g, given)
+        weights = arrange_as_block(structure, g, given)
         factors = structure.find_factors(g)
         for axis, factor in enumerate(factors.values()):
             weights = weights if factor is None else factor.adjoint(weights, axis)
@@ -189,7 +203,7 @@ def _find_block_rows(strategy: Strategy, coefficients: Mapping[str, FloatArray])
     return rows, errors
 
 
-def _arrange_as_group(structure: Structure, g: int, values: FloatArray) -> FloatArray:
+def arrange_as_group(structure: Structure, g: int, values: FloatArray) -> FloatArray:
     """Bring values, with axes for the attributes of A_t and the rows, to the group's shape."""
     group = structure.workload.groups[g]
     names, shape = _find_axes(structure, group, g)
@@ -197,7 +211,7 @@ def _arrange_as_group(structure: Structure, g: int, values: FloatArray) -> Float
     return np.array(np.broadcast_to(values.reshape(shape).transpose(order), group.shape))
 
 
-def _arrange_as_block(structure: Structure, g: int, values: FloatArray) -> FloatArray:
+def arrange_as_block(structure: Structure, g: int, values: FloatArray) -> FloatArray:
     """Bring values of the group's shape to those axes, summed where cells are identical."""
     group = structure.workload.groups[g]
     names, shape = _find_axes(structure, group, g)
@@ -209,11 +223,12 @@ def _arrange_as_block(structure: Structure, g: int, values: FloatArray) -> Float
 
 
 def _find_axes(structure: Structure, group: QueryGroup, g: int) -> tuple[list[str], list[int]]:
-    """Find the names and sizes of the axes: the attributes of A_t, then the group's others."""
+    """Find the names and sizes of the axes: the attributes of A_t, then those of the rows."""
     attributes = structure.subsets.group_attributes[g]
     own = [structure.block_attributes[a] for a in attributes]
-    rest = [f.attribute for f in group.factors if f.attribute not in own]
     # Symmetric attributes that are not in A_t have one cell, or queries of nothing.
+    given = [*structure.list_row_axes(g), *(f.attribute for f in group.factors)]
+    rest = [name for name in dict.fromkeys(given) if name not in own]
     symmetric = structure.symmetric
     rows = {f.attribute: f.rows for f in group.factors if f.attribute not in symmetric}
     sizes = [structure.sizes[a] for a in attributes]

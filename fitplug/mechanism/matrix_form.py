@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from fitplug.errors import PlanError
-from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.block_set_form import BlockSetForm
 from fitplug.mechanism.contrasts import compute_precisions
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
-from fitplug.mechanism.strategy import Strategy
-from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
+from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -23,23 +23,22 @@ from fitplug.numeric import (
 from fitplug.structure import MatrixStructure
 
 
-class MatrixForm(StrategyForm[MatrixStructure]):
+class MatrixForm(BlockSetForm[MatrixStructure]):
     """The strategies of `MatrixStructure`."""
 
     def compute_exact_cost(
         self,
         structure: MatrixStructure,
-        block_sets: tuple[BlockSet, ...],
-        attribute_matrices: tuple[AttributeMatrix, ...],
+        integers: Integers,
     ) -> ExactCost:
         columns: list[tuple[int, AnyArray]] = []
         entry = 1
-        for block_set in block_sets:
+        for block_set in integers.block_sets:
             (square,) = structure.subsets.multiply(
-                [matrix.column_square for matrix in attribute_matrices], block_set.blocks
+                [matrix.column_square for matrix in integers.attribute_matrices], block_set.blocks
             )
             (largest_entry,) = structure.subsets.multiply(
-                [matrix.largest_entry for matrix in attribute_matrices], block_set.blocks
+                [matrix.largest_entry for matrix in integers.attribute_matrices], block_set.blocks
             )
             matrix = structure.build_block_matrix(int(block_set.blocks[0]))
             A = multiply_exactly(block_set.M[0], block_set.basis.build_matrix(matrix))
@@ -51,11 +50,10 @@ class MatrixForm(StrategyForm[MatrixStructure]):
     def bound_unit_variances(
         self,
         structure: MatrixStructure,
-        block_sets: tuple[BlockSet, ...],
-        attribute_matrices: tuple[AttributeMatrix, ...],
+        integers: Integers,
     ) -> FloatArray:
         variances = np.zeros(structure.rows)
-        for block_set in block_sets:
+        for block_set in integers.block_sets:
             (precision,) = compute_precisions(structure, block_set.blocks)
             queries = structure.gather_queries(int(block_set.blocks[0]))
             L, L_error = block_set.basis.represent(queries.matrix)
@@ -69,7 +67,7 @@ class MatrixForm(StrategyForm[MatrixStructure]):
         square = strategy.sensitivity_squared
         return (make_mechanism("all answers", square, noise_std, strategy.size),)
 
-    def check_blocks(self, structure: MatrixStructure, block_set: BlockSet) -> None:
+    def check_block_set(self, structure: MatrixStructure, block_set: BlockSet) -> None:
         if len(block_set.blocks) != 1:
             raise PlanError("the strategy measures blocks that the workload does not have")
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
-from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.scalar_form import OneCellForm
+from fitplug.mechanism.strategy import Integers
 from fitplug.numeric import AnyArray, FloatArray, gamma
 from fitplug.structure import ResidualStructure
 
@@ -21,15 +21,14 @@ class ResidualForm(OneCellForm[ResidualStructure]):
     def bound_unit_variances(
         self,
         structure: ResidualStructure,
-        block_sets: tuple[BlockSet, ...],
-        attribute_matrices: tuple[AttributeMatrix, ...],
+        integers: Integers,
     ) -> FloatArray:
         z = np.empty(len(structure.blocks))
-        for block_set in block_sets:
+        for block_set in integers.block_sets:
             z[block_set.blocks] = block_set.M[:, 0, 0].astype(np.float64) ** -2.0
         batched = structure.batched
         tables = [
-            attribute_matrices[distinct.attribute].bound_variance_parts(distinct.factor)
+            integers.attribute_matrices[distinct.attribute].bound_variance_parts(distinct.factor)
             for distinct in batched.factors
         ]
         # Sums of 2^m products of m + 1 numbers, all of them >= 0.

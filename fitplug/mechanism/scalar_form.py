@@ -7,39 +7,38 @@ from typing import TypeVar
 import numpy as np
 
 from fitplug.errors import PlanError
-from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.block_set_form import BlockSetForm
 from fitplug.mechanism.contrasts import compute_precisions
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.matrix_form import sum_column_squares
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
-from fitplug.mechanism.strategy import Strategy
-from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
+from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.numeric import AnyArray, FloatArray, gamma
 from fitplug.structure import ScalarStructure, Structure
 
 S = TypeVar("S", bound=Structure)
 
 
-class OneCellForm(StrategyForm[S]):
+class OneCellForm(BlockSetForm[S]):
     """What strategies whose blocks are numbers have in common."""
 
     def compute_exact_cost(
         self,
         structure: S,
-        block_sets: tuple[BlockSet, ...],
-        attribute_matrices: tuple[AttributeMatrix, ...],
+        integers: Integers,
     ) -> ExactCost:
         # There is one column, to which every block adds. Where the cells of an attribute differ,
         # some cell has the largest square of every attribute at once.
         column: list[tuple[int, AnyArray]] = []
         entry = 1
-        for block_set in block_sets:
+        for block_set in integers.block_sets:
             squares = structure.subsets.multiply(
-                [matrix.column_square for matrix in attribute_matrices], block_set.blocks
+                [matrix.column_square for matrix in integers.attribute_matrices], block_set.blocks
             )
             entries = structure.subsets.multiply(
-                [matrix.largest_entry for matrix in attribute_matrices], block_set.blocks
+                [matrix.largest_entry for matrix in integers.attribute_matrices], block_set.blocks
             )
             m = block_set.M[:, 0, 0].astype(object)
             column.append((int((squares * m * m).sum()), np.ones((1, 1), dtype=np.int64)))
@@ -61,7 +60,7 @@ class OneCellForm(StrategyForm[S]):
                 found[block] = make_mechanism(name, square, noise_std, int(rows[i]))
         return tuple(found[block] for block in sorted(found))
 
-    def check_blocks(self, structure: S, block_set: BlockSet) -> None:
+    def check_block_set(self, structure: S, block_set: BlockSet) -> None:
         if block_set.basis.kind != "cells":
             # Their sensitivity is counted for the cells themselves: a scaled row would cost more.
             raise PlanError("the basis is not the one cell that is left")
@@ -73,11 +72,10 @@ class ScalarForm(OneCellForm[ScalarStructure]):
     def bound_unit_variances(
         self,
         structure: ScalarStructure,
-        block_sets: tuple[BlockSet, ...],
-        attribute_matrices: tuple[AttributeMatrix, ...],
+        integers: Integers,
     ) -> FloatArray:
         variances = np.zeros(structure.rows)
-        for block_set in block_sets:
+        for block_set in integers.block_sets:
             precision = compute_precisions(structure, block_set.blocks)
             m = block_set.M[:, 0, 0].astype(np.float64)
             variances += structure.incidence[:, block_set.blocks] @ (1 / (precision * m * m))

@@ -15,13 +15,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.block_set import BlockSet, Representation
+from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, ceil_float, ceil_sqrt, gamma
-from fitplug.structure import Structure
+from fitplug.structure import Structure, TreeStructure
+
+
+class Integers(NamedTuple):
+    """The integers of a strategy, which decide what it measures.
+
+    Attributes:
+        block_sets: Each block of the structure is in one of them; none if blocks are trees.
+        attribute_matrices: A_a of each of the structure's `block_attributes`.
+        tree_blocks: The blocks in their order, if they are trees.
+    """
+
+    block_sets: tuple[BlockSet, ...]
+    attribute_matrices: tuple[AttributeMatrix, ...]
+    tree_blocks: tuple[TreeBlock, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +46,13 @@ class Strategy:
 
     Attributes:
         structure: The structure.
-        block_sets: Each block of the structure is in one of them.
+        block_sets: Each block of the structure is in one of them; none if blocks are trees.
         attribute_matrices: A_a of each of the structure's `block_attributes`.
         sensitivity_squared: max_v |A v|^2 over the differences between neighbours, exact.
         column_squares: Upper bounds on |A v|^2 of each difference, shape (|V|,).
         unit_variances: Upper bounds on the variances of the structure's rows at noise variance 1.
         max_records: With no more records than this, no answer is clamped and nothing overflows.
+        tree_blocks: The blocks in their order, if they are trees.
     """
 
     structure: Structure
@@ -45,6 +62,12 @@ class Strategy:
     column_squares: FloatArray
     unit_variances: FloatArray
     max_records: int
+    tree_blocks: tuple[TreeBlock, ...] = ()
+
+    @property
+    def integers(self) -> Integers:
+        """What decides all other attributes."""
+        return Integers(self.block_sets, self.attribute_matrices, self.tree_blocks)
 
     @property
     def sensitivity(self) -> float:
@@ -55,11 +78,14 @@ class Strategy:
     def size(self) -> int:
         """The number of answers that it measures."""
         rows = [matrix.rows for matrix in self.attribute_matrices]
-        return sum(
-            block_set.basis.size
-            * int(self.structure.subsets.multiply(rows, block_set.blocks).sum())
-            for block_set in self.block_sets
-        )
+        widths = [(own.blocks, own.basis.size) for own in self.block_sets]
+        if isinstance(self.structure, TreeStructure):
+            widths += [
+                (np.array([own.block]), own.count_answers(self.structure))
+                for own in self.tree_blocks
+            ]
+        multiply = self.structure.subsets.multiply
+        return sum(width * int(multiply(rows, blocks).sum()) for blocks, width in widths)
 
     @cached_property
     def positions(self) -> Mapping[int, tuple[int, int]]:

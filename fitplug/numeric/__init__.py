@@ -19,6 +19,7 @@ from fitplug.numeric.rounding import (
     ceil_sqrt,
     floor_float,
     gamma,
+    invert_each_with_residual,
     invert_with_residual,
     multiply_with_bound,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "frozen_property",
     "gamma",
     "guard_linear_algebra",
+    "invert_each_with_residual",
     "invert_with_residual",
     "is_positive_integer",
     "multiply_exactly",

@@ -47,19 +47,19 @@ def multiply_exactly(a: AnyArray, b: AnyArray) -> AnyArray:
     integers without BLAS, which is 26 times slower at n = 1024.
 
     Args:
-        a: Shape (k, m), int64 or Python integers.
-        b: Shape (m, n), int64 or Python integers.
+        a: Shape (..., k, m), int64 or Python integers.
+        b: Shape (..., m, n), int64 or Python integers.
 
     Returns:
-        Shape (k, n): int64 if m products of the largest entries cannot leave its range, else
+        Shape (..., k, n): int64 if m products of the largest entries cannot leave its range, else
         Python integers.
     """
     sizes = find_largest_entry(a), find_largest_entry(b)
-    bound = a.shape[1] * sizes[0] * sizes[1]
+    bound = a.shape[-1] * sizes[0] * sizes[1]
     if bound < 2**53:
         return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
     if sizes[0] < sizes[1]:
-        return multiply_exactly(b.T, a.T).T
+        return multiply_exactly(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
     shift = sizes[0].bit_length() // 2
     high, low = a >> shift, a & (2**shift - 1)
     # If the result fits into int64, an overflow in one term is undone by the sum: both are modulo

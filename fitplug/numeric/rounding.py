@@ -20,6 +20,11 @@ from fitplug.numeric.arrays import FloatArray
 UNIT_ROUNDOFF = 2.0**-53
 """The largest relative error of one rounded operation."""
 
+_ILL_CONDITIONED = (
+    "the strategy is too ill-conditioned to bound its variances; "
+    "targets may differ by too many orders of magnitude"
+)
+
 
 def gamma(n: int) -> float:
     """Bound n u / (1 - n u) from above, the rounding of this bound included."""
@@ -121,6 +126,33 @@ def invert_with_residual(K: FloatArray) -> tuple[FloatArray, float]:
     return X, _bound_residual(K, X)
 
 
+def invert_each_with_residual(K: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Compute an approximate inverse X of each K, and bounds on |I - K X|_2.
+
+    Args:
+        K: Shape (b, n, n).
+
+    Returns:
+        X, shape (b, n, n), and the bounds, which are less than 1/2, shape (b,).
+
+    Raises:
+        DesignError: One is too ill-conditioned for such a bound.
+    """
+    try:
+        X: FloatArray = np.linalg.inv(K).astype(np.float64)
+    except np.linalg.LinAlgError:
+        X = np.zeros_like(K)
+    error = np.abs(K) @ np.abs(X)
+    error *= gamma(K.shape[-1])
+    product = K @ X
+    product -= np.eye(K.shape[-1])
+    error += np.abs(product, out=product) * (1 + 4 * UNIT_ROUNDOFF)
+    residuals = bound_norm(error.reshape(len(K), -1), axis=1)
+    if not (residuals < 0.5).all():
+        raise DesignError(_ILL_CONDITIONED)
+    return X, residuals
+
+
 def _bound_residual(M: FloatArray, X: FloatArray) -> float:
     """Bound |I - M X|_2 by a number below 1/2, or raise DesignError."""
     product, error = multiply_with_bound(M, X)
@@ -128,8 +160,5 @@ def _bound_residual(M: FloatArray, X: FloatArray) -> float:
     error += np.abs(product, out=product) * (1 + 4 * UNIT_ROUNDOFF)
     residual = float(bound_norm(error))
     if not residual < 0.5:
-        raise DesignError(
-            "the strategy is too ill-conditioned to bound its variances; "
-            "targets may differ by too many orders of magnitude"
-        )
+        raise DesignError(_ILL_CONDITIONED)
     return residual

@@ -18,6 +18,10 @@ PRODUCT_BOUND_MARGIN = 1e-9
 """The relative margin of a claimed product bound below the proven one. It is larger because the
 frames are computed anew at each evaluation, and differ with the machine."""
 
+TREE_BOUND_MARGIN = 1e-10
+"""The relative margin of a claimed bound of a tree below the proven one. It is larger because the
+exponential functions in it may be rounded otherwise on another machine."""
+
 LEAST_RECORDS = 2 * FEWEST_RECORDS
 """The number of records for which rounding must leave room; claims may take half of it."""
 
@@ -35,6 +39,7 @@ def add_claim_margins(strategy: Strategy) -> Strategy:
             "fewer cells"
         )
     height = sum(block_set.basis.size for block_set in strategy.block_sets)
+    height += sum(64 * len(block.steps) for block in strategy.tree_blocks)
     return replace(
         strategy,
         column_squares=strategy.column_squares * (1 + 3 * gamma(height + 4)),

@@ -18,7 +18,7 @@ from fitplug.optimizer.block_rounding import (
     round_blocks,
     share_basis,
 )
-from fitplug.optimizer.claims import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN
+from fitplug.optimizer.claims import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN, TREE_BOUND_MARGIN
 from fitplug.optimizer.member_descent import descend_residual_family
 from fitplug.optimizer.member_rounding import round_member
 from fitplug.optimizer.optimum import (
@@ -28,6 +28,8 @@ from fitplug.optimizer.optimum import (
     find_scalar_optimum,
 )
 from fitplug.optimizer.product_bound_ascent import ascend_product_bound
+from fitplug.optimizer.tree_descent import descend_trees
+from fitplug.optimizer.tree_rounding import round_trees
 from fitplug.proof import (
     NO_FRAME,
     Duals,
@@ -43,6 +45,7 @@ from fitplug.structure import (
     ResidualStructure,
     ScalarStructure,
     Structure,
+    TreeStructure,
 )
 
 
@@ -150,11 +153,36 @@ def _draft_residual(
     )
 
 
+def _draft_tree(
+    structure: TreeStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the best of the family of trees."""
+    found = descend_trees(
+        structure,
+        objective,
+        tolerance=options.tolerance,
+        max_iterations=options.max_iterations,
+        progress=options.progress,
+    )
+    strategy = round_trees(
+        structure, found.sweeps, objective=objective, upper=found.upper, loss=loss
+    )
+    return Draft(
+        strategy=strategy,
+        duals=Duals(found.p, found.q, NO_FRAME),
+        bound_margin=TREE_BOUND_MARGIN,
+        tiers=make_one_tier(strategy.column_squares, structure.rows),
+        iterations=found.iterations,
+        ended="stopped" if found.stopped else "apart",
+    )
+
+
 Drafter: TypeAlias = Callable[[Any, Objective, Options, float], Draft]
 
 _DRAFTERS: Mapping[type[Structure], Drafter] = {
     MatrixStructure: _draft_matrices,
     ScalarStructure: _draft_scalars,
     ResidualStructure: _draft_residual,
+    TreeStructure: _draft_tree,
 }
 """How each structure is drafted. A new structure is registered here."""

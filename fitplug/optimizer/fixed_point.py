@@ -87,6 +87,7 @@ def find_fixed_point(
     tolerance: float,
     max_iterations: int,
     progress: GapProgress | None = None,
+    merit_error: float = _ROUNDING,
 ) -> FixedPoint[Found]:
     """Iterate until upper / lower - 1 <= tolerance, or for max_iterations.
 
@@ -99,6 +100,7 @@ def find_fixed_point(
         tolerance: The relative gap between the best bounds that ends the iteration.
         max_iterations: The largest number of evaluations.
         progress: See `GapProgress`.
+        merit_error: A merit that is lower by less is not taken to have fallen.
 
     Raises:
         DesignError: If a point that a plain step leads to cannot be evaluated.
@@ -128,7 +130,7 @@ def find_fixed_point(
                 "the targets differ by too many orders of magnitude to be certified in floating "
                 "point; bring them closer together or split the workload"
             )
-        if extrapolated and kept is not None and _is_worse(here, kept):
+        if extrapolated and kept is not None and _is_worse(here, kept, merit_error):
             # Another extrapolation might lead astray in the same way for ever. The plain step
             # from the last point that was kept loses no merit.
             extrapolation.forget()
@@ -141,8 +143,8 @@ def find_fixed_point(
             x = normalise(here.x + np.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
 
 
-def _is_worse(here: Iterate[Found] | None, kept: Iterate[Found]) -> bool:
-    return here is None or here.merit < kept.merit - _ROUNDING
+def _is_worse(here: Iterate[Found] | None, kept: Iterate[Found], merit_error: float) -> bool:
+    return here is None or here.merit < kept.merit - merit_error
 
 
 class _Extrapolation:

@@ -76,7 +76,10 @@ class DesignRequest:
         needing = self._list_arguments_for_optimum()
         try:
             return analyse_structure(
-                self.workload, self._list_attributes_told_apart(), False if needing else None
+                self.workload,
+                self._list_attributes_told_apart(),
+                False if needing else None,
+                tree=() if self.options.solver == "sm2" else None,
             )
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
@@ -94,7 +97,7 @@ class DesignRequest:
         """
         if self.cell_budgets is None:
             return Objective(None, self.total_error_weight)
-        budgets: FloatArray = self.cell_budgets.reduce_to_dense(structure)
+        budgets: FloatArray = self.cell_budgets.reduce_to_differences(structure)
         if self.rho is not None:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(self.rho)))
         return Objective(budgets, self.total_error_weight)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fitplug.domain import Domain
-from fitplug.mechanism import Strategy
+from fitplug.mechanism import Strategy, list_tables
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     AnyArray,
@@ -176,11 +176,7 @@ class PlanRecord:
     @cached_property
     def tables(self) -> tuple[tuple[str, ...], ...]:
         """Attribute sets whose exact counts the mechanism needs."""
-        needed: dict[tuple[str, ...], None] = {}
-        for block_set in self.strategy.block_sets:
-            for block in block_set.blocks.tolist():
-                tables = block_set.basis.list_tables(self.structure, block)
-                needed |= dict.fromkeys(sorted(tables))
+        needed = dict.fromkeys(list_tables(self.strategy))
         # Together they name every attribute the workload uses, even where the answers would not
         # need one: a record outside the domain on it must be left out of all tables.
         named = {name for names in needed for name in names}

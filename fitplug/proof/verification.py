@@ -73,9 +73,7 @@ def check_privacy(plan: PlanRecord) -> None:
             if the profile exceeds the cell budgets.
     """
     strategy = plan.strategy
-    exact, above, records = compute_exact_cost(
-        plan.structure, strategy.block_sets, strategy.attribute_matrices
-    )
+    exact, above, records = compute_exact_cost(plan.structure, *strategy.integers)
     if exact != strategy.sensitivity_squared:
         raise PlanError("the privacy cost is not the one the plan claims")
     if strategy.max_records != records:
@@ -101,9 +99,7 @@ def verify(plan: PlanRecord) -> None:
     check_privacy(plan)
     structure, strategy = plan.structure, plan.strategy
     try:
-        variances = bound_unit_variances(
-            structure, strategy.block_sets, strategy.attribute_matrices
-        )
+        variances = bound_unit_variances(structure, *strategy.integers)
         certified = plan.bound_at(plan.p, plan.q)
     except (DesignError, ValueError) as error:
         raise PlanError(f"the plan does not prove its claims: {error}") from None

@@ -6,13 +6,14 @@ from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, name_cell, rea
 from fitplug.structure.cell_classes import CellClasses, classify_cells
 from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
-from fitplug.structure.node_tree import IdenticalLeaves, NodeTree
+from fitplug.structure.node_tree import DistinctChildren, IdenticalLeaves, NodeTree, TreeStep
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.tree_blocks import GroupPart, LevelNodes, TreeStructure
 from fitplug.structure.tree_shape import Siblings, TreeShape
+from fitplug.structure.unfolded_tree import UnfoldedSiblings
 
 __all__ = [
     "LARGEST_WEIGHT",
@@ -22,6 +23,7 @@ __all__ = [
     "BatchedGroups",
     "CellBudgets",
     "CellClasses",
+    "DistinctChildren",
     "DistinctFactor",
     "GroupPart",
     "IdenticalLeaves",
@@ -34,7 +36,9 @@ __all__ = [
     "Siblings",
     "Structure",
     "TreeShape",
+    "TreeStep",
     "TreeStructure",
+    "UnfoldedSiblings",
     "analyse_structure",
     "check_coefficients",
     "check_weight",

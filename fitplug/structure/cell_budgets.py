@@ -41,39 +41,41 @@ class CellBudgets:
             name for name, one in zip(self.names, first, strict=True) if (self.array != one).any()
         )
 
-    def reduce_to_dense(self, structure: Structure) -> FloatArray:
-        """Reduce the budgets to the dense cells of a structure.
+    def reduce_to_differences(self, structure: Structure) -> FloatArray:
+        """Reduce the budgets to the differences between neighbours of a structure.
 
         Returns:
-            The least budget of the cells that each dense cell stands for, shape (D,); 1 for cells
+            The least budget of the cells that each difference stands for, shape (|V|,); 1 for cells
             that no query counts.
 
         Raises:
             BudgetError: If some query counts a cell whose budget is zero or out of range; the
                 message names the cell.
         """
-        dense, domain = structure.dense, self.domain
-        other = tuple(i for i, name in enumerate(self.names) if name not in dense)
-        least = np.broadcast_to(self.array.min(axis=other), domain.shape_of(dense)).ravel()
-        is_counted = np.zeros(structure.cells, dtype=bool)
+        names, domain = structure.profile_attributes, self.domain
+        other = tuple(i for i, name in enumerate(self.names) if name not in names)
+        least = np.broadcast_to(self.array.min(axis=other), domain.shape_of(names))
+        # Which cells are counted differs with the dense attributes alone.
+        sizes = [domain[name].size if name in structure.dense else 1 for name in names]
+        is_counted = np.zeros(sizes, dtype=bool)
+        is_wrong = ~((least >= LEAST_BUDGET) & (least <= LARGEST_BUDGET))
         for g, group in enumerate(structure.workload.groups):
-            counted = structure.build_group_matrix(g).any(axis=0)
+            counted = structure.build_group_matrix(g).any(axis=0).reshape(sizes)
             is_counted |= counted
-            wrong = counted & ~((least >= LEAST_BUDGET) & (least <= LARGEST_BUDGET))
+            wrong = counted & is_wrong
             if wrong.any():
-                cell = int(np.argmax(wrong))
-                at = np.unravel_index(cell, domain.shape_of(dense))
-                place = f" at {name_cell(domain, dense, at)}" if dense else ""
-                if least[cell] == 0:
+                at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+                place = f" at {name_cell(domain, names, at)}" if names else ""
+                if least[at] == 0:
                     raise BudgetError(
                         f"cell_budgets{place} is 0, but the query group {group.name!r} counts that "
                         "cell; ask queries that leave it out, or give it a budget"
                     )
                 raise BudgetError(
-                    f"cell_budgets{place} is {least[cell]:g}; where queries count it must lie "
+                    f"cell_budgets{place} is {least[at]:g}; where queries count it must lie "
                     f"between {LEAST_BUDGET:g} and {LARGEST_BUDGET:g}"
                 )
-        return np.where(is_counted, least, 1.0)
+        return structure.take_least(np.where(is_counted, least, 1.0))
 
 
 def read_cell_budgets(domain: Domain, given: Any) -> CellBudgets:

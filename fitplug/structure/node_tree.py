@@ -4,8 +4,8 @@ The leaves are the nodes of the finest level that is asked for: what lies below 
 apart. Three things make the tree smaller, and leave nothing out:
 
 1. A node with one child and this child are one node, as they count the same records.
-2. Siblings that are leaves with the same targets are identical, so all of them are one node, with a
-   multiplicity.
+2. Siblings that are leaves with the same targets are identical, so all of them are one node, with
+   a multiplicity.
 3. A node with more than `MOST_CHILDREN` children that are not identical gets nodes between it and
    its children, each of which holds similar children. No query asks for these nodes; they bound
    the size of the integer matrix that a strategy has for each node.
@@ -13,15 +13,16 @@ apart. Three things make the tree smaller, and leave nothing out:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, frozen_property
 
-MOST_CHILDREN = 32
+MOST_CHILDREN = 256
 """The most children of a node that are not identical."""
 
 FEWEST_IDENTICAL = 7
@@ -30,15 +31,17 @@ there are dimensions, so that these leaves are nodes of their own."""
 
 
 @dataclass(frozen=True, eq=False)
-class Siblings:
-    """The b nodes that have k > 1 children each.
+class DistinctChildren:
+    """The b nodes of one depth that have k > 1 children each.
 
     Attributes:
+        parent_depth: The depth of the nodes.
         depth: The depth of the children.
         parents: The nodes, shape (b,).
         children: Their children, shape (b, k).
     """
 
+    parent_depth: int
     depth: int
     parents: IntArray
     children: IntArray
@@ -46,19 +49,24 @@ class Siblings:
 
 @dataclass(frozen=True, eq=False)
 class IdenticalLeaves:
-    """The b nodes whose children are identical leaves.
+    """The b nodes of one depth whose children are identical leaves.
 
     Attributes:
+        parent_depth: The depth of the nodes.
         depth: The depth of the leaves.
         parents: The nodes, shape (b,).
         children: The node that stands for the leaves of each, shape (b,).
         counts: The number of the leaves of each, at least 2, shape (b,).
     """
 
+    parent_depth: int
     depth: int
     parents: IntArray
     children: IntArray
     counts: IntArray
+
+
+TreeStep: TypeAlias = DistinctChildren | IdenticalLeaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +79,7 @@ class NodeTree:
     Attributes:
         size: N, the number of nodes.
         leaf_nodes: The node of each cell of the attribute, shape (n,).
+        starts: The first cell of each node of the finest level asked for, ascending, shape (l,).
         level_nodes: For each level asked for, the node of each of its nodes, shape (nodes,).
         level_depths: The depth of each level asked for.
         steps: The nodes with children, from the root downwards: a node is in a later step than
@@ -79,14 +88,10 @@ class NodeTree:
 
     size: int
     leaf_nodes: IntArray
+    starts: IntArray
     level_nodes: Mapping[str, IntArray]
     level_depths: Mapping[str, int]
-    steps: tuple[Siblings | IdenticalLeaves, ...]
-
-    @cached_property
-    def siblings(self) -> tuple[Siblings, ...]:
-        """The steps whose nodes have children of their own."""
-        return tuple(step for step in self.steps if isinstance(step, Siblings))
+    steps: tuple[TreeStep, ...]
 
     @cached_property
     def identical(self) -> tuple[IdenticalLeaves, ...]:
@@ -128,7 +133,9 @@ class NodeTree:
         """
         for step in reversed(self.steps):
             below = values[step.children]
-            values[step.parents] += below.sum(axis=1) if isinstance(step, Siblings) else below
+            values[step.parents] += (
+                below.sum(axis=1) if isinstance(step, DistinctChildren) else below
+            )
         return values
 
 
@@ -170,6 +177,7 @@ def build_node_tree(
     return NodeTree(
         size=builder.size,
         leaf_nodes=leaf_nodes,
+        starts=starts[-1],
         level_nodes={level: nodes[depth] for level, depth in level_depths.items()},
         level_depths=level_depths,
         steps=tuple(builder.steps),
@@ -182,7 +190,8 @@ class _Builder:
     def __init__(self, cells: int) -> None:
         self.cells = cells
         self.size = 1
-        self.steps: list[Siblings | IdenticalLeaves] = []
+        self.ends = [1]  # the nodes of depth d have numbers below ends[d]
+        self.steps: list[TreeStep] = []
 
     def build(
         self, starts: Sequence[IntArray], weights: Sequence[FloatArray], merge: bool
@@ -191,6 +200,7 @@ class _Builder:
         nodes = [np.zeros(1, dtype=np.int64)]
         for depth in range(len(starts) - 1):
             nodes.append(self._build_depth(depth, nodes[-1], starts, weights, merge))
+            self.ends.append(self.size)
         return nodes
 
     def _build_depth(
@@ -213,8 +223,13 @@ class _Builder:
             parents = np.flatnonzero(is_identical)
             if len(parents):
                 children = self._add_nodes(len(parents))
-                leaves = IdenticalLeaves(depth + 1, above[parents], children, counts[parents])
-                self.steps.append(leaves)
+                for parent_depth, chosen in self._group_by_depth(above[parents]):
+                    at = parents[chosen]
+                    self.steps.append(
+                        IdenticalLeaves(
+                            parent_depth, depth + 1, above[at], children[chosen], counts[at]
+                        )
+                    )
                 found = np.where(
                     np.repeat(is_identical, counts),
                     np.repeat(self._spread(children, parents, len(own)), counts),
@@ -257,10 +272,18 @@ class _Builder:
         made = self._add_nodes(int(counts.sum()))
         start = np.cumsum(counts) - counts
         for k in np.unique(counts).tolist():
-            chosen = np.flatnonzero(counts == k)
-            children = made[start[chosen, None] + np.arange(k)]
-            self.steps.append(Siblings(depth, parents[chosen], children))
+            same = np.flatnonzero(counts == k)
+            for parent_depth, chosen in self._group_by_depth(parents[same]):
+                own = same[chosen]
+                children = made[start[own, None] + np.arange(k)]
+                self.steps.append(DistinctChildren(parent_depth, depth, parents[own], children))
         return made
+
+    def _group_by_depth(self, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
+        """Yield each depth that nodes have, and the indices of those that have it."""
+        depths = np.searchsorted(self.ends, nodes, side="right")
+        for depth in np.unique(depths).tolist():
+            yield depth, np.flatnonzero(depths == depth)
 
     def _add_nodes(self, count: int) -> IntArray:
         """Number some nodes."""

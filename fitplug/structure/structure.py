@@ -143,6 +143,17 @@ class Structure(ABC):
         """
         return np.asarray(values.reshape(self.workload.domain.shape_of(self.dense)))
 
+    def take_least(self, values: FloatArray) -> FloatArray:
+        """Take the least value of the cells that each difference stands for.
+
+        Args:
+            values: An array with an axis of all cells for each of `profile_attributes`.
+
+        Returns:
+            One value for each difference between neighbours, shape (|V|,).
+        """
+        return values.ravel()
+
     @frozen_property
     def row_starts(self) -> IntArray:
         """Where each group's rows begin, and the number of all rows, shape (groups + 1,)."""
@@ -218,6 +229,11 @@ class Structure(ABC):
         """List the dense attributes that a group uses, in the domain's order."""
         used = self.workload.groups[group].attributes
         return tuple(name for name in self.dense if name in used)
+
+    def list_row_axes(self, group: int) -> list[str]:
+        """List the attributes that are not symmetric of a group, in the order of its rows."""
+        factors = self.workload.groups[group].factors
+        return [f.attribute for f in factors if f.attribute not in self.symmetric]
 
     def build_rows(self, group: int, attributes: Sequence[str]) -> FloatArray:
         """Build a group's rows over the cells of some dense attributes that hold all it uses."""

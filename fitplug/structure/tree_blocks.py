@@ -33,6 +33,8 @@ from fitplug.structure.cell_classes import CellClasses, find_classes
 from fitplug.structure.node_tree import NodeTree, build_node_tree
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.tree_shape import targets_vary
+from fitplug.structure.unfolded_tree import UnfoldedTree, unfold_tree
+from fitplug.workload import Factor
 
 MAX_NODES = 20_000_000
 """Most nodes of all blocks together: they take about 3 GB while the plan is designed."""
@@ -138,6 +140,14 @@ class TreeStructure(Structure):
         shaped = by_node[self.tree.leaf_nodes].reshape(domain.shape_of(names))
         return np.asarray(shaped.transpose([names.index(name) for name in self.told_apart]))
 
+    def take_least(self, values: FloatArray) -> FloatArray:
+        names = (self.tree_attribute, *self.dense)
+        by_cell = values.transpose([self.told_apart.index(name) for name in names])
+        by_cell = by_cell.reshape(len(self.tree.leaf_nodes), -1)
+        by_node = np.full((self.tree.size, self.cells), np.inf)
+        np.minimum.at(by_node, self.tree.leaf_nodes, by_cell)
+        return by_node[self.tree.leaves].ravel()
+
     def check_size(self) -> None:
         nodes = self.tree.size * len(self.blocks)
         if nodes > MAX_NODES:
@@ -204,6 +214,18 @@ class TreeStructure(Structure):
             found[level] = LevelNodes(depth, different, positions.ravel(), first, counts)
         return MappingProxyType(found)
 
+    @frozen_property
+    def unfolded(self) -> UnfoldedTree:
+        """The tree with a row for each of its identical leaves."""
+        return unfold_tree(self.tree)
+
+    def find_level_rows(self, group: int) -> IntArray:
+        """Find the row of the unfolded tree of each node of a group's level, shape (nodes,)."""
+        level = self.find_level(group)
+        if level.depth == int(self.tree.depths[-1]):
+            return self.unfolded.leaves
+        return level.nodes[level.positions]
+
     def find_level(self, group: int) -> LevelNodes:
         """Find the nodes that a group asks for."""
         return self.level_nodes[self._levels[group]]
@@ -216,7 +238,7 @@ class TreeStructure(Structure):
         return next(i for i, f in enumerate(factors) if f.attribute == self.tree_attribute)
 
     @frozen_property
-    def row_counts(self) -> list[int]:  # type: ignore[override]
+    def row_counts(self) -> list[int]:
         groups = range(len(self.workload.groups))
         return [len(self.find_level(g).nodes) * len(self.group_matrices[g]) for g in groups]
 
@@ -289,10 +311,6 @@ class TreeStructure(Structure):
         """Find the depth of the finest level that a block is asked for."""
         return max(part.level.depth for part in self.parts[block])
 
-    def build_rows(self, group: int, attributes: tuple[str, ...]) -> FloatArray:  # type: ignore[override]
-        """Build a group's rows over the cells of some dense attributes, at one node of the tree."""
-        return super().build_rows(group, attributes)
-
     @frozen_property
     def _levels(self) -> list[str]:
         """The level of the tree that each group asks for; "total" if it sums the tree out."""
@@ -304,14 +322,17 @@ class TreeStructure(Structure):
         return [finest if kind == "identity" else kind for kind in kinds]
 
     @frozen_property
-    def _collapsed_parts(self):  # type: ignore[no-untyped-def, override]
+    def _collapsed_parts(self) -> list[tuple[tuple[Factor, ...], FloatArray]]:
         """Of each group, the factors of the dense attributes, at one node and symmetric cell."""
-        parts = []
+        parts: list[tuple[tuple[Factor, ...], FloatArray]] = []
         for group in self.workload.groups:
             kept = tuple(f for f in group.factors if f.attribute in self.dense)
             at = tuple(slice(None) if f.attribute in self.dense else 0 for f in group.factors)
             parts.append((kept, np.asarray(group.variances[at])))
         return parts
+
+    def list_row_axes(self, group: int) -> list[str]:
+        return self._find_row_axes(group)[0]
 
     def _find_row_axes(self, g: int) -> tuple[list[str], dict[str, int]]:
         """Find the names and sizes of the axes of a group's rows, the tree's first."""

@@ -1,0 +1,90 @@
+"""Strategies of block sets: each block has an integer basis, and an integer matrix over it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fitplug.errors import PlanError
+from fitplug.mechanism.answers import answer_blocks
+from fitplug.mechanism.basis import ReadCounts
+from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.covariance import build_block_covariance, build_block_strategy
+from fitplug.mechanism.estimates import (
+    BlockEstimates,
+    bound_block_stds,
+    compute_block_covariance,
+)
+from fitplug.mechanism.integer_limits import MAX_ENTRY
+from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy_form import S, StrategyForm
+from fitplug.numeric import FloatArray, IntArray, find_largest_entry
+
+
+class BlockSetForm(StrategyForm[S]):
+    """What strategies of block sets have in common."""
+
+    @abstractmethod
+    def check_block_set(self, structure: S, block_set: BlockSet) -> None:
+        """Check that blocks of the structure may share a set and its basis.
+
+        Raises:
+            PlanError: If they are not blocks that may share a set, or its basis is not theirs.
+        """
+
+    def list_tables(self, strategy: Strategy) -> list[tuple[str, ...]]:
+        return [
+            names
+            for block_set in strategy.block_sets
+            for block in block_set.blocks.tolist()
+            for names in sorted(block_set.basis.list_tables(strategy.structure, block))
+        ]
+
+    def check_blocks(self, strategy: Strategy, structure: S) -> None:
+        for block_set in strategy.block_sets:
+            self._check_integers(structure, block_set)
+        measured = [block for own in strategy.block_sets for block in own.blocks.tolist()]
+        if sorted(measured) != list(range(len(structure.blocks))) or strategy.tree_blocks:
+            raise PlanError("the strategy does not measure each block once")
+
+    def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+        return answer_blocks(strategy, read_counts)
+
+    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+        return BlockEstimates(strategy, answers)
+
+    def bound_combined_stds(
+        self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> FloatArray:
+        return bound_block_stds(strategy, combinations)
+
+    def compute_combined_covariance(
+        self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> FloatArray:
+        return compute_block_covariance(strategy, combinations)
+
+    def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
+        return build_block_covariance(strategy, noise_std)
+
+    def build_matrix(self, strategy: Strategy) -> FloatArray:
+        return build_block_strategy(strategy)
+
+    def _check_integers(self, structure: S, block_set: BlockSet) -> None:
+        """Check one block set; see `check_blocks`."""
+        blocks, M = block_set.blocks, block_set.M
+        fits = blocks.dtype == np.int64 and blocks.ndim == 1 and len(blocks) > 0
+        fits = fits and 0 <= int(blocks.min()) <= int(blocks.max()) < len(structure.blocks)
+        if not fits:
+            raise PlanError("the strategy measures blocks that the workload does not have")
+        self.check_block_set(structure, block_set)
+        block_set.basis.check_form(structure.build_block_matrix(int(blocks[0])))
+        n = block_set.basis.size
+        if M.dtype != np.int64 or M.shape != (len(blocks), n, n):
+            raise PlanError("the strategy is not a square integer matrix over its basis")
+        at = np.arange(n)
+        if np.tril(M, -1).any() or (M[:, at, at] <= 0).any():
+            raise PlanError("the strategy is not an invertible upper triangular matrix")
+        if find_largest_entry(M) >= MAX_ENTRY:
+            raise PlanError("the strategy's integers are too large")

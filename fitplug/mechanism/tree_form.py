@@ -1,0 +1,77 @@
+"""Strategies of blocks that are trees: integer matrices at the root and for each node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fitplug.errors import PlanError
+from fitplug.mechanism.basis import ReadCounts
+from fitplug.mechanism.covariance import write_out_covariance, write_out_matrix
+from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
+from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
+from fitplug.mechanism.tree_answers import TreeEstimates, answer_trees, list_block_tables
+from fitplug.mechanism.tree_combinations import bound_tree_stds, compute_tree_covariance
+from fitplug.mechanism.tree_cost import bound_tree_variances, compute_tree_cost
+from fitplug.mechanism.tree_matrix import list_covariances, list_matrices
+from fitplug.numeric import FloatArray, IntArray
+from fitplug.structure import TreeStructure
+
+
+class TreeForm(StrategyForm[TreeStructure]):
+    """The strategies of `TreeStructure`."""
+
+    def compute_exact_cost(self, structure: TreeStructure, integers: Integers) -> ExactCost:
+        return compute_tree_cost(structure, integers.tree_blocks, integers.attribute_matrices)
+
+    def bound_unit_variances(self, structure: TreeStructure, integers: Integers) -> FloatArray:
+        return bound_tree_variances(structure, integers.tree_blocks)
+
+    def list_mechanisms(self, strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
+        # Nodes may have their largest sensitivities at different leaves, and the sum of these
+        # would exceed what the answers cost together: they are one mechanism.
+        square = strategy.sensitivity_squared
+        return (make_mechanism("all answers", square, noise_std, strategy.size),)
+
+    def list_tables(self, strategy: Strategy) -> list[tuple[str, ...]]:
+        return list_block_tables(_read_structure(strategy))
+
+    def check_blocks(self, strategy: Strategy, structure: TreeStructure) -> None:
+        measured = [own.block for own in strategy.tree_blocks]
+        if measured != list(range(len(structure.blocks))) or strategy.block_sets:
+            raise PlanError("the strategy does not measure each block once")
+        for own in strategy.tree_blocks:
+            own.check_form(structure)
+
+    def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+        return answer_trees(strategy, _read_structure(strategy), read_counts)
+
+    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+        return TreeEstimates(strategy, _read_structure(strategy), answers)
+
+    def bound_combined_stds(
+        self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> FloatArray:
+        return bound_tree_stds(strategy, _read_structure(strategy), combinations)
+
+    def compute_combined_covariance(
+        self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> FloatArray:
+        return compute_tree_covariance(strategy, _read_structure(strategy), combinations)
+
+    def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
+        structure = _read_structure(strategy)
+        names = (structure.tree_attribute, *structure.dense)
+        parts = list_covariances(structure, strategy.tree_blocks, noise_std)
+        return write_out_covariance(strategy, names, parts)
+
+    def build_matrix(self, strategy: Strategy) -> FloatArray:
+        structure = _read_structure(strategy)
+        names = (structure.tree_attribute, *structure.dense)
+        return write_out_matrix(strategy, names, list_matrices(structure, strategy.tree_blocks))
+
+
+def _read_structure(strategy: Strategy) -> TreeStructure:
+    """Return the structure of a strategy of trees."""
+    assert isinstance(strategy.structure, TreeStructure)
+    return strategy.structure

@@ -1,0 +1,229 @@
+"""The best member of a tree's family at given weights, one sweep over the nodes at a time.
+
+At weights p of the cells and q of the rows, the Lagrangian tr(P Sigma^-1) + tr(Q Sigma) of a block
+is minimised node by node (docs/theory/trees.md). A sweep upwards collects what the covariance of
+each node costs, K_v = W_v + sum_j u_vj^2 K_j. A sweep downwards then finds the covariances of every
+node's children, from the node's own covariance. Both start from what the sweep before them found,
+so that a few sweeps at slowly changing weights reach the minimum.
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.numeric import FloatArray, IntArray
+from fitplug.optimizer.child_covariances import (
+    ChildCovariances,
+    IdenticalCovariances,
+    KroneckerCovariances,
+    ScalarSiblings,
+    SplitCovariances,
+    find_mean,
+    get_diagonals,
+)
+from fitplug.structure import GroupPart, IdenticalLeaves, TreeStep, TreeStructure
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What one sweep finds.
+
+    Attributes:
+        steps: Per step of the tree within the block's depth, the covariances of its children.
+        root: Sigma of the root and its inverse, shape (r, r) each.
+        variances: For each of the block's parts, the variances of its rows without the part's
+            multiple, shape (rows of the part,).
+        profile: Of each leaf and dense cell, shape (leaves, D).
+    """
+
+    steps: tuple[ChildCovariances, ...]
+    root: tuple[FloatArray, FloatArray]
+    variances: tuple[FloatArray, ...]
+    profile: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of a part whose nodes have one depth: such with one child may be above the level.
+
+    Attributes:
+        depth: The depth.
+        rows: Which of the part's nodes, shape (n,).
+        places: The places of these nodes among those of the depth, shape (n,).
+        L: What is asked of each node's classes of dense cells, shape (rows of each node, r).
+    """
+
+    depth: int
+    rows: IntArray
+    places: IntArray
+    L: FloatArray
+
+
+class TreeFamily:
+    """The family of one block of a structure."""
+
+    def __init__(self, structure: TreeStructure, block: int) -> None:
+        self.classes = structure.classes[block]
+        tree = self._tree = structure.tree
+        self.steps = tuple(step for step in tree.steps if step.depth < len(self.classes))
+        self._nodes = [np.flatnonzero(tree.depths == d) for d in range(len(self.classes))]
+        self._places: IntArray = np.zeros(tree.size, dtype=np.int64)
+        for nodes in self._nodes:
+            self._places[nodes] = np.arange(len(nodes))
+        self._parts = structure.parts[block]
+        self._rows = [self._find_rows(part) for part in self._parts]
+
+    def start(self) -> tuple[ChildCovariances, ...]:
+        """Make what the first sweep starts from: every node is spread evenly over its children."""
+        return tuple(self._make_even(step) for step in self.steps)
+
+    def split_totals(self, found: Sequence[ChildCovariances]) -> tuple[ChildCovariances, ...]:
+        """Make the family larger where only totals are asked further down.
+
+        Args:
+            found: What a sweep found.
+
+        Returns:
+            What another sweep may start from, to find covariances that split these totals off.
+        """
+        finest = self.classes[-1]
+        split: list[ChildCovariances] = []
+        for step, own in zip(self.steps, found, strict=True):
+            classes = self.classes[step.depth]
+            if isinstance(own, KroneckerCovariances) and finest.size == 1 < classes.size:
+                total = (finest.of_cell[classes.first] == 0).astype(np.float64)
+                split.append(SplitCovariances.split(own, total))
+            else:
+                split.append(own)
+        return tuple(split)
+
+    def sweep(
+        self, start: Sequence[ChildCovariances], cells: FloatArray, rows: FloatArray
+    ) -> Sweep:
+        """Find the covariances of every node's children.
+
+        Args:
+            start: What the sweep before this one found.
+            cells: The weights p of the dense cells below each node, shape (N, D).
+            rows: The weights q of the structure's rows, over their targets, shape (rows,).
+
+        Returns:
+            What the sweep finds.
+        """
+        pairs = list(zip(self._nodes, self.classes, strict=True))
+        P = [classes.merge_counts(cells[nodes]) for nodes, classes in pairs]
+        K = self._collect_weights(start, rows)
+        S = [np.zeros_like(own) for own in K]
+        g = [np.zeros((len(nodes), cells.shape[1])) for nodes in self._nodes]
+        S[0], precision = find_mean(P[0], K[0])
+        g[0] = self._expand(0, get_diagonals(precision))
+        steps = []
+        for step, before in zip(self.steps, start, strict=True):
+            at, above = self._places[step.children], self._places[step.parents]
+            T = self._restrict(step, S[step.parent_depth][above])
+            found = before.solve(
+                _add_axis(P[step.depth][at], step), _add_axis(K[step.depth][at], step), T
+            )
+            steps.append(found)
+            S[step.depth][at] = found.spread(T).reshape(*at.shape, *T.shape[1:])
+            own = self._expand(step.depth, found.add_profile())
+            profile = g[step.parent_depth][above][:, None] + own
+            g[step.depth][at] = profile.reshape(*at.shape, -1)
+        return Sweep(
+            steps=tuple(steps),
+            root=(S[0][0], precision[0]),
+            variances=self._compute_variances(S),
+            profile=self._spread_profile(g),
+        )
+
+    def _make_even(self, step: TreeStep) -> ChildCovariances:
+        """Make the covariances that spread the nodes of a step evenly."""
+        b, r = len(step.parents), self.classes[step.depth].size
+        unit = np.broadcast_to(np.eye(r), (b, r, r))
+        if isinstance(step, IdenticalLeaves):
+            return IdenticalCovariances(step.counts.astype(np.float64), unit, unit)
+        k = step.children.shape[1]
+        return KroneckerCovariances(ScalarSiblings.make_even(b, k), unit, unit)
+
+    def _find_rows(self, part: GroupPart) -> list[_Rows]:
+        """Find a part's rows by the depth of their nodes."""
+        depths = self._tree.depths[part.level.nodes]
+        found = []
+        for depth in np.unique(depths).tolist():
+            rows = np.flatnonzero(depths == depth)
+            L = self.classes[depth].restrict(part.matrix)
+            found.append(_Rows(depth, rows, self._places[part.level.nodes[rows]], L))
+        return found
+
+    def _collect_weights(
+        self, start: Sequence[ChildCovariances], rows: FloatArray
+    ) -> list[FloatArray]:
+        """Collect what the covariance of each node costs, by depth, (nodes, r, r)."""
+        sizes = [own.size for own in self.classes]
+        K = [np.zeros((len(n), r, r)) for n, r in zip(self._nodes, sizes, strict=True)]
+        for part, several in zip(self._parts, self._rows, strict=True):
+            q = part.multiple * rows[part.rows].reshape(len(part.level.nodes), -1)
+            for own in several:
+                if own.L.shape[1] == 1:
+                    K[own.depth][own.places, 0, 0] += q[own.rows] @ own.L[:, 0] ** 2
+                else:
+                    K[own.depth][own.places] += own.L.T @ (q[own.rows][:, :, None] * own.L)
+        for step, before in zip(reversed(self.steps), reversed(start), strict=True):
+            at = self._places[step.children]
+            below = before.collect(_add_axis(K[step.depth][at], step))
+            if (F := self._find_merging(step)) is not None:
+                below = F.T @ below @ F
+            K[step.parent_depth][self._places[step.parents]] += below
+        return K
+
+    def _find_merging(self, step: TreeStep) -> FloatArray | None:
+        """Find F (r below, r above), which sums classes of the nodes to those of their children."""
+        above, below = self.classes[step.parent_depth], self.classes[step.depth]
+        merged = below.of_cell[above.first]
+        if np.array_equal(merged, np.arange(below.size)):
+            return None
+        return (np.arange(below.size)[:, None] == merged).astype(np.float64)
+
+    def _restrict(self, step: TreeStep, S: FloatArray) -> FloatArray:
+        """Restrict covariances (b, r, r) of nodes to the classes of their children."""
+        F = self._find_merging(step)
+        return S if F is None else np.asarray(F @ S @ F.T)
+
+    def _expand(self, depth: int, values: FloatArray) -> FloatArray:
+        """Expand values of the classes of a depth, (..., r), to the dense cells, (..., D)."""
+        of_cell = self.classes[depth].of_cell
+        return np.where(of_cell >= 0, values[..., of_cell], 0.0)
+
+    def _compute_variances(self, S: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+        """Compute the variances of each part's rows from the covariances of all nodes."""
+        found = []
+        for part, several in zip(self._parts, self._rows, strict=True):
+            values = np.empty((len(part.level.nodes), len(part.matrix)))
+            for own in several:
+                covariances = S[own.depth][own.places]
+                if own.L.shape[1] == 1:
+                    values[own.rows] = covariances[:, 0] * own.L[:, 0] ** 2
+                else:
+                    values[own.rows] = ((own.L @ covariances) * own.L).sum(axis=2)
+            found.append(values.ravel())
+        return tuple(found)
+
+    def _spread_profile(self, g: Sequence[FloatArray]) -> FloatArray:
+        """Spread the profiles of nodes, by depth, to the leaves below them, (leaves, D)."""
+        found = np.zeros((self._tree.size, g[0].shape[1]))
+        for nodes, own in zip(self._nodes, g, strict=True):
+            found[nodes] = own
+        for step in self._tree.steps:
+            if step.depth >= len(self.classes):
+                above = found[step.parents]
+                found[step.children] = above if step.children.ndim == 1 else above[:, None]
+        return np.asarray(found[self._tree.leaves])
+
+
+def _add_axis(values: FloatArray, step: TreeStep) -> FloatArray:
+    """Give the values of identical leaves an axis of one child."""
+    return values[:, None] if isinstance(step, IdenticalLeaves) else values

@@ -1,0 +1,160 @@
+"""Rounding a member of a tree's family to integers (docs/theory/trees.md).
+
+Block A measures at node v the matrix A_v (x) M_v of its children, with A_v'A_v near a multiple of
+X_v, and M_v'M_v of Y_v. A_v is upper trapezoidal, and M_v upper triangular. Where one class of
+dense cells is asked, M_v is 1, and A_v has all the bits; elsewhere the two share them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fitplug.errors import DesignError
+from fitplug.mechanism import (
+    MAX_ENTRY,
+    StepMatrices,
+    Strategy,
+    TreeBlock,
+    build_contrasts,
+    build_strategy,
+    compute_precisions,
+    make_contrasts,
+)
+from fitplug.numeric import FloatArray, IntArray
+from fitplug.optimizer.child_covariances import (
+    ChildCovariances,
+    IdenticalCovariances,
+    KroneckerCovariances,
+)
+from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins
+from fitplug.optimizer.sibling_covariance import build_strategies
+from fitplug.optimizer.tree_family import Sweep
+from fitplug.structure import Objective, TreeStructure
+
+_BITS = (20, 23, 26, 29, 32)
+"""Binary logarithms of the largest column norm, tried until rounding costs little enough."""
+
+_SHARED_BITS = 15
+"""Binary logarithm of the largest entry of A_v, where M_v has the other bits."""
+
+
+def round_trees(
+    structure: TreeStructure,
+    sweeps: Sequence[Sweep],
+    *,
+    objective: Objective,
+    upper: float,
+    loss: float,
+) -> Strategy:
+    """Round what the sweeps over all blocks found.
+
+    Args:
+        structure: The structure.
+        sweeps: What they found.
+        objective: The objective of the design.
+        upper: The objective of the real strategies at their targets.
+        loss: Bits are added until the objective of the integers is at most upper * (1 + loss), or
+            no more bits can be had.
+
+    Raises:
+        DesignError: If variances cannot be bounded, or integers have no room for the strategy.
+    """
+    every = np.arange(len(structure.blocks))
+    multiples = structure.subsets.profile_multiples
+    profile = sum(w * own.profile for w, own in zip(multiples, sweeps, strict=True))
+    unit = math.sqrt(float(np.max(profile)))
+    scales = 1 / (unit * np.sqrt(compute_precisions(structure, every)))
+    best: Strategy | None = None
+    for bits in _BITS:
+        blocks = [
+            _round_block(structure, block, sweep, 2.0**bits * float(scales[block]))
+            for block, sweep in enumerate(sweeps)
+        ]
+        if any(block is None for block in blocks):
+            break
+        made = tuple(block for block in blocks if block is not None)
+        strategy = build_strategy(structure, (), make_contrasts(structure), made)
+        if best is not None and strategy.max_records < LEAST_RECORDS:
+            break
+        best = strategy
+        # With this noise every target is met.
+        noise_std = math.sqrt(1 / float((strategy.unit_variances / structure.targets).max()))
+        reached = objective.evaluate(
+            strategy.sensitivity / noise_std,
+            strategy.bound_profile(noise_std),
+            strategy.bound_total_variance(noise_std),
+        )
+        if reached <= upper * (1 + loss):
+            break
+    if best is None:
+        raise DesignError(
+            "the targets of the tree's nodes differ by too many orders of magnitude for an integer "
+            "strategy; bring them closer together"
+        )
+    return add_claim_margins(best)
+
+
+def _round_block(
+    structure: TreeStructure, block: int, sweep: Sweep, scale: float
+) -> TreeBlock | None:
+    """Round one block; None if an entry is too large for floats."""
+    root = _round_upper(_triangulate(sweep.root[1][None]) * scale)
+    steps = [_round_step(own, scale) for own in sweep.steps]
+    if root is None or any(step is None for step in steps):
+        return None
+    return TreeBlock(block, root[0], tuple(step for step in steps if step is not None))
+
+
+def _round_step(own: ChildCovariances, scale: float) -> StepMatrices | None:
+    """Round the matrices of the nodes of one step; None if an entry is too large for floats."""
+    if isinstance(own, IdenticalCovariances):
+        return _round_identical(own, scale)
+    assert isinstance(own, KroneckerCovariances)
+    weights, found = own.siblings.weights, own.siblings.found
+    assert weights is not None
+    A = build_strategies(weights.P, weights.K, found.multipliers)
+    if own.precisions.shape[1] == 1:
+        rounded = _round_upper(A * (scale * np.sqrt(own.precisions)))
+        return None if rounded is None else StepMatrices(rounded, _make_ones(len(A)))
+    unit = 2.0**_SHARED_BITS / np.abs(A).max(axis=(1, 2), keepdims=True)
+    rounded = _round_upper(A * unit)
+    M = _round_upper(_triangulate(own.precisions) * (scale / unit))
+    return None if rounded is None or M is None else StepMatrices(rounded, M)
+
+
+def _round_identical(own: IdenticalCovariances, scale: float) -> StepMatrices | None:
+    """Round the multipliers of identical leaves, or the matrices of their dense cells."""
+    counts, place = np.unique(own.counts.astype(np.int64), return_inverse=True)
+    precisions = np.array([build_contrasts(k).precision for k in counts.tolist()], np.float64)
+    unit = scale / np.sqrt(precisions[place.ravel()])
+    if own.precisions.shape[1] > 1:
+        M = _round_upper(_triangulate(own.precisions) * unit[:, None, None])
+        ones = np.ones(len(unit), dtype=np.int64)
+        return None if M is None else StepMatrices(ones, M)
+    multipliers = np.maximum(np.rint(unit * np.sqrt(own.precisions[:, 0, 0])), 1.0)
+    if not multipliers.max() < MAX_ENTRY:
+        return None
+    return StepMatrices(multipliers.astype(np.int64), _make_ones(len(unit)))
+
+
+def _triangulate(precisions: FloatArray) -> FloatArray:
+    """Compute upper triangular G with G'G = Y for matrices Y (b, r, r)."""
+    return np.asarray(np.linalg.cholesky(precisions).transpose(0, 2, 1))
+
+
+def _round_upper(A: FloatArray) -> IntArray | None:
+    """Round upper triangular or trapezoidal matrices (b, m, n), and keep them of full rank."""
+    rounded = np.triu(np.rint(A))
+    if not np.abs(rounded).max() < MAX_ENTRY:
+        return None
+    at = np.arange(A.shape[1])
+    rounded[:, at, at] = np.maximum(rounded[:, at, at], 1.0)
+    return rounded.astype(np.int64)
+
+
+def _make_ones(b: int) -> IntArray:
+    """Make b matrices of one row and column, which are 1."""
+    return np.ones((b, 1, 1), dtype=np.int64)
