@@ -7,10 +7,10 @@ shape (r, r), and log det(I + N / t) is the sum over the nodes of log det(I + V0
 
 All of this increases with V0 in the order of symmetric matrices, so lower bounds on V0 give lower
 bounds on everything. A node's V is bounded from below by c P P', for a float c <= 1 and a matrix P
-of floats, which proves itself (`fitplug.proof.proven_factors`).
+of floats, which proves itself (T8) (`fitplug.proof.proven_factors`).
 
 Where only the total of some classes is asked below a node, what is below is a tree of numbers, and
-it is known as one more measurement of this total (docs/theory/trees.md, (T9)). This needs p to
+it is known as one more measurement of this total (docs/theory/trees.md, (T7)). This needs p to
 divide the total among these classes in the same way on all leaves below the node.
 """
 
