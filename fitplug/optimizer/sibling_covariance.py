@@ -21,6 +21,9 @@ from fitplug.optimizer.inverse_square_root import Poles, place_poles
 
 _LEAST = 1e-300
 
+_FIRST_STEPS, _STEPS = 12, 2
+"""Newton steps for the multipliers."""
+
 
 class SiblingCovariances(NamedTuple):
     """What the children of b nodes have.
@@ -39,7 +42,7 @@ class SiblingCovariances(NamedTuple):
 
 
 def solve_siblings(
-    P: FloatArray, K: FloatArray, s: FloatArray, start: FloatArray, steps: int
+    P: FloatArray, K: FloatArray, s: FloatArray, start: FloatArray, *, is_first: bool
 ) -> SiblingCovariances:
     """Find the covariances of the children of several nodes.
 
@@ -48,13 +51,13 @@ def solve_siblings(
         K: Weights of the children's variances, positive, shape (b, k).
         s: The variances of the nodes, shape (b,).
         start: The multipliers lambda to start from, shape (b,).
-        steps: The number of Newton steps for lambda.
+        is_first: Whether they may be far from what is sought.
 
     Returns:
         The covariances.
     """
     d, multipliers = np.maximum(P * K, _LEAST), start
-    for _ in range(steps):
+    for _ in range(_FIRST_STEPS if is_first else _STEPS):
         poles = _place(d, P, multipliers)
         sums = _sum_over_children(d, P, poles)
         shrink = 1 + multipliers[:, None] * sums

@@ -17,14 +17,16 @@ from typing import TypeAlias
 import numpy as np
 
 from fitplug.numeric import FloatArray
+from fitplug.optimizer.child_covariances import ChildCovariances, SplitCovariances
 from fitplug.optimizer.fixed_point import (
     MIXING,
+    FixedPoint,
     GapProgress,
     Iterate,
     find_fixed_point,
     normalise_logarithms,
 )
-from fitplug.optimizer.tree_family import StepCovariances, Sweep, TreeFamily
+from fitplug.optimizer.tree_family import Sweep, TreeFamily
 from fitplug.structure import Objective, TreeStructure
 
 _MERIT_ERROR = 1e-6
@@ -33,7 +35,7 @@ _MERIT_ERROR = 1e-6
 _MOST_ITERATIONS = 400
 """Where the family does not get closer, more iterations are not worth their time."""
 
-Start: TypeAlias = tuple[tuple[StepCovariances, ...], ...]
+Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
 """Of each block, what a sweep starts from."""
 
 
@@ -79,23 +81,21 @@ def descend_trees(
         DesignError: If the targets differ by too many orders of magnitude.
     """
     descent = _Descent(structure, objective, MIXING * tolerance)
-    found = find_fixed_point(
-        descent.evaluate,
-        descent.normalise,
-        descent.normalise(np.log(np.concatenate([descent.cell_shares, descent.row_shares]))),
-        tolerance=tolerance,
-        max_iterations=min(max_iterations, _MOST_ITERATIONS),
-        progress=progress,
-        merit_error=_MERIT_ERROR,
-    )
-    p, q = descent.split(found.best_lower.x)
-    best = found.best_upper
+    found = descent.run(descent.first_weights, tolerance, max_iterations, progress)
+    best, iterations = found.best_upper, found.iterations
+    sweeps = descent.sweep(best.found, *descent.split(best.x))
+    proving = best.x
+    if descent.split_totals(sweeps):
+        # The weights of a larger family prove a better bound.
+        more = descent.run(best.x, tolerance, max_iterations, progress)
+        proving, iterations = more.best_upper.x, iterations + more.iterations
+    p, q = descent.split(proving)
     return TreeOptimum(
-        sweeps=descent.sweep(best.found, *descent.split(best.x)),
+        sweeps=sweeps,
         p=p,
         q=q,
         upper=best.upper,
-        iterations=found.iterations,
+        iterations=iterations,
         stopped=found.stopped,
     )
 
@@ -118,6 +118,37 @@ class _Descent:
         shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
         self.row_shares: FloatArray = shares / shares.sum()
         self._start: Start = tuple(family.start() for family in self.families)
+
+    @property
+    def first_weights(self) -> FloatArray:
+        """Logarithms of weights that are equal for all cells, and for all queries of a group."""
+        return self.normalise(np.log(np.concatenate([self.cell_shares, self.row_shares])))
+
+    def run(
+        self,
+        start: FloatArray,
+        tolerance: float,
+        max_iterations: int,
+        progress: GapProgress | None,
+    ) -> FixedPoint[Start]:
+        """Find the fixed point, from logarithms of weights."""
+        return find_fixed_point(
+            self.evaluate,
+            self.normalise,
+            start,
+            tolerance=tolerance,
+            max_iterations=min(max_iterations, _MOST_ITERATIONS),
+            progress=progress,
+            merit_error=_MERIT_ERROR,
+        )
+
+    def split_totals(self, sweeps: Sequence[Sweep]) -> bool:
+        """Make the family larger, as `TreeFamily.split_totals` does, and say if it is larger."""
+        self._start = tuple(
+            family.split_totals(sweep.steps)
+            for family, sweep in zip(self.families, sweeps, strict=True)
+        )
+        return any(isinstance(own, SplitCovariances) for one in self._start for own in one)
 
     def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Split logarithms of weights into p and q."""

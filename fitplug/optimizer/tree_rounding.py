@@ -1,8 +1,8 @@
 """Rounding a member of a tree's family to integers (docs/theory/trees.md).
 
 Block A measures at node v the matrix A_v (x) M_v of its children, with A_v'A_v near a multiple of
-X_v, and M_v'M_v of Y_v. A_v is upper trapezoidal, and M_v upper triangular. Where one class of dense
-cells is asked, M_v is 1, and A_v has all the bits; elsewhere the two share them.
+X_v, and M_v'M_v of Y_v. A_v is upper trapezoidal, and M_v upper triangular. Where one class of
+dense cells is asked, M_v is 1, and A_v has all the bits; elsewhere the two share them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,20 @@ from fitplug.mechanism import (
     Strategy,
     TreeBlock,
     build_contrasts,
-    build_tree_strategy,
+    build_strategy,
     compute_precisions,
+    make_contrasts,
 )
 from fitplug.numeric import FloatArray, IntArray
+from fitplug.optimizer.child_covariances import (
+    ChildCovariances,
+    IdenticalCovariances,
+    KroneckerCovariances,
+)
 from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins
 from fitplug.optimizer.sibling_covariance import build_strategies
-from fitplug.optimizer.tree_family import StepCovariances, StepWeights, Sweep
-from fitplug.structure import IdenticalLeaves, Objective, TreeStep, TreeStructure
+from fitplug.optimizer.tree_family import Sweep
+from fitplug.structure import Objective, TreeStructure
 
 _BITS = (20, 23, 26, 29, 32)
 """Binary logarithms of the largest column norm, tried until rounding costs little enough."""
@@ -69,7 +75,8 @@ def round_trees(
         ]
         if any(block is None for block in blocks):
             break
-        strategy = build_tree_strategy(structure, tuple(own for own in blocks if own is not None))
+        made = tuple(block for block in blocks if block is not None)
+        strategy = build_strategy(structure, (), make_contrasts(structure), made)
         if best is not None and strategy.max_records < LEAST_RECORDS:
             break
         best = strategy
@@ -94,45 +101,43 @@ def _round_block(
     structure: TreeStructure, block: int, sweep: Sweep, scale: float
 ) -> TreeBlock | None:
     """Round one block; None if an entry is too large for floats."""
-    root = _round_triangle(_triangulate(sweep.root[1][None]) * scale)
-    steps = [
-        _round_step(step, found, weights, scale)
-        for step, found, weights in zip(
-            structure.tree.steps, sweep.steps, sweep.weights, strict=False
-        )
-    ]
+    root = _round_upper(_triangulate(sweep.root[1][None]) * scale)
+    steps = [_round_step(own, scale) for own in sweep.steps]
     if root is None or any(step is None for step in steps):
         return None
     return TreeBlock(block, root[0], tuple(step for step in steps if step is not None))
 
 
-def _round_step(
-    step: TreeStep, found: StepCovariances, weights: StepWeights | None, scale: float
-) -> StepMatrices | None:
+def _round_step(own: ChildCovariances, scale: float) -> StepMatrices | None:
     """Round the matrices of the nodes of one step; None if an entry is too large for floats."""
-    is_scalar = found.precisions.shape[1] == 1
-    G = np.sqrt(found.precisions) if is_scalar else _triangulate(found.precisions)
-    if isinstance(step, IdenticalLeaves):
-        counts, place = np.unique(step.counts, return_inverse=True)
-        precisions = np.array([build_contrasts(k).precision for k in counts.tolist()], np.float64)
-        real = scale / np.sqrt(precisions[place.ravel()])
-        if is_scalar:
-            multipliers = np.maximum(np.rint(real * G[:, 0, 0]), 1.0)
-            if not multipliers.max() < MAX_ENTRY:
-                return None
-            return StepMatrices(multipliers.astype(np.int64), _make_ones(len(real)))
-        M = _round_triangle(G * real[:, None, None])
-        ones = np.ones(len(real), dtype=np.int64)
-        return None if M is None else StepMatrices(ones, M)
-    assert weights is not None and found.multipliers is not None
+    if isinstance(own, IdenticalCovariances):
+        return _round_identical(own, scale)
+    assert isinstance(own, KroneckerCovariances)
+    weights, found = own.siblings.weights, own.siblings.found
+    assert weights is not None
     A = build_strategies(weights.P, weights.K, found.multipliers)
-    if is_scalar:
-        rounded = _round_trapezoid(A * (scale * G))
+    if own.precisions.shape[1] == 1:
+        rounded = _round_upper(A * (scale * np.sqrt(own.precisions)))
         return None if rounded is None else StepMatrices(rounded, _make_ones(len(A)))
-    own = 2.0**_SHARED_BITS / np.abs(A).max(axis=(1, 2))
-    rounded = _round_trapezoid(A * own[:, None, None])
-    M = _round_triangle(G * (scale / own)[:, None, None])
+    unit = 2.0**_SHARED_BITS / np.abs(A).max(axis=(1, 2), keepdims=True)
+    rounded = _round_upper(A * unit)
+    M = _round_upper(_triangulate(own.precisions) * (scale / unit))
     return None if rounded is None or M is None else StepMatrices(rounded, M)
+
+
+def _round_identical(own: IdenticalCovariances, scale: float) -> StepMatrices | None:
+    """Round the multipliers of identical leaves, or the matrices of their dense cells."""
+    counts, place = np.unique(own.counts.astype(np.int64), return_inverse=True)
+    precisions = np.array([build_contrasts(k).precision for k in counts.tolist()], np.float64)
+    unit = scale / np.sqrt(precisions[place.ravel()])
+    if own.precisions.shape[1] > 1:
+        M = _round_upper(_triangulate(own.precisions) * unit[:, None, None])
+        ones = np.ones(len(unit), dtype=np.int64)
+        return None if M is None else StepMatrices(ones, M)
+    multipliers = np.maximum(np.rint(unit * np.sqrt(own.precisions[:, 0, 0])), 1.0)
+    if not multipliers.max() < MAX_ENTRY:
+        return None
+    return StepMatrices(multipliers.astype(np.int64), _make_ones(len(unit)))
 
 
 def _triangulate(precisions: FloatArray) -> FloatArray:
@@ -140,19 +145,9 @@ def _triangulate(precisions: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.cholesky(precisions).transpose(0, 2, 1))
 
 
-def _round_triangle(G: FloatArray) -> IntArray | None:
-    """Round upper triangular matrices (b, r, r), and keep them invertible."""
-    rounded = np.triu(np.rint(G))
-    if not np.abs(rounded).max() < MAX_ENTRY:
-        return None
-    at = np.arange(G.shape[1])
-    rounded[:, at, at] = np.maximum(rounded[:, at, at], 1.0)
-    return rounded.astype(np.int64)
-
-
-def _round_trapezoid(A: FloatArray) -> IntArray | None:
-    """Round upper trapezoidal matrices (b, k - 1, k), and keep them of full rank."""
-    rounded = np.rint(A)
+def _round_upper(A: FloatArray) -> IntArray | None:
+    """Round upper triangular or trapezoidal matrices (b, m, n), and keep them of full rank."""
+    rounded = np.triu(np.rint(A))
     if not np.abs(rounded).max() < MAX_ENTRY:
         return None
     at = np.arange(A.shape[1])

@@ -61,6 +61,23 @@ def random_workload(rng, *, symmetric=True, dense=True, varying=False):
     return fp.Workload(domain, groups)
 
 
+def wide_workload(rng):
+    """Nodes of 40 children with targets of their own, and of 12 that are identical."""
+    leaves = [
+        (f"s{s}", f"s{s}c{c}", f"s{s}c{c}t{t}")
+        for s, counties in enumerate((40, 12))
+        for c in range(counties)
+        for t in range(1 + s * (c % 3))
+    ]
+    domain = fp.Domain({"place": fp.Hierarchy(LEVELS, leaves), "race": fp.Integers(0, 2)})
+    targets = np.where(np.arange(52) < 40, rng.uniform(1, 9, 52), 3.0)[:, None]
+    groups = [
+        fp.queries({"place": "state"}, variance=1.0),
+        fp.queries({"place": "county", "race": "identity"}, variance=targets, name="counties"),
+    ]
+    return fp.Workload(domain, groups)
+
+
 def find_structure(workload, varying=()):
     structure = analyse_structure(workload, varying, tree=("place", "merged"))
     assert isinstance(structure, TreeStructure)
