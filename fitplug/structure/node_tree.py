@@ -67,7 +67,6 @@ class IdenticalLeaves:
 
 
 TreeStep: TypeAlias = DistinctChildren | IdenticalLeaves
-"""Nodes with children, which a strategy measures in one way."""
 
 
 @dataclass(frozen=True, eq=False)

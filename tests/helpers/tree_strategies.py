@@ -109,7 +109,7 @@ def random_blocks(rng, structure, most=5):
                     while abs(np.linalg.det(np.vstack([children[i], np.ones(k)]))) < 0.5:
                         children[i] = rng.integers(-most, most + 1, (k - 1, k))
             dense = [random_triangle(rng, r, most) for _ in range(b)]
-            steps.append(StepMatrices(children, np.array(dense).reshape(b, r, r)))
+            steps.append(StepMatrices(children, np.array(dense, dtype=np.int64).reshape(b, r, r)))
         root = random_triangle(rng, classes[0].size, most)
         blocks.append(TreeBlock(block, root, tuple(steps)))
     return tuple(blocks)

@@ -30,6 +30,7 @@ from fitplug.plan.plan_file import (
     read_strategy,
     read_workload,
 )
+from fitplug.structure import node_tree
 from tests.helpers.tree_strategies import (
     find_structure,
     random_strategy,
@@ -49,8 +50,13 @@ KINDS.append({"wide": True})
 
 def make(seed, kind, most=5):
     rng = np.random.default_rng(seed)
-    make_workload = wide_workload if "wide" in kind else random_workload
-    structure = find_structure(make_workload(rng, **{k: v for k, v in kind.items() if k != "wide"}))
+    if "wide" in kind:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(node_tree, "MOST_CHILDREN", 16)
+            structure = find_structure(wide_workload(rng))
+        assert structure.tree.size > 2 + 40 + 3
+    else:
+        structure = find_structure(random_workload(rng, **kind))
     return rng, random_strategy(rng, structure, most)
 
 
@@ -269,6 +275,39 @@ def test_forged_integers_are_refused(change) -> None:
     check_strategy(strategy)
     with pytest.raises(fp.PlanError):
         check_strategy(forge(strategy, change))
+
+
+def test_queries_of_nothing_are_measured_by_nothing() -> None:
+    rng = np.random.default_rng(2)
+    leaves = [(f"c{c}", f"c{c}t{t}") for c in range(3) for t in range(3 + 4 * c)]
+    place = fp.Hierarchy(("county", "tract"), leaves)
+    domain = fp.Domain({"place": place, "age": fp.Integers(0, 2), "sex": ["1", "2"]})
+    groups = [
+        fp.queries({"place": "county", "age": "identity", "sex": "identity"}, variance=2.0),
+        fp.queries({"place": "tract", "age": np.zeros((2, 3))}, variance=1.0, name="nothing"),
+    ]
+    strategy = random_strategy(rng, find_structure(fp.Workload(domain, groups)))
+    check_strategy(strategy)
+    A = write_out(strategy)
+    assert strategy.sensitivity_squared == max((A * A).sum(axis=0))
+    x = rng.integers(0, 9, strategy.structure.workload.shape)
+    y = answer_exactly(strategy, reader(strategy, x))
+    np.testing.assert_array_equal(y, A @ x.ravel())
+    variances = strategy.structure.group_values(strategy.unit_variances)
+    assert not variances["nothing"].any()
+    estimates = make_estimates(strategy, y)
+    assert not estimates["nothing"].any()
+    asked = {"nothing": np.ones(estimates["nothing"].shape)}
+    assert bound_combined_stds(strategy, [asked, asked]).tolist() == [0.0, 0.0]
+
+
+def test_workloads_of_nothing_are_refused() -> None:
+    place = fp.Hierarchy(("county", "tract"), [("a", "1"), ("a", "2"), ("b", "3")])
+    domain = fp.Domain({"place": place, "age": fp.Integers(0, 2)})
+    nothing = {"place": "county", "age": np.zeros((2, 3))}
+    structure = find_structure(fp.Workload(domain, [fp.queries(nothing, variance=1.0)]))
+    with pytest.raises(fp.WorkloadError, match="every query is zero"):
+        structure.build_block_matrix(0)
 
 
 def test_children_that_cannot_be_told_from_their_sum_are_refused() -> None:
