@@ -123,8 +123,9 @@ def write_out(strategy):
     """A over the cells of the workload's attributes, Python integers, by its definition."""
     structure, tree = strategy.structure, strategy.structure.tree
     domain = structure.workload.domain
-    names = (*structure.symmetric, "place", *structure.dense)
-    n, D = domain["place"].size, structure.cells
+    names = (*structure.symmetric, structure.tree_attribute, *structure.dense)
+    place = domain[structure.tree_attribute]
+    n, D = place.size, structure.cells
     below = {v: np.zeros(n, dtype=np.int64) for v in range(tree.size)}
     for cell, v in enumerate(tree.leaf_nodes.tolist()):
         below[v][cell] = 1
@@ -132,7 +133,7 @@ def write_out(strategy):
         for i, parent in enumerate(step.parents.tolist()):
             for child in np.atleast_1d(step.children[i]).tolist():
                 below[parent] = below[parent] + below[child]
-    finest = domain["place"].intervals(list(tree.level_nodes)[-1])
+    finest = place.intervals(list(tree.level_nodes)[-1])
     leaf_rows = (finest[:, :1] <= np.arange(n)) & (np.arange(n) <= finest[:, 1:])
     parts = []
     for own in strategy.tree_blocks:
