@@ -34,7 +34,8 @@ Path: TypeAlias = tuple[Category, ...]
 
 MOST_LISTED = 2**18
 """The most leaves that a spec lists one by one. Trees with more leaves are written level by level,
-which takes a tenth of the room and time.
+which takes a tenth of the room and time. The number may never grow: a plan file with a smaller tree
+that is written level by level would be refused.
 """
 
 _MOST_SUGGESTED = 20_000
@@ -295,11 +296,11 @@ class Hierarchy(Categories):
         which `from_spec` reads, too.
         """
         if self.size <= MOST_LISTED:
-            return self.list_leaves()
+            return self.full_spec()
         nodes = [self._nodes(level) for level in self.levels]
         return {"levels": list(self.levels), "nodes": pack_tree(nodes, self.size)}
 
-    def list_leaves(self) -> Any:
+    def full_spec(self) -> Any:
         """Describe the attribute by all its leaves, however many there are."""
         return {"levels": list(self.levels), "leaves": [list(leaf) for leaf in self.leaves]}
 

@@ -59,7 +59,8 @@ def read_leaves(names: tuple[str, ...], levels: Any, leaves: Any) -> list[LabelA
     """
     if isinstance(leaves, Texts) and isinstance(levels, Mapping) and len(leaves):
         return _split_codes(levels, leaves)
-    if isinstance(leaves, np.ndarray) and leaves.shape[1:] == (len(names),) and len(leaves):
+    by_columns = isinstance(leaves, np.ndarray) and leaves.shape[1:] == (len(names),)
+    if by_columns and len(leaves) and not isinstance(levels, Mapping):
         return _read_columns(names, leaves.T.tolist())
     if isinstance(leaves, np.ndarray):
         leaves = leaves.tolist()

@@ -64,8 +64,13 @@ class Texts:
         Args:
             content: The bytes, which are copied.
             offsets: Shape (n + 1,). Bytes before the first and after the last are left out.
+
+        Raises:
+            ValueError: A text ends before it begins, or after the last byte.
         """
         first, last = int(offsets[0]), int(offsets[-1])
+        if first < 0 or last > len(content) or (np.diff(offsets) < 0).any():
+            raise ValueError("texts must lie within their bytes")
         buffer = np.zeros(last - first + _WORD, dtype=np.uint8)
         buffer[: last - first] = content[first:last]
         return cls(buffer, np.asarray(offsets - first, dtype=np.int64))
