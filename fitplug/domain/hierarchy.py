@@ -22,7 +22,12 @@ from fitplug.domain.label_array import (
     find_first_equal,
     freeze_labels,
 )
-from fitplug.domain.leaf_columns import read_columns, read_leaves, read_level_names
+from fitplug.domain.leaf_columns import (
+    name_columns,
+    read_columns,
+    read_leaves,
+    read_level_names,
+)
 from fitplug.domain.packed_tree import pack_tree, unpack_tree
 from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.tree_nodes import LevelNodes, find_runs, group_runs, name_nodes
@@ -88,28 +93,25 @@ class Hierarchy(Categories):
         self._build(names, find_runs(columns))
 
     @classmethod
-    def from_columns(cls, columns: Mapping[str, Any]) -> Hierarchy:
+    def from_columns(cls, columns: Any) -> Hierarchy:
         """Make a tree from a table that has a row for each leaf and a column for each level.
 
             fp.Hierarchy.from_columns({"region": ["north", "south"], "city": ["Ulm", "Rom"]})
 
         Args:
-            columns: The labels of all leaves by the name of the level, the coarsest first: lists,
-                arrays, or columns of pandas, Polars or Arrow, each (leaves,). The codes of the
+            columns: The labels of all leaves by the name of the level, the coarsest first: a
+                mapping from names to lists, arrays or columns of pandas, Polars or Arrow, each
+                (leaves,); or a frame of pandas or Polars, or an Arrow table. The codes of the
                 leaves come last.
 
         Raises:
             DomainError: If the columns make no tree; see `Hierarchy`.
         """
-        if not isinstance(columns, Mapping):
-            raise DomainError(
-                "columns must be a mapping from the levels, the coarsest first, to the labels of "
-                f"all leaves, not {type(columns).__name__}"
-            )
-        names = read_level_names(list(columns))
-        made = cls.__new__(cls)
-        labels = read_columns(columns)
+        given = name_columns(columns)
+        names = read_level_names(list(given))
+        labels = read_columns(given)
         _check_codes(labels[-1])
+        made = cls.__new__(cls)
         made._build(names, find_runs(labels))
         return made
 
@@ -122,7 +124,7 @@ class Hierarchy(Categories):
         self._set_values(nodes[-1].labels)
         object.__setattr__(self, "levels", names)
         object.__setattr__(self, "coarser", nodes[:-1])
-        for name in names:
+        for name in names[:-1]:
             if (twice := _find_repeated(self._name(name))) is not None:
                 raise DomainError(
                     f"two nodes of level {name!r} would both be shown as {twice!r}; "
@@ -175,6 +177,8 @@ class Hierarchy(Categories):
 
     def _name(self, level: str) -> LabelArray:
         """Return what a column of a table shows for each node of a level."""
+        if level == self.levels[-1]:  # whose labels are all different
+            return self.value_array
         depth = self.levels.index(level) + 1
         return name_nodes([self._nodes(level) for level in self.levels[:depth]])
 
@@ -302,7 +306,8 @@ class Hierarchy(Categories):
 
     def full_spec(self) -> Any:
         """Describe the attribute by all its leaves, however many there are."""
-        return {"levels": list(self.levels), "leaves": [list(leaf) for leaf in self.leaves]}
+        columns = [self._spread(level).tolist() for level in self.levels]
+        return {"levels": list(self.levels), "leaves": list(map(list, zip(*columns, strict=True)))}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Hierarchy:

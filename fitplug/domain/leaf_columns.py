@@ -73,6 +73,23 @@ def read_leaves(names: tuple[str, ...], levels: Any, leaves: Any) -> list[LabelA
     return _read_columns(names, _split_paths(names, leaves))
 
 
+def name_columns(columns: Any) -> dict[Any, Any]:
+    """Return the columns of a mapping, a frame of pandas or Polars or an Arrow table, by name.
+
+    Raises:
+        DomainError: If it is something else.
+    """
+    if isinstance(columns, Mapping):
+        return dict(columns)
+    names = getattr(columns, "column_names", getattr(columns, "columns", None))
+    if names is None or not hasattr(columns, "__getitem__"):
+        raise DomainError(
+            "columns must be a mapping from the levels, the coarsest first, to the labels of all "
+            f"leaves, or a table, not {type(columns).__name__}"
+        )
+    return {name: columns[name] for name in names}
+
+
 def read_columns(columns: Mapping[str, Any]) -> list[LabelArray]:
     """Read the labels of all leaves by the names of the levels, which are valid.
 

@@ -59,10 +59,10 @@ def group_runs(runs: Sequence[LevelNodes]) -> tuple[LevelNodes, ...]:
     """
     nodes = [np.zeros(1, dtype=np.int64)]
     above = runs[0].first[:1]
-    for level in runs:
+    for level in runs[:-1]:
         nodes.append(_find_nodes(level, above, nodes[-1]))
         above = level.first
-    own = nodes[1:]
+    own = [*nodes[1:], np.arange(len(runs[-1].first))]
     if all(np.array_equal(node, np.arange(len(node))) for node in own):
         return tuple(runs)
     rows = np.arange(len(runs[-1].first))
