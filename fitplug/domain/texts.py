@@ -82,6 +82,19 @@ class Texts:
         lengths = np.concatenate([part.lengths for part in parts])
         return cls.from_buffer(content, _add_up(lengths))
 
+    @classmethod
+    def _restore(cls, buffer: Bytes, lengths: IntArray | int, rows: int) -> Texts:
+        """Make what `__reduce__` described."""
+        same = np.full(rows, lengths) if isinstance(lengths, int) else lengths
+        return cls(buffer, _add_up(same))
+
+    def __reduce__(self) -> Any:
+        # Where all texts have one length, as most codes have, it says where each of them begins.
+        whole = self.take(np.arange(len(self))) if self.offsets[0] else self
+        lengths = self.lengths
+        width = int(lengths[0]) if len(self) and (lengths == lengths[0]).all() else lengths
+        return Texts._restore, (whole.buffer, width, len(self))
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 

@@ -181,7 +181,7 @@ def test_the_codes_of_a_tree_are_sent_once(
     assert len(others) > 20
     assert seen[job] < 1.1 * tree_bytes
     assert 50 * max(others) < tree_bytes
-    assert tree_bytes < 20_000 * (12 + 8 + 1)  # a code, where it begins, and the counties
+    assert tree_bytes < 20_000 * (12 + 1)  # the codes and the counties
 
 
 @pytest.mark.parametrize("after", [0, 1])

@@ -223,7 +223,7 @@ def test_a_tree_takes_what_its_codes_take():
     tracemalloc.stop()
     assert held < 35 * len(codes)
     assert most < 350 * len(codes)
-    assert len(pickle.dumps(tree)) < 30 * len(codes)
+    assert len(pickle.dumps(tree)) < 20 * len(codes)
     text = json.dumps(tree.spec())
     assert len(text) < 20 * len(codes)
     assert fp.Domain.from_spec({"geo": json.loads(text)})["geo"] == tree

@@ -44,6 +44,7 @@ def test_texts_are_those_of_a_list(texts, data):
         assert array.cut_prefixes(length).tolist() == [text[:length] for text in texts]
         assert view.cut_prefixes(length).tolist() == [text[:length] for text in texts[first:]]
     assert pickle.loads(pickle.dumps(array)) == array
+    assert pickle.loads(pickle.dumps(view)) == view
     assert hash(array) == hash(array.take(np.arange(len(texts))))
     assert array.is_valid == all(not 0xD800 <= ord(c) < 0xE000 for text in texts for c in text)
 
