@@ -163,11 +163,11 @@ class Hierarchy(Categories):
 
     def _spread(self, level: str) -> LabelArray:
         """Return the label that each leaf has on a level, (leaves,)."""
-        nodes = self._nodes(level)
+        nodes = self._find_nodes(level)
         counts = np.diff(np.append(nodes.first, self.size))
         return nodes.labels.take(np.repeat(np.arange(len(counts)), counts))
 
-    def _nodes(self, level: str) -> LevelNodes:
+    def _find_nodes(self, level: str) -> LevelNodes:
         """Return the nodes of a level, or raise DomainError if there is no such level."""
         if level not in self.levels:
             raise make_level_error(level, self.levels)
@@ -180,7 +180,7 @@ class Hierarchy(Categories):
         if level == self.levels[-1]:  # whose labels are all different
             return self.value_array
         depth = self.levels.index(level) + 1
-        return name_nodes([self._nodes(level) for level in self.levels[:depth]])
+        return name_nodes([self._find_nodes(level) for level in self.levels[:depth]])
 
     def intervals(self, level: str) -> IntArray:
         """Compute the first and last cell of each node of a level.
@@ -194,7 +194,7 @@ class Hierarchy(Categories):
         Raises:
             DomainError: If there is no such level.
         """
-        first = self._nodes(level).first
+        first = self._find_nodes(level).first
         return np.stack([first, np.append(first[1:], self.size) - 1], axis=1).astype(np.int64)
 
     def named_at(self, level: str) -> tuple[Category, ...]:
@@ -210,15 +210,17 @@ class Hierarchy(Categories):
         Raises:
             DomainError: If there is no such level.
         """
-        self._nodes(level)
+        self._find_nodes(level)
         return tuple(self._name(level).tolist())
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the node of any level whose label is nearest to an unknown one."""
-        small = [level for level in self.levels if len(self._nodes(level).first) <= _MOST_SUGGESTED]
+        small = [
+            level for level in self.levels if len(self._find_nodes(level).first) <= _MOST_SUGGESTED
+        ]
         names = dict.fromkeys(label for level in small for label in self.labels_at(level))
         if not names:
-            names = dict.fromkeys(map(str, self._nodes(self.levels[0]).labels.tolist()))
+            names = dict.fromkeys(map(str, self._find_nodes(self.levels[0]).labels.tolist()))
         return suggest_name(value, list(names))
 
     def remedy(self, names: str) -> str:
@@ -248,7 +250,7 @@ class Hierarchy(Categories):
                 f"the cell {attribute.other!r} of other values would lie in no node of a level; "
                 "leave out other, or the levels"
             )
-        return cls([level], [[value] for value in attribute.values])
+        return cls.from_columns({level: attribute.value_array})
 
     def with_level(self, level: str, region_of: Mapping[Any, Category]) -> Hierarchy:
         """Make the tree that has one level more, whose nodes are regions.
@@ -290,7 +292,7 @@ class Hierarchy(Categories):
         """Return the number of each leaf's node on a level, (leaves,); above all is one node."""
         if place < 0:
             return np.zeros(self.size, dtype=np.int64)
-        first = self._nodes(self.levels[place]).first
+        first = self._find_nodes(self.levels[place]).first
         return np.searchsorted(first, np.arange(self.size), side="right")
 
     def spec(self) -> Any:
@@ -301,7 +303,7 @@ class Hierarchy(Categories):
         """
         if self.size <= MOST_LISTED:
             return self.full_spec()
-        nodes = [self._nodes(level) for level in self.levels]
+        nodes = [self._find_nodes(level) for level in self.levels]
         return {"levels": list(self.levels), "nodes": pack_tree(nodes, self.size)}
 
     def full_spec(self) -> Any:
