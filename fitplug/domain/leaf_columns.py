@@ -144,7 +144,7 @@ def _split_paths(levels: tuple[str, ...], leaves: Sequence[Any]) -> list[list[An
                     f"leaf {list(leaf)} has {len(leaf)} label(s) for {len(levels)} level(s); "
                     "give one per level, and repeat a label to skip one"
                 )
-    return list(map(list, zip(*leaves, strict=True)))
+    return [[leaf[place] for leaf in leaves] for place in range(len(levels))]
 
 
 def _read_columns(levels: tuple[str, ...], columns: Sequence[Any]) -> list[LabelArray]:
