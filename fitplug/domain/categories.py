@@ -25,13 +25,12 @@ from fitplug.domain.label_array import (
     LabelIndex,
     are_equal,
     compute_checksum,
-    freeze_labels,
     make_label_array,
 )
 from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.texts import Texts
 from fitplug.errors import DataError, DomainError
-from fitplug.numeric import AnyArray
+from fitplug.numeric import AnyArray, freeze
 
 _BOOLEANS = {"True": True, "False": False}
 
@@ -94,7 +93,7 @@ class Categories(Attribute):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        freeze_labels(self.value_array)  # unpickled arrays may be written to
+        freeze(self.value_array)  # unpickled arrays may be written to
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -20,7 +20,6 @@ from fitplug.domain.label_array import (
     LabelArray,
     are_equal,
     find_first_equal,
-    freeze_labels,
 )
 from fitplug.domain.leaf_columns import (
     name_columns,
@@ -32,7 +31,7 @@ from fitplug.domain.packed_tree import pack_tree, unpack_tree
 from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.tree_nodes import LevelNodes, find_runs, group_runs, name_nodes
 from fitplug.errors import DomainError
-from fitplug.numeric import AnyArray, IntArray
+from fitplug.numeric import AnyArray, IntArray, freeze
 
 Path: TypeAlias = tuple[Category, ...]
 """The labels of a leaf and of the nodes that it lies in, the coarsest first."""
@@ -117,10 +116,7 @@ class Hierarchy(Categories):
 
     def _build(self, names: tuple[str, ...], runs: Sequence[LevelNodes]) -> None:
         """Set the fields to a tree with these runs of leaves, each with a path of its own."""
-        nodes = group_runs(runs)
-        for level in nodes:
-            level.first.setflags(write=False)
-            freeze_labels(level.labels)
+        nodes = freeze(group_runs(runs))
         self._set_values(nodes[-1].labels)
         object.__setattr__(self, "levels", names)
         object.__setattr__(self, "coarser", nodes[:-1])
@@ -133,9 +129,7 @@ class Hierarchy(Categories):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for level in self.coarser:
-            level.first.setflags(write=False)
-            freeze_labels(level.labels)
+        freeze(self.coarser)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

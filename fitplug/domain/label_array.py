@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain.texts import Texts, Words
-from fitplug.numeric import BoolArray, IntArray
+from fitplug.numeric import BoolArray, IntArray, freeze
 
 LabelArray: TypeAlias = Texts | IntArray | BoolArray
 """Labels of one type; all of them have `take`, `tolist` and a length."""
@@ -28,15 +28,8 @@ def make_label_array(values: Sequence[Any]) -> LabelArray:
         values: All str, all bool, or all int and below 2**63 in size.
     """
     if not values or type(values[0]) is str:
-        return freeze_labels(Texts.from_list(values))
-    return freeze_labels(np.array(values, dtype=bool if type(values[0]) is bool else np.int64))
-
-
-def freeze_labels(labels: LabelArray) -> LabelArray:
-    """Make the arrays of labels read-only, and return the labels."""
-    for array in (labels.buffer, labels.offsets) if isinstance(labels, Texts) else (labels,):
-        array.setflags(write=False)
-    return labels
+        return freeze(Texts.from_list(values))
+    return freeze(np.array(values, dtype=bool if type(values[0]) is bool else np.int64))
 
 
 def are_equal(labels: LabelArray, others: LabelArray) -> bool:
@@ -115,6 +108,7 @@ class LabelIndex:
         else:
             keys, self._order = _sort(labels)
             self._keys: Keys = keys[self._order]
+        freeze([self._keys, self._order])
 
     def _sort_texts(self, texts: Texts) -> None:
         """Sort texts by hashes that are all different; two texts share one for few seeds only."""

@@ -120,10 +120,13 @@ def test_nodes_stand_where_their_first_leaf_does(paths):
 def test_copies_are_equal_and_cannot_be_changed(tree):
     assert tree.leaves
     hash(tree)
+    assert tree.codes(np.array(tree.values, dtype=object)).tolist() == list(range(tree.size))
+    for array in (tree._index._keys, tree._index._order):
+        assert not array.flags.writeable
     for same in (pickle.loads(pickle.dumps(tree)), copy.deepcopy(tree)):
         assert same == tree
         assert hash(same) == hash(tree)
-        assert "leaves" not in vars(same)
+        assert not {"leaves", "_index"} & set(vars(same))
         for level in same.coarser:
             with pytest.raises(ValueError, match="read-only"):
                 level.first[:] = 0
