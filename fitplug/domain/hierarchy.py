@@ -312,6 +312,8 @@ class Hierarchy(Categories):
             if "leaves" not in spec:
                 raise DomainError(f"'leaves' is missing; write {cls.spec_form.example}")
             return cls(spec["levels"], spec["leaves"])
+        if "leaves" in spec:
+            raise DomainError("a tree has its leaves from leaves or from nodes; give one of them")
         names = read_level_names(spec["levels"])
         made = cls.__new__(cls)
         runs = unpack_tree(spec["nodes"], len(names))

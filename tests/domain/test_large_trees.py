@@ -203,6 +203,8 @@ def test_packed_trees_by_hand():
         ({"levels": ["a", "b"], "nodes": [{"labels": [1]}]}, "a list of 2 tables"),
         ({"levels": ["a"], "nodes": {}}, "a list of 1 tables"),
         ({"levels": ["a"], "nodes": [], "leafs": 1}, "unknown key 'leafs'"),
+        (pack() | {"leaves": [["n", 1, "Ulm"]]}, "give one of them"),
+        ({"nodes": pack()["nodes"]}, "unknown key 'nodes'"),
     ],
 )
 def test_packed_trees_that_are_no_trees(packed, says):
