@@ -13,13 +13,14 @@ from fitplug.structure import (
     ResidualStructure,
     ScalarStructure,
     Structure,
+    TreeStructure,
     analyse_structure,
 )
 from tests.helpers.plans import MIXED, SPLIT_APART
 
 
 def test_every_structure_is_registered_in_every_room() -> None:
-    structures = {MatrixStructure, ScalarStructure, ResidualStructure}
+    structures = {MatrixStructure, ScalarStructure, ResidualStructure, TreeStructure}
     assert set(Structure.__subclasses__()) == structures
     assert set(dispatch._FORMS) == structures
     assert set(certificate._CERTIFIERS) == structures
