@@ -40,11 +40,14 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
 
 
 def few_people_by_place() -> fp.Workload:
-    """A county of two identical tracts, and one of three that are told apart, by ages."""
-    leaves = [("a", "a0"), ("a", "a1"), ("b", "b0"), ("b", "b1"), ("b", "b2")]
+    """A county of two identical tracts, one of three that are told apart, and one of one."""
+    tracts = {"a": 2, "b": 3, "c": 1}
+    leaves = [(county, f"{county}{i}") for county, count in tracts.items() for i in range(count)]
     place = fp.Hierarchy(["county", "tract"], leaves)
     domain = fp.Domain({"place": place, "age": fp.Integers(0, 1)})
-    pyramids = fp.queries({"place": "county", "age": "prefix"}, variance=2.0, name="pyramids")
+    # Each county has a target of its own, so that another order of the counties is refused.
+    targets = [[2.0], [3.0], [4.0]]
+    pyramids = fp.queries({"place": "county", "age": "prefix"}, variance=targets, name="pyramids")
     return fp.Workload(domain, [fp.queries({"place": "tract"}, variance=3.0), pyramids])
 
 
