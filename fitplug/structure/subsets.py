@@ -6,12 +6,64 @@ blocks of all subsets A of A_t (docs/theory/symmetry.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
 from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttributeSets(Sequence[tuple[int, ...]]):
+    """Sets of attributes, one for each group: there may be a million.
+
+    Attributes:
+        padded: The attributes of each set, ascending and padded with -1, shape (g, most).
+    """
+
+    padded: IntArray
+
+    def __len__(self) -> int:
+        return len(self.padded)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[int, ...]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[int, ...] | list[tuple[int, ...]]:
+        if isinstance(index, slice):
+            return list(AttributeSets(self.padded[index]))
+        return tuple(a for a in self.padded[index].tolist() if a >= 0)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return (tuple(a for a in own if a >= 0) for own in self.padded.tolist())
+
+    @frozen_property
+    def counts(self) -> IntArray:
+        """The size of each set, shape (g,)."""
+        return np.asarray((self.padded >= 0).sum(axis=1))
+
+    def multiply(self, numbers: Sequence[int]) -> IntArray:
+        """Multiply one integer for each attribute of a set; the products are below 2^63."""
+        factors = np.array([*numbers, 1], dtype=np.int64)[self.padded]
+        return np.asarray(factors.prod(axis=1, dtype=np.int64))
+
+
+def pad_sets(counts: IntArray, members: IntArray) -> AttributeSets:
+    """Pad sets of attributes.
+
+    Args:
+        counts: The size of each set, shape (g,).
+        members: The attributes of one set after another, ascending within each.
+
+    Returns:
+        The sets.
+    """
+    padded = np.full((len(counts), int(counts.max())), -1, dtype=np.int64)
+    padded[np.arange(padded.shape[1]) < counts[:, None]] = members
+    return AttributeSets(padded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +84,7 @@ class Subsets:
     """
 
     sizes: tuple[int, ...]
-    group_attributes: tuple[tuple[int, ...], ...]
+    group_attributes: AttributeSets
     blocks: IntArray
     pairs: IntArray
     variance_multiples: FloatArray
@@ -86,7 +138,7 @@ class Subsets:
         return order, np.searchsorted(self.pairs[0, order], groups)
 
 
-def find_subsets(sizes: tuple[int, ...], group_attributes: tuple[tuple[int, ...], ...]) -> Subsets:
+def find_subsets(sizes: tuple[int, ...], group_attributes: AttributeSets) -> Subsets:
     """Find all subsets of the sets A_t of the groups.
 
     Args:
@@ -97,16 +149,14 @@ def find_subsets(sizes: tuple[int, ...], group_attributes: tuple[tuple[int, ...]
         The subsets. They are found with array operations: there may be millions of pairs.
     """
     n = np.array(sizes, dtype=np.float64)
-    most = max(map(len, group_attributes))
-    lengths = np.array([len(own) for own in group_attributes])
+    lengths, most = group_attributes.counts, group_attributes.padded.shape[1]
     within, rest = np.append(1 - 1 / n, 1.0), np.append(n**-2.0, 1.0)
     groups: list[IntArray] = []
     subsets: list[IntArray] = []
     multiples: list[FloatArray] = []
     by_length = [(k, np.flatnonzero(lengths == k)) for k in range(most + 1)]
     for k, of_length in by_length:
-        own = np.array([group_attributes[int(g)] for g in of_length], dtype=np.int64)
-        own = own.reshape(len(of_length), k)
+        own = group_attributes.padded[of_length, :k]
         for chosen in range(2**k if len(of_length) else 0):
             held = np.array([chosen >> a & 1 for a in range(k)], dtype=bool)
             subset = np.full((len(of_length), most), -1)
