@@ -15,10 +15,9 @@ import fitplug as fp
 from fitplug.files import write_with_digest
 from fitplug.mechanism.basis import Basis
 from fitplug.plan import plan_file as planfile
-from fitplug.plan.plan_file import describe_plan
 from fitplug.proof.verification import check_form, check_privacy
 from tests.helpers.exact import full_strategy, least_variance, rationals
-from tests.helpers.plans import mixed_workload, people_plan, symmetric_workload
+from tests.helpers.plans import describe, mixed_workload, people_plan, symmetric_workload
 from tests.helpers.workloads import identity_and_sum, marginals, prefix
 
 
@@ -135,7 +134,7 @@ class TestDamage:
             fp.Plan.load(saved)
 
     def test_a_plan_of_another_format(self, saved, plan):
-        header, arrays = describe_plan(plan)
+        header, arrays = describe(plan)
         write_with_digest(saved, header | {"format": 99}, arrays)
         with pytest.raises(fp.PlanError, match="format 99"):
             fp.Plan.load(saved)
@@ -331,7 +330,7 @@ class TestForgedFiles:
             fp.queries({"a": fp.ranges([("1", "2")])}, moe=3.0, confidence=0.9, name="second"),
             fp.queries({"b": [[1.0, -1.0]]}, std=2.0, name="third"),
         ]
-        return describe_plan(fp.design(fp.Workload(domain, groups)))
+        return describe(fp.design(fp.Workload(domain, groups)))
 
     @pytest.mark.parametrize(
         "forge",
