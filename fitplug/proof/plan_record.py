@@ -180,13 +180,12 @@ class PlanRecord:
         """Attribute sets whose exact counts the mechanism needs."""
         needed: dict[tuple[str, ...], None] = {}
         for block_set in self.strategy.block_sets:
-            for block in block_set.blocks.tolist():
-                tables = block_set.basis.list_tables(self.structure, block)
-                needed |= dict.fromkeys(sorted(tables))
+            tables = block_set.basis.list_tables(self.structure, block_set.blocks)
+            needed |= dict.fromkeys(tables)
         # Together they name every attribute the workload uses, even where the answers would not
         # need one: a record outside the domain on it must be left out of all tables.
         named = {name for names in needed for name in names}
-        for group in self.workload.groups:
+        for group in self.workload.groups if not named.issuperset(self.workload.attributes) else ():
             if not named.issuperset(group.attributes):
                 needed[self.domain.ordered(group.attributes)] = None
                 named.update(group.attributes)

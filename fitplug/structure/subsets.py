@@ -112,6 +112,26 @@ class Subsets:
         chosen = self.blocks[np.asarray(blocks, dtype=np.int64)]
         return [tuple(a for a in own if a >= 0) for own in chosen.tolist()]
 
+    def select_largest(self, blocks: IntArray) -> IntArray:
+        """Select from some blocks those that have no attribute less than another of them.
+
+        Args:
+            blocks: Shape (b,).
+
+        Returns:
+            The selected blocks, in their order. If all blocks are given, none is within another.
+        """
+        rows = self.blocks[blocks]
+        counts = (rows >= 0).sum(axis=1)
+        smaller = [
+            np.delete(np.pad(rows[counts > i], ((0, 0), (0, 1)), constant_values=-1), i, axis=1)
+            for i in range(rows.shape[1])
+        ]
+        _, place = _find_unique_rows(np.concatenate([rows, *smaller]), len(self.sizes))
+        is_within = np.zeros(int(place.max()) + 1, dtype=bool)
+        is_within[place[len(rows) :]] = True
+        return blocks[~is_within[place[: len(rows)]]]
+
     def multiply(self, numbers: Sequence[int], blocks: IntArray) -> AnyArray:
         """Multiply one number for each attribute of a block.
 

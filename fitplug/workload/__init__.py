@@ -9,7 +9,7 @@ from fitplug.workload.factors import (
     ranges,
 )
 from fitplug.workload.labelled_rows import check_matrix_size, is_blank, is_misnamed, rows
-from fitplug.workload.marginal_sets import UnboundMarginals, marginals
+from fitplug.workload.marginal_sets import marginals
 from fitplug.workload.neighbours import ADD_REMOVE, Neighbours
 from fitplug.workload.query_group import QueryGroup, UnboundQueryGroup, marginal, queries, total
 from fitplug.workload.query_groups import QueryGroups
@@ -31,7 +31,6 @@ __all__ = [
     "Neighbours",
     "QueryGroup",
     "QueryGroups",
-    "UnboundMarginals",
     "UnboundQueryGroup",
     "Workload",
     "build_factor",

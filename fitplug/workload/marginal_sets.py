@@ -125,12 +125,11 @@ def marginals(
 
 def _read_ways(ways: Any, attributes: int) -> tuple[int, ...]:
     """Read the numbers of attributes of a table, ascending."""
+    given: Sequence[Any] = ()
     if _is_count(ways):
         given = range(min(1, int(ways)), int(ways) + 1)
     elif isinstance(ways, Iterable) and not isinstance(ways, (str, bytes)):
         given = tuple(ways)
-    else:
-        given = ()
     if not given or not all(_is_count(k) and k <= attributes for k in given):
         raise WorkloadError(
             f"ways = {ways!r} must be a number of attributes, or a list of such numbers, from 0 to "

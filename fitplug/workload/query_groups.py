@@ -88,16 +88,35 @@ class QueryGroups(Sequence[QueryGroup]):
         """Make the group of row g."""
         own = self.factor_indices[self.factor_starts[g] : self.factor_starts[g + 1]]
         factors = tuple(self.factors[f] for f in own.tolist())
-        form, place = self.forms[self.form_indices[g]], self.find_values(g)
-        value = self.values[place].reshape(form.shape)
-        variances = self.variances[place].reshape(form.shape)
+        target = self._make_target(g)
+        variances = self.variances[self.find_values(g)].reshape(target.value.shape)
         return QueryGroup(
             name=self.names[g],
             factors=factors,
-            target=Target(form.kind, value, form.confidence, form.simultaneous),
+            target=target,
             # A view: a scalar target takes no memory, however many queries share it.
             variances=np.broadcast_to(variances, tuple(f.rows for f in factors)),
         )
+
+    def _make_target(self, g: int) -> Target:
+        """Make the target of row g."""
+        form = self.forms[self.form_indices[g]]
+        value = self.values[self.find_values(g)].reshape(form.shape)
+        return Target(form.kind, value, form.confidence, form.simultaneous)
+
+    def describe_targets(self) -> list[str]:
+        """Describe the target of each group for people; see `Target.describe`."""
+        scalars: dict[tuple[int, float], str] = {}
+        described = []
+        firsts = self.values[self.value_starts[:-1]].tolist()
+        for g, (form, value) in enumerate(zip(self.form_indices.tolist(), firsts, strict=True)):
+            if self.forms[form].shape:
+                described.append(self._make_target(g).describe())
+                continue
+            if (form, value) not in scalars:
+                scalars[form, value] = self._make_target(g).describe()
+            described.append(scalars[form, value])
+        return described
 
     @cached_property
     def positions(self) -> dict[str, int]:
@@ -129,6 +148,11 @@ class QueryGroups(Sequence[QueryGroup]):
         """The groups whose targets are given as arrays, ascending."""
         has_axes = np.array([bool(form.shape) for form in self.forms])
         return np.flatnonzero(has_axes[self.form_indices])
+
+    @cached_property
+    def with_labels(self) -> bool:
+        """Whether the rows of some factor have labels."""
+        return any(factor.names is not None for factor in self.factors)
 
     @frozen_property
     def sizes(self) -> IntArray:

@@ -132,7 +132,12 @@ class Workload:
     @property
     def tables(self) -> tuple[tuple[str, ...], ...]:
         """The largest sets of attributes that groups use; their tables answer every query."""
-        return select_largest_sets(self.domain.ordered(group.attributes) for group in self.groups)
+        names, groups = self.domain.names, self.groups
+        position = {name: i for i, name in enumerate(names)}
+        members = [position[f.attribute] if f.kind != "total" else -1 for f in groups.factors]
+        counts, sets = groups.gather_sets(np.array(members, dtype=np.int64))
+        left = map(names.__getitem__, sets.tolist())
+        return select_largest_sets(tuple(itertools.islice(left, n)) for n in counts.tolist())
 
     def matrix(self) -> FloatArray:
         """Build W, shape (m, d), whose size is not limited.
