@@ -89,7 +89,9 @@ class _Binder:
 
     def add_marginals(self, marginals: UnboundMarginals) -> None:
         """Add many groups that are alike."""
-        pairs = [(name, "identity") for name in marginals.attributes]
+        # Tables of no attribute use none; all others together use each.
+        used = marginals.attributes if any(marginals.ways) else ()
+        pairs = [(name, "identity") for name in used]
         found = np.array([self._find_factor(pair, None)[0] for pair in pairs], dtype=np.int64)
         names = marginals.names
         if not self._names.keys().isdisjoint(names) or len(set(names)) < len(names):
