@@ -244,7 +244,16 @@ def gather_groups(groups: Iterable[QueryGroup]) -> QueryGroups:
 
 
 def _read_given_variances(group: QueryGroup) -> FloatArray:
-    """Return a group's variances in the shape in which the target was given."""
+    """Return a group's variances in the shape in which the target was given.
+
+    Raises:
+        ValueError: The variances differ along an axis along which the target has one number.
+    """
     given = group.target.value.shape
     first = (0,) * (len(group.shape) - len(given))
-    return group.variances[(*first, *(slice(0, 1) if n == 1 else slice(None) for n in given))]
+    kept = group.variances[(*first, *(slice(0, 1) if n == 1 else slice(None) for n in given))]
+    # Of axes with a stride of 0, which repeat what is there, one cell is looked at.
+    seen = group.variances[tuple(slice(None if step else 1) for step in group.variances.strides)]
+    if not (seen == kept).all():
+        raise ValueError(f"the variances of {group.name!r} are not of its target's shape")
+    return kept

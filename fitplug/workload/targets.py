@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import erfinv, ndtri
 
 from fitplug.errors import WorkloadError
-from fitplug.numeric import FloatArray, IntArray, read_array
+from fitplug.numeric import AnyArray, FloatArray, IntArray, read_array
 
 Kind: TypeAlias = Literal["variance", "std", "moe"]
 
@@ -84,10 +84,10 @@ class TargetForm(NamedTuple):
             counts, where = np.unique(queries, return_inverse=True)
             z = np.array([quantile(self.confidence, count) for count in counts.tolist()])
             z = z[where].reshape(np.shape(queries))
-        scaled = values / z
+        squares = np.asarray(_square(values / z, is_alone=not self.shape))
         # The quantile, the division and the square each have an error of a few units in the last
         # place. The factor is smaller than 1 by more than that.
-        return np.asarray(scaled * scaled * (1 - 2.0**-49))
+        return np.asarray(squares * (1 - 2.0**-49))
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,6 +263,21 @@ def quantile(confidence: float, queries: int = 1) -> float:
     if tail < 0.5:
         return float(-ndtri(tail / 2))
     return math.sqrt(2) * float(erfinv(math.exp(each)))
+
+
+def _square(numbers: AnyArray, *, is_alone: bool) -> FloatArray:
+    """Square numbers, to within a unit in the last place.
+
+    Args:
+        numbers: The numbers.
+        is_alone: Whether each is the only one of its target. Such numbers were always squared by
+            the C library's pow, which rounds one in a thousand squares otherwise. They still are,
+            because plan files hold the variances, and are compared with the queries of a spec.
+    """
+    if not is_alone:
+        return np.asarray(numbers * numbers)
+    squares = [number**2 for number in np.ravel(numbers).tolist()]
+    return np.array(squares).reshape(np.shape(numbers))
 
 
 def _square_down(value: FloatArray) -> FloatArray:

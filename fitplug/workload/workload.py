@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from fitplug.workload.targets import TargetKeywords
 
 
+_MOST_NAMES = 20
+"""The most names of groups that are printed."""
+
+
 class Workload:
     """Query groups with targets on a domain, which cannot be changed.
 
@@ -173,7 +177,10 @@ class Workload:
         return show_workload(self.groups)
 
     def __repr__(self) -> str:
-        return f"Workload({self.query_count} queries in groups {', '.join(self.names)})"
+        named = ", ".join(self.names[:_MOST_NAMES])
+        more = len(self.names) - _MOST_NAMES
+        named += f" and {more} more" if more > 0 else ""
+        return f"Workload({self.query_count} queries in groups {named})"
 
     def rows(self, group: QueryGroup, attributes: Sequence[str]) -> FloatArray:
         """Build the rows of a group over the cells of some attributes.

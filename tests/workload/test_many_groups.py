@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import pickle
@@ -16,7 +17,7 @@ import fitplug as fp
 from fitplug.plan import describe_workload
 from fitplug.structure import analyse_structure
 from fitplug.workload import query_groups
-from fitplug.workload.targets import TargetForm
+from fitplug.workload.targets import TargetForm, two_sided_quantile
 from fitplug.workload.workload import select_largest_sets
 
 TARGETS = [
@@ -181,7 +182,12 @@ class TestColumns:
 
     def test_gathering_groups_gives_the_same_columns(self):
         workload = make_workload()
-        assert_same(fp.Workload.from_groups(workload.domain, list(workload.groups)), workload)
+        groups = list(workload.groups)
+        assert_same(fp.Workload.from_groups(workload.domain, groups), workload)
+        vary = np.arange(1.0, 1 + groups[3].size).reshape(groups[3].shape)
+        groups[3] = dataclasses.replace(groups[3], variances=vary)
+        with pytest.raises(ValueError, match="not of its target's shape"):
+            fp.Workload.from_groups(workload.domain, groups)
 
     def test_products_and_sets_are_those_of_each_group(self):
         groups = make_workload().groups
@@ -239,6 +245,20 @@ def test_squares_are_rounded_down_and_no_further(stds):
     for std, square in zip(stds, form.convert_to_variances(np.array(stds), 1), strict=True):
         assert Fraction(float(square)) <= Fraction(std) ** 2
         assert Fraction(math.nextafter(square, math.inf)) > Fraction(std) ** 2
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=20), st.sampled_from([0.5, 0.95]))
+def test_margins_of_error_have_the_variances_that_plan_files_hold(moes, confidence):
+    """One number was always squared by pow, and an array by a product: their last digits differ."""
+    domain = fp.Domain({"a": fp.Integers(0, len(moes) - 1)})
+    together = fp.queries({"a": "identity"}, moe=moes, confidence=confidence)
+    alone = [fp.marginal("a", moe=moe, confidence=confidence) for moe in moes]
+    workload = fp.Workload(domain, [together, *alone])
+    z = two_sided_quantile(confidence)
+    expected = (np.array(moes) / z) ** 2 * (1 - 2.0**-49)
+    np.testing.assert_array_equal(workload.groups[0].variances, expected)
+    for group, moe in zip(workload.groups[1:], moes, strict=True):
+        assert (group.variances == (moe / z) ** 2 * (1 - 2.0**-49)).all()
 
 
 @given(st.integers(0, 2**32 - 1))
