@@ -1,7 +1,9 @@
 """Proofs: certified lower bounds and the verification of a plan. They trust no optimizer."""
 
+from fitplug.proof.block_determinants import BlockWeights, average_weights
 from fitplug.proof.certificate import certify_bound, certify_dense_bound, count_duals, share_weight
 from fitplug.proof.certifier import NO_FRAME, Duals, Frame
+from fitplug.proof.dense_trees import DenseTree
 from fitplug.proof.gram_matrices import MAX_WORK, GramTerms, decompose_symmetric, place_terms
 from fitplug.proof.plan_record import LEAST_TOLERANCE, Ended, PlanRecord
 from fitplug.proof.product_bound import (
@@ -11,6 +13,7 @@ from fitplug.proof.product_bound import (
     scale_duals,
 )
 from fitplug.proof.residual_certifier import pack_duals
+from fitplug.proof.scalar_trees import ScalarTree
 from fitplug.proof.tiers import Tiers, make_one_tier
 from fitplug.proof.verification import check_form, check_privacy, verify
 
@@ -18,13 +21,17 @@ __all__ = [
     "LEAST_TOLERANCE",
     "MAX_WORK",
     "NO_FRAME",
+    "BlockWeights",
+    "DenseTree",
     "Duals",
     "Ended",
     "Frame",
     "GramTerms",
     "PlanRecord",
     "ProductDuals",
+    "ScalarTree",
     "Tiers",
+    "average_weights",
     "bound_product",
     "certify_bound",
     "certify_dense_bound",
