@@ -4,6 +4,7 @@ from fitplug.mechanism.answers import may_be_clamped
 from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.mechanism.basis import Basis, choose_basis, classify_cells, solve_from_right
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.chain_form import compute_block_scales, place_chain
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
 from fitplug.mechanism.dispatch import (
     answer_exactly,
@@ -19,6 +20,7 @@ from fitplug.mechanism.dispatch import (
     make_estimates,
     read_attribute_matrices,
 )
+from fitplug.mechanism.integer_chain import ChainMatrix
 from fitplug.mechanism.integer_limits import (
     FEWEST_RECORDS,
     LARGEST_NOISE,
@@ -28,6 +30,7 @@ from fitplug.mechanism.integer_limits import (
 )
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.prefix_variances import bound_prefix_stds
 from fitplug.mechanism.strategy import Strategy, meets_targets
 
 __all__ = [
@@ -39,12 +42,14 @@ __all__ = [
     "AttributeMatrix",
     "Basis",
     "BlockSet",
+    "ChainMatrix",
     "DenseMatrix",
     "Mechanism",
     "Strategy",
     "TreeMatrix",
     "answer_exactly",
     "bound_combined_stds",
+    "bound_prefix_stds",
     "bound_unit_variances",
     "build_contrasts",
     "build_dense_covariance",
@@ -53,6 +58,7 @@ __all__ = [
     "check_strategy",
     "choose_basis",
     "classify_cells",
+    "compute_block_scales",
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",
@@ -61,6 +67,7 @@ __all__ = [
     "make_estimates",
     "may_be_clamped",
     "meets_targets",
+    "place_chain",
     "read_attribute_matrices",
     "solve_from_right",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.chain_form import ChainForm
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.residual_form import ResidualForm
@@ -15,12 +16,19 @@ from fitplug.mechanism.scalar_form import ScalarForm
 from fitplug.mechanism.strategy import Strategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.numeric import AnyArray, FloatArray, IntArray
-from fitplug.structure import MatrixStructure, ResidualStructure, ScalarStructure, Structure
+from fitplug.structure import (
+    ChainStructure,
+    MatrixStructure,
+    ResidualStructure,
+    ScalarStructure,
+    Structure,
+)
 
 _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     MatrixStructure: MatrixForm(),
     ScalarStructure: ScalarForm(),
     ResidualStructure: ResidualForm(),
+    ChainStructure: ChainForm(),
 }
 """The form of each structure's strategies. A new structure is registered here."""
 

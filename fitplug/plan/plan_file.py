@@ -38,9 +38,9 @@ from fitplug.workload import (
 
 AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
-FORMATS = (3, 4, 5)
-"""The formats that can be read. Format 4 adds simultaneous targets, and format 5 adds labels of the
-rows of a matrix. A plan without these is written in format 3, so that it keeps the digest by which
+FORMATS = (3, 4, 5, 6)
+"""The formats that can be read. Format 4 adds simultaneous targets, format 5 adds labels of the
+rows of a matrix, and format 6 adds chains. A plan without these is written in format 3, so that it keeps the digest by which
 ledgers and releases know it.
 """
 
@@ -50,6 +50,7 @@ def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
     header, arrays = describe_workload(plan.workload)
     of_strategy = describe_strategy(plan.strategy)
     header, arrays = header | of_strategy[0], arrays | of_strategy[1]
+    header["format"] = max(header["format"], plan.structure.least_format)
     header |= {
         "noise_std": plan.noise_std.hex(),
         "scale": plan.scale.hex(),
@@ -270,7 +271,9 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
     Raises:
         PlanError: The description is of another structure than that of the workload.
     """
-    structure = analyse_structure(workload, header["dense"], family=bool(header["ordered"]))
+    structure = analyse_structure(
+        workload, header["dense"], family=bool(header["ordered"]), chain="chain" in header
+    )
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
         raise PlanError("the attributes it takes for symmetric are not")

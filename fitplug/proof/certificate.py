@@ -18,10 +18,12 @@ from typing import Any
 from fitplug.numeric import FloatArray
 from fitplug.proof.block_certifiers import MatrixCertifier, ScalarCertifier
 from fitplug.proof.certifier import Certifier, Duals, Frame
+from fitplug.proof.chain_certifier import ChainCertifier
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
 from fitplug.proof.residual_certifier import ResidualCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
 from fitplug.structure import (
+    ChainStructure,
     MatrixStructure,
     Objective,
     ResidualStructure,
@@ -33,6 +35,7 @@ _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     MatrixStructure: MatrixCertifier(),
     ScalarStructure: ScalarCertifier(),
     ResidualStructure: ResidualCertifier(),
+    ChainStructure: ChainCertifier(),
 }
 """The certificate of each structure. A new structure is registered here."""
 

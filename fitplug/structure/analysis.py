@@ -8,6 +8,7 @@ import numpy as np
 
 from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
+from fitplug.structure.chain_blocks import ChainStructure, add_chain, is_chain
 from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MatrixStructure
 from fitplug.structure.residual_blocks import ResidualStructure
@@ -40,6 +41,7 @@ def analyse_structure(
     family: bool | None = None,
     *,
     neighbours: Neighbours = ADD_REMOVE,
+    chain: bool = False,
 ) -> Structure:
     """Find the symmetries of a workload and choose its structure.
 
@@ -49,6 +51,7 @@ def analyse_structure(
         family: Whether to take the residual family; None to take it if it is possible and the
             product of the attributes that are not symmetric is too large.
         neighbours: The differences that one person's presence makes.
+        chain: Whether to take a chain if it is possible, however few cells it has.
 
     Returns:
         The structure.
@@ -66,11 +69,16 @@ def analyse_structure(
     apart = _find_told_apart(workload, varying)
     symmetric = tuple(name for name in workload.attributes if name not in apart)
     told_apart = tuple(name for name in workload.attributes if name in apart)
+    can_be_chain = len(told_apart) == 1 and is_chain(workload, told_apart[0])
+    if chain and can_be_chain:
+        return _build_chain(workload, neighbours, symmetric, told_apart)
     if not family:
         subsets = _find_subsets(workload, symmetric, apart)
         kind = MatrixStructure if told_apart else ScalarStructure
         found: Structure = kind(workload, neighbours, symmetric, told_apart, subsets)
         is_possible = len(apart) > 1 or any(find_tree_levels(workload, name) for name in apart)
+        if family is None and can_be_chain and not _fits(found):
+            return _build_chain(workload, neighbours, symmetric, told_apart)
         if family is False or not is_possible or _fits(found):
             _check_neighbours(found)
             found.check_size()
@@ -78,6 +86,20 @@ def analyse_structure(
     check_products(workload.groups)
     subsets = _find_subsets(workload, workload.attributes, apart)
     found = ResidualStructure(workload, neighbours, symmetric, told_apart, subsets)
+    _check_neighbours(found)
+    found.check_size()
+    return found
+
+
+def _build_chain(
+    workload: Workload,
+    neighbours: Neighbours,
+    symmetric: tuple[str, ...],
+    told_apart: tuple[str, ...],
+) -> Structure:
+    """Build the structure of a chain."""
+    subsets = add_chain(_find_subsets(workload, symmetric, set()), workload, *told_apart)
+    found = ChainStructure(workload, neighbours, symmetric, told_apart, subsets)
     _check_neighbours(found)
     found.check_size()
     return found

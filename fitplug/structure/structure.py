@@ -12,12 +12,14 @@ the dense cells, then has variances, with Sigma_A scaled so that attributes outs
     sum over A in A_t of  w_A prod_{a in A_t - A} n_a^-2  N_t Sigma_A N_t'
 
 with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^-1)_ii
-(docs/theory/symmetry.md). Three structures follow from that, a file each:
+(docs/theory/symmetry.md). Four structures follow from that, a file each:
 
     matrix_blocks    each Sigma_A is a matrix over the dense cells
     scalar_blocks    every attribute is symmetric, so each Sigma_A is a number
     residual_blocks  the product of the other attributes is too large to write down, so they are
                      divided into blocks as well, which restricts Sigma to the residual family
+    chain_blocks     one attribute is long, and asked for by its prefixes and cells alone, so each
+                     Sigma_A is a multiple of one covariance along this chain
 
 Another structure is another subclass of `Structure`, chosen in `analyse_structure`, with a line in
 each of the rooms that register their implementations: in `fitplug.mechanism.dispatch`,
@@ -105,6 +107,11 @@ class Structure(ABC):
     def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
         """What a plan file's header says of the structure, by key: it identifies the structure."""
         return {"dense": self.dense, "ordered": ()}
+
+    @property
+    def least_format(self) -> int:
+        """The oldest format of plan files that can hold plans of this structure."""
+        return 3
 
     @property
     def sizes(self) -> tuple[int, ...]:

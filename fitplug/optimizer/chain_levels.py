@@ -1,0 +1,168 @@
+"""Levelling a chain: the weights R and M that make privacy profile and variances level.
+
+For given R, the column weights m_i = (sum_j r_j^2 t_(j - i)^2)^-1/2 make the profile level. They
+are rounded to integers at once, because variances are cheap only where many columns have one
+weight. Then each row's weight grows by a power of the ratio of its variance to its target, and so
+on. The steps begin with a shorter chain, whose weights are close to those of the long one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.mechanism import bound_prefix_stds
+from fitplug.numeric import FloatArray, IntArray, convolve, correlate
+from fitplug.optimizer.chain_member import build_toeplitz, place_cells
+
+_POWER = 0.7
+"""The power of the ratio of a variance to its target by which a row's weight grows."""
+
+_SHORTER, _SHORTEST = 16, 512
+"""A chain begins with one that is so many times shorter, but has no fewer cells than this."""
+
+_FIRST_STEPS, _FURTHER_STEPS = 40, 14
+"""The steps of the shortest chain, and those of longer ones."""
+
+_COARSE = 1e-2
+"""The relative step between the weights of neighbouring columns, until the last levelling steps."""
+
+_LONG = 2**18
+"""Longer chains have larger steps between columns: each step costs a pass over the cells."""
+
+_FINE_STEPS = 4
+"""The last steps, which have the final steps between columns."""
+
+LEAST_COLUMN = 512
+"""The least column weight: rounding changes weights by less than 1e-3."""
+
+_LEAST_ROW = 1 / 16
+"""The least row weight as a part of the largest: integers must tell row weights apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class LevelWeights:
+    """Weights of a chain, with the cost that they reach.
+
+    Attributes:
+        rows: r, shape (n,), at most 1.
+        columns: m, shape (n,).
+        prefix_variances: The variances of the prefixes at noise of variance 1, shape (n,).
+        cell_variances: Those of the single cells, shape (n,); zeros if none is asked.
+        cost: The privacy cost at the targets.
+    """
+
+    rows: FloatArray
+    columns: IntArray
+    prefix_variances: FloatArray
+    cell_variances: FloatArray
+    cost: float
+
+
+@dataclass(frozen=True, eq=False)
+class ChainNeeds:
+    """What a chain's variances are multiplied by to be at most 1; 0 where nothing is asked.
+
+    Attributes:
+        prefixes: Of each prefix, shape (n,).
+        cells: Of each single cell, shape (n,).
+    """
+
+    prefixes: FloatArray
+    cells: FloatArray
+
+    def shorten(self, n: int) -> ChainNeeds:
+        """Take the largest needs of the cells that each of n cells stands for."""
+        starts = np.arange(n) * len(self.prefixes) // n
+        return ChainNeeds(
+            np.maximum.reduceat(self.prefixes, starts), np.maximum.reduceat(self.cells, starts)
+        )
+
+
+def level_chain(needs: ChainNeeds, x: float) -> LevelWeights:
+    """Find the weights of the rows and columns for T of parameter x.
+
+    Args:
+        needs: What is asked.
+        x: The parameter of T; see `fitplug.optimizer.chain_member`.
+
+    Returns:
+        The best weights found.
+    """
+    n = len(needs.prefixes)
+    shorter = n // _SHORTER
+    if shorter < _SHORTEST:
+        return _level(needs, x, np.ones(n), _FIRST_STEPS)
+    start = level_chain(needs.shorten(shorter), x).rows
+    rows = np.exp(np.interp(place_cells(n), place_cells(shorter), np.log(start)))
+    return _level(needs, x, rows, _FURTHER_STEPS)
+
+
+def find_resolution(n: int) -> float:
+    """Find the relative step between the weights of neighbouring columns of a chain."""
+    return 1.5e-3 if n <= _LONG else 4e-3
+
+
+def choose_columns(rows: FloatArray, t: FloatArray, resolution: float) -> IntArray:
+    """Choose integer column weights that level the profile.
+
+    Args:
+        rows: The weights of the rows, shape (n,).
+        t: The sequence of T, shape (n,).
+        resolution: The relative step between weights of neighbouring columns that differ.
+
+    Returns:
+        Shape (n,): equal over long pieces, since each piece costs the variances a pass.
+    """
+    sums = np.maximum(correlate(t * t, rows * rows), 1e-12 * float((rows * rows).max()))
+    levels = -0.5 * np.log(sums / sums.max()) / resolution
+    # In quarters of a step. A weight that is half a step behind the wanted one changes to half a
+    # step ahead of it, so that small waves do not change it back.
+    quarters = np.rint(4 * levels).astype(np.int64)
+    starts = np.flatnonzero(np.diff(quarters, prepend=quarters[0] - 1))
+    chosen, current = [], int(quarters[0])
+    for wanted in quarters[starts].tolist():
+        if abs(wanted - current) > 2:
+            current = wanted + 2 if wanted > current else wanted - 2
+        chosen.append(current)
+    pieces = np.repeat(chosen, np.diff([*starts.tolist(), len(rows)]))
+    return np.rint(LEAST_COLUMN * np.exp((pieces - min(chosen)) * (resolution / 4))).astype(
+        np.int64
+    )
+
+
+def _level(needs: ChainNeeds, x: float, rows: FloatArray, steps: int) -> LevelWeights:
+    """Level by some steps from given weights of the rows."""
+    pair = build_toeplitz(len(rows), x)
+    best: LevelWeights | None = None
+    for step in range(steps):
+        rows = np.maximum(rows / rows.max(), _LEAST_ROW)
+        columns = choose_columns(
+            rows,
+            pair.t,
+            find_resolution(len(rows)) if step >= steps - _FINE_STEPS else _COARSE,
+        )
+        prefixes = bound_prefix_stds(pair.u, 0.0, rows, columns) ** 2
+        cells = np.zeros(len(rows))
+        if needs.cells.any():
+            squares = convolve(pair.v**2, rows**-2.0)
+            cells = np.maximum(squares, 0.0) / columns.astype(np.float64) ** 2
+        ratios = np.maximum(needs.prefixes * prefixes, needs.cells * cells)
+        profile = correlate(pair.t**2, rows * rows) * columns.astype(np.float64) ** 2
+        cost = math.sqrt(float(profile.max()) * float(ratios.max()))
+        if best is None or cost < best.cost:
+            best = LevelWeights(rows, columns, prefixes, cells, cost)
+        rows = rows * _fill_gaps(ratios / ratios.max()) ** _POWER
+    assert best is not None
+    return best
+
+
+def _fill_gaps(ratios: FloatArray) -> FloatArray:
+    """Give rows of which nothing is asked the ratio of the next row of which something is."""
+    n = len(ratios)
+    asked = np.where(ratios > 0, np.arange(n), n)
+    following = np.minimum.accumulate(asked[::-1])[::-1]
+    last = int(np.flatnonzero(ratios > 0)[-1])
+    return np.asarray(ratios[np.minimum(following, last)])
