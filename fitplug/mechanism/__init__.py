@@ -32,6 +32,7 @@ from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.prefix_variances import bound_prefix_stds
 from fitplug.mechanism.strategy import Strategy, meets_targets
+from fitplug.mechanism.total_update import find_total_covariances
 
 __all__ = [
     "FEWEST_RECORDS",
@@ -62,6 +63,7 @@ __all__ = [
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",
+    "find_total_covariances",
     "list_mechanisms",
     "make_contrasts",
     "make_estimates",

@@ -5,9 +5,10 @@ and m, and T the lower triangular Toeplitz matrix of an integer sequence t. It i
 
     x = E A x        E = M^-1 T^-1 R^-1
 
-and the reference u of `fitplug.mechanism.attribute_matrices` is zero. Products with A are exact
-convolutions of integers, and products with E are convolutions with a proven error
-(docs/theory/chains.md).
+and the reference u of `fitplug.mechanism.attribute_matrices` is zero. Where the total is asked more
+accurately than prefixes are, A has one row more, k times the total, and what its answer differs by
+from k 1'E y is spread over the cells. Products with A are exact convolutions of integers, and
+products with E are convolutions with a proven error (docs/theory/chains.md).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from fitplug.mechanism.integer_limits import MAX_ENTRY
 from fitplug.mechanism.prefix_variances import bound_prefix_stds
 from fitplug.mechanism.toeplitz_inverse import ToeplitzInverse, invert_toeplitz
+from fitplug.mechanism.total_update import TotalUpdate, find_total_update
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -46,11 +48,13 @@ class ChainMatrix:
         row_weights: r, shape (n,), int64.
         sequence: t, shape (n,), int64.
         column_weights: m, shape (n,), int64.
+        total_weight: k, shape (1,), int64; 0 for no row of the total.
     """
 
     row_weights: IntArray
     sequence: IntArray
     column_weights: IntArray
+    total_weight: IntArray
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> ChainMatrix:
@@ -59,7 +63,8 @@ class ChainMatrix:
         Raises:
             KeyError: If one is missing.
         """
-        return cls(arrays["row_weights"], arrays["sequence"], arrays["column_weights"])
+        names = "row_weights", "sequence", "column_weights", "total_weight"
+        return cls(*(arrays[name] for name in names))
 
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
@@ -67,6 +72,7 @@ class ChainMatrix:
             "row_weights": self.row_weights,
             "sequence": self.sequence,
             "column_weights": self.column_weights,
+            "total_weight": self.total_weight,
         }
 
     @property
@@ -75,11 +81,14 @@ class ChainMatrix:
 
     def has_form(self, n: int) -> bool:
         arrays = self.arrays_in_file.values()
-        if not all(array.dtype == np.int64 and array.shape == (n,) for array in arrays):
+        shapes = [(n,), (n,), (n,), (1,)]
+        fits = [a.dtype == np.int64 and a.shape == b for a, b in zip(arrays, shapes, strict=True)]
+        if not all(fits):
             return False
-        weights = np.minimum(self.row_weights, self.column_weights)
-        largest = [find_largest_entry(array) for array in arrays]
-        return int(weights.min()) >= 1 and self.sequence[0] >= 1 and max(largest) < MAX_ENTRY
+        least = min(int(self.row_weights.min()), int(self.column_weights.min()))
+        largest = max(find_largest_entry(array) for array in arrays)
+        at_least_one = least >= 1 and self.sequence[0] >= 1
+        return bool(at_least_one) and self.total_weight[0] >= 0 and largest < MAX_ENTRY
 
     @property
     def n(self) -> int:
@@ -87,7 +96,12 @@ class ChainMatrix:
 
     @property
     def rows(self) -> int:
-        return self.n
+        return self.n + (self._total > 0)
+
+    @property
+    def _total(self) -> int:
+        """k, the weight of the total; 0 if it has no row."""
+        return int(self.total_weight[0])
 
     @cached_property
     def column_square(self) -> int:
@@ -97,7 +111,7 @@ class ChainMatrix:
         near = squares.astype(np.float64) * m.astype(np.float64) ** 2
         candidates = np.flatnonzero(near >= near.max() * (1 - 1e-9))
         pairs = zip(squares[candidates].tolist(), m[candidates].tolist(), strict=True)
-        return max(square * weight**2 for square, weight in pairs)
+        return self._total**2 + max(square * weight**2 for square, weight in pairs)
 
     @frozen_property
     def _column_sums(self) -> AnyArray:
@@ -110,38 +124,57 @@ class ChainMatrix:
 
     @cached_property
     def largest_entry(self) -> int:
-        """No less than the largest |A_ji|: at least as large as |t_(j - i)| m_i r_j of any j >= i."""
+        """No less than the largest |A_ji| = r_j |t_(j - i)| m_i of any j >= i."""
         later = np.maximum.accumulate(self.row_weights[::-1])[::-1]
         products = later.astype(object) * self.column_weights.astype(object)
-        return int(products.max()) * find_largest_entry(self.sequence)
+        return max(int(products.max()) * find_largest_entry(self.sequence), self._total)
 
     @cached_property
     def growth(self) -> int:
         total = int(np.abs(self.sequence).astype(object).sum())
-        return int(self.row_weights.max()) * total * int(self.column_weights.max())
+        own = int(self.row_weights.max()) * total * int(self.column_weights.max())
+        return max(own, self._total * self.n)
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
         moved = np.moveaxis(values, axis, -1)
         kind = moved.dtype
         sums = convolve_exactly(self.sequence, moved * self.column_weights.astype(kind))
-        return np.moveaxis(sums * self.row_weights.astype(sums.dtype), -1, axis)
+        found = sums * self.row_weights.astype(sums.dtype)
+        if self._total:
+            total = moved.sum(axis=-1, keepdims=True) * self._total
+            found = np.concatenate([found, total.astype(found.dtype)], axis=-1)
+        return np.moveaxis(found, -1, axis)
 
     def invert(self, values: AnyArray, axis: int) -> FloatArray:
         moved = np.moveaxis(values, axis, -1).astype(np.float64)
-        found = convolve(self._inverse.v, moved / self.row_weights) / self.column_weights
+        own = moved[..., : self.n] / self.row_weights
+        found = convolve(self._inverse.v, own) / self.column_weights
+        if self._total:
+            rest = moved[..., self.n :] - self._total * found.sum(axis=-1, keepdims=True)
+            found = found + rest * self._update.shares
         return np.moveaxis(found, -1, axis)
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         moved = np.moveaxis(values, axis, -1)
+        if self._total:
+            share = moved @ self._update.shares[:, None]
+            moved = moved - self._total * share
         found = correlate(self._inverse.v, moved / self.column_weights) / self.row_weights
+        if self._total:
+            found = np.concatenate([found, share], axis=-1)
         return np.moveaxis(found, -1, axis)
 
     def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
-        moved = np.moveaxis(values, axis, -1) / self.column_weights
+        moved = np.moveaxis(values, axis, -1)
         norm = float(bound_norm(moved, axis=-1).max(initial=0.0))
+        shares = float(bound_norm(self._update.shares)) if self._total else 0.0
+        # What the rounding of the share adds to the answer of the total, and to all cells.
+        rounding = gamma(self.n + 8) * norm * shares * (1 + self._total)
+        norm = norm * (1 + self._total * shares * self.n**0.5) / int(self.column_weights.min())
         v = float(bound_norm(self._inverse.v))
         error = bound_convolution_error(self.n) * v + self._inverse.v_error * self.n**0.5
-        return norm * error / int(self.row_weights.min()) * (1 + gamma(16))
+        error = norm * error / int(self.row_weights.min())
+        return (error + rounding) * (1 + gamma(self.n + 16))
 
     def compute_reference(self) -> FloatArray:
         return np.zeros(self.n)
@@ -157,11 +190,17 @@ class ChainMatrix:
         return invert_toeplitz(self.sequence)
 
     @frozen_property
+    def _update(self) -> TotalUpdate:
+        """How the answer of the total is spread over the cells."""
+        r = self.row_weights.astype(np.float64)
+        return find_total_update(self._inverse, r, self.column_weights, self._total)
+
+    @frozen_property
     def _prefix_variances(self) -> FloatArray:
         """Bounds on the variances of all prefixes at noise of variance 1, shape (n,)."""
-        r = self.row_weights.astype(np.float64)
-        own = self._inverse
-        return np.asarray(bound_prefix_stds(own.u, own.u_error, r, self.column_weights) ** 2)
+        r, own = self.row_weights.astype(np.float64), self._inverse
+        variances = bound_prefix_stds(own.u, own.u_error, r, self.column_weights) ** 2
+        return self._update.update_prefixes(variances) if self._total else variances
 
     @frozen_property
     def _cell_variances(self) -> FloatArray:
@@ -170,4 +209,5 @@ class ChainMatrix:
         squares, error = convolve_with_bound(v * v, r**-2.0)
         off = self._inverse.v_error * float(bound_norm(1 / r))
         stds = (np.sqrt(np.maximum(squares, 0.0) + error) + off) / self.column_weights
-        return np.asarray(stds**2 * (1 + gamma(32)))
+        variances = np.asarray(stds**2 * (1 + gamma(32)))
+        return self._update.update_cells(variances) if self._total else variances

@@ -103,7 +103,7 @@ class _Products:
         return found, error * float(bound_norm(weights))
 
     def _transform(self, size: int) -> FloatArray:
-        """Transform the blocks of u, each with the one that follows it; complex, (blocks, size + 1)."""
+        """Transform the blocks of u, each with its successor; complex, (blocks, size + 1)."""
         if size not in self._spectra:
             blocks = -(-len(self._u) // size)
             padded = np.zeros((blocks + 1) * size)

@@ -40,7 +40,7 @@ def convolve(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def correlate(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Compute sum_j a_(j - i) b_j for each i, of arrays (n,) and (..., n); as exact as `convolve`."""
+    """Compute sum_j a_(j - i) b_j for each i, of arrays (n,) and (..., n), as `convolve` does."""
     return np.asarray(convolve(a, b[..., ::-1])[..., ::-1])
 
 
@@ -98,7 +98,7 @@ def _split_digits(values: AnyArray, largest: int, bits: int) -> list[FloatArray]
     """Split integers into digits with their signs, of some bits each, the lowest first."""
     sign = np.where(values < 0, -1, 1)
     # Python integers stay what they are; the least int64 has no absolute value of its own.
-    sizes = abs(values.astype(object)) if largest >= 2**63 else abs(values)
+    sizes: AnyArray = abs(values.astype(object)) if largest >= 2**63 else abs(values)
     digits = []
     for place in range(0, max(largest.bit_length(), 1), bits):
         digit = (sizes >> place) & (2**bits - 1)

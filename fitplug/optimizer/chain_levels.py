@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.mechanism import bound_prefix_stds
+from fitplug.mechanism import bound_prefix_stds, find_total_covariances
 from fitplug.numeric import FloatArray, IntArray, convolve, correlate
 from fitplug.optimizer.chain_member import build_toeplitz, place_cells
 
@@ -38,8 +38,13 @@ _FINE_STEPS = 4
 LEAST_COLUMN = 512
 """The least column weight: rounding changes weights by less than 1e-3."""
 
-_LEAST_ROW = 1 / 16
-"""The least row weight as a part of the largest: integers must tell row weights apart."""
+_TOTAL_STEPS = 4
+"""How often the weight of the total and the variances that it leaves are found in turn."""
+
+_LEAST_ROWS = (0.5, 0.0625)
+"""The least row weights that are tried, as parts of the largest. Some targets are slack at the
+optimum, such as those next to the ends and those that are looser than others far around. Their rows
+would shrink without end, and the columns' weights would grow for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +56,7 @@ class LevelWeights:
         columns: m, shape (n,).
         prefix_variances: The variances of the prefixes at noise of variance 1, shape (n,).
         cell_variances: Those of the single cells, shape (n,); zeros if none is asked.
+        total: The weight of the total's own row; 0 for none.
         cost: The privacy cost at the targets.
     """
 
@@ -58,6 +64,7 @@ class LevelWeights:
     columns: IntArray
     prefix_variances: FloatArray
     cell_variances: FloatArray
+    total: float
     cost: float
 
 
@@ -68,17 +75,34 @@ class ChainNeeds:
     Attributes:
         prefixes: Of each prefix, shape (n,).
         cells: Of each single cell, shape (n,).
+        total: Of the total, if that is more than of any other prefix; else 0.
     """
 
     prefixes: FloatArray
     cells: FloatArray
+    total: float
+
+    def compute_ratios(self, prefixes: FloatArray, cells: FloatArray) -> FloatArray:
+        """Compute the larger ratio of a prefix and its last cell, for variances (n,) of both."""
+        return np.maximum(self.prefixes * prefixes, self.cells * cells)
 
     def shorten(self, n: int) -> ChainNeeds:
         """Take the largest needs of the cells that each of n cells stands for."""
         starts = np.arange(n) * len(self.prefixes) // n
         return ChainNeeds(
-            np.maximum.reduceat(self.prefixes, starts), np.maximum.reduceat(self.cells, starts)
+            np.maximum.reduceat(self.prefixes, starts),
+            np.maximum.reduceat(self.cells, starts),
+            self.total,
         )
+
+
+def make_needs(prefixes: FloatArray, cells: FloatArray) -> ChainNeeds:
+    """Make needs of those of all prefixes and cells, shape (n,) each."""
+    total, most = float(prefixes[-1]), float(prefixes[:-1].max(initial=0.0))
+    # A total that is asked more accurately gets a row of its own, if there are other prefixes.
+    if not 0 < most < total:
+        return ChainNeeds(prefixes, cells, 0.0)
+    return ChainNeeds(np.append(prefixes[:-1], most), cells, total)
 
 
 def level_chain(needs: ChainNeeds, x: float) -> LevelWeights:
@@ -91,13 +115,19 @@ def level_chain(needs: ChainNeeds, x: float) -> LevelWeights:
     Returns:
         The best weights found.
     """
+    return _level_long_chain(needs, x)[0]
+
+
+def _level_long_chain(needs: ChainNeeds, x: float) -> tuple[LevelWeights, float]:
+    """Find the best weights, and the least row weight that the shortest chain does best with."""
     n = len(needs.prefixes)
     shorter = n // _SHORTER
     if shorter < _SHORTEST:
-        return _level(needs, x, np.ones(n), _FIRST_STEPS)
-    start = level_chain(needs.shorten(shorter), x).rows
-    rows = np.exp(np.interp(place_cells(n), place_cells(shorter), np.log(start)))
-    return _level(needs, x, rows, _FURTHER_STEPS)
+        tried = [(_level(needs, x, np.ones(n), _FIRST_STEPS, one), one) for one in _LEAST_ROWS]
+        return min(tried, key=lambda found: found[0].cost)
+    start, least_row = _level_long_chain(needs.shorten(shorter), x)
+    rows = np.exp(np.interp(place_cells(n), place_cells(shorter), np.log(start.rows)))
+    return _level(needs, x, rows, _FURTHER_STEPS, least_row), least_row
 
 
 def find_resolution(n: int) -> float:
@@ -133,27 +163,41 @@ def choose_columns(rows: FloatArray, t: FloatArray, resolution: float) -> IntArr
     )
 
 
-def _level(needs: ChainNeeds, x: float, rows: FloatArray, steps: int) -> LevelWeights:
+def _level(
+    needs: ChainNeeds, x: float, rows: FloatArray, steps: int, least_row: float
+) -> LevelWeights:
     """Level by some steps from given weights of the rows."""
     pair = build_toeplitz(len(rows), x)
     best: LevelWeights | None = None
     for step in range(steps):
-        rows = np.maximum(rows / rows.max(), _LEAST_ROW)
+        rows = np.maximum(rows / rows.max(), least_row)
         columns = choose_columns(
             rows,
             pair.t,
             find_resolution(len(rows)) if step >= steps - _FINE_STEPS else _COARSE,
         )
         prefixes = bound_prefix_stds(pair.u, 0.0, rows, columns) ** 2
-        cells = np.zeros(len(rows))
+        cells = alone = np.zeros(len(rows))
         if needs.cells.any():
             squares = convolve(pair.v**2, rows**-2.0)
-            cells = np.maximum(squares, 0.0) / columns.astype(np.float64) ** 2
-        ratios = np.maximum(needs.prefixes * prefixes, needs.cells * cells)
+            cells = alone = np.maximum(squares, 0.0) / columns.astype(np.float64) ** 2
+        ratios = needs.compute_ratios(prefixes, cells)
+        weight = 0.0
+        if needs.total:
+            own = prefixes
+            c = find_total_covariances(pair.u, 0.0, rows, columns)[0]
+            V = float(c[-1])
+            for _ in range(_TOTAL_STEPS):
+                weight = max(needs.total / float(ratios.max()) - 1 / V, 0.0)
+                share = weight / (1 + weight * V)
+                prefixes = own - share * c**2
+                cells = alone - share * np.diff(c, prepend=0.0) ** 2
+                ratios = needs.compute_ratios(prefixes, cells)
         profile = correlate(pair.t**2, rows * rows) * columns.astype(np.float64) ** 2
-        cost = math.sqrt(float(profile.max()) * float(ratios.max()))
+        worst = max(float(ratios.max()), needs.total * float(prefixes[-1]))
+        cost = math.sqrt((float(profile.max()) + weight) * worst)
         if best is None or cost < best.cost:
-            best = LevelWeights(rows, columns, prefixes, cells, cost)
+            best = LevelWeights(rows, columns, prefixes, cells, math.sqrt(weight), cost)
         rows = rows * _fill_gaps(ratios / ratios.max()) ** _POWER
     assert best is not None
     return best

@@ -42,14 +42,15 @@ def build_toeplitz(n: int, x: float) -> ToeplitzPair:
 def choose_cell_weight(structure: ChainStructure, duals: ChainDuals) -> float:
     """Choose x for the dual weights that prefixes and cells have, on the average, in all blocks.
 
-    With q_s per prefix and q_c per cell the square of T's spectrum is (q_s / |1 - z|^2 + q_c)^1/2,
+    With q_s per prefix and q_c per cell T has the squared spectrum (q_s / |1 - z|^2 + q_c)^1/2,
     which factors into the form above: with a - b = q_s^1/2 and a b = q_c it is x = b / a.
     """
     row_weights = duals.q / structure.targets
     prefixes, cells = 0.0, 0.0
     for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
         own = structure.gather_weights(block, row_weights)
-        prefixes += math.sqrt(multiple) * float(own[0].sum())
+        # The total may have a row of its own, and says nothing of the chain without ends.
+        prefixes += math.sqrt(multiple) * float(own[0][:-1].sum())
         cells += math.sqrt(multiple) * float(own[1].sum())
     difference = math.sqrt(prefixes)
     a = (difference + math.sqrt(prefixes + 4 * cells)) / 2
@@ -57,7 +58,7 @@ def choose_cell_weight(structure: ChainStructure, duals: ChainDuals) -> float:
 
 
 def place_cells(n: int) -> FloatArray:
-    """Place cells on the line, so that both ends of chains of different lengths correspond, (n,)."""
+    """Place cells on a line on which the ends of chains of different lengths coincide, (n,)."""
     middle = (np.arange(n) + 0.5) / n
     return np.asarray(np.log(middle / (1 - middle)))
 

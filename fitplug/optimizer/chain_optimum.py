@@ -11,7 +11,7 @@ import numpy as np
 from fitplug.mechanism import Strategy
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.chain_ascent import ChainDuals, ascend_chain_dual
-from fitplug.optimizer.chain_levels import ChainNeeds, LevelWeights, level_chain
+from fitplug.optimizer.chain_levels import ChainNeeds, LevelWeights, level_chain, make_needs
 from fitplug.optimizer.chain_member import choose_cell_weight
 from fitplug.optimizer.chain_rounding import round_chain
 from fitplug.structure import ChainStructure
@@ -45,7 +45,7 @@ def _gather_needs(structure: ChainStructure, scales: FloatArray) -> ChainNeeds:
         needs = multiples[g] / structure.targets[starts[g] : starts[g + 1]]
         for total, mine in ((prefixes, asked.is_prefix), (cells, ~asked.is_prefix)):
             np.maximum.at(total, asked.cells[mine], needs[mine])
-    return ChainNeeds(prefixes, cells)
+    return make_needs(prefixes, cells)
 
 
 def _find_largest_ratios(structure: ChainStructure, weights: LevelWeights) -> FloatArray:
@@ -93,8 +93,7 @@ def _take_scales(structure: ChainStructure, weights: FloatArray) -> FloatArray:
 def _sum_multiples(structure: ChainStructure, scales: FloatArray) -> FloatArray:
     """Sum the multiples of the blocks' scales in each group's variances, shape (groups,)."""
     groups, blocks = structure.subsets.pairs
-    return np.bincount(
-        groups,
-        structure.subsets.variance_multiples * scales[blocks],
-        len(structure.workload.groups),
-    )
+    own = structure.subsets.variance_multiples * scales[blocks]
+    sums = np.zeros(len(structure.workload.groups))
+    np.add.at(sums, groups, own)
+    return sums

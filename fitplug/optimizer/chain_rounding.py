@@ -73,7 +73,9 @@ def round_chain(
         rows = np.maximum(np.rint(weights.rows / weights.rows.max() * row_scale), 1.0)
         columns = choose_columns(rows, pair.t, find_resolution(structure.n))
         later = np.maximum.accumulate(rows[::-1])[::-1]
-        most = math.floor(room / float((later * columns).max()))
+        # The weights of rows grow by the row scale and those of T by t_0, so the total's by both.
+        total = weights.total * row_scale
+        most = math.floor(room / max(float((later * columns).max()), total))
         if most >= _LEAST_SEQUENCE:
             break
         if row_scale < _LEAST_SEQUENCE:
@@ -82,7 +84,8 @@ def round_chain(
             )
         row_scale //= 2
     sequence = np.rint(pair.t * most).astype(np.int64)
-    matrix = ChainMatrix(rows.astype(np.int64), sequence, columns)
+    own = np.array([round(total * most)])
+    matrix = ChainMatrix(rows.astype(np.int64), sequence, columns, own)
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     blocks = BlockSet(np.arange(len(multiples)), basis, multiples[:, None, None])
     strategy = build_strategy(structure, (blocks,), place_chain(structure, matrix))

@@ -40,8 +40,8 @@ AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
 FORMATS = (3, 4, 5, 6)
 """The formats that can be read. Format 4 adds simultaneous targets, format 5 adds labels of the
-rows of a matrix, and format 6 adds chains. A plan without these is written in format 3, so that it keeps the digest by which
-ledgers and releases know it.
+rows of a matrix, and format 6 adds chains. A plan without these is written in format 3, so that it
+keeps the digest by which ledgers and releases know it.
 """
 
 

@@ -138,7 +138,7 @@ def _sweep_segments(
         known = 1 + (step + before) * J
         shrunk = (1 + before * J) / known
         sums[1, i] = weights @ (step * shrunk)
-        # (1 - t y / p) / p, without the cancellation: 1 - t y / p = (p c + t a J / known) / (t + p c).
+        # Without cancellation, 1 - t y / p = (p c + t a J / known) / (t + p c).
         sums[2, i] = weights @ ((c[i] + t / (t + c[i] * p[i]) * J / known) / (t + c[i] * p[i]))
         information = J / (1 + step * J)
     return sums

@@ -10,7 +10,7 @@ from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.structure.chain_blocks import ChainStructure, add_chain, is_chain
 from fitplug.structure.coefficients import check_products
-from fitplug.structure.matrix_blocks import MatrixStructure
+from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
@@ -77,7 +77,7 @@ def analyse_structure(
         kind = MatrixStructure if told_apart else ScalarStructure
         found: Structure = kind(workload, neighbours, symmetric, told_apart, subsets)
         is_possible = len(apart) > 1 or any(find_tree_levels(workload, name) for name in apart)
-        if family is None and can_be_chain and not _fits(found):
+        if family is None and can_be_chain and _is_long(found):
             return _build_chain(workload, neighbours, symmetric, told_apart)
         if family is False or not is_possible or _fits(found):
             _check_neighbours(found)
@@ -123,6 +123,15 @@ def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:
             if factor.kind != "identity" or targets_vary(group.variances, axis):
                 apart.add(factor.attribute)
     return apart
+
+
+def _is_long(found: Structure) -> bool:
+    """Tell whether the cells that one attribute's queries tell apart are too many for a matrix."""
+    assert isinstance(found, MatrixStructure)
+    groups, blocks = found.subsets.pairs
+    counts = np.array([float(rows) for rows in found.row_counts])
+    rows = np.bincount(blocks, counts[groups], len(found.blocks))
+    return min(float(rows.max()), float(found.cells)) > MOST_CELLS or found.entries > MAX_ENTRIES
 
 
 def _fits(found: Structure) -> bool:
