@@ -4,7 +4,7 @@ from fitplug.mechanism.answers import may_be_clamped
 from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.mechanism.basis import Basis, choose_basis, classify_cells, solve_from_right
 from fitplug.mechanism.block_set import BlockSet
-from fitplug.mechanism.chain_form import compute_block_scales, place_chain
+from fitplug.mechanism.chain_form import place_chain
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
 from fitplug.mechanism.dispatch import (
     answer_exactly,
@@ -59,7 +59,6 @@ __all__ = [
     "check_strategy",
     "choose_basis",
     "classify_cells",
-    "compute_block_scales",
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",

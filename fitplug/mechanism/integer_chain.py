@@ -165,16 +165,16 @@ class ChainMatrix:
         return np.moveaxis(found, -1, axis)
 
     def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
-        moved = np.moveaxis(values, axis, -1)
-        norm = float(bound_norm(moved, axis=-1).max(initial=0.0))
+        norm = float(bound_norm(np.moveaxis(values, axis, -1), axis=-1).max(initial=0.0))
+        v, root = float(bound_norm(self._inverse.v)), self.n**0.5
+        least = int(self.column_weights.min()) * int(self.row_weights.min())
         shares = float(bound_norm(self._update.shares)) if self._total else 0.0
-        # What the rounding of the share adds to the answer of the total, and to all cells.
-        rounding = gamma(self.n + 8) * norm * shares * (1 + self._total)
-        norm = norm * (1 + self._total * shares * self.n**0.5) / int(self.column_weights.min())
-        v = float(bound_norm(self._inverse.v))
-        error = bound_convolution_error(self.n) * v + self._inverse.v_error * self.n**0.5
-        error = norm * error / int(self.row_weights.min())
-        return (error + rounding) * (1 + gamma(self.n + 16))
+        # The share of the total is rounded, and so is what it takes from every cell.
+        share_error = gamma(self.n + 8) * norm * shares
+        kept = norm * (1 + self._total * shares * root)
+        error = (bound_convolution_error(self.n) * v + self._inverse.v_error * root) * kept / least
+        error += self._total * share_error * v * root / least
+        return (error + share_error) * (1 + gamma(self.n + 16))
 
     def compute_reference(self) -> FloatArray:
         return np.zeros(self.n)

@@ -51,7 +51,7 @@ def bound_prefix_stds(
     # The part of U at the ends of the pieces so far: its weights on z_i r_i, last cell first.
     earlier = np.zeros(n)
     variation, u_norm = 0.0, float(bound_norm(u))
-    for start, end in zip(starts, [*starts[1:], n], strict=True):
+    for start, end in zip(starts, [*starts, n][1:], strict=True):
         step = b[start - 1] - b[start]
         variation += abs(float(step))
         earlier[:start] += step * u[:start][::-1]

@@ -46,7 +46,12 @@ def invert_toeplitz(sequence: IntArray) -> ToeplitzInverse:
     Raises:
         DesignError: If T is too ill-conditioned for proven errors.
     """
-    t = sequence.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _invert_by_newton(sequence.astype(np.float64))
+
+
+def _invert_by_newton(t: FloatArray) -> ToeplitzInverse:
+    """Invert T of a first column t (n,)."""
     n = len(t)
     v = np.array([1 / t[0]])
     while len(v) < n:

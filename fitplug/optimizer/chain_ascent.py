@@ -15,7 +15,7 @@ from fitplug.numeric import FloatArray
 from fitplug.proof import compute_chain_trace, place_poles, sweep_chain
 from fitplug.structure import ChainStructure
 
-_STEP, _TAIL = 2.4, 1e-3
+_STEP, _TAIL = 2, 1e-3
 """Poles that are enough for the gradients: half as many as those of the certificate."""
 
 _ENOUGH = 1e-6

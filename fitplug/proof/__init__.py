@@ -13,8 +13,8 @@ from fitplug.proof.product_bound import (
     scale_duals,
 )
 from fitplug.proof.residual_certifier import pack_duals
+from fitplug.proof.resolvent_quadrature import place_poles
 from fitplug.proof.tiers import Tiers, make_one_tier
-from fitplug.proof.trace_quadrature import place_poles
 from fitplug.proof.verification import check_form, check_privacy, verify
 
 __all__ = [

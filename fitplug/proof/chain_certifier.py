@@ -16,8 +16,8 @@ from fitplug.numeric import FloatArray, gamma
 from fitplug.proof.certifier import NO_FRAME, Certifier, Duals, Frame
 from fitplug.proof.chain_sweep import bound_sweep_error, sweep_chain
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights
+from fitplug.proof.resolvent_quadrature import place_poles
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
-from fitplug.proof.trace_quadrature import place_poles
 from fitplug.structure import ChainStructure, Objective
 
 _NEGLIGIBLE = 1e-100

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
-from fitplug.proof.trace_quadrature import Quadrature
+from fitplug.proof.resolvent_quadrature import Quadrature
 
 _SEGMENTS = 1024
 """The most segments that are swept side by side."""

@@ -26,6 +26,7 @@ from fitplug.plan.plan_file import describe_plan
 from fitplug.proof.verification import check_privacy
 from fitplug.structure import analysis as symmetry
 from fitplug.structure import tree_shape
+from tests.helpers.chains import ask_chain
 from tests.helpers.plans import geography, mixed_workload, people_plan, symmetric_workload
 
 PLANS: dict[str, Callable[[], fp.Plan]] = {
@@ -34,14 +35,25 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
     "total error": lambda: fp.design(mixed_workload(), total_error_weight=0.1),
     "budgets": lambda: fp.design(mixed_workload(), cell_budgets=[[[0.5]], [[0.1]], [[2.0]]]),
     "split apart, with a tree": lambda: fp.design(geography()),
+    "chain": lambda: fp.design(
+        ask_chain(
+            10,
+            fp.queries({"s": "identity", "x": "prefix"}, variance=100.0),
+            fp.total(variance=20.0),
+            s=["a", "b"],
+        )
+    ),
 }
+SMALL = ("split apart, with a tree", "chain")
+"""Plans of structures that are for larger workloads."""
 
 
 @pytest.fixture(scope="module", params=PLANS.values(), ids=PLANS)
 def plan(request: pytest.FixtureRequest) -> Iterator[fp.Plan]:
     with pytest.MonkeyPatch.context() as patch:
-        if request.param is PLANS["split apart, with a tree"]:
+        if request.param in [PLANS[name] for name in SMALL]:
             patch.setattr(symmetry, "MOST_CELLS", 1)
+            patch.setattr(symmetry, "LEAST_CHAIN", 1)
             patch.setattr(tree_shape, "LEAST_TREE", 1)
         yield request.param()
 
