@@ -6,7 +6,6 @@ from fitplug.numeric.blas import guard_linear_algebra
 from fitplug.numeric.convolution import (
     bound_convolution_error,
     convolve,
-    convolve_exactly,
     convolve_with_bound,
     correlate,
 )
@@ -17,6 +16,7 @@ from fitplug.numeric.exact import (
     read_python_number,
 )
 from fitplug.numeric.frozen import freeze, frozen_property
+from fitplug.numeric.number_transform import convolve_exactly
 from fitplug.numeric.rounding import (
     UNIT_ROUNDOFF,
     bound_inverse_norm,

@@ -16,7 +16,7 @@ comes after, are
 
 Segments of the chain are swept side by side: over a segment, F becomes f + g F / (1 + k F) and I
 becomes k + g I / (1 + f I), with three numbers f, g, k that do not depend on what is outside
-(docs/theory/chains.md, where the rounding errors are bounded).
+(docs/theory/chains.md, (C4) to (C8)).
 """
 
 from __future__ import annotations

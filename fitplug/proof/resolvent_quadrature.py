@@ -10,7 +10,7 @@ leaving out poles keeps a lower bound, and with x^1/2 = x x^-1/2
 
     tr N^1/2 >= (h/pi) / (1 + e_h) sum_k t^1/2 tr N (N + t)^-1
 
-for every positive semidefinite N (docs/theory/chains.md, (C5)). Steps are multiples of 2 log 2, so
+for every positive semidefinite N (docs/theory/chains.md, (C3)). Steps are multiples of 2 log 2, so
 that poles and their square roots are powers of two, without rounding.
 """
 

@@ -3,7 +3,7 @@
 from fitplug.structure.analysis import analyse_structure
 from fitplug.structure.batches import BatchedGroups, DistinctFactor, gather_tables
 from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, name_cell, read_cell_budgets
-from fitplug.structure.chain_blocks import ChainRows, ChainStructure
+from fitplug.structure.chain_blocks import ChainStructure
 from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
@@ -19,7 +19,6 @@ __all__ = [
     "MAX_FACTORS",
     "BatchedGroups",
     "CellBudgets",
-    "ChainRows",
     "ChainStructure",
     "DistinctFactor",
     "MatrixStructure",
