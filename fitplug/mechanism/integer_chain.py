@@ -19,7 +19,6 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.mechanism.integer_limits import MAX_ENTRY
 from fitplug.mechanism.prefix_variances import bound_prefix_stds
 from fitplug.mechanism.toeplitz_inverse import ToeplitzInverse, invert_toeplitz
 from fitplug.mechanism.total_update import TotalUpdate, find_total_update
@@ -38,6 +37,9 @@ from fitplug.numeric import (
     gamma,
 )
 from fitplug.workload import Factor
+
+_MOST = 2**33
+"""Bound on all integers of a chain: a larger one would leave no room for records."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +90,7 @@ class ChainMatrix:
         least = min(int(self.row_weights.min()), int(self.column_weights.min()))
         largest = max(find_largest_entry(array) for array in arrays)
         at_least_one = least >= 1 and self.sequence[0] >= 1
-        return bool(at_least_one) and self.total_weight[0] >= 0 and largest < MAX_ENTRY
+        return bool(at_least_one and self.total_weight[0] >= 0 and largest < _MOST)
 
     @property
     def n(self) -> int:

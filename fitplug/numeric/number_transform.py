@@ -23,6 +23,9 @@ Residues: TypeAlias = npt.NDArray[np.uint64]
 _PRIMES = ((2113929217, 5), (2013265921, 31), (1811939329, 13), (998244353, 3), (754974721, 11))
 """Primes below 2^31 that are 1 modulo 2^23, and a primitive root of each."""
 
+_LARGEST = math.prod(p for p, _ in _PRIMES) // 2
+"""Sizes of entries below this are recovered from the residues modulo all primes."""
+
 _LONGEST = 2**23
 """The longest transform."""
 
@@ -40,12 +43,17 @@ def convolve_exactly(a: IntArray, b: AnyArray) -> AnyArray:
     Returns:
         sum_i a_(j - i) b_i for each j, shape (..., n): int64 if no entry can leave its range, else
         Python integers.
+
+    Raises:
+        ValueError: If n exceeds 2^22, or the sum of the sizes of a's entries 2^92.
     """
     if not b.size:
         return b
     total = sum(abs(x) for x in a.tolist())
+    if total * _DIGIT >= _LARGEST:
+        raise ValueError("the factors of a convolution are too large")
     bound = total * find_largest_entry(b)
-    if bound >= math.prod(p for p, _ in _PRIMES) // 2:
+    if bound >= _LARGEST:
         high, low = np.asarray(b // _DIGIT), np.asarray(b % _DIGIT)
         parts = [convolve_exactly(a, part).astype(object) for part in (high, low)]
         return np.asarray(parts[0] * _DIGIT + parts[1])

@@ -15,28 +15,26 @@ import numpy as np
 
 from fitplug.mechanism import bound_prefix_stds, find_total_covariances
 from fitplug.numeric import FloatArray, IntArray, convolve, correlate
-from fitplug.optimizer.chain_member import build_toeplitz, place_cells
+from fitplug.optimizer.chain_member import ToeplitzPair, build_toeplitz, place_cells
 
-_POWER = 0.7
+_POWER = 0.85
 """The power of the ratio of a variance to its target by which a row's weight grows."""
 
 _SHORTER, _SHORTEST = 16, 512
 """A chain begins with one that is so many times shorter, but has no fewer cells than this."""
 
-_FIRST_STEPS, _FURTHER_STEPS = 40, 14
+_FIRST_STEPS, _FURTHER_STEPS = 40, 7
 """The steps of the shortest chain, and those of longer ones."""
 
 _COARSE = 1e-2
-"""The relative step between the weights of neighbouring columns, until the last levelling steps."""
+"""The relative step between the weights of neighbouring columns, until the last few steps."""
 
-_LONG = 2**18
-"""Longer chains have larger steps between columns: each step costs a pass over the cells."""
+_FINE, _FINE_LONG, _LONG = 1e-3, 4e-3, 2**18
+"""The relative steps at the end, of chains of up to 2^18 cells and of longer ones. Each step costs
+a pass over the cells."""
 
-_FINE_STEPS = 4
+_FINE_STEPS = 2
 """The last steps, which have the final steps between columns."""
-
-LEAST_COLUMN = 512
-"""The least column weight: rounding changes weights by less than 1e-3."""
 
 _TOTAL_STEPS = 4
 """How often the weight of the total and the variances that it leaves are found in turn."""
@@ -130,22 +128,23 @@ def _level_long_chain(needs: ChainNeeds, x: float) -> tuple[LevelWeights, float]
     return _level(needs, x, rows, _FURTHER_STEPS, least_row), least_row
 
 
-def find_resolution(n: int) -> float:
-    """Find the relative step between the weights of neighbouring columns of a chain."""
-    return 1.5e-3 if n <= _LONG else 4e-3
-
-
-def choose_columns(rows: FloatArray, t: FloatArray, resolution: float) -> IntArray:
+def choose_columns(
+    rows: FloatArray, t: FloatArray, *, least: int = 1024, resolution: float | None = None
+) -> IntArray:
     """Choose integer column weights that level the profile.
 
     Args:
         rows: The weights of the rows, shape (n,).
         t: The sequence of T, shape (n,).
-        resolution: The relative step between weights of neighbouring columns that differ.
+        least: The least weight.
+        resolution: The relative step between weights of neighbouring columns that differ; None for
+            the finest.
 
     Returns:
         Shape (n,): equal over long pieces, since each piece costs the variances a pass.
     """
+    if resolution is None:
+        resolution = _FINE if len(rows) <= _LONG else _FINE_LONG
     sums = np.maximum(correlate(t * t, rows * rows), 1e-12 * float((rows * rows).max()))
     levels = -0.5 * np.log(sums / sums.max()) / resolution
     # In quarters of a step. A weight that is half a step behind the wanted one changes to half a
@@ -158,9 +157,8 @@ def choose_columns(rows: FloatArray, t: FloatArray, resolution: float) -> IntArr
             current = wanted + 2 if wanted > current else wanted - 2
         chosen.append(current)
     pieces = np.repeat(chosen, np.diff([*starts.tolist(), len(rows)]))
-    return np.rint(LEAST_COLUMN * np.exp((pieces - min(chosen)) * (resolution / 4))).astype(
-        np.int64
-    )
+    weights = least * np.exp((pieces - min(chosen)) * (resolution / 4))
+    return np.rint(weights).astype(np.int64)
 
 
 def _level(
@@ -171,36 +169,40 @@ def _level(
     best: LevelWeights | None = None
     for step in range(steps):
         rows = np.maximum(rows / rows.max(), least_row)
-        columns = choose_columns(
-            rows,
-            pair.t,
-            find_resolution(len(rows)) if step >= steps - _FINE_STEPS else _COARSE,
-        )
-        prefixes = bound_prefix_stds(pair.u, 0.0, rows, columns) ** 2
-        cells = alone = np.zeros(len(rows))
-        if needs.cells.any():
-            squares = convolve(pair.v**2, rows**-2.0)
-            cells = alone = np.maximum(squares, 0.0) / columns.astype(np.float64) ** 2
-        ratios = needs.compute_ratios(prefixes, cells)
-        weight = 0.0
-        if needs.total:
-            own = prefixes
-            c = find_total_covariances(pair.u, 0.0, rows, columns)[0]
-            V = float(c[-1])
-            for _ in range(_TOTAL_STEPS):
-                weight = max(needs.total / float(ratios.max()) - 1 / V, 0.0)
-                share = weight / (1 + weight * V)
-                prefixes = own - share * c**2
-                cells = alone - share * np.diff(c, prepend=0.0) ** 2
-                ratios = needs.compute_ratios(prefixes, cells)
-        profile = correlate(pair.t**2, rows * rows) * columns.astype(np.float64) ** 2
-        worst = max(float(ratios.max()), needs.total * float(prefixes[-1]))
-        cost = math.sqrt((float(profile.max()) + weight) * worst)
-        if best is None or cost < best.cost:
-            best = LevelWeights(rows, columns, prefixes, cells, math.sqrt(weight), cost)
+        resolution = None if step >= steps - _FINE_STEPS else _COARSE
+        found = _evaluate(needs, pair, rows, choose_columns(rows, pair.t, resolution=resolution))
+        if best is None or found.cost < best.cost:
+            best = found
+        ratios = needs.compute_ratios(found.prefix_variances, found.cell_variances)
         rows = rows * _fill_gaps(ratios / ratios.max()) ** _POWER
     assert best is not None
     return best
+
+
+def _evaluate(
+    needs: ChainNeeds, pair: ToeplitzPair, rows: FloatArray, columns: IntArray
+) -> LevelWeights:
+    """Evaluate weights, and choose the one of the total."""
+    prefixes = bound_prefix_stds(pair.u, 0.0, rows, columns) ** 2
+    cells = np.zeros(len(rows))
+    if needs.cells.any():
+        squares = convolve(pair.v**2, rows**-2.0)
+        cells = np.maximum(squares, 0.0) / columns.astype(np.float64) ** 2
+    weight, ratios = 0.0, needs.compute_ratios(prefixes, cells)
+    if needs.total:
+        alone = prefixes, cells
+        covariances, _ = find_total_covariances(pair.u, 0.0, rows, columns)
+        total = float(covariances[-1])
+        for _ in range(_TOTAL_STEPS):
+            weight = max(needs.total / float(ratios.max()) - 1 / total, 0.0)
+            share = weight / (1 + weight * total)
+            prefixes = alone[0] - share * covariances**2
+            cells = alone[1] - share * np.diff(covariances, prepend=0.0) ** 2
+            ratios = needs.compute_ratios(prefixes, cells)
+    profile = correlate(pair.t**2, rows * rows) * columns.astype(np.float64) ** 2
+    worst = max(float(ratios.max()), needs.total * float(prefixes[-1]))
+    cost = math.sqrt((float(profile.max()) + weight) * worst)
+    return LevelWeights(rows, columns, prefixes, cells, math.sqrt(weight), cost)
 
 
 def _fill_gaps(ratios: FloatArray) -> FloatArray:

@@ -6,6 +6,8 @@ the other must meet.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fitplug.mechanism import Strategy
@@ -14,6 +16,7 @@ from fitplug.optimizer.chain_ascent import ChainDuals, ascend_chain_dual
 from fitplug.optimizer.chain_levels import ChainNeeds, LevelWeights, level_chain, make_needs
 from fitplug.optimizer.chain_member import choose_cell_weight
 from fitplug.optimizer.chain_rounding import round_chain
+from fitplug.optimizer.optimum import Options
 from fitplug.structure import ChainStructure
 
 _TURNS = 2
@@ -23,15 +26,19 @@ _SCALE_STEPS = 300
 _MIXING = 1e-6
 
 
-def find_chain_optimum(structure: ChainStructure, most_steps: int) -> tuple[Strategy, ChainDuals]:
+def find_chain_optimum(structure: ChainStructure, options: Options) -> tuple[Strategy, ChainDuals]:
     """Find a strategy of a chain and the dual weights that say how good it is."""
-    duals = ascend_chain_dual(structure, most_steps)
+    duals = ascend_chain_dual(structure, options.max_iterations)
     x = choose_cell_weight(structure, duals)
     # Before any variances are known, a group needs what its dual weights say.
     shares = np.add.reduceat(duals.q / structure.targets, structure.row_starts[:-1])
     scales = _take_scales(structure, shares)
-    for _ in range(1 if len(scales) == 1 else _TURNS):
+    for turn in range(1 if len(scales) == 1 else _TURNS):
         weights = level_chain(_gather_needs(structure, scales), x)
+        if options.progress is not None:
+            profile = float((structure.multiples_of_blocks / scales).sum())
+            cost = weights.cost * math.sqrt(profile)
+            options.progress(duals.steps + turn, cost / duals.value - 1)
         scales = _find_scales(structure, _find_largest_ratios(structure, weights))
     return round_chain(structure, weights, x, scales), duals
 

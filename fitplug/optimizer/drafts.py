@@ -158,7 +158,7 @@ def _draft_chain(
 ) -> Draft:
     """Draft the strategy of a chain, for the plain objective."""
     assert objective.plain
-    strategy, duals = find_chain_optimum(structure, options.max_iterations)
+    strategy, duals = find_chain_optimum(structure, options)
     return Draft(
         strategy=strategy,
         duals=Duals(duals.p, duals.q, NO_FRAME),
