@@ -122,11 +122,12 @@ class SiblingMatrices:
         return self.matrices
 
     def take(self, positions: IntArray) -> SiblingMatrices:
-        """Take the matrices of some of the nodes."""
+        """Take the matrices of some of the nodes, with their part of the inverses."""
+        if len(positions) == len(self.matrices):
+            return self
         found = SiblingMatrices(self.matrices[positions])
-        if "_inverse" in vars(self):
-            X, residuals = self._inverse
-            vars(found)["_inverse"] = X[positions], residuals[positions]
+        X, residuals = self._inverse
+        vars(found)["_inverse"] = X[positions], residuals[positions]
         return found
 
     @frozen_property

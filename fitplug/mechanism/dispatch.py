@@ -8,6 +8,7 @@ from typing import Any
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.residual_form import ResidualForm
@@ -58,6 +59,11 @@ def build_strategy(
         max_records=cost.max_records,
         tree_blocks=tree_blocks,
     )
+
+
+def build_tree_strategy(structure: TreeStructure, tree_blocks: tuple[TreeBlock, ...]) -> Strategy:
+    """Build the strategy of the integers of each block of a tree; see `build_strategy`."""
+    return build_strategy(structure, (), make_contrasts(structure), tree_blocks)
 
 
 def compute_exact_cost(

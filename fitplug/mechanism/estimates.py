@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -62,11 +62,10 @@ class LazyEstimates(Mapping[str, AnyArray]):
         return len(self._workload.names)
 
     def __getitem__(self, name: str) -> FloatArray:
-        (found,) = self._groups[self._workload.position(name)]
-        return found
+        return self._groups[self._workload.position(name)]
 
     @abstractmethod
-    def _estimate_group(self, g: int) -> tuple[FloatArray]:
+    def _estimate_group(self, g: int) -> FloatArray:
         """Estimate the answers of a group, in its shape."""
 
 
@@ -81,7 +80,7 @@ class BlockEstimates(LazyEstimates):
         }
         self._residuals = Latest(self._estimate_residuals)
 
-    def _estimate_group(self, g: int) -> tuple[FloatArray]:
+    def _estimate_group(self, g: int) -> FloatArray:
         structure = self._strategy.structure
         factors = structure.find_factors(g)
         references = {
@@ -93,7 +92,7 @@ class BlockEstimates(LazyEstimates):
         total: FloatArray | float = 0.0
         for block in structure.subsets.find_blocks(g):
             (own,) = structure.subsets.list_attributes([block])
-            part = self._residuals[block][0] @ self._strategy.represent(block, g)[0].T
+            part = self._residuals[block] @ self._strategy.represent(block, g)[0].T
             for axis, (a, factor) in enumerate(factors.items()):
                 if a not in own:
                     later = (1,) * (part.ndim - axis)
@@ -101,40 +100,34 @@ class BlockEstimates(LazyEstimates):
                 elif factor is not None:
                     part = factor.apply(part, axis)
             total = total + part
-        return (arrange_as_group(structure, g, np.asarray(total)),)
+        return arrange_as_group(structure, g, np.asarray(total))
 
-    def _estimate_residuals(self, block: int) -> tuple[FloatArray]:
+    def _estimate_residuals(self, block: int) -> FloatArray:
         """Estimate B x of a block, less what its margins say."""
         block_set, i, shape, start = self._places[block]
         answers = self._answers[start : start + math.prod(shape)].reshape(shape)
-        return (estimate_residuals(self._strategy, block_set, i, answers),)
+        return estimate_residuals(self._strategy, block_set, i, answers)
 
 
-Arrays = TypeVar("Arrays", bound=tuple[FloatArray, ...])
+Place = TypeVar("Place", bound=Hashable)
 
 
-class Latest(OrderedDict[int, Arrays]):
-    """Arrays by number, made when they are missing; beyond _KEPT_BYTES the oldest are dropped."""
+class Latest(OrderedDict[Place, FloatArray]):
+    """Arrays by place, made when they are missing; beyond _KEPT_BYTES the oldest are dropped."""
 
-    def __init__(self, make: Callable[[int], Arrays]) -> None:
+    def __init__(self, make: Callable[[Place], FloatArray]) -> None:
         super().__init__()
         self._make = make
         self._bytes = 0
 
-    def __missing__(self, number: int) -> Arrays:
-        made = self._make(number)
-        for array in made:
-            array.setflags(write=False)
-        self._bytes += _count_bytes(made)
+    def __missing__(self, place: Place) -> FloatArray:
+        made = self._make(place)
+        made.setflags(write=False)
+        self._bytes += made.nbytes
         while self and self._bytes > _KEPT_BYTES:
-            self._bytes -= _count_bytes(self.popitem(last=False)[1])
-        self[number] = made
+            self._bytes -= self.popitem(last=False)[1].nbytes
+        self[place] = made
         return made
-
-
-def _count_bytes(arrays: tuple[FloatArray, ...]) -> int:
-    """Count the bytes of some arrays."""
-    return sum(array.nbytes for array in arrays)
 
 
 def bound_block_stds(

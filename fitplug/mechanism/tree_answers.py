@@ -156,7 +156,7 @@ def _answer_block(
     if at:
         answers[:, :at] = _clamp(multiply_exactly(counts[0], own.root.T))
     classes = structure.classes[own.block]
-    for siblings, matrices in own.list_siblings(structure):
+    for siblings, matrices in own.list_siblings(structure, counts[0].size):
         dense = matrices.dense[siblings.positions]
         b, r = dense.shape[:2]
         if not r:
@@ -179,7 +179,7 @@ def _clamp(answers: AnyArray) -> AnyArray:
 
 
 class TreeEstimates(LazyEstimates):
-    """Estimates from the answers of tree blocks; the sweeps of the latest blocks are kept."""
+    """Estimates from the answers of tree blocks; the latest that blocks have made are kept."""
 
     def __init__(self, strategy: Strategy, structure: TreeStructure, answers: IntArray) -> None:
         super().__init__(strategy, answers)
@@ -188,9 +188,9 @@ class TreeEstimates(LazyEstimates):
             own.block: (own, shape, start)
             for own, shape, start in list_tree_blocks(strategy, structure)
         }
-        self._sweeps = Latest(self._sweep_block)
+        self._levels = Latest(self._estimate_level)
 
-    def _estimate_group(self, g: int) -> tuple[FloatArray]:
+    def _estimate_group(self, g: int) -> FloatArray:
         structure = self._structure
         attributes = structure.subsets.group_attributes[g]
         total: FloatArray | float = 0.0
@@ -198,41 +198,41 @@ class TreeEstimates(LazyEstimates):
             (own,) = structure.subsets.list_attributes([block])
             part = find_part(structure, block, g)
             classes = structure.classes[block][part.level.depth]
-            estimates = self._sweeps[block][part.level.depth] @ classes.restrict(part.matrix).T
-            estimates = np.moveaxis(estimates, 1, 0)
+            L = classes.restrict(part.matrix)
+            estimates = np.moveaxis(self._levels[block, part.level.depth] @ L.T, 1, 0)
             sizes = [structure.sizes[a] if a in own else 1 for a in attributes]
             spread = math.prod(structure.sizes[a] for a in attributes if a not in own)
             total = total + estimates.reshape(*sizes, *estimates.shape[1:]) / spread
-        return (arrange_as_group(structure, g, np.asarray(total)),)
+        return arrange_as_group(structure, g, np.asarray(total))
 
-    def _sweep_block(self, block: int) -> tuple[FloatArray, ...]:
-        """Estimate a block's counts, less what their margins say, from the root downwards.
+    def _estimate_level(self, place: tuple[int, int]) -> FloatArray:
+        """Estimate a block's counts, less what their margins say, at the nodes of one level.
+
+        Args:
+            place: The block, and the depth of the level.
 
         Returns:
-            For each depth that the block is asked for, the estimates for the nodes of the level,
-            shape (nodes, cells of the block's attributes, r); empty arrays for other depths.
+            Shape (nodes, cells of the block's attributes, r).
         """
+        block, depth = place
         structure, (own, shape, start) = self._structure, self._places[block]
         answers = self._answers[start : start + math.prod(shape)].reshape(shape).astype(np.float64)
         (attributes,) = structure.subsets.list_attributes([block])
         for axis, a in enumerate(attributes):
             answers = self._strategy.attribute_matrices[a].invert(answers, axis)
         answers = answers.reshape(-1, shape[-1])
-        groups = {part.level.depth: part.group for part in structure.parts[block]}
-        return tuple(
-            estimates[structure.find_level_rows(groups[depth])] if depth in groups else np.zeros(0)
-            for depth, estimates in enumerate(self._sweep_depths(own, answers))
-        )
+        group = next(one.group for one in structure.parts[block] if one.level.depth == depth)
+        estimates = self._sweep_down(own, answers, depth)
+        return np.asarray(estimates[structure.find_level_rows(group)])
 
-    def _sweep_depths(self, own: TreeBlock, answers: FloatArray) -> Iterator[FloatArray]:
-        """Estimate the rows of the tree down to each depth in turn, shape (rows, R, r)."""
+    def _sweep_down(self, own: TreeBlock, answers: FloatArray, deepest: int) -> FloatArray:
+        """Estimate the rows of the tree down to a depth, over its classes, (rows, R, r)."""
         structure = self._structure
         inverse = own.root_inverse
         at = len(inverse)
         estimates = (answers[:, :at] @ inverse.T)[None]
-        steps = list(own.list_siblings(structure))
-        yield estimates
-        for depth in range(1, len(structure.classes[own.block])):
+        steps = list(own.list_siblings(structure, estimates[0].size))
+        for depth in range(1, deepest + 1):
             classes = find_classes_below(structure, own.block, depth)
             above = merge_classes(estimates, classes)
             estimates = np.zeros((structure.unfolded.ends[depth], *above.shape[1:]))
@@ -250,7 +250,7 @@ class TreeEstimates(LazyEstimates):
                 own_part = of_children.invert(z).reshape(b, -1, R, r)
                 spread = of_children.reference[:, :, None, None]
                 estimates[siblings.children] = spread * estimates[siblings.parents, None] + own_part
-            yield estimates
+        return estimates
 
 
 def find_part(structure: TreeStructure, block: int, group: int) -> GroupPart:

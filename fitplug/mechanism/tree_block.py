@@ -42,8 +42,12 @@ from fitplug.numeric import (
 )
 from fitplug.structure import IdenticalLeaves, TreeStep, TreeStructure, UnfoldedSiblings
 
-_MOST_NUMBERS = 2**23
+_MOST_NUMBERS = 2**22
 """The most numbers of an array that is computed at once, where it need not be larger."""
+
+
+_FEW = 16
+"""A smaller share of the nodes of a step gets inverses of its own, and not those of all nodes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +68,8 @@ class StepMatrices:
         if self.children.ndim == 1:
             k = siblings.children.shape[1]
             return LeafMatrices(self.children[siblings.positions], k)
-        if len(siblings.positions) == len(self.children):
-            return self._siblings
+        if len(siblings.positions) * _FEW < len(self.children):
+            return SiblingMatrices(self.children[siblings.positions])
         return self._siblings.take(siblings.positions)
 
     def count_answers(self, step: TreeStep) -> int:
@@ -192,12 +196,22 @@ class TreeBlock:
         return zip(structure.tree.steps, self.steps, strict=False)
 
     def list_siblings(
-        self, structure: TreeStructure
+        self, structure: TreeStructure, columns: int
     ) -> Iterator[tuple[UnfoldedSiblings, StepMatrices]]:
-        """List the siblings of the unfolded tree that the block measures, with their matrices."""
+        """List the siblings of the unfolded tree that the block measures, with their matrices.
+
+        Args:
+            structure: The structure.
+            columns: The numbers that are held for each child. Nodes are listed in parts whose
+                children have some million numbers together.
+        """
         for siblings in structure.unfolded.siblings:
             if siblings.step < len(self.steps):
-                yield siblings, self.steps[siblings.step]
+                b, k = siblings.children.shape
+                together = max(1, _MOST_NUMBERS // (k * max(columns, 1)))
+                for start in range(0, b, together):
+                    part = siblings.take(slice(start, start + together))
+                    yield part, self.steps[siblings.step]
 
     def count_answers(self, structure: TreeStructure) -> int:
         """Count the block's answers of each cell of contrasts."""

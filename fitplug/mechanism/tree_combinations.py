@@ -152,13 +152,16 @@ def _sweep_up(
     """Find the weights of a block's answers, from the leaves to the root."""
     deepest = max(one.depth for one in given)
     R = given[0].weights.shape[1]
-    steps = [pair for pair in own.list_siblings(structure) if pair[0].depth <= deepest][::-1]
+    sizes = [classes.size for classes in structure.classes[own.block]]
+    columns = combinations * R * max(sizes)
+    steps = [pair for pair in own.list_siblings(structure, columns) if pair[0].depth <= deepest][
+        ::-1
+    ]
     is_visited = _find_visited(structure, given, [siblings for siblings, _ in steps])
     visited = np.flatnonzero(is_visited)
     # Entry 0 is that of all rows without weights.
     index = np.zeros(structure.unfolded.size, dtype=np.int64)
     index[visited] = 1 + np.arange(len(visited))
-    sizes = [classes.size for classes in structure.classes[own.block]]
     weights = np.zeros((1 + len(visited), combinations * R, sizes[deepest]))
     errors = np.zeros(weights.shape[:2])
     for depth in range(deepest, -1, -1):
@@ -171,12 +174,8 @@ def _sweep_up(
             if siblings.depth == depth:
                 chosen = np.flatnonzero(is_visited[siblings.children].any(axis=1))
                 if len(chosen):
-                    some = replace(
-                        siblings,
-                        positions=siblings.positions[chosen],
-                        parents=index[siblings.parents[chosen]],
-                        children=index[siblings.children[chosen]],
-                    )
+                    some = siblings.take(chosen)
+                    some = replace(some, parents=index[some.parents], children=index[some.children])
                     yield _visit_siblings(some, matrices, weights, errors, combinations)
         if depth:
             kept = 1 + int(np.searchsorted(visited, structure.unfolded.ends[depth - 1]))

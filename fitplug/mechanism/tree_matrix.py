@@ -22,7 +22,7 @@ def list_matrices(
     for own in tree_blocks:
         classes = structure.classes[own.block]
         parts: list[AnyArray] = [_multiply(rows[:1], own.root, classes[0])]
-        for siblings, matrices in own.list_siblings(structure):
+        for siblings, matrices in own.list_siblings(structure, rows.shape[1]):
             A = matrices.take(siblings).write_out() @ rows[siblings.children]
             dense = matrices.dense[siblings.positions]
             of_depth = classes[siblings.depth]
@@ -39,7 +39,7 @@ def list_covariances(
         classes = structure.classes[own.block]
         bases: list[IntArray] = [np.kron(rows[:1], _build_indicator(classes[0]))]
         covariances: list[FloatArray] = [own.root_inverse @ own.root_inverse.T]
-        for siblings, matrices in own.list_siblings(structure):
+        for siblings, matrices in own.list_siblings(structure, rows.shape[1]):
             of_children = matrices.take(siblings)
             k = siblings.children.shape[1]
             B = of_children.write_out()[:, : k - 1]

@@ -24,7 +24,14 @@ from fitplug.files import (
     read_with_digest,
     write_with_digest,
 )
-from fitplug.mechanism import Basis, BlockSet, Strategy, read_attribute_matrices
+from fitplug.mechanism import (
+    Basis,
+    BlockSet,
+    StepMatrices,
+    Strategy,
+    TreeBlock,
+    read_attribute_matrices,
+)
 from fitplug.numeric import FloatArray
 from fitplug.proof import Frame, PlanRecord, Tiers, check_form, check_privacy
 from fitplug.structure import Objective, analyse_structure
@@ -38,10 +45,12 @@ from fitplug.workload import (
 
 AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
-FORMATS = (3, 4, 5)
-"""The formats that can be read. Format 4 adds simultaneous targets, and format 5 adds labels of the
-rows of a matrix. A plan without these is written in format 3, so that it keeps the digest by which
-ledgers and releases know it.
+TREE_FORMAT = 6
+
+FORMATS = (3, 4, 5, TREE_FORMAT)
+"""The formats that can be read. Format 4 adds simultaneous targets, format 5 adds labels of the
+rows of a matrix, and format 6 adds blocks that are trees. A plan without these is written in format
+3, so that it keeps the digest by which ledgers and releases know it.
 """
 
 
@@ -180,12 +189,19 @@ def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
         arrays[f"family{i}.scale"] = block_set.basis.scale
     for a, matrix in enumerate(strategy.attribute_matrices):
         arrays |= {f"split{a}.{name}": array for name, array in matrix.arrays_in_file.items()}
-    header = {
+    for i, own in enumerate(strategy.tree_blocks):
+        arrays[f"tree{i}.block"], arrays[f"tree{i}.root"] = np.array(own.block), own.root
+        for j, step in enumerate(own.steps):
+            arrays[f"tree{i}.step{j}.children"] = step.children
+            arrays[f"tree{i}.step{j}.dense"] = step.dense
+    header: Header = {
         **strategy.structure.names_in_files,
         "bases": [block_set.basis.kind for block_set in strategy.block_sets],
         "sensitivity_squared": str(strategy.sensitivity_squared),
         "max_records": str(strategy.max_records),
     }
+    if strategy.tree_blocks:
+        header["format"] = TREE_FORMAT
     return header, arrays
 
 
@@ -270,7 +286,9 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
     Raises:
         PlanError: The description is of another structure than that of the workload.
     """
-    structure = analyse_structure(workload, header["dense"], family=bool(header["ordered"]))
+    tree = tuple(header.get("tree", ()))
+    varying = (*header["dense"], *tree[:1])
+    structure = analyse_structure(workload, varying, family=bool(header["ordered"]), tree=tree)
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
         raise PlanError("the attributes it takes for symmetric are not")
@@ -286,6 +304,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
         )
         for i, kind in enumerate(header["bases"])
     ]
+    blocks = range(len(structure.blocks) if tree else 0)
     return Strategy(
         structure=structure,
         block_sets=tuple(block_sets),
@@ -294,6 +313,18 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
         column_squares=arrays["column_squares"],
         unit_variances=arrays["unit_variances"],
         max_records=int(header["max_records"]),
+        tree_blocks=tuple(_read_tree_block(arrays, i) for i in blocks),
+    )
+
+
+def _read_tree_block(arrays: Arrays, i: int) -> TreeBlock:
+    """Read the matrices of a block that is a tree."""
+    own = _read_prefixed(arrays, f"tree{i}.")
+    steps = range((len(own) - 2) // 2)
+    return TreeBlock(
+        block=int(own["block"]),
+        root=own["root"],
+        steps=tuple(StepMatrices(own[f"step{j}.children"], own[f"step{j}.dense"]) for j in steps),
     )
 
 

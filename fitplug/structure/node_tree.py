@@ -22,7 +22,7 @@ import numpy as np
 
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, frozen_property
 
-MOST_CHILDREN = 32
+MOST_CHILDREN = 256
 """The most children of a node that are not identical."""
 
 FEWEST_IDENTICAL = 7

@@ -6,7 +6,7 @@ counts are not, so counts and estimates have a row for each leaf.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,15 @@ class UnfoldedSiblings:
     positions: IntArray
     parents: IntArray
     children: IntArray
+
+    def take(self, chosen: IntArray | slice) -> UnfoldedSiblings:
+        """Take some of the nodes."""
+        return replace(
+            self,
+            positions=self.positions[chosen],
+            parents=self.parents[chosen],
+            children=self.children[chosen],
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,7 @@ from fitplug.mechanism import (
     StepMatrices,
     TreeBlock,
     build_contrasts,
-    build_strategy,
-    make_contrasts,
+    build_tree_strategy,
 )
 from fitplug.structure import IdenticalLeaves, TreeStructure, analyse_structure
 
@@ -100,8 +99,7 @@ def random_blocks(rng, structure, most=5):
 
 
 def random_strategy(rng, structure, most=5):
-    blocks = random_blocks(rng, structure, most)
-    return build_strategy(structure, (), make_contrasts(structure), blocks)
+    return build_tree_strategy(structure, random_blocks(rng, structure, most))
 
 
 def write_out(strategy):
