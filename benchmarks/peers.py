@@ -1,4 +1,4 @@
-"""Compare plans with published mechanisms on the same workloads: prefixes of many attributes and of one.
+"""Compare plans with published mechanisms on workloads of prefixes.
 
 python benchmarks/peers.py PYTHON QUERYSMASHER RESIDUALPLANNER > benchmarks/peers.md
 
@@ -29,40 +29,39 @@ LENGTHS = [1_000, 10_000, 100_000]
 
 INTRODUCTION = """# Published mechanisms on the same workloads
 
-Every mechanism runs at its best published setting, with the authors' code, in one thread of the same
-machine. Seconds are of the processor. The errors are at Delta^2 = 1 (rho = 1/2). "Bound" is the
-certified lower bound of fitplug on the largest variance of any mechanism with Gaussian noise.
+Every mechanism runs at its best published setting, with the authors' code, in one thread of the
+same machine. Seconds are of the processor. The errors are at Delta^2 = 1 (rho = 1/2). "Bound" is
+the certified lower bound of fitplug for any mechanism with Gaussian noise.
 """
 
 GRID_TEXT = """
 ## Prefixes of up to two of many attributes
 
 The workload has all prefix tables of one and of two of d attributes with n values each. This is the
-grid of table 5 of QuerySmasher (He et al., https://arxiv.org/abs/2604.00868; code:
-cmla-psu/QuerySmasherMatrixMechanism at 2210155). QuerySmasher minimises the root mean squared error
-(RMSE); fitplug minimises the largest variance, and proves how far from the least it is. Each is ahead
-in what it minimises. The authors warn of up to 230 GB and hours for their largest configurations; for
-prefixes, whose tables they factor, their code needs far less, as the table shows.
+workload of table 5 of QuerySmasher (He et al., https://arxiv.org/abs/2604.00868; code:
+cmla-psu/QuerySmasherMatrixMechanism at 2210155), with the solver that its script for this table
+uses. QuerySmasher minimises the root mean squared error (RMSE). fitplug minimises the largest
+standard deviation, and proves how far from the least it is. The authors warn of up to 230 GB and
+hours for their largest configurations. For prefixes their code needs far less, as the table shows.
 """
 
 SMALL_TEXT = """
 ## The largest variance of prefixes
 
 The workload has all prefix tables of at most k of d attributes with n values each, and the total.
-ResidualPlanner+ (Xiao et al.; code: cmla-psu/ResidualPlannerPlus at 82a9a89) runs with its objective
-for the largest variance, ResPlanMax.
+ResidualPlanner+ (code: cmla-psu/ResidualPlannerPlus at 82a9a89) runs with its objective for the
+largest variance, ResPlanMax.
 """
 
 LENGTH_TEXT = """
 ## Prefixes of one attribute
 
-The workload has all n prefixes of one attribute. The peers are the factorizations for sums over time
-of jax-privacy 2.0.0: the square root of the prefix matrix as a Toeplitz matrix
-(https://arxiv.org/abs/2202.11205), which is optimal among Toeplitz matrices; buffered linear Toeplitz
-matrices (BLT, https://arxiv.org/abs/2404.16706) with seven buffers, which need little memory for each
-step; and, where its optimisation ends within minutes, the banded Toeplitz matrix with 512 bands
-(BandMF, https://arxiv.org/abs/2306.08153), which is meant for several participations. Variances are
-the largest ones at Delta^2 = 1.
+The workload has all n prefixes of one attribute. The peers are the factorizations for sums over
+time of jax-privacy 2.0.0: the square root of the prefix matrix, which is optimal among Toeplitz
+matrices (https://arxiv.org/abs/2202.11205); buffered linear Toeplitz matrices with seven buffers
+(BLT, https://arxiv.org/abs/2404.16706), which need little memory for each step; and banded Toeplitz
+matrices with 512 bands (BandMF, https://arxiv.org/abs/2306.08153), which are meant for several
+participations, and whose optimisation ends within minutes only for the shortest length.
 """
 
 

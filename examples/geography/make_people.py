@@ -60,7 +60,9 @@ def main() -> None:
                 there = kinds.append_column("COUNTY", lived_in)
                 there = there.append_column("PEOPLE", pa.array(people))
                 parts.append(there.filter(people > 0))
-        pq.write_table(pa.concat_tables(parts).unify_dictionaries(), asked.folder / f"{state}.parquet")
+        pq.write_table(
+            pa.concat_tables(parts).unify_dictionaries(), asked.folder / f"{state}.parquet"
+        )
 
 
 def read_survey() -> pa.Table:
