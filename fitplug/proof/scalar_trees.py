@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.numeric import FloatArray, IntArray, gamma
+from fitplug.numeric import BoolArray, FloatArray, IntArray, gamma
 from fitplug.structure import NodeTree
 
 LOGARITHM = 256
@@ -174,20 +174,26 @@ class ScalarTree:
         """tr N, not rounded outwards."""
         return float(self.order.multiplicities @ (self.precisions * self.masses))
 
-    @property
-    def ranks(self) -> FloatArray:
-        """No less than the rank of each tree, shape (tops,), but for rounding."""
+    def count_ranks(self) -> tuple[float, BoolArray]:
+        """Count the rank of N, and tell whether what is asked below the top nodes tells their sums.
+
+        Returns:
+            The rank, for all masses that are not zero, and the second for each top node, (tops,).
+        """
         order = self.order
-        counts = order.multiplicities
-        is_bottom = np.ones(len(counts), dtype=bool)
+        is_told = np.ones(len(self.masses), dtype=bool)
+        is_bottom = np.ones(len(self.masses), dtype=bool)
         for step in order.steps:
             is_bottom[step.parents] = False
-        leaves = order.add_upwards(np.where(is_bottom & (self.masses > 0), counts, 0.0))
-        ranks = np.where(self.precisions > 0, counts, 0.0)
+        is_told[is_bottom] = self.masses[is_bottom] == 0
+        is_asked, rank = self.precisions > 0, 0.0
         for step in reversed(order.steps):
-            below = np.minimum(ranks[step.children], leaves[step.children])
-            ranks[step.parents] += below.reshape(step.k, -1).sum(axis=0)
-        return np.minimum(ranks, leaves)[: order.tops]
+            below = is_told[step.children]
+            rank += float(order.multiplicities[step.children] @ (is_asked[step.children] & ~below))
+            below = below | is_asked[step.children]
+            is_told[step.parents] = below.reshape(step.k, -1).all(axis=0)
+        told = is_told[: order.tops]
+        return rank + float((is_asked[: order.tops] & ~told).sum()), told
 
     def bound_eigenvalues(self, above: FloatArray) -> float:
         """Bound the largest eigenvalue of N from above, but for rounding.

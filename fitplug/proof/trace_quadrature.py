@@ -130,17 +130,31 @@ def bound_trace(
     deepest, farthest = top - 2 * _MOST_BELOW // step, top + 2 * _MOST_ABOVE // step
     rule = build_quadrature(top - batch + 1, top, step)
     values = evaluate(rule.poles)
-    while rule.lowest > deepest and _bound_loss_below(rule, values, rank) > tolerance * float(
-        rule.weights @ values
+    # L increases towards lower poles; where its bounds do not, rounding has the better of them.
+    while (
+        rule.lowest > deepest
+        and values[0] > values[1]
+        and _bound_loss_below(rule, values, rank) > tolerance * float(rule.weights @ values)
     ):
-        longer = build_quadrature(rule.lowest - batch, rule.highest, step)
-        rule, values = longer, np.append(evaluate(longer.poles[:batch]), values)
-    while rule.highest < farthest and _bound_loss_above(rule, values, trace) > tolerance * float(
-        rule.weights @ values
+        rule = build_quadrature(rule.lowest - batch, rule.highest, step)
+        values = np.append(evaluate(rule.poles[:batch]), values)
+    while rule.highest < farthest and (
+        _bound_loss_above(rule, values, trace) > tolerance * float(rule.weights @ values)
     ):
-        longer = build_quadrature(rule.lowest, rule.highest + batch // 2, step)
-        rule, values = longer, np.append(values, evaluate(longer.poles[-(batch // 2) :]))
-    return float(rule.weights @ values) * (1 - gamma(len(values))), rule
+        rule = build_quadrature(rule.lowest, rule.highest + batch // 2, step)
+        values = np.append(values, evaluate(rule.poles[-(batch // 2) :]))
+    return _choose_lowest(rule, values)
+
+
+def _choose_lowest(rule: Quadrature, values: FloatArray) -> tuple[float, Quadrature]:
+    """Choose the lowest pole with which the bound is best; the second result is the rule."""
+    best, chosen = 0.0, rule
+    for left_out in range(len(values) - _find_second_pole(rule.step) - 1):
+        shorter = build_quadrature(rule.lowest + left_out, rule.highest, rule.step)
+        bound = float(shorter.weights @ values[left_out:]) * (1 - gamma(len(values)))
+        if bound > best:
+            best, chosen = bound, shorter
+    return best, chosen
 
 
 def _find_second_pole(step: int) -> int:

@@ -1,12 +1,9 @@
 """Certificates of trees: the nuclear norm of each block, from below, by sweeps over its nodes.
 
-The norm of block A is tr N_A^1/2 with N_A = D^1/2 Q_A D^1/2, D = diag(w_A p) and
-Q_A = sum over the rows of the block of multiple q / c times the row's outer square. Its
-determinants cost one sweep over the tree (docs/theory/trees.md, (T6)), and a quadrature takes the
-trace of the square root from them (`fitplug.proof.trace_quadrature`).
-
-A leaf or a node that stands for several identical ones has p and q of all of these together, so
-each of m has p / m and q / m.
+The norm of a block is tr N^1/2. The determinants of N + t I cost one sweep over the tree
+(docs/theory/trees.md, (T6)), of numbers where the block has one class of dense cells, and of
+matrices where it has more (`fitplug.proof.scalar_trees`, `fitplug.proof.dense_trees`). A quadrature
+takes the trace of the square root from them (`fitplug.proof.trace_quadrature`).
 """
 
 from __future__ import annotations
@@ -17,15 +14,18 @@ import numpy as np
 
 from fitplug.numeric import FloatArray, gamma
 from fitplug.proof.block_certifiers import BlockCertifier
-from fitplug.proof.scalar_trees import build_scalar_tree, order_nodes
-from fitplug.proof.trace_quadrature import bound_trace
+from fitplug.proof.block_determinants import BlockWeights
+from fitplug.proof.trace_quadrature import COARSE_STEP, STEP, bound_trace
 from fitplug.structure import TreeStructure
 
-TOLERANCE = 5e-10
-"""The largest part of a norm that is lost by leaving out poles."""
+TOLERANCE, COARSE_TOLERANCE = 5e-10, 3e-6
+"""The largest part of a norm that is lost by leaving out poles, and that where poles are costly."""
 
-_BATCH = 2_000_000
-"""Most numbers of all nodes and poles that are in memory at once, unless there are fewer poles."""
+LARGE_WORK = 5e7
+"""Poles are costly where the nodes times the cubes of their matrices' sizes are more than this."""
+
+_MOST_NUMBERS = 2_000_000
+"""Most numbers of all nodes and poles that are in memory at once, unless there are few poles."""
 
 
 class TreeCertifier(BlockCertifier[TreeStructure]):
@@ -34,15 +34,16 @@ class TreeCertifier(BlockCertifier[TreeStructure]):
     def bound_norm(
         self, structure: TreeStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
-        p = weights.reshape(-1, structure.cells)
+        power, p = _scale_by_power(weights.reshape(-1, structure.cells))
+        more, rows = _scale_by_power(row_weights)
         multiples = structure.subsets.profile_multiples
         norms = [
-            math.sqrt(multiples[block]) * bound_block_norm(structure, block, p, row_weights)
+            math.sqrt(multiples[block]) * bound_block_norm(structure, block, p, rows)
             for block in range(len(structure.blocks))
         ]
-        # What is left out here are roundings of p over the budgets, of q / c with the weight on the
-        # total squared error, and of the multiples: the norm grows like their square roots.
-        return math.fsum(norms) * (1 - gamma(64))
+        # What is left out until here are roundings of p over the budgets, of q / c with the weight
+        # on the total squared error, and of the multiples.
+        return math.ldexp(math.fsum(norms), power + more) * (1 - gamma(64))
 
 
 def bound_block_norm(
@@ -53,57 +54,48 @@ def bound_block_norm(
     Args:
         structure: The structure.
         block: The block.
-        p: Weights of leaves and dense cells, shape (leaves, D).
-        row_weights: q / c, shape (rows,).
+        p: Weights of leaves and dense cells, near 1 or less, shape (leaves, D).
+        row_weights: q / c, near 1 or less, shape (rows,).
 
     Returns:
         The bound.
     """
-    classes = structure.classes[block]
-    depth = max((d for d, one in enumerate(classes) if one.size), default=-1)
-    if depth < 0:
+    weights = BlockWeights(structure, block, p, row_weights)
+    if weights.last < 0:
         return 0.0
-    if classes[0].size > 1:
-        raise NotImplementedError("blocks with dense cells follow in the next commit")
-    order = order_nodes(structure.tree, np.zeros(1, dtype=np.int64), 0, depth)
-    nodes = np.zeros(structure.tree.size)
-    nodes[structure.tree.leaves] = p[:, classes[0].of_cell == 0].sum(axis=1)
-    masses = structure.tree.add_upwards(nodes)[order.nodes]
-    precisions = _sum_precisions(structure, block, row_weights)[order.nodes]
-    precisions /= order.multiplicities
-    scale, masses = _scale_by_power(float(masses.max()), masses)
-    again, precisions = _scale_by_power(float((masses * precisions).max()), precisions)
-    tree = build_scalar_tree(order, masses, precisions)
+    # The norm grows like the square root of p, and of q.
+    error = 2 * weights.rounding
+    if weights.classes[0].size == 1:
+        tree = weights.build_scalar()
+        bound, _ = bound_trace(
+            tree.bound_log_determinants,
+            rank=tree.count_ranks()[0],
+            trace=tree.trace,
+            largest=tree.bound_eigenvalues(np.zeros(1)),
+            tolerance=TOLERANCE,
+            batch=min(max(_MOST_NUMBERS // len(tree.masses), 6), 24),
+        )
+        return bound * (1 - error)
+    totals = weights.find_totals()
+    dense = weights.build_dense(totals)
+    is_costly = len(dense.masses) * float(dense.masses.shape[1]) ** 3 > LARGE_WORK
     bound, _ = bound_trace(
-        tree.bound_log_determinants,
-        rank=float(tree.ranks.sum()),
-        trace=tree.trace,
-        largest=tree.bound_eigenvalues(np.zeros(order.tops)),
-        tolerance=TOLERANCE,
-        batch=min(max(_BATCH // len(masses), 6), 24),
+        dense.bound_log_determinants,
+        rank=dense.rank,
+        trace=dense.trace,
+        largest=dense.bound_eigenvalue(),
+        tolerance=COARSE_TOLERANCE if is_costly else TOLERANCE,
+        step=COARSE_STEP if is_costly else STEP,
+        batch=4 if is_costly else 8,
     )
-    # Sums of numbers >= 0: the masses over leaves and cells, the precisions over rows.
-    error = gamma(p.size + len(row_weights) + 16)
-    return math.ldexp(bound, scale + again) * (1 - error)
+    return bound * math.sqrt(totals.share) * (1 - error)
 
 
-def _sum_precisions(structure: TreeStructure, block: int, row_weights: FloatArray) -> FloatArray:
-    """Sum the precisions that rows measure each node with, for all identical ones, shape (N,)."""
-    found = np.zeros(structure.tree.size)
-    for part in structure.parts[block]:
-        squares = part.matrix[:, structure.classes[block][0].first[0]] ** 2
-        q = row_weights[part.rows].reshape(len(part.level.nodes), -1)
-        found[part.level.nodes] += part.multiple * (q @ squares)
-    return found
-
-
-def _scale_by_power(largest: float, values: FloatArray) -> tuple[int, FloatArray]:
+def _scale_by_power(values: FloatArray) -> tuple[int, FloatArray]:
     """Divide numbers by a power of 4 so that the largest comes near 1.
 
     Returns:
         k, and the numbers divided by 4^k, without rounding unless they are next to nothing.
     """
-    if not largest > 0:
-        return 0, values
-    k = math.frexp(largest)[1] // 2
+    k = math.frexp(float(values.max()))[1] // 2
     return k, np.ldexp(values, -2 * k)

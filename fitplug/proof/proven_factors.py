@@ -1,0 +1,179 @@
+"""Factors of stacks of symmetric matrices, and proofs of how far they are off.
+
+LAPACK finds the factors and is not trusted: whatever it returns, the products below are formed
+from it and compared with the identity, rounding included. A product of a (m, r) and b (r, n) is
+wrong by at most gamma(r) |a||b| entry by entry, and the Frobenius norm of |a||b| is at most the sum
+over k of the norms of a's column k times b's row k. A factor that fails, or for which the
+comparison fails, has the departure infinity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, gamma
+
+_LARGEST_DEPARTURE = 0.25
+"""A departure that is larger than this counts as infinite."""
+
+_REFINED_FROM = 1e-8
+"""Factors of sums with a larger departure are computed once more, from the product found."""
+
+_SMALL = 24
+"""Triangular matrices up to this size are inverted at once, larger ones by halves."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProvenProduct:
+    """How far Y'Y is from the identity, for a stack of products Y that are known approximately.
+
+    Attributes:
+        departure: No less than |Y'Y - I|_F, shape (b,), at most `_LARGEST_DEPARTURE` or infinite.
+        trace: No more than tr(Y'Y - I), shape (b,).
+    """
+
+    departure: FloatArray
+    trace: FloatArray
+
+
+def factor_sum(S: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Find Z with Z'(count S S')Z near the identity.
+
+    Args:
+        S: Shape (b, r, n). Where a row is zero, the product gets a 1 on its diagonal instead.
+        counts: Shape (b,).
+
+    Returns:
+        Z', lower triangular, shape (b, r, r), and no less than |Z'(count S S')Z - I|, shape (b,).
+    """
+    empty = ~S.any(axis=2)
+    product = counts[:, None, None] * (S @ S.swapaxes(1, 2))
+    product[empty] += np.eye(S.shape[1])[np.nonzero(empty)[1]]
+    Zt = invert_lower(_factor(product))
+    departure, G = _prove_sum(Zt, S, counts, empty)
+    again = np.flatnonzero((departure > _REFINED_FROM) & np.isfinite(G).all(axis=(1, 2)))
+    if again.size:
+        refined = np.tril(invert_lower(_factor(G[again])) @ Zt[again])
+        better, _ = _prove_sum(refined, S[again], counts[again], empty[again])
+        kept = better < departure[again]
+        Zt[again[kept]], departure[again[kept]] = refined[kept], better[kept]
+    return Zt, departure
+
+
+def factor_precision(
+    Zt: FloatArray, F: FloatArray, rows: int
+) -> tuple[FloatArray, ProvenProduct, FloatArray]:
+    """Find P with P'(Z Z' + F'F)P near the identity.
+
+    Args:
+        Zt: Z', shape (b, r, r), or the diagonal of a diagonal one, shape (b, r).
+        F: Shape (b, m, r).
+        rows: The number of the first rows of F that the last result is about.
+
+    Returns:
+        P, upper triangular with a positive diagonal, shape (b, r, r), what is proven of the
+        product, and no more than the square of the Frobenius norm of these rows times P.
+    """
+    b, m, r = F.shape
+    product = F.swapaxes(1, 2) @ F
+    if Zt.ndim == 2:
+        product[:, np.arange(r), np.arange(r)] += Zt**2
+    else:
+        product += Zt.swapaxes(1, 2) @ Zt
+    P = np.ascontiguousarray(invert_lower(_factor(product)).swapaxes(1, 2))
+    Y = np.empty((b, r + m, r))
+    Y[:, :r] = Zt[:, :, None] * P if Zt.ndim == 2 else Zt @ P
+    np.matmul(F, P, out=Y[:, r:])
+    norms = np.abs(Zt) if Zt.ndim == 2 else _bound_norms(Zt, 1)
+    reach = ((norms + _bound_norms(F, 1)) * _bound_norms(P, 2)).sum(axis=1)
+    error = gamma(r + 4) * 1.01 * reach
+    asked = Y[:, r : r + rows]
+    norms = np.sqrt((asked * asked).sum(axis=(1, 2))) * (1 - gamma(rows * r + 8))
+    proven, _ = _compare(Y.swapaxes(1, 2), np.ones(b), error)
+    return P, proven, np.maximum(norms - error, 0.0) ** 2 * (1 - 4 * UNIT_ROUNDOFF)
+
+
+def invert_lower(stack: FloatArray) -> FloatArray:
+    """Invert lower triangular matrices (b, r, r), approximately; the results are triangular."""
+    r = stack.shape[1]
+    if r <= _SMALL:
+        try:
+            return np.tril(np.linalg.inv(stack))
+        except np.linalg.LinAlgError:
+            return np.full_like(stack, np.nan)
+    h = r // 2
+    found = np.zeros_like(stack)
+    found[:, :h, :h] = first = invert_lower(stack[:, :h, :h])
+    found[:, h:, h:] = last = invert_lower(stack[:, h:, h:])
+    found[:, h:, :h] = -(last @ (stack[:, h:, :h] @ first))
+    return found
+
+
+def bound_log_sums(diagonals: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Sum the logarithms of numbers > 0 (b, r), and bound the errors of the sums, both (b,)."""
+    logs = np.log(diagonals)
+    # Logarithms of the C libraries are wrong by a few units in the last place; 256 are allowed.
+    error = gamma(diagonals.shape[1] + 256) * np.abs(logs).sum(axis=1)
+    return logs.sum(axis=1), error
+
+
+def _prove_sum(
+    Zt: FloatArray, S: FloatArray, counts: FloatArray, empty: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Bound |Z'(count S S')Z - I|; the second result is the product."""
+    Y = Zt @ S
+    reach = (_bound_norms(Zt, 1) * _bound_norms(S, 2)).sum(axis=1)
+    proven, G = _compare(
+        Y, counts, gamma(S.shape[1]) * 1.01 * reach, Zt * empty[:, None, :] if empty.any() else None
+    )
+    return proven.departure, G
+
+
+def _compare(
+    Y: FloatArray, counts: FloatArray, error: FloatArray, more: FloatArray | None = None
+) -> tuple[ProvenProduct, FloatArray]:
+    """Compare count Y Y' + more more' with the identity, where Y is known up to `error`.
+
+    Args:
+        Y: Shape (b, r, n).
+        counts: Shape (b,).
+        error: No less than the Frobenius norm of the error of Y, shape (b,).
+        more: Shape (b, r, r).
+
+    Returns:
+        What is proven, and the product as it was computed.
+    """
+    r, n = Y.shape[1:]
+    G = counts[:, None, None] * (Y @ Y.swapaxes(1, 2))
+    if more is not None:
+        G = G + more @ more.swapaxes(1, 2)
+    at = np.arange(r)
+    # The norm of Y, with `more`, is the square root of the trace of G, but for rounding.
+    squares = G[:, at, at].sum(axis=1) * 1.01
+    off = G.copy()
+    off[:, at, at] -= 1
+    rounding = gamma(n + 2 * r + 8) * squares + 2.02 * np.sqrt(squares * counts) * error
+    rounding += 1.01 * counts * error**2
+    departure = 1.01 * np.sqrt((off * off).sum(axis=(1, 2))) + rounding
+    trace = off[:, at, at].sum(axis=1) - rounding - gamma(r + 4) * (squares + r)
+    fits = departure < _LARGEST_DEPARTURE
+    return ProvenProduct(np.where(fits, departure, np.inf), trace), G
+
+
+def _factor(stack: FloatArray) -> FloatArray:
+    """Find Cholesky factors (b, r, r), approximately; NaN where there is none."""
+    try:
+        return np.linalg.cholesky(stack)
+    except np.linalg.LinAlgError:
+        if len(stack) == 1:
+            return np.full_like(stack, np.nan)
+        half = len(stack) // 2
+        return np.concatenate([_factor(stack[:half]), _factor(stack[half:])])
+
+
+def _bound_norms(stack: FloatArray, axis: int) -> FloatArray:
+    """Bound the Euclidean norms along an axis from above."""
+    norms = np.sqrt((stack * stack).sum(axis=axis))
+    return np.asarray(norms * (1 + (stack.shape[axis] + 8) * UNIT_ROUNDOFF))
