@@ -19,9 +19,12 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from markdown_table import heading, line
+
+Found: TypeAlias = dict[str, Any]
+"""What a case found, in the order of the columns."""
 
 GRID = [(10, 10), (10, 50), (20, 20), (20, 50), (40, 10), (40, 20), (40, 40), (40, 50)]
 SMALL = [(10, 2, 2), (10, 3, 2), (10, 3, 3), (10, 10, 2), (10, 10, 3)]
@@ -68,7 +71,7 @@ participations, and whose optimisation ends within minutes only for the shortest
 def main(python: str, querysmasher: str, residualplanner: str) -> None:
     folders = {"querysmasher": querysmasher, "residualplanner": residualplanner}
 
-    def run(system: str, *sizes: int) -> dict[str, Any]:
+    def run(system: str, *sizes: int) -> Found:
         here = Path(__file__).resolve()
         path = [
             str(here.parent),
@@ -78,7 +81,7 @@ def main(python: str, querysmasher: str, residualplanner: str) -> None:
         chosen = sys.executable if system.startswith("fitplug") else python
         words = [chosen, str(here), "case", system, *map(str, sizes)]
         said = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-        found: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
+        found: Found = json.loads(said.stdout.splitlines()[-1])
         return found
 
     print(INTRODUCTION + GRID_TEXT)
@@ -101,51 +104,74 @@ def main(python: str, querysmasher: str, residualplanner: str) -> None:
             print(line([str(n), *tell(run(system, n))]), flush=True)
 
 
-def tell(found: dict[str, Any]) -> Iterator[str]:
+def tell(found: Found) -> Iterator[str]:
     """Write what a case found: numbers with six digits, and a dash where it has none."""
-    for value in found.values():
-        yield "-" if value is None else value if isinstance(value, str) else f"{value:.6g}"
+    for name, value in found.items():
+        if name == "s":
+            yield f"{value:.2g}" if value < 10 else f"{value:.0f}"
+        else:
+            yield "-" if value is None else value if isinstance(value, str) else f"{value:.6g}"
 
 
 def case(system: str, *sizes: str) -> None:
-    start = time.process_time()
     found = CASES[system](*map(int, sizes))
-    seconds = round(time.process_time() - start, 1 if time.process_time() - start < 10 else None)
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({**found, "s": seconds, "MB": round(megabytes)}))
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    print(json.dumps({**found, "MB": round(megabytes)}))
 
 
-def design_prefixes(n: int, d: int, k: int, with_total: bool) -> Any:
+def run_fitplug_grid(n: int, d: int) -> Found:
+    plan, seconds = design_prefixes(n, d, 2, with_total=False)
+    variances = plan.variances
+    total = sum(float(variances[name].sum()) for name in variances)
+    mean = total / sum(variances[name].size for name in variances)
+    return {
+        "mechanism": "fitplug",
+        "RMSE": plan.privacy_cost * mean**0.5,
+        "largest std": plan.privacy_cost,
+        "bound": plan.lower_bound,
+        "gap": f"{plan.gap:.2%}",
+        "s": seconds,
+    }
+
+
+def run_fitplug_small(n: int, d: int, k: int) -> Found:
+    return tell_plan(*design_prefixes(n, d, k, with_total=True))
+
+
+def run_fitplug_length(n: int) -> Found:
+    return tell_plan(*design_prefixes(n, 1, 1, with_total=False))
+
+
+def design_prefixes(n: int, d: int, k: int, with_total: bool) -> tuple[Any, float]:
     import fitplug as fp
 
     names = [f"a{i}" for i in range(d)]
     chosen = [c for j in range(1, k + 1) for c in itertools.combinations(names, j)]
     groups = [fp.queries(dict.fromkeys(c, "prefix"), variance=1.0) for c in chosen]
+    if with_total:
+        groups.append(fp.total(variance=1.0))
     domain = fp.Domain({name: fp.Integers(0, n - 1) for name in names})
-    return fp.design(
-        fp.Workload(domain, [*groups, fp.total(variance=1.0)][: len(groups) + with_total])
-    )
+    start = time.process_time()
+    plan = fp.design(fp.Workload(domain, groups))
+    return plan, time.process_time() - start
 
 
-def run_fitplug_grid(n: int, d: int) -> dict[str, Any]:
-    plan = design_prefixes(n, d, 2, with_total=False)
-    alpha, variances = plan.privacy_cost**2, plan.variances
-    total = sum(float(variances[name].sum()) for name in variances)
-    count = sum(variances[name].size for name in variances)
+def tell_plan(plan: Any, seconds: float) -> Found:
     return {
         "mechanism": "fitplug",
-        "RMSE": (alpha * total / count) ** 0.5,
-        "largest std": plan.privacy_cost,
-        "bound": plan.lower_bound,
+        "largest variance": plan.privacy_cost**2,
+        "bound": plan.lower_bound**2,
         "gap": f"{plan.gap:.2%}",
+        "s": seconds,
     }
 
 
-def run_querysmasher(n: int, d: int) -> dict[str, Any]:
+def run_querysmasher(n: int, d: int) -> Found:
     import numpy as np
     from query import KronQuery, MatrixQuery  # type: ignore[import-not-found]
     from smasher import Smasher, powerset  # type: ignore[import-not-found]
 
+    start = time.process_time()
     domains, prefixes = [n] * d, np.tril(np.ones((n, n)))
     smasher = Smasher(domains, privacy_cost=1.0, default_solver="convex", verbose=False)
     pairs = list(itertools.combinations(range(d), 2))
@@ -155,99 +181,86 @@ def run_querysmasher(n: int, d: int) -> dict[str, Any]:
         smasher.add_queries_to_workload([KronQuery(domains, pair, [prefixes, prefixes])])
     smasher.optimize()
     mean = smasher.workload_variance() / (d * n + len(pairs) * n * n)
+    seconds = time.process_time() - start
     worst = 0.0
     for row in np.kron(prefixes, prefixes):  # all pairs have the same variances
         query = MatrixQuery(domains, pairs[0], row[None])
-        parts = [tuple(sorted(part)) for part in powerset(pairs[0])]
-        worst = max(
-            worst,
-            sum(
-                float(smasher.solvers[part].query_variance(query.decompose(part, for_convex=True)))
-                for part in parts
-                if part in smasher.solvers
-            ),
-        )
+        own = 0.0
+        for part in map(tuple, map(sorted, powerset(pairs[0]))):
+            if part in smasher.solvers:
+                piece = query.decompose(part, for_convex=True)
+                own += float(smasher.solvers[part].query_variance(piece))
+        worst = max(worst, own)
     return {
         "mechanism": "QuerySmasher",
         "RMSE": mean**0.5,
         "largest std": worst**0.5,
         "bound": None,
         "gap": None,
+        "s": seconds,
     }
 
 
-def run_fitplug_small(n: int, d: int, k: int) -> dict[str, Any]:
-    return _tell_variance(design_prefixes(n, d, k, with_total=True))
-
-
-def run_fitplug_length(n: int) -> dict[str, Any]:
-    return _tell_variance(design_prefixes(n, 1, 1, with_total=False))
-
-
-def _tell_variance(plan: Any) -> dict[str, Any]:
-    return {
-        "mechanism": "fitplug",
-        "largest variance": plan.privacy_cost**2,
-        "bound": plan.lower_bound**2,
-        "gap": f"{plan.gap:.2%}",
-    }
-
-
-def run_residualplanner(n: int, d: int, k: int) -> dict[str, Any]:
+def run_residualplanner(n: int, d: int, k: int) -> Found:
     import cvxpy
 
     cvxpy.installed_solvers()
-    # The code imports Gurobi, which needs a licence, but uses it only where it is asked to.
+    # The code imports Gurobi, which needs a licence, and does not use it for this.
     sys.modules["gurobipy"] = types.ModuleType("gurobipy")
     sys.modules["gurobipy"].GRB = None  # type: ignore[attr-defined]
     sys.argv = sys.argv[:1]  # the code reads the arguments of the process
     from resplan.ResPlan import ResPlanMax  # type: ignore[import-not-found]
 
     del sys.modules["gurobipy"]
+    start = time.process_time()
     planner = ResPlanMax([n] * d, ["P"] * d)
     for size in range(k + 1):
         for chosen in itertools.combinations(range(d), size):
             planner.input_mech(chosen)
-    return _tell_peer("ResidualPlanner+", float(planner.get_noise_level()))
+    return tell_peer("ResidualPlanner+", float(planner.get_noise_level()), start)
 
 
-def run_toeplitz(n: int) -> dict[str, Any]:
+def run_toeplitz(n: int) -> Found:
     import numpy as np
     from jax_privacy.matrix_factorization import toeplitz  # type: ignore[import-not-found]
 
-    _use_64_bits()
+    start = use_64_bits()
     squares = np.asarray(toeplitz.optimal_max_error_strategy_coefs(n), np.float64) ** 2
-    return _tell_peer("Toeplitz square root", float(squares.sum()) ** 2)
+    return tell_peer("Toeplitz square root", float(squares.sum()) ** 2, start)
 
 
-def run_banded(n: int) -> dict[str, Any]:
+def run_banded(n: int) -> Found:
     import jax.numpy as jnp  # type: ignore[import-not-found]
     from jax_privacy.matrix_factorization import toeplitz
 
-    _use_64_bits()
+    start = use_64_bits()
     found = toeplitz.optimize_banded_toeplitz(n, 512, reduction_fn=jnp.max)
-    return _tell_peer("BandMF, 512 bands", float(toeplitz.loss(found, n, jnp.max)))
+    return tell_peer("BandMF, 512 bands", float(toeplitz.loss(found, n, jnp.max)), start)
 
 
-def run_buffered(n: int) -> dict[str, Any]:
+def run_buffered(n: int) -> Found:
     from jax_privacy.matrix_factorization import buffered_toeplitz
 
-    _use_64_bits()
+    start = use_64_bits()
     found = buffered_toeplitz.optimize(n=n, error="max", min_buffers=7, max_buffers=7)
-    return _tell_peer("BLT, 7 buffers", float(buffered_toeplitz.max_loss(found, n)))
+    return tell_peer("BLT, 7 buffers", float(buffered_toeplitz.max_loss(found, n)), start)
 
 
-def _use_64_bits() -> None:
+def use_64_bits() -> float:
+    """Let JAX compute with 64 bits; return the processor time of now."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
+    return time.process_time()
 
 
-def _tell_peer(name: str, variance: float) -> dict[str, Any]:
-    return {"mechanism": name, "largest variance": variance, "bound": None, "gap": None}
+def tell_peer(name: str, variance: float, start: float) -> Found:
+    seconds = time.process_time() - start
+    told = {"mechanism": name, "largest variance": variance, "bound": None, "gap": None}
+    return {**told, "s": seconds}
 
 
-CASES: dict[str, Callable[..., dict[str, Any]]] = {
+CASES: dict[str, Callable[..., Found]] = {
     "fitplug_grid": run_fitplug_grid,
     "fitplug_small": run_fitplug_small,
     "fitplug_length": run_fitplug_length,

@@ -1,18 +1,18 @@
-"""Make up the people of the United States: real numbers per county, real proportions, no real person.
+"""Make up the people of the United States, as many as really live in each county.
 
-    python make_people.py FOLDER [--states 51]
+    python make_people.py FOLDER
 
-Each county gets its real number of people (`counties.csv`). Their sexes, ages, races and Hispanic
-origins are drawn with the proportions of the real people of examples/acs: of the areas of the same
-state, or of all areas where that file has none of the state. Each file has the counties of a
-state, with a row for each kind of people and their number. The script uses a seed, so it always
-makes the same people.
+The numbers of people are those of `counties.csv`. Their sexes, ages, races and Hispanic origins are
+drawn with the proportions of the real people of examples/acs: of those in the same state, or of all
+of them if none is in the state. There is a file for each state. It has a row for each kind of
+people in each county, and the number of these people. The script uses a seed, so it always makes
+the same people.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -35,22 +35,18 @@ RACE_OF_CODE = {
     "8": "Other",
     "9": "Two or more",
 }
-"""The races of Public Law 94-171, each alone or two or more, of the codes of RAC1P."""
+"""The races, each alone, or two or more of them, of the codes of RAC1P."""
 
 KIND = ["SEX", "AGE", "RACE", "HISPANIC"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--states", type=int, default=51, help="make only the first states")
-    asked = parser.parse_args()
+def main(folder: Path) -> None:
     with (HERE / "counties.csv").open(newline="", encoding="utf-8") as file:
         counties = [(row["FIPS"], int(row["population"])) for row in csv.DictReader(file)]
     surveyed = read_survey()
     rng = np.random.default_rng(20261122)
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    for state in sorted({code[:2] for code, _ in counties})[: asked.states]:
+    folder.mkdir(parents=True, exist_ok=True)
+    for state in sorted({code[:2] for code, _ in counties}):
         kinds, shares = find_shares(surveyed, state)
         parts = []
         for code, population in counties:
@@ -60,9 +56,7 @@ def main() -> None:
                 there = kinds.append_column("COUNTY", lived_in)
                 there = there.append_column("PEOPLE", pa.array(people))
                 parts.append(there.filter(people > 0))
-        pq.write_table(
-            pa.concat_tables(parts).unify_dictionaries(), asked.folder / f"{state}.parquet"
-        )
+        pq.write_table(pa.concat_tables(parts).unify_dictionaries(), folder / f"{state}.parquet")
 
 
 def read_survey() -> pa.Table:
@@ -91,4 +85,4 @@ def find_shares(surveyed: pa.Table, state: str) -> tuple[pa.Table, npt.NDArray[n
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))
