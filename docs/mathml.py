@@ -23,6 +23,7 @@ PAGES = {
     "D": "theory/dual.md",
     "R": "theory/refinement.md",
     "S": "theory/symmetry.md",
+    "T": "theory/trees.md",
     "F": "theory/residual-family.md",
     "B": "theory/product-bound.md",
     "M": "theory/integer-mechanism.md",
@@ -35,7 +36,7 @@ PAGES = {
 DISPLAY = re.compile(r"^([ ]*)\$\$(.+?)\$\$[ ]*$", re.DOTALL | re.MULTILINE)
 INLINE = r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\\]|\\.)+?)(?<!\s)\$(?![\d$])"
 TAG = re.compile(r"\\tag\{(\w+)\}")
-CITATION = r"\(([DRSFBMPZE]\d+)\)"
+CITATION = r"\(([DRSTFBMPZE]\d+)\)"
 
 _OPERATOR = re.compile(r"\\mathrm\{([A-Za-z]{2,})\}")
 _IDENTIFIER = re.compile(r"<mi>(&#x[0-9A-F]+;|[^<&])</mi>")

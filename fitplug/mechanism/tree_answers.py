@@ -167,8 +167,9 @@ def _answer_block(
         k, R = below.shape[1:3]
         measured = multiply_exactly(below.reshape(b, k * R, r), dense.swapaxes(1, 2))
         of_children = matrices.take(siblings)
-        found = of_children.apply(measured.reshape(b, k, R * r)).reshape(b, -1, R, r)
-        size = b * of_children.rows * r
+        rows = of_children.rows
+        found = of_children.apply(measured.reshape(b, k, R * r)).reshape(b, rows, R, r)
+        size = b * rows * r
         answers[:, at : at + size] = _clamp(np.moveaxis(found, 2, 0).reshape(R, size))
         at += size
 
@@ -216,11 +217,13 @@ class TreeEstimates(LazyEstimates):
         """
         block, depth = place
         structure, (own, shape, start) = self._structure, self._places[block]
-        answers = self._answers[start : start + math.prod(shape)].reshape(shape).astype(np.float64)
+        needed = own.count_answers(structure, depth)
+        integers = self._answers[start : start + math.prod(shape)].reshape(shape)[..., :needed]
+        answers = integers.astype(np.float64)
         (attributes,) = structure.subsets.list_attributes([block])
         for axis, a in enumerate(attributes):
             answers = self._strategy.attribute_matrices[a].invert(answers, axis)
-        answers = answers.reshape(-1, shape[-1])
+        answers = answers.reshape(-1, answers.shape[-1])
         group = next(one.group for one in structure.parts[block] if one.level.depth == depth)
         estimates = self._sweep_down(own, answers, depth)
         return np.asarray(estimates[structure.find_level_rows(group)])
@@ -242,12 +245,13 @@ class TreeEstimates(LazyEstimates):
                     continue
                 X = matrices.dense_inverses[0][siblings.positions]
                 (b, r), R = X.shape[:2], len(answers)
-                of_children = matrices.take(siblings)
-                size = b * of_children.rows * r
-                y = np.moveaxis(answers[:, at : at + size].reshape(R, b, -1, r), 0, 2)
+                of_children, k = matrices.take(siblings), siblings.children.shape[1]
+                rows = of_children.rows
+                size = b * rows * r
+                y = np.moveaxis(answers[:, at : at + size].reshape(R, b, rows, r), 0, 2)
                 at += size
-                z = (y.reshape(b, -1, r) @ X.swapaxes(1, 2)).reshape(b, -1, R * r)
-                own_part = of_children.invert(z).reshape(b, -1, R, r)
+                z = (y.reshape(b, rows * R, r) @ X.swapaxes(1, 2)).reshape(b, rows, R * r)
+                own_part = of_children.invert(z).reshape(b, k, R, r)
                 spread = of_children.reference[:, :, None, None]
                 estimates[siblings.children] = spread * estimates[siblings.parents, None] + own_part
         return estimates

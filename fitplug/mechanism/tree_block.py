@@ -213,10 +213,13 @@ class TreeBlock:
                     part = siblings.take(slice(start, start + together))
                     yield part, self.steps[siblings.step]
 
-    def count_answers(self, structure: TreeStructure) -> int:
-        """Count the block's answers of each cell of contrasts."""
-        own = sum(matrices.count_answers(step) for step, matrices in self.list_steps(structure))
-        return len(self.root) + own
+    def count_answers(self, structure: TreeStructure, deepest: int | None = None) -> int:
+        """Count the block's answers of each cell of contrasts, down to a depth or all of them."""
+        return len(self.root) + sum(
+            matrices.count_answers(step)
+            for step, matrices in self.list_steps(structure)
+            if deepest is None or step.depth <= deepest
+        )
 
     def check_form(self, structure: TreeStructure) -> None:
         """Check that the matrices have the shapes, types and ranges that they must have.

@@ -186,9 +186,12 @@ def _sweep_up(
             errors = errors[:kept] * np.sqrt(float(most))
     root = own.root.astype(np.float64)
     found = weights[1] @ own.root_inverse
+    if not root.size:
+        return
     norms = bound_solution_norms(weights[1], root, L_error=errors[1] * (1 + gamma(64)))
     yield AnswerWeights(
-        found.reshape(combinations, -1), (norms * norms).reshape(combinations, -1).sum(axis=1)
+        found.reshape(combinations, found.size // combinations),
+        (norms * norms).reshape(combinations, R).sum(axis=1),
     )
 
 
@@ -232,12 +235,14 @@ def _visit_siblings(
     g_norm, e_norm = bound_norm(bound_norm(g, axis=3), axis=1), bound_norm(e, axis=1)
     flat = g.reshape(b, k, columns * r)
     rounding = gamma(k + 8)
-    h = of_children.adjoint(flat).reshape(b, -1, columns, r)
+    h = of_children.adjoint(flat)
+    rows = h.shape[1]
+    h = h.reshape(b, rows, columns, r)
     h_norm = bound_norm(bound_norm(h, axis=3), axis=1)
     h_error = norms.contrasts[:, None] * (e_norm + rounding * g_norm)
     h_error += norms.contrasts_error[:, None] * g_norm
-    found = (h.reshape(b, -1, r) @ X).reshape(h.shape)
-    X_norm = bound_norm(X.reshape(b, -1), axis=1)
+    found = (h.reshape(b, rows * columns, r) @ X).reshape(h.shape)
+    X_norm = bound_norm(X.reshape(b, r * r), axis=1)
     bound = bound_norm(bound_norm(found, axis=3), axis=1)
     bound += (gamma(r) * h_norm + h_error) * X_norm[:, None]
     bound *= (1 + gamma(16)) / (1 - residuals[:, None])
@@ -246,8 +251,9 @@ def _visit_siblings(
     errors[siblings.parents] += norms.reference[:, None] * (e_norm + rounding * g_norm)
     errors[siblings.parents] += norms.reference_error[:, None] * g_norm
     errors[siblings.parents] += gamma(2) * bound_norm(weights[siblings.parents], axis=2)
-    by_combination = found.reshape(b, -1, combinations, columns // combinations, r)
-    squares = (bound * bound).sum(axis=0).reshape(combinations, -1).sum(axis=1)
+    R = columns // combinations
+    by_combination = np.moveaxis(found.reshape(b, rows, combinations, R, r), 2, 0)
+    squares = (bound * bound).sum(axis=0).reshape(combinations, R).sum(axis=1)
     return AnswerWeights(
-        np.moveaxis(by_combination, 2, 0).reshape(combinations, -1), squares * (1 + gamma(b + 64))
+        by_combination.reshape(combinations, b * rows * R * r), squares * (1 + gamma(b + 64))
     )

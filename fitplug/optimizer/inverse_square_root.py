@@ -2,8 +2,8 @@
 
 These are the quadratures of Hale, Higham and Trefethen (2008, method 3) of the integral of
 1 / (x + t^2). With `POLES` poles the relative error is at most 3e-7 for x in an interval whose ends
-have a ratio of 10^6, and 1e-4 for a ratio of 10^16. Only the optimizer uses them: no claim of a
-plan depends on their error.
+have a ratio of 10^6, 1e-4 for a ratio of 10^10, and 1 % for a ratio of 10^16. Only the optimizer
+uses them: no claim of a plan depends on their error.
 """
 
 from __future__ import annotations

@@ -136,29 +136,36 @@ class BlockWeights:
                 return Totals(depth, share)
         return Totals(self.last + 1, 1.0)
 
-    def _compare_with_product(self, depth: int) -> float:
-        """Find the least p_ik / (p_i s_k) below the nodes above a depth."""
-        members = self._find_members(depth)
-        own = self.masses[:, members]
+    def find_tops_above(self, depth: int) -> tuple[IntArray, IntArray]:
+        """Find the node above a depth that each node at the depth or below lies under.
+
+        Returns:
+            That node for each node, -1 for nodes that lie under none, shape (N,), and the nodes
+            below which the block asks for nothing.
+        """
         above = np.full(self.tree.size, -1)
         is_bottom = np.zeros(self.tree.size, dtype=bool)
         for step in self.tree.steps:
-            if not depth <= step.depth <= self.last:
+            if step.depth < depth:
                 continue
-            from_top = above[step.parents] < 0
-            top = np.where(from_top, step.parents, above[step.parents])
+            top = np.where(above[step.parents] < 0, step.parents, above[step.parents])
             above[step.children] = top if step.children.ndim == 1 else top[:, None]
-            is_bottom[step.parents] = False
-            is_bottom[step.children] = True
-        bottom = np.flatnonzero(is_bottom)
-        share = np.inf
-        sums = own.sum(axis=1)
+            if step.depth <= self.last:
+                is_bottom[step.parents] = False
+                is_bottom[step.children] = True
+        return above, np.flatnonzero(is_bottom)
+
+    def _compare_with_product(self, depth: int) -> float:
+        """Find the least p_ik / (p_i s_k) below the nodes above a depth."""
+        own = self.masses[:, self._find_members(depth)]
+        above, bottom = self.find_tops_above(depth)
+        sums, share = own.sum(axis=1), 1.0
         for k in range(own.shape[1]):
             product = sums[bottom] * own[above[bottom], k]
             here = product > 0
             ratio = own[bottom[here], k] * sums[above[bottom[here]]] / product[here]
-            share = min(share, float(ratio.min(initial=np.inf)))
-        return min(share, 1.0) * (1 - 8 * self.rounding)
+            share = min(share, float(ratio.min(initial=1.0)))
+        return share * (1 - 8 * self.rounding)
 
     def _find_tops(self, depth: int) -> IntArray:
         """Find the nodes above a depth that have children at it or below."""
@@ -212,6 +219,42 @@ class BlockWeights:
             kept = np.where(precisions >= LEAST_PRECISION, precisions, 0.0)
             found.append(Measurements(np.vstack(matrices), kept))
         return kinds, places, tuple(found)
+
+
+def average_weights(structure: TreeStructure, p: FloatArray) -> FloatArray:
+    """Average weights where only totals over dense cells are asked, for an evaluation that is fast.
+
+    Below each node of the last depth at which cells are told apart, the weights of the total are
+    divided among its cells on all leaves as they are on average. Their sum stays what it is, and
+    the bound is usually a little better.
+
+    Args:
+        structure: The structure.
+        p: Weights of leaves and dense cells; with cell budgets, divided by these; shape (|V|,).
+
+    Returns:
+        The averages, shape (|V|,).
+    """
+    # The first block is that of the empty set, in which all groups have a part.
+    rows = np.ones(structure.rows)
+    weights = BlockWeights(structure, 0, p.reshape(-1, structure.cells), rows)
+    sizes = [one.size for one in weights.classes]
+    if 1 not in sizes or sizes[0] == 1:
+        return p
+    depth, tree = sizes.index(1), structure.tree
+    cells = np.flatnonzero(weights.classes[depth].of_cell == 0)
+    above, _ = weights.find_tops_above(depth)
+    values = p.reshape(-1, structure.cells)
+    own, top = values[:, cells], above[tree.leaves]
+    is_below = top >= 0
+    sums = np.zeros((tree.size, len(cells)))
+    np.add.at(sums, top[is_below], own[is_below])
+    shares = sums[top[is_below]]
+    totals = shares.sum(axis=1, keepdims=True)
+    shares = np.divide(shares, totals, out=np.zeros_like(shares), where=totals > 0)
+    averages = values.copy()
+    averages[np.ix_(is_below, cells)] = own[is_below].sum(axis=1, keepdims=True) * shares
+    return averages.ravel()
 
 
 def _find_sorted(values: AnyArray, wanted: AnyArray) -> IntArray:

@@ -7,10 +7,10 @@ shape (r, r), and log det(I + N / t) is the sum over the nodes of log det(I + V0
 
 All of this increases with V0 in the order of symmetric matrices, so lower bounds on V0 give lower
 bounds on everything. A node's V is bounded from below by c P P', for a float c <= 1 and a matrix P
-of floats, which proves itself (`fitplug.proof.proven_factors`).
+of floats, which proves itself (T8) (`fitplug.proof.proven_factors`).
 
 Where only the total of some classes is asked below a node, what is below is a tree of numbers, and
-it is known as one more measurement of this total (docs/theory/trees.md, (T9)). This needs p to
+it is known as one more measurement of this total (docs/theory/trees.md, (T7)). This needs p to
 divide the total among these classes in the same way on all leaves below the node.
 """
 
@@ -109,10 +109,10 @@ class DenseTree:
     def _bound_information(self, V: FloatArray, poles: FloatArray) -> FloatArray:
         """Bound from above with what precision the totals are known from below, (tops, P)."""
         assert self.totals is not None
-        prior = self.masses[self.tops][:, self.members].sum(axis=1)[:, None] / poles
-        error = self.totals.error + self.rounding + gamma(self.masses.shape[1] + 8)
-        # 1 / V - 1 / prior, where V is at most the prior.
-        ratio = np.divide(prior, V, out=np.ones_like(V), where=V > 0)
+        prior = self.totals.masses[: len(self.tops), None] / poles
+        error = self.totals.error + self.rounding + gamma(8)
+        # 1 / V - 1 / prior, where V is at most the prior. Without V, the total is known.
+        ratio = np.divide(prior, V, out=np.full_like(V, np.inf), where=V > 0)
         excess = np.maximum(ratio - 1, 0.0) + 2 * error * ratio
         return np.divide(excess, prior, out=np.zeros_like(V), where=prior > 0) * (1 + error)
 

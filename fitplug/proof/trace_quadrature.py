@@ -1,14 +1,14 @@
-"""Quadrature of tr N^1/2, from below, by determinants of N + t I (docs/theory/trees.md, (T1)).
+"""Quadrature of tr N^1/2, from below, by determinants of N + t I (docs/theory/trees.md).
 
 For N >= 0 let L(t) = log det(I + N / t). Then
 
-    tr N^1/2 = (1 / 2 pi) int e^(u/2) L(e^u) du
+    tr N^1/2 = (1 / 2 pi) int e^(u/2) L(e^u) du    (T2)
 
 and the trapezoidal rule of step h exceeds this by a factor of at most 1 + e(h), where e decreases
 like exp(-2 pi^2 / h) (T3). The poles t are powers of the square root of 2, so that no exponential
 function is trusted. What lies beyond the first and the last pole is bounded from below by what L is
 at the poles: t L(t) increases, and L is convex in u. So the rule has weights >= 0, and any lower
-bounds on L at the poles give a lower bound on the trace.
+bounds on L at the poles give a lower bound on the trace (T5).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LogDeterminants: TypeAlias = Callable[[FloatArray], FloatArray]
 STEP = 3
 """The step of the rule in units of log(2) / 2: with it, e(h) is 1.9e-9."""
 
-COARSE_STEP = 4
-"""The step where each pole is expensive: with it, e(h) is 2.9e-7."""
+COARSE_STEP = 5
+"""The step where each pole is expensive: with it, e(h) is 6.2e-6."""
 
 _ROOTS_OF_TWO = np.array([1.0, math.sqrt(math.sqrt(2)), math.sqrt(2), math.sqrt(math.sqrt(8))])
 """2^(0/4) to 2^(3/4)."""

@@ -24,6 +24,9 @@ TOLERANCE, COARSE_TOLERANCE = 5e-10, 3e-6
 LARGE_WORK = 5e7
 """Poles are costly where the nodes times the cubes of their matrices' sizes are more than this."""
 
+MOST_WORK = 5e10
+"""Most nodes times the cubes of their matrices' sizes: about ten minutes for each block."""
+
 _MOST_NUMBERS = 2_000_000
 """Most numbers of all nodes and poles that are in memory at once, unless there are few poles."""
 
@@ -60,11 +63,13 @@ def bound_block_norm(
     Returns:
         The bound.
     """
-    weights = BlockWeights(structure, block, p, row_weights)
+    most = max(part.multiple * row_weights[part.rows].max() for part in structure.parts[block])
+    power = math.frexp(float(most))[1] // 2
+    weights = BlockWeights(structure, block, p, np.ldexp(row_weights, -2 * power))
     if weights.last < 0:
         return 0.0
-    # The norm grows like the square root of p, and of q.
-    error = 2 * weights.rounding
+    # Everything grows at most in proportion to the masses and to the precisions.
+    error = 8 * weights.rounding
     if weights.classes[0].size == 1:
         tree = weights.build_scalar()
         bound, _ = bound_trace(
@@ -75,10 +80,13 @@ def bound_block_norm(
             tolerance=TOLERANCE,
             batch=min(max(_MOST_NUMBERS // len(tree.masses), 6), 24),
         )
-        return bound * (1 - error)
+        return math.ldexp(bound, power) * (1 - error)
     totals = weights.find_totals()
     dense = weights.build_dense(totals)
-    is_costly = len(dense.masses) * float(dense.masses.shape[1]) ** 3 > LARGE_WORK
+    work = len(dense.masses) * float(dense.masses.shape[1]) ** 3
+    if work > MOST_WORK:
+        raise ValueError("dual weights p tell cells apart at too many nodes: average them there")
+    is_costly = work > LARGE_WORK
     bound, _ = bound_trace(
         dense.bound_log_determinants,
         rank=dense.rank,
@@ -88,7 +96,7 @@ def bound_block_norm(
         step=COARSE_STEP if is_costly else STEP,
         batch=4 if is_costly else 8,
     )
-    return bound * math.sqrt(totals.share) * (1 - error)
+    return math.ldexp(bound, power) * math.sqrt(totals.share) * (1 - error)
 
 
 def _scale_by_power(values: FloatArray) -> tuple[int, FloatArray]:

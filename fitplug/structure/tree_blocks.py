@@ -30,6 +30,7 @@ from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
 from fitplug.structure.cell_classes import CellClasses, find_classes
+from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.node_tree import NodeTree, build_node_tree
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.tree_shape import targets_vary
@@ -176,8 +177,14 @@ class TreeStructure(Structure):
 
     @frozen_property
     def group_matrices(self) -> tuple[FloatArray, ...]:
-        """N_t of each group over the dense cells, shape (rows of each node, D)."""
-        return tuple(self.build_rows(g, self.dense) for g in range(len(self.workload.groups)))
+        """N_t of each group over the dense cells, shape (rows of each node, D).
+
+        Raises:
+            WorkloadError: If all coefficients are zero, or some are out of range.
+        """
+        found = tuple(self.build_rows(g, self.dense) for g in range(len(self.workload.groups)))
+        check_coefficients(found)
+        return found
 
     @frozen_property
     def tree(self) -> NodeTree:

@@ -11,6 +11,7 @@ import fitplug as fp
 from fitplug.mechanism.contrasts import build_contrasts
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug_opendp.noise_source import compute_exact_answers
+from tests.helpers.tree_strategies import write_out
 
 
 def rationals(matrix):
@@ -131,6 +132,8 @@ def full_strategy(plan):
     mechanism is y = A x + z, in the order of its answers.
     """
     structure, domain = plan.structure, plan.domain
+    if plan.strategy.tree_blocks:
+        return write_out(plan.strategy).tolist()
     names = (*structure.block_attributes, *structure.dense)
     axes = [names.index(name) for name in plan.workload.attributes]
     A = []

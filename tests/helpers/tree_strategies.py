@@ -61,6 +61,23 @@ def random_workload(rng, *, symmetric=True, dense=True, varying=False):
     return fp.Workload(domain, groups)
 
 
+def wide_workload(rng):
+    """Nodes of 40 children with targets of their own, and of 12 that are identical."""
+    leaves = [
+        (f"s{s}", f"s{s}c{c}", f"s{s}c{c}t{t}")
+        for s, counties in enumerate((40, 12))
+        for c in range(counties)
+        for t in range(1 + s * (c % 3))
+    ]
+    domain = fp.Domain({"place": fp.Hierarchy(LEVELS, leaves), "race": fp.Integers(0, 2)})
+    targets = np.where(np.arange(52) < 40, rng.uniform(1, 9, 52), 3.0)[:, None]
+    groups = [
+        fp.queries({"place": "state"}, variance=1.0),
+        fp.queries({"place": "county", "race": "identity"}, variance=targets, name="counties"),
+    ]
+    return fp.Workload(domain, groups)
+
+
 def find_structure(workload, varying=()):
     structure = analyse_structure(workload, varying, tree=("place", "merged"))
     assert isinstance(structure, TreeStructure)
@@ -92,7 +109,7 @@ def random_blocks(rng, structure, most=5):
                     while abs(np.linalg.det(np.vstack([children[i], np.ones(k)]))) < 0.5:
                         children[i] = rng.integers(-most, most + 1, (k - 1, k))
             dense = [random_triangle(rng, r, most) for _ in range(b)]
-            steps.append(StepMatrices(children, np.array(dense).reshape(b, r, r)))
+            steps.append(StepMatrices(children, np.array(dense, dtype=np.int64).reshape(b, r, r)))
         root = random_triangle(rng, classes[0].size, most)
         blocks.append(TreeBlock(block, root, tuple(steps)))
     return tuple(blocks)
@@ -106,8 +123,9 @@ def write_out(strategy):
     """A over the cells of the workload's attributes, Python integers, by its definition."""
     structure, tree = strategy.structure, strategy.structure.tree
     domain = structure.workload.domain
-    names = (*structure.symmetric, "place", *structure.dense)
-    n, D = domain["place"].size, structure.cells
+    names = (*structure.symmetric, structure.tree_attribute, *structure.dense)
+    place = domain[structure.tree_attribute]
+    n, D = place.size, structure.cells
     below = {v: np.zeros(n, dtype=np.int64) for v in range(tree.size)}
     for cell, v in enumerate(tree.leaf_nodes.tolist()):
         below[v][cell] = 1
@@ -115,7 +133,7 @@ def write_out(strategy):
         for i, parent in enumerate(step.parents.tolist()):
             for child in np.atleast_1d(step.children[i]).tolist():
                 below[parent] = below[parent] + below[child]
-    finest = domain["place"].intervals(list(tree.level_nodes)[-1])
+    finest = place.intervals(list(tree.level_nodes)[-1])
     leaf_rows = (finest[:, :1] <= np.arange(n)) & (np.arange(n) <= finest[:, 1:])
     parts = []
     for own in strategy.tree_blocks:

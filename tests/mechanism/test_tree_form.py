@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 
+import fitplug as fp
+from fitplug.files import compute_digest
 from fitplug.mechanism import (
+    StepMatrices,
+    TreeBlock,
     answer_exactly,
     bound_combined_stds,
     build_dense_covariance,
     build_dense_strategy,
+    build_tree_strategy,
     check_strategy,
     compute_combined_covariance,
     list_mechanisms,
+    list_tables,
     make_estimates,
 )
+from fitplug.plan.plan_file import (
+    describe_strategy,
+    describe_workload,
+    read_strategy,
+    read_workload,
+)
+from fitplug.structure import node_tree
 from tests.helpers.tree_strategies import (
     find_structure,
     random_strategy,
     random_workload,
+    wide_workload,
     write_out,
 )
 
@@ -28,11 +45,18 @@ KINDS = [
     for dense in (False, True)
     for varying in (False, True)
 ]
+KINDS.append({"wide": True})
 
 
 def make(seed, kind, most=5):
     rng = np.random.default_rng(seed)
-    structure = find_structure(random_workload(rng, **kind))
+    if "wide" in kind:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(node_tree, "MOST_CHILDREN", 16)
+            structure = find_structure(wide_workload(rng))
+        assert structure.tree.size > 2 + 40 + 3
+    else:
+        structure = find_structure(random_workload(rng, **kind))
     return rng, random_strategy(rng, structure, most)
 
 
@@ -49,7 +73,7 @@ def reader(strategy, x):
 
 
 cases = pytest.mark.parametrize("kind", KINDS)
-seeds = pytest.mark.parametrize("seed", range(3))
+seeds = pytest.mark.parametrize("seed", range(2))
 
 
 @cases
@@ -73,11 +97,11 @@ def test_cost_and_variances(kind, seed) -> None:
     assert (above <= by_cell.astype(float) * (1 + 1e-12)).all()
 
     W, numbers = workload.matrix(), A.astype(float)
-    sigma = np.linalg.pinv(numbers.T @ numbers, rcond=1e-12)
-    exact = np.diag(W @ sigma @ W.T)
+    weights = W @ np.linalg.pinv(numbers, rcond=1e-13)
+    exact = (weights**2).sum(axis=1)
     bound = structure.group_values(strategy.unit_variances)
     bound = np.concatenate([bound[name].ravel() for name in workload.names])
-    np.testing.assert_allclose(W @ sigma @ (numbers.T @ numbers), W, atol=1e-7)
+    np.testing.assert_allclose(weights @ numbers, W, atol=1e-7)
     assert (bound >= exact * (1 - 1e-9)).all()
     np.testing.assert_allclose(bound, exact, rtol=1e-7)
     (mechanism,) = list_mechanisms(strategy, 2.0)
@@ -110,7 +134,8 @@ def test_combinations(kind, seed) -> None:
     rng, strategy = make(seed, kind)
     workload = strategy.structure.workload
     A, W = write_out(strategy).astype(float), workload.matrix()
-    covariance = W @ np.linalg.pinv(A.T @ A, rcond=1e-12) @ W.T
+    weights = W @ np.linalg.pinv(A, rcond=1e-13)
+    covariance = weights @ weights.T
     combinations, rows = [], []
     for size in (1, 2, len(workload.groups)):
         one = {}
@@ -138,9 +163,9 @@ def test_the_covariance_is_written_out(kind) -> None:
     A = write_out(strategy).astype(float)
     covariance, basis = build_dense_covariance(strategy, 3.0)
     assert np.linalg.matrix_rank(basis) == len(basis)
-    sigma = 9 * np.linalg.pinv(A.T @ A, rcond=1e-12)
+    weights = 3 * basis @ np.linalg.pinv(A, rcond=1e-13)
     np.testing.assert_allclose(
-        basis @ sigma @ basis.T, covariance, atol=1e-7 * np.abs(covariance).max()
+        weights @ weights.T, covariance, atol=1e-7 * np.abs(covariance).max()
     )
     np.testing.assert_allclose(A @ np.linalg.pinv(basis) @ basis, A, atol=1e-6)
 
@@ -149,18 +174,164 @@ def test_the_covariance_is_written_out(kind) -> None:
 @pytest.mark.parametrize("kind", KINDS[::3])
 def test_answers_are_exact_for_every_integer(kind, most) -> None:
     rng, strategy = make(2, kind, most)
+    A, shape = write_out(strategy), strategy.structure.workload.shape
+    assert strategy.sensitivity_squared == max((A * A).sum(axis=0))
+    for largest in (2**20, (2**63 - 1) // int(np.prod(shape))):
+        x = rng.integers(-largest, largest, shape, endpoint=True)
+        expected = np.clip(A @ x.ravel().astype(object), -(2**62), 2**62).astype(np.int64)
+        np.testing.assert_array_equal(answer_exactly(strategy, reader(strategy, x)), expected)
+    one = np.zeros(shape, dtype=np.int64)
+    one.flat[0] = -(2**63)
+    expected = np.clip(A[:, 0] * -(2**63), -(2**62), 2**62).astype(np.int64)
+    np.testing.assert_array_equal(answer_exactly(strategy, reader(strategy, one)), expected)
+
+
+def test_no_answer_is_clamped_with_as_many_records_as_it_holds() -> None:
+    rng, strategy = make(1, KINDS[-2], 2**15)
+    A, shape = write_out(strategy), strategy.structure.workload.shape
+    assert max(abs(a) for a in A.ravel()) * strategy.max_records <= 2**62
+    x = np.zeros(shape, dtype=np.int64)
+    x.flat[rng.integers(x.size)] = strategy.max_records
+    expected = (A @ x.ravel().astype(object)).astype(np.int64)
+    np.testing.assert_array_equal(answer_exactly(strategy, reader(strategy, x)), expected)
+
+
+def test_tables_hold_what_the_blocks_ask_for() -> None:
+    for seed in range(5):
+        _, strategy = make(seed, KINDS[-3])
+        structure = strategy.structure
+        for block, names in enumerate(list_tables(strategy)):
+            assert set(structure.name_attributes(block)) <= set(names)
+            assert ("place" in names) == (structure.find_block_depth(block) > 0)
+
+
+def test_equal_columns_are_summed_exactly() -> None:
+    """All leaves cost the same, so integers have to tell that none costs more."""
+    place = fp.Hierarchy(("state", "county"), [(f"s{s}", f"c{s}{c}") for s in "ab" for c in "xyz"])
+    groups = [fp.queries({"place": level}, variance=1.0) for level in ("state", "county")]
+    structure = find_structure(fp.Workload(fp.Domain({"place": place}), groups))
+    steps = []
+    for step in structure.tree.steps:
+        b, k = step.children.shape
+        rows = np.array([[2**51 - 1, -(2**51 - 1), 0], [0, 2**51 - 1, 2**51 - 1]])[: k - 1, :k]
+        steps.append(StepMatrices(np.tile(rows, (b, 1, 1)), np.full((b, 1, 1), 2**51 - 3)))
+    block = TreeBlock(0, np.full((1, 1), 2**51 - 5), tuple(steps))
+    strategy = build_tree_strategy(structure, (block,))
     A = write_out(strategy)
     assert strategy.sensitivity_squared == max((A * A).sum(axis=0))
-    for largest in (2**20, 2**40, 2**62):
-        x = rng.integers(-largest, largest, strategy.structure.workload.shape, endpoint=True)
-        read = reader(strategy, x.astype(object))
 
-        def read_counts(names, read=read):
-            # Marginals are those of int64 counts, so they fit; others have no exact counts.
-            return np.clip(read(names), -(2**63), 2**63 - 1).astype(np.int64)
 
-        if largest == 2**62:
-            continue
-        expected = A @ x.ravel().astype(object)
-        expected = np.clip(expected, -(2**62), 2**62).astype(np.int64)
-        np.testing.assert_array_equal(answer_exactly(strategy, read_counts), expected)
+def forge(strategy, change):
+    """The strategy with the matrices of its last block changed."""
+    last = strategy.tree_blocks[-1]
+    return dataclasses.replace(
+        strategy, tree_blocks=(*strategy.tree_blocks[:-1], change(last, last.steps[-1]))
+    )
+
+
+FORGED = {
+    "another block": lambda own, _: dataclasses.replace(own, block=0),
+    "a root of floats": lambda own, _: dataclasses.replace(own, root=own.root.astype(float)),
+    "a root that is not invertible": lambda own, _: dataclasses.replace(own, root=own.root * 0),
+    "a negative root": lambda own, _: dataclasses.replace(own, root=-own.root),
+    "a large root": lambda own, _: dataclasses.replace(own, root=own.root * 2**52),
+    "fewer steps": lambda own, _: dataclasses.replace(own, steps=own.steps[:-1]),
+    "more steps": lambda own, step: dataclasses.replace(own, steps=(*own.steps, step)),
+    "fewer nodes": lambda own, step: replace_last(own, children=step.children[1:]),
+    "children of floats": lambda own, step: replace_last(own, children=step.children * 1.0),
+    "no children": lambda own, step: replace_last(own, children=step.children * 0),
+    "large children": lambda own, step: replace_last(own, children=step.children * 2**52),
+    "a smaller matrix": lambda own, step: replace_last(own, dense=step.dense[:, 1:, 1:]),
+    "a lower matrix": lambda own, step: replace_last(
+        own, dense=step.dense + np.tri(2, k=-1, dtype=int)
+    ),
+    "large matrices": lambda own, step: replace_last(own, dense=step.dense * 2**52),
+    "a matrix of 32 bits": lambda own, step: replace_last(own, dense=step.dense.astype(np.int32)),
+}
+
+
+def replace_last(own, **changes):
+    """A block with other matrices of its last step."""
+    last = dataclasses.replace(own.steps[-1], **changes)
+    return dataclasses.replace(own, steps=(*own.steps[:-1], last))
+
+
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED)
+def test_forged_integers_are_refused(change) -> None:
+    """Seven counties of two tracts each, by two ages and sex."""
+    leaves = [(f"c{c}", f"c{c}t{t}") for c in range(7) for t in range(2)]
+    domain = fp.Domain(
+        {
+            "place": fp.Hierarchy(("county", "tract"), leaves),
+            "age": fp.Integers(0, 1),
+            "sex": ["1", "2"],
+        }
+    )
+    asked = {"age": "prefix", "sex": "identity"}
+    groups = [fp.queries({"place": level, **asked}, variance=1.0) for level in ("county", "tract")]
+    strategy = random_strategy(
+        np.random.default_rng(1), find_structure(fp.Workload(domain, groups))
+    )
+    assert strategy.tree_blocks[-1].steps[-1].children.ndim == 1
+    check_strategy(strategy)
+    with pytest.raises(fp.PlanError):
+        check_strategy(forge(strategy, change))
+
+
+def test_queries_of_nothing_are_measured_by_nothing() -> None:
+    rng = np.random.default_rng(2)
+    leaves = [(f"c{c}", f"c{c}t{t}") for c in range(3) for t in range(3 + 4 * c)]
+    place = fp.Hierarchy(("county", "tract"), leaves)
+    domain = fp.Domain({"place": place, "age": fp.Integers(0, 2), "sex": ["1", "2"]})
+    groups = [
+        fp.queries({"place": "county", "age": "identity", "sex": "identity"}, variance=2.0),
+        fp.queries({"place": "tract", "age": np.zeros((2, 3))}, variance=1.0, name="nothing"),
+    ]
+    strategy = random_strategy(rng, find_structure(fp.Workload(domain, groups)))
+    check_strategy(strategy)
+    A = write_out(strategy)
+    assert strategy.sensitivity_squared == max((A * A).sum(axis=0))
+    x = rng.integers(0, 9, strategy.structure.workload.shape)
+    y = answer_exactly(strategy, reader(strategy, x))
+    np.testing.assert_array_equal(y, A @ x.ravel())
+    variances = strategy.structure.group_values(strategy.unit_variances)
+    assert not variances["nothing"].any()
+    estimates = make_estimates(strategy, y)
+    assert not estimates["nothing"].any()
+    asked = {"nothing": np.ones(estimates["nothing"].shape)}
+    assert bound_combined_stds(strategy, [asked, asked]).tolist() == [0.0, 0.0]
+
+
+def test_workloads_of_nothing_are_refused() -> None:
+    place = fp.Hierarchy(("county", "tract"), [("a", "1"), ("a", "2"), ("b", "3")])
+    domain = fp.Domain({"place": place, "age": fp.Integers(0, 2)})
+    nothing = {"place": "county", "age": np.zeros((2, 3))}
+    structure = find_structure(fp.Workload(domain, [fp.queries(nothing, variance=1.0)]))
+    with pytest.raises(fp.WorkloadError, match="every query is zero"):
+        structure.build_block_matrix(0)
+
+
+def test_children_that_cannot_be_told_from_their_sum_are_refused() -> None:
+    rng = np.random.default_rng(4)
+    strategy = random_strategy(rng, find_structure(wide_workload(rng)))
+    for number, step in enumerate(strategy.tree_blocks[0].steps):
+        if step.children.ndim == 3:
+            steps = list(strategy.tree_blocks[0].steps)
+            steps[number] = dataclasses.replace(step, children=step.children * 0 + 1)
+            forged = dataclasses.replace(strategy.tree_blocks[0], steps=tuple(steps))
+            with pytest.raises(fp.DesignError):
+                build_tree_strategy(strategy.structure, (forged, *strategy.tree_blocks[1:]))
+
+
+@pytest.mark.parametrize("kind", KINDS[::3])
+def test_a_file_holds_the_integers(kind) -> None:
+    _, strategy = make(3, kind)
+    workload = strategy.structure.workload
+    described = describe_workload(workload), describe_strategy(strategy)
+    header, arrays = (a | b for a, b in zip(*described, strict=True))
+    assert header["format"] == 6
+    header = json.loads(json.dumps(header))
+    again = read_strategy(read_workload(header, arrays), header, arrays)
+    check_strategy(again)
+    assert compute_digest(*describe_strategy(again)) == compute_digest(*described[1])
+    np.testing.assert_array_equal(write_out(again), write_out(strategy))

@@ -169,7 +169,8 @@ class Facts:
     @property
     def even_note(self) -> str | None:
         """Why a chart of the profile would show nothing; None if it shows something."""
-        if not self.plan.structure.holds_optimum:
+        structure = self.plan.structure
+        if structure.told_apart and not structure.profile_attributes:
             return (
                 "A plan of attributes split apart tells no cells apart: a record costs rho "
                 "wherever it lies, as far as this plan can say."
