@@ -9,6 +9,7 @@ from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.integers import Integers
 from fitplug.domain.prefix import Prefix
 from fitplug.domain.remedies import suggest_fewer_cells
+from fitplug.domain.texts import Texts
 from fitplug.domain.value_lookup import ValueLookup
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Hierarchy",
     "Integers",
     "Prefix",
+    "Texts",
     "ValueLookup",
     "parse_day",
     "suggest_fewer_cells",

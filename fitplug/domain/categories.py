@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +20,22 @@ from fitplug.domain.attribute import (
     describe_wrong_type,
     widen_to_int64,
 )
+from fitplug.domain.label_array import (
+    LabelArray,
+    LabelIndex,
+    are_equal,
+    compute_checksum,
+    make_label_array,
+)
 from fitplug.domain.spec_form import SpecForm
+from fitplug.domain.texts import Texts
 from fitplug.errors import DataError, DomainError
-from fitplug.numeric import AnyArray
+from fitplug.numeric import AnyArray, freeze
 
 _BOOLEANS = {"True": True, "False": False}
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Categories(Attribute):
     """Named values, with a cell for each of them in the order given.
 
@@ -35,49 +44,88 @@ class Categories(Attribute):
     In `fp.Domain`, a plain list of values is short for categories without `other`.
 
     Args:
-        values: The values, all str, all int or all bool, each once.
+        values: The values, all str, all int or all bool, each once; a list or an array (n,).
         other: Label of one more cell, the last, which takes every other value and null. Without
             it, these are outside.
 
     Raises:
         DomainError: If there is no value, or one is listed twice, or their types differ.
+
+    Attributes:
+        value_array: The values, as an array.
+        other: The label of the cell that takes all other values, or None.
     """
 
-    values: tuple[Category, ...]
+    value_array: LabelArray
     other: str | None
     spec_form: ClassVar[SpecForm] = SpecForm(
         "{ categories = [...], other = '...' }", names=("categories",), optional=("other",)
     )
 
-    def __init__(self, values: Sequence[Category], other: str | None = None) -> None:
+    def __init__(self, values: Sequence[Category] | AnyArray, other: str | None = None) -> None:
+        if isinstance(values, np.ndarray) and values.ndim == 1:
+            values = values.tolist()
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise DomainError(f"categories must be a list of values, not {values!r}")
         if not values and other is None:
             raise DomainError("a list of categories is empty; give at least one value")
-        types = {type(v) for v in values}
+        types = set(map(type, values))
         if len(types) > 1 or not types <= {str, int, bool}:
             raise DomainError(
                 "categories must be all strings, all integers or all booleans, not "
                 + ", ".join(sorted(t.__name__ for t in types))
             )
-        seen: set[Category] = set()
-        for value in values:
-            if value in seen:
-                raise DomainError(f"category {value!r} is listed twice; list each value once")
-            if type(value) is int and abs(value) >= 2**62:
-                raise DomainError(f"category {value!r} must be below 2**62 in size, to fit 64 bits")
-            seen.add(value)
+        _check_values(values)
         if other is not None and (not isinstance(other, str) or other in {str(v) for v in values}):
             raise DomainError(
                 f"the label {other!r} of all other values must be a string that is not a category"
             )
-        object.__setattr__(self, "values", tuple(values))
+        self._set_values(make_label_array(values), other)
+
+    def _set_values(self, values: LabelArray, other: str | None = None) -> None:
+        """Set the fields to values that were checked."""
+        object.__setattr__(self, "value_array", values)
         object.__setattr__(self, "other", other)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is computed from the fields takes more room than they do, and is computed again.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        freeze(self.value_array)  # unpickled arrays may be written to
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        same = self.other == other.other and are_equal(self.value_array, other.value_array)
+        return same and self._describe_rest() == other._describe_rest()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.other, self._checksum, self._describe_rest()))
+
+    def _describe_rest(self) -> Any:
+        """Describe what a kind of categories has beside values and `other`; equal ones have it."""
+        return None
+
+    def __repr__(self) -> str:
+        fields = dataclasses.fields(self)[1:]
+        rest = "".join(f", {field.name}={getattr(self, field.name)!r}" for field in fields)
+        return f"{type(self).__name__}(values={self.values!r}{rest})"
+
+    @cached_property
+    def _checksum(self) -> int:
+        return compute_checksum(self.value_array)
+
+    @cached_property
+    def values(self) -> tuple[Category, ...]:
+        """The values, without `other`."""
+        return tuple(self.value_array.tolist())
 
     @property
     def size(self) -> int:
         """Number of cells."""
-        return len(self.values) + (self.other is not None)
+        return len(self.value_array) + (self.other is not None)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -87,7 +135,9 @@ class Categories(Attribute):
     @property
     def value_type(self) -> type:
         """Type of the values that a column must hold: str, int or bool."""
-        return type(self.values[0]) if self.values else str
+        if isinstance(self.value_array, Texts):
+            return str
+        return bool if self.value_array.dtype.kind == "b" else int
 
     @property
     def null_code(self) -> int:
@@ -97,10 +147,9 @@ class Categories(Attribute):
     @property
     def integer_span(self) -> tuple[int, int] | None:
         """The integers beside the smallest and the largest category, if these are integers."""
-        if self.value_type is not int:
+        if self.value_type is not int or isinstance(self.value_array, Texts):
             return None
-        known = [int(value) for value in self.values]
-        return min(known) - 1, max(known) + 1
+        return int(self.value_array.min()) - 1, int(self.value_array.max()) + 1
 
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the codes of values.
@@ -123,26 +172,62 @@ class Categories(Attribute):
         kinds = {bool: "b", int: "iu"}.get(self.value_type, "")
         if array.dtype.kind not in kinds:
             raise DataError(describe_wrong_type(self.value_type, str(array.dtype)))
-        known = np.array([int(v) for v in self.values], dtype=np.int64)
-        order = np.argsort(known)
-        wide = widen_to_int64(array)
-        at = np.searchsorted(known[order], wide)
-        found = order[np.minimum(at, len(known) - 1)]
-        return np.where(known[found] == wide, found, self.null_code).astype(np.int64)
+        return self._find(widen_to_int64(array).ravel()).reshape(array.shape)
+
+    def codes_of_texts(self, texts: Texts) -> Codes:
+        """Compute the codes of texts as files hold them, if the values are strings.
+
+        Args:
+            texts: Bytes of n texts. If they are no UTF-8, they are a value like any other that the
+                domain does not have.
+
+        Returns:
+            The cells (n,), as `codes` returns them.
+        """
+        # Values with surrogates have no bytes in UTF-8, but bytes that are damaged decode to some.
+        if not self._has_valid_texts:
+            return self.codes(np.array([*texts.tolist("surrogateescape"), None], dtype=object)[:-1])
+        return self._find(texts)
+
+    @cached_property
+    def _has_valid_texts(self) -> bool:
+        return isinstance(self.value_array, Texts) and self.value_array.is_valid
+
+    @cached_property
+    def _index(self) -> LabelIndex:
+        return LabelIndex(self.value_array)
 
     @cached_property
     def _cell_of(self) -> dict[Any, int]:
-        return {value: cell for cell, value in enumerate(self.values)}
+        return {value: cell for cell, value in enumerate(self.value_array.tolist())}
+
+    def _find(self, values: LabelArray) -> Codes:
+        """Find the codes (n,) of values (n,) of the attribute's own type."""
+        if not len(self.value_array):
+            return np.full(len(values), self.null_code)
+        cells = self._index.find(values)
+        return cells if self.other is None else np.where(cells < 0, self.null_code, cells)
 
     def _codes_of_objects(self, array: AnyArray) -> Codes:
-        codes = np.full(array.shape, self.null_code, dtype=np.int64)
-        for i, value in enumerate(array.tolist()):
-            if value is None or value != value:
-                continue
+        """Compute the codes of values and nulls (n,), or refuse values of another type."""
+        values = array.tolist()
+        if set(map(type, values)) == {self.value_type}:
+            return self._find_objects(values)
+        rows = [row for row, value in enumerate(values) if value is not None and value == value]
+        present = [values[row] for row in rows]
+        for value in present:
             if type(value) is not self.value_type:
                 raise DataError(describe_wrong_type(self.value_type, type(value).__name__))
-            codes[i] = self._cell_of.get(value, self.null_code)
+        codes = np.full(array.shape, self.null_code, dtype=np.int64)
+        if present:
+            codes[rows] = self._find_objects(present)
         return codes
+
+    def _find_objects(self, values: Sequence[Any]) -> Codes:
+        """Find the codes (n,) of values (n,), n > 0, of the attribute's own type."""
+        if self.value_type is int:  # integers beyond 62 bits are no categories
+            values = [max(-(2**62), min(value, 2**62)) for value in values]
+        return self._find(make_label_array(values))
 
     def find_end(self, value: Any) -> int | None:
         """Find the cell of a value, or of the label of other values; None for anything else."""
@@ -161,7 +246,7 @@ class Categories(Attribute):
             return number if str(number) == text else text
         if self.value_type is bool:
             value = _BOOLEANS.get(text.title())
-            return text.title() if value not in self.values else value
+            return text.title() if value not in self._cell_of else value
         return text
 
     @property
@@ -190,3 +275,18 @@ class Categories(Attribute):
     def from_spec(cls, spec: Mapping[str, Any]) -> Categories:
         """Make the attribute of a table such as `{ categories = ["1", "2"], other = "Other" }`."""
         return cls(spec["categories"], other=spec.get("other"))
+
+
+def _check_values(values: Sequence[Category]) -> None:
+    """Raise DomainError for a value that is listed twice, or an integer that is too large."""
+    integers = type(values[0]) is int if values else False
+    fit = not integers or max(map(abs, map(int, values))) < 2**62
+    if fit and len(set(values)) == len(values):
+        return
+    seen: set[Category] = set()
+    for value in values:
+        if value in seen:
+            raise DomainError(f"category {value!r} is listed twice; list each value once")
+        if type(value) is int and abs(value) >= 2**62:
+            raise DomainError(f"category {value!r} must be below 2**62 in size, to fit 64 bits")
+        seen.add(value)

@@ -7,28 +7,46 @@ leaves.
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from fitplug.domain.attribute import Attribute, Category, make_level_error, suggest_name
 from fitplug.domain.categories import Categories
+from fitplug.domain.label_array import (
+    LabelArray,
+    are_equal,
+    find_first_equal,
+)
+from fitplug.domain.leaf_columns import (
+    name_columns,
+    read_columns,
+    read_leaves,
+    read_level_names,
+)
+from fitplug.domain.packed_tree import pack_tree, unpack_tree
 from fitplug.domain.spec_form import SpecForm
+from fitplug.domain.tree_nodes import LevelNodes, find_runs, group_runs, name_nodes
 from fitplug.errors import DomainError
-from fitplug.numeric import IntArray
+from fitplug.numeric import AnyArray, IntArray, freeze
 
 Path: TypeAlias = tuple[Category, ...]
 """The labels of a leaf and of the nodes that it lies in, the coarsest first."""
 
-_KINDS_OF_QUERIES = ("identity", "prefix", "all_ranges", "total", "ranges", "matrix")
-"""Names that a query gives to something else than a level."""
+MOST_LISTED = 2**18
+"""The most leaves that a spec lists one by one. Trees with more leaves are written level by level,
+which takes a tenth of the room and time. The number may never grow: a plan file with a smaller tree
+that is written level by level would be refused.
+"""
+
+_MOST_SUGGESTED = 20_000
+"""The most nodes of a level among which a hint looks for the one that was meant."""
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Hierarchy(Categories):
     """The leaves of a tree, with a cell for each of them. A query may ask for any level by name.
 
@@ -43,43 +61,120 @@ class Hierarchy(Categories):
     Args:
         levels: Names of the levels, the coarsest first. Or a mapping from the name of each level to
             the length of its prefix, if every code starts with the codes of what it lies in.
-        leaves: For each leaf the list of its labels, one per level. The last label is the code of
-            the leaf, which records hold; two leaves may not have the same code. The labels of a
-            level are all str or all int. If `levels` has lengths of prefixes, the codes alone.
+        leaves: For each leaf the list of its labels, one per level; or an array of labels, shape
+            (leaves, levels). The last label is the code of the leaf, which records hold; two leaves
+            may not have the same code. The labels of a level are all str or all int. If `levels`
+            has lengths of prefixes, the codes alone, as a list or an array (leaves,).
 
     Raises:
         DomainError: If the paths make no such tree.
+
+    Attributes:
+        levels: Names of the levels, the coarsest first.
+        coarser: The nodes of each level but the finest, whose nodes are the leaves.
     """
 
     levels: tuple[str, ...]
-    leaves: tuple[Path, ...]
+    coarser: tuple[LevelNodes, ...]
     spec_form: ClassVar[SpecForm] = SpecForm(
         "{ levels = [...], leaves = [...] }",
         names=("levels", "leaves"),
-        required=("levels", "leaves"),
+        required=("levels",),
+        optional=("nodes",),
     )
 
-    def __init__(self, levels: Sequence[str] | Mapping[str, int], leaves: Sequence[Any]) -> None:
-        names = _read_level_names(levels)
-        if isinstance(leaves, str) or not isinstance(leaves, Sequence):
-            raise DomainError(f"leaves must be a list, not {type(leaves).__name__}")
-        if not leaves:
-            raise DomainError("the hierarchy has no leaves; give at least one")
-        if isinstance(levels, Mapping):
-            leaves = _split_codes(levels, leaves)
-        paths = _group_leaves(_read_paths(names, leaves))
-        super().__init__([path[-1] for path in paths])
+    def __init__(
+        self, levels: Sequence[str] | Mapping[str, int], leaves: Sequence[Any] | AnyArray
+    ) -> None:
+        names = read_level_names(levels)
+        columns = read_leaves(names, levels, leaves)
+        _check_codes(columns[-1])
+        self._build(names, find_runs(columns))
+
+    @classmethod
+    def from_columns(cls, columns: Any) -> Hierarchy:
+        """Make a tree from a table that has a row for each leaf and a column for each level.
+
+            fp.Hierarchy.from_columns({"region": ["north", "south"], "city": ["Ulm", "Rom"]})
+
+        Args:
+            columns: The labels of all leaves by the name of the level, the coarsest first: a
+                mapping from names to lists, arrays or columns of pandas, Polars or Arrow, each
+                (leaves,); or a frame of pandas or Polars, or an Arrow table. The codes of the
+                leaves come last.
+
+        Raises:
+            DomainError: If the columns make no tree; see `Hierarchy`.
+        """
+        given = name_columns(columns)
+        names = read_level_names(list(given))
+        labels = read_columns(given)
+        _check_codes(labels[-1])
+        made = cls.__new__(cls)
+        made._build(names, find_runs(labels))
+        return made
+
+    def _build(self, names: tuple[str, ...], runs: Sequence[LevelNodes]) -> None:
+        """Set the fields to a tree with these runs of leaves, each with a path of its own."""
+        nodes = freeze(group_runs(runs))
+        self._set_values(nodes[-1].labels)
         object.__setattr__(self, "levels", names)
-        object.__setattr__(self, "leaves", paths)
-        for level in names:
-            if (twice := _find_repeated(self.labels_at(level))) is not None:
+        object.__setattr__(self, "coarser", nodes[:-1])
+        for name in names[:-1]:
+            if (twice := _find_repeated(self._name(name))) is not None:
                 raise DomainError(
-                    f"two nodes of level {level!r} would both be shown as {twice!r}; "
+                    f"two nodes of level {name!r} would both be shown as {twice!r}; "
                     "use labels without '/'"
                 )
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        freeze(self.coarser)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return (
+            self.levels == other.levels
+            and are_equal(self.value_array, other.value_array)
+            and all(
+                np.array_equal(own.first, its.first) and are_equal(own.labels, its.labels)
+                for own, its in zip(self.coarser, other.coarser, strict=True)
+            )
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.levels, self._checksum))
+
     def __repr__(self) -> str:
         return f"Hierarchy({' > '.join(self.levels)}, {self.size} leaves)"
+
+    @cached_property
+    def leaves(self) -> tuple[Path, ...]:
+        """The path of each leaf, in the order of the cells, shape (leaves,)."""
+        columns = [self._spread(level).tolist() for level in self.levels]
+        return tuple(zip(*columns, strict=True))
+
+    def _spread(self, level: str) -> LabelArray:
+        """Return the label that each leaf has on a level, (leaves,)."""
+        nodes = self._find_nodes(level)
+        counts = np.diff(np.append(nodes.first, self.size))
+        return nodes.labels.take(np.repeat(np.arange(len(counts)), counts))
+
+    def _find_nodes(self, level: str) -> LevelNodes:
+        """Return the nodes of a level, or raise DomainError if there is no such level."""
+        if level not in self.levels:
+            raise make_level_error(level, self.levels)
+        if level == self.levels[-1]:
+            return LevelNodes(np.arange(self.size), self.value_array)
+        return self.coarser[self.levels.index(level)]
+
+    def _name(self, level: str) -> LabelArray:
+        """Return what a column of a table shows for each node of a level."""
+        if level == self.levels[-1]:  # whose labels are all different
+            return self.value_array
+        depth = self.levels.index(level) + 1
+        return name_nodes([self._find_nodes(level) for level in self.levels[:depth]])
 
     def intervals(self, level: str) -> IntArray:
         """Compute the first and last cell of each node of a level.
@@ -93,9 +188,7 @@ class Hierarchy(Categories):
         Raises:
             DomainError: If there is no such level.
         """
-        depth = self._depth(level)
-        paths = [leaf[:depth] for leaf in self.leaves]
-        first = [0, *(i for i, (a, b) in enumerate(itertools.pairwise(paths), 1) if a != b)]
+        first = self._find_nodes(level).first
         return np.stack([first, np.append(first[1:], self.size) - 1], axis=1).astype(np.int64)
 
     def named_at(self, level: str) -> tuple[Category, ...]:
@@ -111,18 +204,17 @@ class Hierarchy(Categories):
         Raises:
             DomainError: If there is no such level.
         """
-        depth = self._depth(level)
-        nodes = [self.leaves[first][:depth] for first, _ in self.intervals(level)]
-        named = Counter(node[-1] for node in nodes)
-        if len(named) == len(nodes):
-            return tuple(node[-1] for node in nodes)
-        return tuple(
-            str(node[-1]) if named[node[-1]] == 1 else "/".join(map(str, node)) for node in nodes
-        )
+        self._find_nodes(level)
+        return tuple(self._name(level).tolist())
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the node of any level whose label is nearest to an unknown one."""
-        names = dict.fromkeys(label for level in self.levels for label in self.labels_at(level))
+        small = [
+            level for level in self.levels if len(self._find_nodes(level).first) <= _MOST_SUGGESTED
+        ]
+        names = dict.fromkeys(label for level in small for label in self.labels_at(level))
+        if not names:
+            names = dict.fromkeys(map(str, self._find_nodes(self.levels[0]).labels.tolist()))
         return suggest_name(value, list(names))
 
     def remedy(self, names: str) -> str:
@@ -152,7 +244,7 @@ class Hierarchy(Categories):
                 f"the cell {attribute.other!r} of other values would lie in no node of a level; "
                 "leave out other, or the levels"
             )
-        return cls([level], [[value] for value in attribute.values])
+        return cls.from_columns({level: attribute.value_array})
 
     def with_level(self, level: str, region_of: Mapping[Any, Category]) -> Hierarchy:
         """Make the tree that has one level more, whose nodes are regions.
@@ -173,117 +265,75 @@ class Hierarchy(Categories):
             raise DomainError(
                 f"{len(missing)} of {self.size} leaves have no {level}, such as {missing[0]!r}"
             )
-        labels = [region_of[leaf] for leaf in self.values]
+        regions = read_columns({level: [region_of[leaf] for leaf in self.values]})[0]
+        # Two leaves are in one node, or one region, if their numbers are equal.
+        number = find_first_equal(regions)
+        columns = [self._spread(name) for name in self.levels]
         for place in range(len(self.levels)):
-            finer = {
-                (path[: place + 1], label) for path, label in zip(self.leaves, labels, strict=True)
-            }
-            coarser = {
-                (path[:place], label) for path, label in zip(self.leaves, labels, strict=True)
-            }
-            nodes_are_complete = len(finer) == len({path for path, _ in finer})
-            if nodes_are_complete and len(coarser) == len({label for _, label in coarser}):
-                levels = [*self.levels[:place], level, *self.levels[place:]]
-                paths = zip(self.leaves, labels, strict=True)
-                leaves = [(*path[:place], label, *path[place:]) for path, label in paths]
-                return Hierarchy(levels, leaves)
+            finer = self._number_nodes(place)
+            nodes_are_complete = _count_pairs(finer, number) == len(np.unique(finer))
+            coarser = self._number_nodes(place - 1)
+            if nodes_are_complete and _count_pairs(coarser, number) == len(np.unique(number)):
+                levels = read_level_names([*self.levels[:place], level, *self.levels[place:]])
+                labels = [*columns[:place], regions, *columns[place:]]
+                return Hierarchy.from_columns(dict(zip(levels, labels, strict=True)))
         raise DomainError(
             f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: each "
             "must consist of complete nodes, or lie within one node, of every level"
         )
 
-    def _depth(self, level: str) -> int:
-        if level not in self.levels:
-            raise make_level_error(level, self.levels)
-        return self.levels.index(level) + 1
+    def _number_nodes(self, place: int) -> IntArray:
+        """Return the number of each leaf's node on a level, (leaves,); above all is one node."""
+        if place < 0:
+            return np.zeros(self.size, dtype=np.int64)
+        first = self._find_nodes(self.levels[place]).first
+        return np.searchsorted(first, np.arange(self.size), side="right")
 
     def spec(self) -> Any:
-        """Describe the attribute as a spec file writes it."""
-        return {"levels": list(self.levels), "leaves": [list(leaf) for leaf in self.leaves]}
+        """Describe the attribute as a spec file writes it.
+
+        The leaves are listed if there are not many. Otherwise the nodes of each level are listed,
+        which `from_spec` reads, too.
+        """
+        if self.size <= MOST_LISTED:
+            return self.full_spec()
+        nodes = [self._find_nodes(level) for level in self.levels]
+        return {"levels": list(self.levels), "nodes": pack_tree(nodes, self.size)}
+
+    def full_spec(self) -> Any:
+        """Describe the attribute by all its leaves, however many there are."""
+        columns = [self._spread(level).tolist() for level in self.levels]
+        return {"levels": list(self.levels), "leaves": list(map(list, zip(*columns, strict=True)))}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Hierarchy:
         """Make the attribute of a table such as `{ levels = ["a"], leaves = [["1"], ["2"]] }`."""
-        return cls(spec["levels"], spec["leaves"])
+        if "nodes" not in spec:
+            if "leaves" not in spec:
+                raise DomainError(f"'leaves' is missing; write {cls.spec_form.example}")
+            return cls(spec["levels"], spec["leaves"])
+        if "leaves" in spec:
+            raise DomainError("a tree has its leaves from leaves or from nodes; give one of them")
+        names = read_level_names(spec["levels"])
+        made = cls.__new__(cls)
+        runs = unpack_tree(spec["nodes"], len(names))
+        _check_codes(runs[-1].labels)
+        made._build(names, runs)
+        return made
 
 
-def _read_level_names(levels: Any) -> tuple[str, ...]:
-    if isinstance(levels, str) or not isinstance(levels, (Sequence, Mapping)):
-        raise DomainError(
-            "levels must be a list of names, the coarsest first, or a table of names and "
-            f"lengths of prefixes, not {levels!r}"
-        )
-    if not levels:
-        raise DomainError("a hierarchy needs levels; name at least one")
-    names = tuple(levels)
-    for name in names:
-        if not isinstance(name, str) or not name.strip():
-            raise DomainError(f"level {name!r} must be a non-empty string")
-        if name in _KINDS_OF_QUERIES:
-            raise DomainError(f"level {name!r} has the name of a kind of query; rename the level")
-    if (twice := _find_repeated(names)) is not None:
-        raise DomainError(f"level {twice!r} is named twice; give each level its own name")
-    return names
-
-
-def _split_codes(levels: Mapping[str, Any], codes: Sequence[Any]) -> list[Path]:
-    """Split codes into their prefixes of the levels' lengths, which are their paths."""
-    lengths = list(levels.values())
-    for length, before in zip(lengths, [0, *lengths], strict=False):
-        if type(length) is not int or length <= before:
-            raise DomainError(
-                f"levels have prefixes of lengths {lengths}; give integers that increase from 1"
-            )
-    for code in codes:
-        if not isinstance(code, str):
-            raise DomainError(f"leaf {code!r} must be a string, as levels are lengths of prefixes")
-        if len(code) != lengths[-1]:
-            raise DomainError(
-                f"leaf {code!r} has {len(code)} characters, but the codes of level "
-                f"{list(levels)[-1]!r} have {lengths[-1]}"
-            )
-    return [tuple(code[:length] for length in lengths) for code in codes]
-
-
-def _read_paths(levels: tuple[str, ...], leaves: Sequence[Any]) -> list[Path]:
-    paths: list[Path] = []
-    for leaf in leaves:
-        if not isinstance(leaf, (list, tuple)):
-            raise DomainError(f"leaf {leaf!r} must be a list of labels, one per level: {levels}")
-        if len(leaf) != len(levels):
-            raise DomainError(
-                f"leaf {list(leaf)} has {len(leaf)} label(s) for {len(levels)} level(s); "
-                "give one per level, and repeat a label to skip one"
-            )
-        for label in leaf:
-            if type(label) not in (str, int):
-                raise DomainError(
-                    f"label {label!r} must be a string or an integer, not {type(label).__name__}"
-                )
-        paths.append(tuple(leaf))
-    for level, labels in zip(levels, zip(*paths, strict=True), strict=True):
-        if len(set(map(type, labels))) > 1:
-            raise DomainError(f"level {level!r} has strings and integers; label it with one kind")
-    if (twice := _find_repeated(path[-1] for path in paths)) is not None:
+def _check_codes(codes: LabelArray) -> None:
+    """Raise DomainError for the code of two leaves."""
+    if (twice := _find_repeated(codes)) is not None:
         raise DomainError(f"leaf {twice!r} is listed twice; a record's code must name one leaf")
-    return paths
 
 
-def _group_leaves(paths: list[Path]) -> tuple[Path, ...]:
-    """Sort paths so that the leaves of every node stand together, each node where it is first."""
-    rank: dict[Path, int] = {}
-    ranks = []
-    for path in paths:
-        nodes = itertools.accumulate((label,) for label in path)
-        ranks.append([rank.setdefault(node, len(rank)) for node in nodes])
-    return tuple(path for _, path in sorted(zip(ranks, paths, strict=True), key=lambda p: p[0]))
+def _count_pairs(numbers: IntArray, others: IntArray) -> int:
+    """Count the different pairs of two numbers (n,) and (n,), both below 2^31."""
+    return len(np.unique(numbers * (others.max() + 1) + others))
 
 
-def _find_repeated(values: Iterable[Any]) -> Any:
-    """Find the first value that was there before; None if all are different."""
-    seen = set()
-    for value in values:
-        if value in seen:
-            return value
-        seen.add(value)
-    return None
+def _find_repeated(labels: LabelArray) -> Any:
+    """Find the first label that was there before; None if all are different."""
+    twice = np.flatnonzero(find_first_equal(labels) != np.arange(len(labels)))
+    return labels.take(twice[:1]).tolist()[0] if len(twice) else None

@@ -12,10 +12,11 @@ import numpy.typing as npt
 from fitplug.domain.attribute import Codes
 from fitplug.domain.categories import Categories
 from fitplug.domain.spec_form import SpecForm
+from fitplug.domain.texts import Texts
 from fitplug.errors import DomainError
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Prefix(Categories):
     """The first characters of strings, with a cell for each different prefix.
 
@@ -73,6 +74,15 @@ class Prefix(Categories):
         cut = np.empty(array.shape, dtype=object)
         cut[:] = [v[: self.length] if isinstance(v, str) else v for v in array.tolist()]
         return super().codes(cut)
+
+    def codes_of_texts(self, texts: Texts) -> Codes:
+        """Compute the codes of texts as files hold them, by their first characters."""
+        if not texts.is_valid:  # characters of damaged texts cannot be told from their bytes
+            return self.codes(np.array([*texts.tolist("surrogateescape"), None], dtype=object)[:-1])
+        return super().codes_of_texts(texts.cut_prefixes(self.length))
+
+    def _describe_rest(self) -> Any:
+        return self.length
 
     def remedy(self, names: str) -> str:
         """Say that shorter prefixes are fewer, as long as there are shorter ones."""

@@ -90,33 +90,36 @@ class SiblingMatrices:
 
     @property
     def reference(self) -> FloatArray:
-        return np.asarray(self._inverse[0][:, :, -1] * self._units[:, None])
+        return self._inverse[0][:, :, -1]
 
     @frozen_property
     def norms(self) -> InverseNorms:
-        # [E, u / unit] = X (I - F)^-1 with |F| <= residual: see `DenseMatrix.bound_row_parts`.
+        # [E diag(s), u] = X (I - F)^-1 with |F| <= residual: see `DenseMatrix.bound_row_parts`.
         X, residuals = self._inverse
         whole = bound_norm(X.reshape(len(X), -1), axis=1)
         off = whole * residuals / (1 - residuals) * (1 + gamma(8))
-        above = (whole + off) * (1 + gamma(8))
-        return InverseNorms(above * self._units, off * self._units, above, off)
+        contrasts_off = off / self._scales.min(axis=1)
+        contrasts = bound_norm(self._contrasts.reshape(len(X), -1), axis=1) + contrasts_off
+        return InverseNorms(
+            (whole + off) * (1 + gamma(8)), off, contrasts * (1 + gamma(8)), contrasts_off
+        )
 
     def bound_variance_parts(self) -> tuple[FloatArray, FloatArray]:
         """Bound u_j^2 and |E_j|^2 of each child from above, each of shape (b, k)."""
         X, residuals = self._inverse
         off = bound_norm(X, axis=2) * (residuals / (1 - residuals))[:, None] * (1 + gamma(8))
-        u = (np.abs(X[:, :, -1]) + off) * self._units[:, None]
-        E = bound_norm(X[:, :, :-1], axis=2) + off
+        u = np.abs(X[:, :, -1]) + off
+        E = bound_norm(self._contrasts, axis=2) + off / self._scales.min(axis=1)[:, None]
         return u * u * (1 + gamma(8)), E * E * (1 + gamma(8))
 
     def apply(self, counts: AnyArray) -> AnyArray:
         return multiply_exactly(self.matrices, counts)
 
     def invert(self, answers: FloatArray) -> FloatArray:
-        return np.asarray(self._inverse[0][:, :, :-1] @ answers)
+        return np.asarray(self._contrasts @ answers)
 
     def adjoint(self, weights: FloatArray) -> FloatArray:
-        return np.asarray(self._inverse[0][:, :, :-1].swapaxes(1, 2) @ weights)
+        return np.asarray(self._contrasts.swapaxes(1, 2) @ weights)
 
     def write_out(self) -> IntArray:
         return self.matrices
@@ -130,19 +133,23 @@ class SiblingMatrices:
         vars(found)["_inverse"] = X[positions], residuals[positions]
         return found
 
-    @frozen_property
-    def _inverse(self) -> tuple[FloatArray, FloatArray]:
-        """X near [E, u / unit], the inverse of K = [A; unit 1'], and bounds on |I - K X|_2."""
-        b, r, k = self.matrices.shape
-        K = np.empty((b, k, k))
-        K[:, :r] = self.matrices
-        K[:, r] = self._units[:, None]
-        return invert_each_with_residual(K)
+    @property
+    def _contrasts(self) -> FloatArray:
+        """E, shape (b, k, k - 1)."""
+        return np.asarray(self._inverse[0][:, :, :-1] / self._scales[:, None])
 
     @frozen_property
-    def _units(self) -> FloatArray:
-        """Of each node a power of two near A's entries, which balances [A; 1'], shape (b,)."""
-        largest = np.abs(self.matrices).max(axis=(1, 2))
+    def _inverse(self) -> tuple[FloatArray, FloatArray]:
+        """X near [E diag(s), u], the inverse of K = [A / s; 1'], and bounds on |I - K X|_2."""
+        b, r, k = self.matrices.shape
+        K = np.ones((b, k, k))
+        K[:, :r] = self.matrices / self._scales[:, :, None]
+        return invert_each_with_residual(K)
+
+    @property
+    def _scales(self) -> FloatArray:
+        """s, a power of two near the entries of each row of A, which balances [A; 1'], (b, r)."""
+        largest = np.abs(self.matrices).max(axis=2)
         return np.asarray(2.0 ** np.frexp(np.maximum(largest, 1).astype(np.float64))[1])
 
 

@@ -28,6 +28,7 @@ from fitplug.optimizer.optimum import (
     find_scalar_optimum,
 )
 from fitplug.optimizer.product_bound_ascent import ascend_product_bound
+from fitplug.optimizer.tree_bound_ascent import BoundWeights, ascend_tree_bound
 from fitplug.optimizer.tree_descent import descend_trees
 from fitplug.optimizer.tree_rounding import round_trees
 from fitplug.proof import (
@@ -167,9 +168,12 @@ def _draft_tree(
     strategy = round_trees(
         structure, found.sweeps, objective=objective, upper=found.upper, loss=loss
     )
+    proving = ascend_tree_bound(
+        structure, objective, BoundWeights(found.p, found.q), options.tolerance
+    )
     return Draft(
         strategy=strategy,
-        duals=Duals(found.p, found.q, NO_FRAME),
+        duals=Duals(*proving, NO_FRAME),
         bound_margin=TREE_BOUND_MARGIN,
         tiers=make_one_tier(strategy.column_squares, structure.rows),
         iterations=found.iterations,

@@ -32,8 +32,9 @@ from fitplug.structure import Objective, TreeStructure
 _MERIT_ERROR = 1e-6
 """How much one sweep may miss the best member's Lagrangian by, relatively."""
 
-_MOST_ITERATIONS = 400
-"""Where the family does not get closer, more iterations are not worth their time."""
+_FEWEST_ITERATIONS, _MOST_ITERATIONS, _MOST_WORK = 60, 400, 1.5e11
+"""Where the family does not get closer, more iterations are not worth their time. The work is that
+of all iterations, in operations, and takes about a minute where there are many dense cells."""
 
 Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
 """Of each block, what a sweep starts from."""
@@ -81,6 +82,9 @@ def descend_trees(
         DesignError: If the targets differ by too many orders of magnitude.
     """
     descent = _Descent(structure, objective, MIXING * tolerance)
+    worthwhile = int(_MOST_WORK / descent.estimate_work())
+    worthwhile = max(_FEWEST_ITERATIONS, min(worthwhile, _MOST_ITERATIONS))
+    max_iterations = min(max_iterations, worthwhile)
     found = descent.run(descent.first_weights, tolerance, max_iterations, progress)
     best, iterations = found.best_upper, found.iterations
     sweeps = descent.sweep(best.found, *descent.split(best.x))
@@ -137,9 +141,18 @@ class _Descent:
             self.normalise,
             start,
             tolerance=tolerance,
-            max_iterations=min(max_iterations, _MOST_ITERATIONS),
+            max_iterations=max_iterations,
             progress=progress,
             merit_error=_MERIT_ERROR,
+        )
+
+    def estimate_work(self) -> float:
+        """Estimate the operations of one iteration."""
+        nodes = np.bincount(self.structure.tree.depths)
+        return sum(
+            float(nodes[depth]) * own.size**2 * (own.size + 100.0)
+            for classes in self.structure.classes
+            for depth, own in enumerate(classes)
         )
 
     def split_totals(self, sweeps: Sequence[Sweep]) -> bool:

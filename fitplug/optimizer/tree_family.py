@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -61,6 +62,31 @@ class _Rows:
     rows: IntArray
     places: IntArray
     L: FloatArray
+
+    @cached_property
+    def _has_prefixes(self) -> bool:
+        """Whether L is lower triangular with ones: sums along it then take no matrix products."""
+        m, r = self.L.shape
+        return m == r and np.array_equal(self.L, np.tri(r))
+
+    def charge(self, q: FloatArray) -> FloatArray:
+        """Compute L'diag(q)L of each node, shape (n, r, r), for q (n, rows of each node)."""
+        if self.L.shape[1] == 1:
+            return np.asarray(q @ self.L[:, 0] ** 2)[:, None, None]
+        if self._has_prefixes:
+            at = np.arange(self.L.shape[1])
+            return np.asarray(q[:, ::-1].cumsum(axis=1)[:, ::-1][:, np.maximum(at[:, None], at)])
+        return np.asarray(self.L.T @ (q[:, :, None] * self.L))
+
+    def compute_variances(self, S: FloatArray) -> FloatArray:
+        """Compute the diagonals of L S L' of each node, for S (n, r, r)."""
+        if self.L.shape[1] == 1:
+            return np.asarray(S[:, 0] * self.L[:, 0] ** 2)
+        if self._has_prefixes:
+            # Each prefix adds a cell: twice its covariance with all before it, and its variance.
+            upto = np.einsum("nij,ij->ni", S, np.tri(S.shape[1]))
+            return np.asarray((2 * upto - get_diagonals(S)).cumsum(axis=1))
+        return np.asarray(((self.L @ S) * self.L).sum(axis=2))
 
 
 class TreeFamily:
@@ -168,16 +194,13 @@ class TreeFamily:
         for part, several in zip(self._parts, self._rows, strict=True):
             q = part.multiple * rows[part.rows].reshape(len(part.level.nodes), -1)
             for own in several:
-                if own.L.shape[1] == 1:
-                    K[own.depth][own.places, 0, 0] += q[own.rows] @ own.L[:, 0] ** 2
-                else:
-                    K[own.depth][own.places] += own.L.T @ (q[own.rows][:, :, None] * own.L)
+                _add_at(K[own.depth], own.places, own.charge(q[own.rows]))
         for step, before in zip(reversed(self.steps), reversed(start), strict=True):
             at = self._places[step.children]
             below = before.collect(_add_axis(K[step.depth][at], step))
             if (F := self._find_merging(step)) is not None:
                 below = F.T @ below @ F
-            K[step.parent_depth][self._places[step.parents]] += below
+            _add_at(K[step.parent_depth], self._places[step.parents], below)
         return K
 
     def _find_merging(self, step: TreeStep) -> FloatArray | None:
@@ -204,11 +227,7 @@ class TreeFamily:
         for part, several in zip(self._parts, self._rows, strict=True):
             values = np.empty((len(part.level.nodes), len(part.matrix)))
             for own in several:
-                covariances = S[own.depth][own.places]
-                if own.L.shape[1] == 1:
-                    values[own.rows] = covariances[:, 0] * own.L[:, 0] ** 2
-                else:
-                    values[own.rows] = ((own.L @ covariances) * own.L).sum(axis=2)
+                values[own.rows] = own.compute_variances(S[own.depth][own.places])
             found.append(values.ravel())
         return tuple(found)
 
@@ -222,6 +241,14 @@ class TreeFamily:
                 above = found[step.parents]
                 found[step.children] = above if step.children.ndim == 1 else above[:, None]
         return np.asarray(found[self._tree.leaves])
+
+
+def _add_at(values: FloatArray, at: IntArray, more: FloatArray) -> None:
+    """Add to some different entries of values (n, ...), in place; `at` has shape (m,)."""
+    if len(at) == len(values) and np.array_equal(at, np.arange(len(at))):
+        values += more  # without a copy of all entries
+    else:
+        values[at] += more
 
 
 def _add_axis(values: FloatArray, step: TreeStep) -> FloatArray:

@@ -42,8 +42,9 @@ def design(
     no more than the budget (Problem 2); see `Plan.scale`.
 
     `cell_budgets`, `total_error_weight` and `solver="sm2"` need the optimum over all cells that
-    queries tell apart. A workload that is too large for it can only be designed without these
-    arguments; see "Large domains" in the documentation of workloads.
+    queries tell apart; the first two may also be given for one large tree. A workload that is too
+    large for this can only be designed without these arguments; see "Large domains" in the
+    documentation of workloads.
 
     Args:
         workload: The query groups and their targets.
@@ -65,7 +66,7 @@ def design(
             which has one optimum only, as far as `max_iterations` more iterations and about a
             minute of work allow. `Plan.tiers` says how near to the least each tier is. The privacy
             cost is the least either way. It has no effect with the solver "sm2", with a weight on
-            the total error, or in the residual family.
+            the total error, in the residual family, or for trees.
         max_iterations: The most iterations of each solve. Queries that share no cells are solved
             separately.
         progress: A function that is called with the number of iterations and the gap so far. If it

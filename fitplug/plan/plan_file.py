@@ -45,18 +45,19 @@ from fitplug.workload import (
 
 AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
-TREE_FORMAT = 6
-
-FORMATS = (3, 4, 5, TREE_FORMAT)
+FORMATS = (3, 4, 5, 6)
 """The formats that can be read. Format 4 adds simultaneous targets, format 5 adds labels of the
-rows of a matrix, and format 6 adds blocks that are trees. A plan without these is written in format
-3, so that it keeps the digest by which ledgers and releases know it.
+rows of a matrix, and format 6 adds blocks that are trees, and trees that are written level by
+level. A plan without these is written in format 3, so that it keeps the digest by which ledgers and
+releases know it.
 """
+
+_TREES = 6
 
 
 def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
     """Build the header and arrays from which `read_plan` reads the plan back."""
-    header, arrays = describe_workload(plan.workload)
+    header, arrays = describe_workload(plan.workload, lists_leaves=plan.lists_leaves)
     of_strategy = describe_strategy(plan.strategy)
     header, arrays = header | of_strategy[0], arrays | of_strategy[1]
     header |= {
@@ -121,6 +122,7 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
             iterations=int(header["iterations"]),
             ended=header["ended"],
         )
+        vars(plan)["lists_leaves"] = not _holds_packed_trees(dict(header["domain"]))
         check_form(plan)
         check_privacy(plan)
         if plan_digest(plan) != digest:
@@ -132,8 +134,13 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
     return plan, digest
 
 
-def describe_workload(workload: Workload) -> tuple[Header, Arrays]:
-    """Build the header and arrays from which `read_workload` reads the workload back."""
+def describe_workload(workload: Workload, *, lists_leaves: bool = False) -> tuple[Header, Arrays]:
+    """Build the header and arrays from which `read_workload` reads the workload back.
+
+    Args:
+        workload: The workload.
+        lists_leaves: Whether the leaves of large trees are listed, as formats before 6 list them.
+    """
     arrays: Arrays = {
         "targets": _concatenate([group.target.value for group in workload.groups]),
         "variances": _concatenate([_read_given_variances(group) for group in workload.groups]),
@@ -159,19 +166,27 @@ def describe_workload(workload: Workload) -> tuple[Header, Arrays]:
         if labels := {str(f): x.names for f, x in enumerate(group.factors) if x.names is not None}:
             described["labels"] = labels
         groups.append(described)
+    domain = workload.domain.full_spec() if lists_leaves else workload.domain.spec()
     header = {
-        "format": _choose_format(groups),
-        "domain": list(workload.domain.spec().items()),
+        "format": _choose_format(groups, domain),
+        "domain": list(domain.items()),
         "groups": groups,
     }
     return header, arrays
 
 
-def _choose_format(groups: Sequence[Header]) -> int:
-    """Choose the oldest format that can hold the groups."""
+def _choose_format(groups: Sequence[Header], domain: Header) -> int:
+    """Choose the oldest format that can hold the groups and the domain."""
+    if _holds_packed_trees(domain):
+        return _TREES
     if any("labels" in described for described in groups):
         return 5
     return 4 if any("simultaneous" in described for described in groups) else 3
+
+
+def _holds_packed_trees(domain: Header) -> bool:
+    """Return whether the description of a domain has trees that are written level by level."""
+    return any(isinstance(spec, dict) and "nodes" in spec for spec in domain.values())
 
 
 def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
@@ -201,7 +216,7 @@ def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
         "max_records": str(strategy.max_records),
     }
     if strategy.tree_blocks:
-        header["format"] = TREE_FORMAT
+        header["format"] = _TREES
     return header, arrays
 
 

@@ -48,7 +48,7 @@ def factor_sum(S: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArra
     Returns:
         Z', lower triangular, shape (b, r, r), and no less than |Z'(count S S')Z - I|, shape (b,).
     """
-    empty = ~S.any(axis=2)
+    empty: BoolArray = (S == 0).all(axis=2)
     product = counts[:, None, None] * (S @ S.swapaxes(1, 2))
     product[empty] += np.eye(S.shape[1])[np.nonzero(empty)[1]]
     Zt = invert_lower(_factor(product))
@@ -165,7 +165,7 @@ def _compare(
 def _factor(stack: FloatArray) -> FloatArray:
     """Find Cholesky factors (b, r, r), approximately; NaN where there is none."""
     try:
-        return np.linalg.cholesky(stack)
+        return np.asarray(np.linalg.cholesky(stack), dtype=np.float64)
     except np.linalg.LinAlgError:
         if len(stack) == 1:
             return np.full_like(stack, np.nan)

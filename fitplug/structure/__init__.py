@@ -11,7 +11,7 @@ from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
-from fitplug.structure.tree_blocks import GroupPart, LevelNodes, TreeStructure
+from fitplug.structure.tree_blocks import GroupPart, TreeStructure
 from fitplug.structure.tree_shape import Siblings, TreeShape
 from fitplug.structure.unfolded_tree import UnfoldedSiblings
 
@@ -27,7 +27,6 @@ __all__ = [
     "DistinctFactor",
     "GroupPart",
     "IdenticalLeaves",
-    "LevelNodes",
     "MatrixStructure",
     "NodeTree",
     "Objective",

@@ -219,7 +219,7 @@ class TreeStructure(Structure):
             )
             depth = self.tree.level_depths[level]
             found[level] = LevelNodes(depth, different, positions.ravel(), first, counts)
-        return MappingProxyType(found)
+        return found  # a plan is pickled with it, which a MappingProxyType cannot be
 
     @frozen_property
     def unfolded(self) -> UnfoldedTree:

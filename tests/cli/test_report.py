@@ -240,6 +240,7 @@ def test_odd_names(name):
 
 def test_large_plans(monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
+    monkeypatch.setattr(symmetry, "MOST_DENSE", 0)
     apart = collect_facts(fp.design(geography()))
     assert all("not computed" in u.why for u in apart.usual_mechanisms if "CA" in u.short)
     assert not apart.free_counts

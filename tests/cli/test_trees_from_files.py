@@ -82,6 +82,13 @@ def test_a_tree_by_columns(files, file):
     assert made.values == ("ulm", "kiel", "rom")
 
 
+def test_lines_are_counted_over_cells_of_several_lines(tmp_path):
+    (tmp_path / "p.csv").write_text('city,note\n"a","1\n2"\n\nb,3\nb,4\n')
+    refused(tmp_path, {"codebook": "p.csv", "column": "city"}, "line 6: the code is listed twice")
+    (tmp_path / "p.csv").write_text('city,note\n"a","1\n2"\n\nb\n')
+    refused(tmp_path, {"codebook": "p.csv", "column": "city"}, "line 5 has another number of cells")
+
+
 def test_integers_of_parquet_stay_integers(files):
     table = pa.table({"region": [1, 2, 1], "area": pa.array([10, 20, 11], pa.int16())})
     pq.write_table(table, files / "areas.parquet")
@@ -148,6 +155,9 @@ def test_what_is_wrong_with_parquet(tmp_path):
     refused(tmp_path, of(pa.array([TRACTS[0]] * 2)), "row 2: the code is listed twice")
     refused(tmp_path, of(pa.array([2**62])), "row 1: the code must be below 2\\*\\*62")
     refused(tmp_path, of(pa.array([], pa.string())), "there is nothing in column 1")
+    pq.write_table(pa.table({"a": [1, 2**62], "b": [1, 2]}), tmp_path / "t.parquet")
+    large = {"levels": ["a", "b"], "codebook": "t.parquet"}
+    refused(tmp_path, large, "row 2: the code must be below 2\\*\\*62")
 
 
 def test_what_is_wrong_with_a_list(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import signal
 from collections.abc import Iterator
@@ -145,6 +146,42 @@ def test_nothing_stays_on_the_cluster(client: Client, people: Path) -> None:
         if not client.run_on_scheduler(tasks):
             return
     raise AssertionError("tasks are left on the scheduler")
+
+
+def measure_tasks(dask_scheduler: Any) -> dict[str, int]:
+    """Measure what the scheduler holds, and sends on, of each task: bytes by key."""
+    return {
+        str(key): len(pickle.dumps(task.run_spec)) for key, task in dask_scheduler.tasks.items()
+    }
+
+
+@pytest.mark.parametrize("limit", [{}, {"person": "id", "contributions": 2}])
+def test_the_codes_of_a_tree_are_sent_once(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(partitions, "_MOST_ROWS", 100)
+    monkeypatch.setattr(partitions, "_ROWS_PER_CELL", 1 / 4000)
+    rng = np.random.default_rng(8)
+    tree = fp.Hierarchy({"county": 5, "block": 12}, [f"{i // 100:05}{i:07}" for i in range(20_000)])
+    block = rng.choice(np.array(tree.values), 2_000)
+    table = pa.table({"block": block, "id": rng.integers(0, 500, 2_000)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=100)
+    wanted = (fp.Domain({"block": tree}), [("block",)])
+    seen: dict[str, int] = {}
+
+    def look(done: int, total: int) -> None:
+        seen.update(client.run_on_scheduler(measure_tasks))
+
+    counted = fpd.count(tmp_path, wanted, client=client, progress=look, **limit)
+    if not limit:
+        assert_same(counted, fpd.count(tmp_path, wanted))
+    tree_bytes = len(pickle.dumps(tree))
+    (job,) = (key for key in seen if "-job-" in key)
+    others = [size for key, size in seen.items() if key != job]
+    assert len(others) > 20
+    assert seen[job] < 1.1 * tree_bytes
+    assert 50 * max(others) < tree_bytes
+    assert tree_bytes < 20_000 * (12 + 1)  # the codes and the counties
 
 
 @pytest.mark.parametrize("after", [0, 1])

@@ -122,6 +122,7 @@ def test_a_plot_of_a_plan(release):
 
 def test_plots_of_other_plans(monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
+    monkeypatch.setattr(symmetry, "MOST_DENSE", 0)
     assert len(fp.design(geography()).plot().axes) == 2
     domain = fp.Domain({"x": fp.Integers(0, 3)})
     workload = fp.Workload(domain, [fp.queries({"x": "prefix"}, std=2.0)])

@@ -56,9 +56,11 @@ def test_of_structured_workloads(name):
     check(fp.design(MIXED[name]()))
 
 
+@pytest.mark.parametrize("most_dense", [0, symmetry.MOST_DENSE])
 @pytest.mark.parametrize("name", SPLIT_APART)
-def test_of_workloads_split_apart(name, monkeypatch):
+def test_of_workloads_split_apart(name, most_dense, monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
+    monkeypatch.setattr(symmetry, "MOST_DENSE", most_dense)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
     check(fp.design(SPLIT_APART[name]()))
 

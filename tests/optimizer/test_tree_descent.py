@@ -23,7 +23,9 @@ def prefer_trees(monkeypatch):
     monkeypatch.setattr(analysis, "MOST_CELLS", 0)
 
 
-@pytest.mark.parametrize(("decades", "error"), [(0, 1e-12), (3, 1e-11), (6, 4e-7), (10, 1e-4), (16, 1e-2)])
+@pytest.mark.parametrize(
+    ("decades", "error"), [(0, 1e-12), (3, 1e-11), (6, 4e-7), (10, 1e-4), (16, 1e-2)]
+)
 def test_poles_give_the_inverse_square_root(decades, error) -> None:
     least = np.array([1e-3, 1.0, 1e20])
     poles = place_poles(least, least * 10.0**decades)

@@ -84,6 +84,7 @@ def test_what_has_no_prices():
 def apart(monkeypatch):
     """A plan of the residual family."""
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
+    monkeypatch.setattr(symmetry, "MOST_DENSE", 0)
     return fp.design(geography())
 
 

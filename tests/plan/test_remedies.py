@@ -46,6 +46,7 @@ def test_words_that_fit(names, words):
 
 def test_a_census_tree_gets_no_coarser_bins(monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
+    monkeypatch.setattr(symmetry, "MOST_DENSE", 0)
     workload = geography()
     crossed = fp.design(workload).status
     assert "ask fewer of age, place together, or take" in crossed

@@ -13,13 +13,14 @@ from fitplug.structure import (
     ResidualStructure,
     ScalarStructure,
     Structure,
+    TreeStructure,
     analyse_structure,
 )
 from tests.helpers.plans import MIXED, SPLIT_APART
 
 
 def test_every_structure_is_registered_in_every_room() -> None:
-    structures = {MatrixStructure, ScalarStructure, ResidualStructure}
+    structures = {MatrixStructure, ScalarStructure, ResidualStructure, TreeStructure}
     assert set(Structure.__subclasses__()) == structures
     assert set(dispatch._FORMS) == structures
     assert set(certificate._CERTIFIERS) == structures
@@ -27,22 +28,29 @@ def test_every_structure_is_registered_in_every_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "family", "kind"),
+    ("workload", "family", "tree", "kind"),
     [
-        (MIXED["pyramid"], None, MatrixStructure),
-        (MIXED["marginals"], None, ScalarStructure),
-        (SPLIT_APART["prefixes"], None, MatrixStructure),
-        (SPLIT_APART["prefixes"], True, ResidualStructure),
+        (MIXED["pyramid"], None, None, MatrixStructure),
+        (MIXED["marginals"], None, None, ScalarStructure),
+        (SPLIT_APART["prefixes"], None, None, MatrixStructure),
+        (SPLIT_APART["prefixes"], True, None, ResidualStructure),
+        (SPLIT_APART["geography"], True, None, ResidualStructure),
+        (SPLIT_APART["geography"], None, None, MatrixStructure),
+        (SPLIT_APART["geography"], None, ("place", "merged"), TreeStructure),
+        (SPLIT_APART["geography"], None, ("place",), TreeStructure),
     ],
 )
-def test_the_structure_is_chosen_once(workload, family, kind) -> None:
-    structure = analyse_structure(workload(), family=family)
+def test_the_structure_is_chosen_once(workload, family, tree, kind) -> None:
+    structure = analyse_structure(workload(), family=family, tree=tree)
     assert type(structure) is kind
-    assert structure.holds_optimum == (kind is not ResidualStructure)
-    assert bool(structure.remedy) == (kind is ResidualStructure)
+    holds_optimum = kind in (MatrixStructure, ScalarStructure)
+    assert structure.holds_optimum == holds_optimum
+    assert bool(structure.remedy) != holds_optimum
     # What a plan file says of the structure finds it again.
     named = structure.names_in_files
-    again = analyse_structure(workload(), named["dense"], family=bool(named["ordered"]))
+    again = analyse_structure(
+        workload(), named["dense"], family=bool(named["ordered"]), tree=named.get("tree", ())
+    )
     assert type(again) is kind
     assert again.names_in_files == named
 

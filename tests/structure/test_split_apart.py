@@ -28,12 +28,14 @@ from tests.helpers.plans import SPLIT_APART, dense, ordered_workload, split_apar
 @pytest.fixture
 def apart(monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
+    monkeypatch.setattr(symmetry, "MOST_DENSE", 0)
 
 
 @pytest.fixture(scope="module", params=SPLIT_APART)
 def plan(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_CELLS", 1)
+        patch.setattr(symmetry, "MOST_DENSE", 0)
         patch.setattr(tree_shape, "LEAST_TREE", 1)
         made = fp.design(SPLIT_APART[request.param]())
     assert isinstance(made.structure, ResidualStructure)
@@ -103,6 +105,7 @@ def check_any_workload(seed):
     workload = fp.Workload(domain, groups)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_CELLS", 0)
+        patch.setattr(symmetry, "MOST_DENSE", 0)
         plan = fp.design(workload)
         optimum = fp.design(dense(workload), tolerance=1e-5)
     assert plan.lower_bound <= optimum.privacy_cost

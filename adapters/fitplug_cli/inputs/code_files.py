@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -71,11 +71,11 @@ class CodeFile:
             found = "no column" if not numbers else "several columns"
             raise self._error(f"{self.path}: the file has {found} {name!r}; name the one to use")
         codes = self._read(numbers[0])
-        for i, code in enumerate(codes):
-            if code is None or code == "":
-                # The column is named by its number: without a first line of names, the name would
-                # be a value.
-                raise self._error(f"{self.locate(i)}: there is no value in column {numbers[0] + 1}")
+        if None in codes or "" in codes:
+            i = min(codes.index(empty) for empty in (None, "") if empty in codes)
+            # The column is named by its number: without a first line of names, the name would be a
+            # value.
+            raise self._error(f"{self.locate(i)}: there is no value in column {numbers[0] + 1}")
         if not codes:
             raise self._error(f"{self.path}: there is nothing in column {numbers[0] + 1}")
         return codes
@@ -141,28 +141,34 @@ def read_code_list(path: Path, what: str, error: ErrorClass) -> tuple[list[str],
 
 def _read_csv(
     path: Path, what: str, error: ErrorClass
-) -> tuple[list[str], ColumnReader, list[int]]:
+) -> tuple[list[str], ColumnReader, Sequence[int]]:
     """Read a CSV: the names of its columns, a reader of a column, and the line of each row."""
-    text = read_text(path, what, "a CSV file", error)
-    rows, lines = [], []
-    try:
-        for line, row in _parse_rows(text):
-            rows.append(row)
-            lines.append(line)
-            if len(row) != len(rows[0]):
-                raise error(f"{path}: line {line} has another number of cells than the first line")
-    except csv.Error:
-        raise error(f"{path}: line {len(lines) + 1} or after it is no CSV") from None
+    rows, lines = _parse_rows(path, read_text(path, what, "a CSV file", error), error)
     if not rows:
         raise error(f"{path}: the {what} is empty")
+    if len(set(map(len, rows))) > 1:
+        line = next(n for n, row in zip(lines, rows, strict=True) if len(row) != len(rows[0]))
+        raise error(f"{path}: line {line} has another number of cells than the first line")
     return rows[0], lambda i: [row[i] for row in rows[1:]], lines[1:]
 
 
-def _parse_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+def _parse_rows(path: Path, text: str, error: ErrorClass) -> tuple[list[list[str]], Sequence[int]]:
+    """Parse the rows of a CSV that are not empty, and find the last line of each."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    for row in reader:
-        if row:
-            yield reader.line_num, row
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        rows = list(reader)
+        if reader.line_num == len(rows) and all(rows):
+            return rows, range(1, len(rows) + 1)
+        rows = []
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        for row in filter(None, reader):
+            rows.append(row)
+            lines.append(reader.line_num)
+    except csv.Error:
+        raise error(f"{path}: line {reader.line_num} or before it is no CSV") from None
+    return rows, lines
 
 
 def _open_parquet(path: Path, what: str, error: ErrorClass) -> tuple[list[str], ColumnReader]:

@@ -153,11 +153,13 @@ def _read_regions(
         if len(found) != 1:
             why = "no value" if not found else "a node of several levels"
             raise error(f"{file.locate(i)}: the code is {why} of {name}")
-        if is_blank(str(label)):
-            raise error(f"{file.locate(i)}: the region has no label that can be seen")
+        text = str(label)
+        if text not in regions:
+            if is_blank(text):
+                raise error(f"{file.locate(i)}: the region has no label that can be seen")
+            regions[text], first_rows[text] = [], file.locate_row(i)
         first, last = found.pop()
-        regions.setdefault(str(label), []).append((first, last + 1))
-        first_rows.setdefault(str(label), file.locate_row(i))
+        regions[text].append((first, last + 1))
     runs = {label: union(own) for label, own in regions.items()}
     return Crosswalk(file, name, region, runs, first_rows)
 

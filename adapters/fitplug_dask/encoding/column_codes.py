@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fitplug.domain import Codes, Encoder
+from fitplug.domain import Categories, Codes, Encoder, Texts
 from fitplug_dask.encoding.column_types import classify_type
 from fitplug_dask.encoding.text_values import encode_texts
 
@@ -38,6 +38,8 @@ def encode_column(attribute: Encoder, column: Any) -> Codes:
         column: An Arrow array without a dictionary, of a type that the attribute can read.
     """
     if classify_type(column.type) == "strings":
+        if isinstance(attribute, Categories) and attribute.value_type is str:
+            return _encode_strings(attribute, column)
         texts = _decode_texts(column)
         # Text comes to attributes of other types from CSV files, and to dates from any file.
         if attribute.value_type is str:
@@ -65,6 +67,20 @@ def split_nulls(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | 
     if not pt.is_floating(column.type):  # a null float becomes NaN by itself
         column = column.fill_null(pa.scalar(0).cast(column.type))
     return column.to_numpy(zero_copy_only=False), missing
+
+
+def _encode_strings(attribute: Categories, column: Any) -> Codes:
+    """Return the codes (n,) of a column of strings or bytes, without making texts of Python."""
+    if not len(column):
+        return np.zeros(0, dtype=np.int64)
+    column = column.cast(pa.large_binary())
+    _, ends, content = column.buffers()
+    held = np.frombuffer(b"" if content is None else content, dtype=np.uint8)
+    offsets = np.frombuffer(ends, np.int64, len(column) + 1, 8 * column.offset)
+    codes = attribute.codes_of_texts(Texts.from_buffer(held, offsets))
+    if column.null_count:
+        codes[column.is_null().to_numpy(zero_copy_only=False)] = attribute.null_code
+    return codes
 
 
 def _decode_texts(column: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class ColumnEncoder:
     """
 
     def __init__(self, attribute: Encoder, stride: int, outside: int) -> None:
-        """Prepare the terms of all codes.
+        """Prepare the terms of null, and of integers if there are few.
 
         Args:
             attribute: The attribute whose values the column holds.
@@ -44,8 +45,6 @@ class ColumnEncoder:
         self._entries: Any = None
         self._entry_outside = False
         self._term_of_entry: Terms = np.empty(0, dtype=np.int64)
-        # The first term is that of the code -1, which values outside the domain have.
-        self._term_of_code = self._compute_terms(np.arange(-1, attribute.size))
         self._null = int(self._compute_terms(np.array([attribute.null_code]))[0])
         self._span = _find_span(attribute)
         if self._span:
@@ -54,6 +53,13 @@ class ColumnEncoder:
             # The term of null follows those of the integers.
             self._term_of_integer = np.append(self._compute_terms(codes), self._null)
             self._integer_outside = bool((codes < 0).any())
+
+    @cached_property
+    def _term_of_code(self) -> Terms:
+        """The terms of all codes, for columns that have no table of their own. The first one is
+        that of the code -1, which values outside the domain have.
+        """
+        return self._compute_terms(np.arange(-1, self._attribute.size))
 
     def make_lookup(self, column: Any) -> Lookup:
         """Return what an Arrow array (n,) adds to the cells of its rows."""

@@ -31,9 +31,11 @@ from fitplug_dask.persons.selection import Selection
 from fitplug_dask.progress import Report
 from fitplug_dask.scheduling import (
     RETRIES,
+    allow_large_job,
     attempt,
     await_result,
     get_fault,
+    hold_job,
     make_empty_counts,
     raise_fault,
     reduce_tree,
@@ -129,9 +131,11 @@ class _RoundGraph:
         self.tasks: dict[str, Any] = {}
         self.rows: dict[str, int] = {}
         self.checks: dict[str, str] = {}
+        held = f"{name}-job-0"
+        self.tasks[held] = (hold_job, job)
         for i, partition in enumerate(partitions):
             read = f"{name}-split-{i}"
-            self.tasks[read] = (split_partition, job, selection, persons, partition)
+            self.tasks[read] = (split_partition, held, selection, persons, partition)
             self.rows[read] = partition.rows
             self.checks[f"{name}-check-{i}"] = read
         counted = []
@@ -140,7 +144,7 @@ class _RoundGraph:
             for key, read in zip(taken, self.rows, strict=True):
                 self.tasks[key] = (take_bucket, read, b)
             counted.append(f"{name}-bucket-{b}")
-            self.tasks[counted[-1]] = (count_bucket, job, selection, *taken)
+            self.tasks[counted[-1]] = (count_bucket, held, selection, *taken)
 
         def join(terms: Sequence[str]) -> str:
             key = f"{name}-sum-{len(self.tasks)}"
@@ -154,11 +158,12 @@ def _run_on_cluster(
     graph: _RoundGraph, report_rows: Callable[[int], None], client: Any
 ) -> PartialCounts | Fault:
     checks = {key: (get_fault, read) for key, read in graph.checks.items()}
-    futures = attempt(
-        lambda: client.get(
-            {**graph.tasks, **checks}, [graph.top, *checks], sync=False, retries=RETRIES
+    with allow_large_job():
+        futures = attempt(
+            lambda: client.get(
+                {**graph.tasks, **checks}, [graph.top, *checks], sync=False, retries=RETRIES
+            )
         )
-    )
     if isinstance(futures, Fault):
         return futures
     top, *watched = futures

@@ -6,10 +6,28 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fitplug_dask.kernel import Fault, PartialCounts
+from dask import config
+
+from fitplug_dask.kernel import Fault, Job, PartialCounts
 
 RETRIES = 3
 """How often a cluster runs a task again that raises; that of a lost worker runs again anyway."""
+
+
+def hold_job(job: Job) -> Job:
+    """Return the job.
+
+    This is the task from whose result all other tasks take the job. The scheduler then holds one
+    copy, which each worker fetches once, and a worker that comes later fetches it, too; if all
+    workers that have it are lost, the task runs again. As an argument of every task, the codes of a
+    large tree would be sent with each of them.
+    """
+    return job
+
+
+def allow_large_job() -> Any:
+    """Return a context in which Dask does not warn of the size of a job, which is sent once."""
+    return config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"})
 
 
 def await_result(

@@ -24,7 +24,14 @@ from fitplug_dask.kernel import (
     count_partition,
 )
 from fitplug_dask.progress import Report
-from fitplug_dask.scheduling.cluster import RETRIES, attempt, await_result, get_fault
+from fitplug_dask.scheduling.cluster import (
+    RETRIES,
+    allow_large_job,
+    attempt,
+    await_result,
+    get_fault,
+    hold_job,
+)
 from fitplug_dask.scheduling.reduction import reduce_tree
 from fitplug_dask.scheduling.threads import run_on_threads
 
@@ -133,8 +140,10 @@ def _submit(
         The future of the sum; and one future for each partition's fault (or None), with the rows
         of the partition.
     """
+    with allow_large_job():
+        held = client.submit(hold_job, job, key=f"{name}-job-0", retries=RETRIES)
     leaves = [
-        client.submit(count_one, job, partition, key=f"{name}-{i}", retries=RETRIES)
+        client.submit(count_one, held, partition, key=f"{name}-{i}", retries=RETRIES)
         for i, partition in enumerate(partitions)
     ]
     numbers = itertools.count()

@@ -1,0 +1,148 @@
+"""Label arrays: the labels of cells or nodes, as an array of integers, of truth values or of texts.
+
+Equal labels are found by sorting. Texts are sorted by a hash of 64 bits; what has the same hash is
+then compared, so that no result depends on the hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.domain.texts import Texts, Words
+from fitplug.numeric import BoolArray, IntArray, freeze
+
+LabelArray: TypeAlias = Texts | IntArray | BoolArray
+"""Labels of one type; all of them have `take`, `tolist` and a length."""
+
+Keys: TypeAlias = IntArray | Words
+
+
+def make_label_array(values: Sequence[Any]) -> LabelArray:
+    """Make an array of labels, which cannot be changed.
+
+    Args:
+        values: All str, all bool, or all int and below 2**63 in size.
+    """
+    if not values or type(values[0]) is str:
+        return freeze(Texts.from_list(values))
+    return freeze(np.array(values, dtype=bool if type(values[0]) is bool else np.int64))
+
+
+def are_equal(labels: LabelArray, others: LabelArray) -> bool:
+    """Return whether two arrays hold the same labels of the same type."""
+    if isinstance(labels, Texts) or isinstance(others, Texts):
+        return isinstance(labels, Texts) and labels == others
+    return labels.dtype.kind == others.dtype.kind and np.array_equal(labels, others)
+
+
+def compute_checksum(labels: LabelArray) -> int:
+    """Compute a number that equal arrays share, and different ones hardly ever."""
+    return hash(labels) if isinstance(labels, Texts) else hash(labels.tobytes())
+
+
+def find_changes(labels: LabelArray) -> BoolArray:
+    """Find where a label differs from that before it, shape (n,); the first one does."""
+    changes = np.ones(len(labels), dtype=bool)
+    if isinstance(labels, Texts):
+        last = len(labels)
+        changes[1:] = labels.view(1, last).differ(labels.view(0, last - 1))
+    else:
+        changes[1:] = labels[1:] != labels[:-1]
+    return changes
+
+
+def find_first_equal(labels: LabelArray) -> IntArray:
+    """Find for each label the first row that has the same label.
+
+    Args:
+        labels: Shape (n,).
+
+    Returns:
+        Rows (n,). A label that was not there before has its own row.
+    """
+    keys, order = _sort(labels)
+    held = keys[order]
+    starts = np.flatnonzero(np.append(True, held[1:] != held[:-1]))
+    first = np.empty(len(labels), dtype=np.int64)
+    # Rows with equal keys are in their order, so that the first of a group comes first.
+    first[order] = np.repeat(order[starts], np.diff(np.append(starts, len(labels))))
+    return first
+
+
+def _sort(labels: LabelArray) -> tuple[Keys, IntArray]:
+    """Sort labels by keys, which are equal where the labels are.
+
+    Returns:
+        The key of each label, and the order of the keys; equal keys are in the order of the rows.
+    """
+    if not isinstance(labels, Texts):
+        keys = labels.astype(np.int64)
+        return keys, np.argsort(keys, kind="stable")
+    seed = 0
+    while True:
+        hashes = labels.hash_words(seed)
+        order = np.argsort(hashes, kind="stable")
+        same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+        if not labels.take(order[same + 1]).differ(labels.take(order[same])).any():
+            return hashes, order
+        seed += 1
+
+
+class LabelIndex:
+    """Finds the rows of labels that are all different."""
+
+    def __init__(self, labels: LabelArray) -> None:
+        """Sort the labels.
+
+        Args:
+            labels: Labels (n,), n > 0, all different.
+        """
+        self._labels = labels
+        self._seed = 0
+        if isinstance(labels, Texts):
+            self._sort_texts(labels)
+        else:
+            keys, self._order = _sort(labels)
+            self._keys: Keys = keys[self._order]
+        freeze([self._keys, self._order])
+
+    def _sort_texts(self, texts: Texts) -> None:
+        """Sort texts by hashes that are all different; two texts share one for few seeds only."""
+        while True:
+            hashes = texts.hash_words(self._seed)
+            self._order = np.argsort(hashes)
+            self._keys = hashes[self._order]
+            if not (self._keys[1:] == self._keys[:-1]).any():
+                return
+            self._seed += 1
+
+    def find(self, values: LabelArray) -> IntArray:
+        """Find the rows of values.
+
+        Args:
+            values: Values (m,) of the type of the labels.
+
+        Returns:
+            The rows (m,), -1 for values that are no label.
+        """
+        if isinstance(values, Texts):
+            assert isinstance(self._labels, Texts)
+            rows, found = self._find_keys(values.hash_words(self._seed))
+            kept = np.flatnonzero(found)
+            found[kept] = ~values.take(kept).differ(self._labels.take(rows[kept]))
+        else:
+            rows, found = self._find_keys(values.astype(np.int64))
+        return np.where(found, rows, -1)
+
+    def _find_keys(self, keys: Keys) -> tuple[IntArray, BoolArray]:
+        """Find for each key the row of the nearest key not below it, and whether it is equal."""
+        # Sorted keys find their places in the cache; that is four times as fast in a large index.
+        order = np.argsort(keys)
+        at: npt.NDArray[np.intp] = np.empty(len(keys), dtype=np.intp)
+        at[order] = np.searchsorted(self._keys, keys[order])
+        np.minimum(at, len(self._keys) - 1, out=at)
+        return self._order[at], self._keys[at] == keys
