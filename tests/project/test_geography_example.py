@@ -17,7 +17,7 @@ from tests.helpers.command_line import fitplug
 from tests.helpers.places import EXAMPLES
 
 EXAMPLE = EXAMPLES / "geography"
-STATES = ("09", "10", "11", "44")  # Connecticut, Delaware, the District of Columbia, Rhode Island
+STATES = ("01", "10", "11")  # Alabama, Delaware and the District of Columbia
 
 
 def read_counties():
@@ -79,9 +79,9 @@ def test_the_release_is_near_the_counts_at_every_level(folder):
     plan = fp.Plan.load(folder / "release" / "plan.npz")
     assert plan.gap < 0.02
     exact = {
-        "population of states": count(folder, "COUNTY[:2]"),
-        "population of counties": count(folder, "COUNTY"),
-        "voting age in counties": count(folder, "COUNTY", "AGE >= 18"),
+        "state population": count(folder, "COUNTY[:2]"),
+        "county population": count(folder, "COUNTY"),
+        "county adults": count(folder, "COUNTY", "AGE >= 18"),
     }
     for name, rows in exact.items():
         off = release.estimates[name].ravel() - np.array([number for _, number in rows])
@@ -89,5 +89,5 @@ def test_the_release_is_near_the_counts_at_every_level(folder):
     pyramid = np.zeros((2, 86))
     for sex, age, number in count(folder, "SEX, AGE"):
         pyramid["12".index(sex), age] = number
-    off = release.estimates["pyramid of the nation"] - pyramid.cumsum(axis=1)
-    assert (np.abs(off) < 6 * np.sqrt(release.variances["pyramid of the nation"])).all()
+    off = release.estimates["national pyramid"] - pyramid.cumsum(axis=1)
+    assert (np.abs(off) < 6 * np.sqrt(release.variances["national pyramid"])).all()
