@@ -58,6 +58,12 @@ def test_counties_are_those_of_the_census_bureau():
     assert sum(int(row["population"]) for row in counties) == 328_239_523
 
 
+def test_the_readme_lists_the_tables_and_their_targets():
+    readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    for group in load_spec(EXAMPLE / "release.toml").workload.groups:
+        assert f"| {group.name} | {group.size:,} | {float(group.target.value):g} |" in readme
+
+
 def test_every_county_has_its_people(folder):
     with (folder / "counties.csv").open(newline="", encoding="utf-8") as file:
         published = [(row["FIPS"], int(row["population"])) for row in csv.DictReader(file)]
