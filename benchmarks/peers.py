@@ -168,8 +168,8 @@ def tell_plan(plan: Any, seconds: float) -> Found:
 
 def run_querysmasher(n: int, d: int) -> Found:
     import numpy as np
-    from query import KronQuery, MatrixQuery  # type: ignore[import-not-found]
-    from smasher import Smasher, powerset  # type: ignore[import-not-found]
+    from query import KronQuery, MatrixQuery
+    from smasher import Smasher, powerset
 
     start = time.process_time()
     domains, prefixes = [n] * d, np.tril(np.ones((n, n)))
@@ -207,9 +207,9 @@ def run_residualplanner(n: int, d: int, k: int) -> Found:
     cvxpy.installed_solvers()
     # The code imports Gurobi, which needs a licence, and does not use it for this.
     sys.modules["gurobipy"] = types.ModuleType("gurobipy")
-    sys.modules["gurobipy"].GRB = None  # type: ignore[attr-defined]
+    sys.modules["gurobipy"].GRB = None
     sys.argv = sys.argv[:1]  # the code reads the arguments of the process
-    from resplan.ResPlan import ResPlanMax  # type: ignore[import-not-found]
+    from resplan.ResPlan import ResPlanMax
 
     del sys.modules["gurobipy"]
     start = time.process_time()
@@ -222,7 +222,7 @@ def run_residualplanner(n: int, d: int, k: int) -> Found:
 
 def run_toeplitz(n: int) -> Found:
     import numpy as np
-    from jax_privacy.matrix_factorization import toeplitz  # type: ignore[import-not-found]
+    from jax_privacy.matrix_factorization import toeplitz
 
     start = use_64_bits()
     squares = np.asarray(toeplitz.optimal_max_error_strategy_coefs(n), np.float64) ** 2
@@ -230,7 +230,7 @@ def run_toeplitz(n: int) -> Found:
 
 
 def run_banded(n: int) -> Found:
-    import jax.numpy as jnp  # type: ignore[import-not-found]
+    import jax.numpy as jnp
     from jax_privacy.matrix_factorization import toeplitz
 
     start = use_64_bits()
