@@ -35,7 +35,7 @@ from fitplug.release import (
     estimate_lost,
     review,
 )
-from fitplug.workload import Workload, marginal, queries, ranges, rows, total
+from fitplug.workload import Workload, marginal, marginals, queries, ranges, rows, total
 
 __version__ = "0.1.0"
 
@@ -76,6 +76,7 @@ __all__ = [
     "design",
     "estimate_lost",
     "marginal",
+    "marginals",
     "queries",
     "ranges",
     "review",

@@ -2,6 +2,7 @@
 
 from fitplug.files.archive import Arrays, read_archive
 from fitplug.files.digested_archive import (
+    EncodedJson,
     Header,
     compute_digest,
     read_with_digest,
@@ -26,6 +27,7 @@ __all__ = [
     "ArrowTable",
     "ColumnChunk",
     "Columns",
+    "EncodedJson",
     "EncryptedError",
     "Footer",
     "Header",

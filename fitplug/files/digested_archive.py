@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,6 +17,21 @@ from fitplug.files.replacement import replace_file
 from fitplug.numeric import AnyArray
 
 Header: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EncodedJson:
+    """A value of a header that is encoded already, as `json.dumps` does with sorted keys.
+
+    Attributes:
+        text: The value in ASCII.
+    """
+
+    text: str
+
+    def decode(self) -> Any:
+        """Decode the value."""
+        return json.loads(self.text)
 
 
 def compute_digest(header: Header, arrays: Mapping[str, AnyArray]) -> str:
@@ -36,7 +52,7 @@ def write_with_digest(
 
     Args:
         path: Where the file goes; a file that is there is replaced.
-        header: What JSON can hold.
+        header: What JSON can hold; a value may be `EncodedJson`.
         arrays: Arrays by name, neither "header" nor "digest".
         mode: The permissions of the file, less those that the umask takes away.
 
@@ -73,4 +89,12 @@ def read_with_digest(path: str | PathLike[str]) -> tuple[Header, Arrays, str | N
 
 def _encode_json(header: Header) -> bytes:
     """Encode a header as JSON with sorted keys, in ASCII."""
-    return json.dumps(header, sort_keys=True, ensure_ascii=True).encode()
+    members = [f"{_encode_value(name)}: {_encode_value(header[name])}" for name in sorted(header)]
+    return f"{{{', '.join(members)}}}".encode("ascii")
+
+
+def _encode_value(value: Any) -> str:
+    """Encode a value, unless that was done before."""
+    if isinstance(value, EncodedJson):
+        return value.text
+    return json.dumps(value, sort_keys=True, ensure_ascii=True)

@@ -108,13 +108,24 @@ class Basis:
         pseudo_inverse = np.sqrt(bound_inverse_norm(gram) * (1 + gamma(2)))
         return L, bound_norm(D, axis=1) * pseudo_inverse
 
-    def list_tables(self, structure: Structure, block: int) -> set[tuple[str, ...]]:
-        """List the attribute sets whose exact counts give B x for a block."""
-        domain, own = structure.workload.domain, structure.name_attributes(block)
+    def list_tables(self, structure: Structure, blocks: IntArray) -> list[tuple[str, ...]]:
+        """List attribute sets whose exact counts give B x for some blocks that share this basis."""
+        domain = structure.workload.domain
         if self.kind == "cells":
-            return {domain.ordered(own + self._find_classes(structure)[0])}
-        needed = {structure.find_group(row) for row in structure.find_block_rows(block)[self.index]}
-        return {domain.ordered(own + structure.list_dense(group)) for group in needed}
+            # The counts of a block give those of the blocks within it.
+            largest = structure.subsets.select_largest(blocks)
+            names, dense = structure.block_attributes, self._find_classes(structure)[0]
+            return [
+                domain.ordered(tuple(names[a] for a in own) + dense)
+                for own in structure.subsets.list_attributes(largest)
+            ]
+        needed: list[tuple[str, ...]] = []
+        for block in blocks.tolist():
+            own = structure.name_attributes(block)
+            rows = structure.find_block_rows(block)[self.index]
+            groups = {structure.find_group(row) for row in rows}
+            needed += sorted({domain.ordered(own + structure.list_dense(g)) for g in groups})
+        return needed
 
     def multiply_counts(
         self, structure: Structure, block: int, read_counts: ReadCounts

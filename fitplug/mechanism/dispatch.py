@@ -107,7 +107,7 @@ def list_mechanisms(strategy: Strategy, noise_std: float) -> tuple[Mechanism, ..
 
 
 def list_tables(strategy: Strategy) -> list[tuple[str, ...]]:
-    """List the attribute sets whose exact counts give the answers of each block in turn."""
+    """List attribute sets whose exact counts give the answers of all blocks."""
     return _FORMS[type(strategy.structure)].list_tables(strategy)
 
 

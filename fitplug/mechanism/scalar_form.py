@@ -74,9 +74,9 @@ class ScalarForm(OneCellForm[ScalarStructure]):
         structure: ScalarStructure,
         integers: Integers,
     ) -> FloatArray:
-        variances = np.zeros(structure.rows)
+        of_blocks = np.zeros(len(structure.blocks))
         for block_set in integers.block_sets:
             precision = compute_precisions(structure, block_set.blocks)
             m = block_set.M[:, 0, 0].astype(np.float64)
-            variances += structure.incidence[:, block_set.blocks] @ (1 / (precision * m * m))
-        return variances * (1 + gamma(len(structure.blocks) + 64))
+            of_blocks[block_set.blocks] += 1 / (precision * m * m)
+        return structure.incidence @ of_blocks * (1 + gamma(len(structure.blocks) + 64))

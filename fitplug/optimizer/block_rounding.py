@@ -76,8 +76,8 @@ def round_blocks(
     Raises:
         DesignError: If variances cannot be bounded, or integers have no room for the strategy.
     """
-    targets = structure.targets
     best: Strategy | None = None
+    reached = norm = math.inf
     for bits in _BITS:
         block_sets = _round(real_blocks, 2.0**bits)
         if block_sets is None:
@@ -85,22 +85,32 @@ def round_blocks(
         strategy = build_strategy(structure, block_sets, make_contrasts(structure))
         if best is not None and strategy.max_records < LEAST_RECORDS:
             break
-        best = strategy
-        # With this noise every target is met.
-        noise_std = math.sqrt(1 / float((strategy.unit_variances / targets).max()))
-        reached = objective.evaluate(
-            strategy.sensitivity / noise_std,
-            strategy.bound_profile(noise_std),
-            strategy.bound_total_variance(noise_std),
-        )
+        best, norm, reached = strategy, 2.0**bits, _evaluate(strategy, objective)
         if reached <= upper * (1 + loss):
             break
+    has_numbers = any(same.real.shape[-1] == 1 for same in real_blocks)
+    if best is not None and has_numbers and reached > upper * (1 + loss):
+        raised = _round(real_blocks, norm, upward=True)
+        if raised is not None:
+            strategy = build_strategy(structure, raised, make_contrasts(structure))
+            has_room = strategy.max_records >= LEAST_RECORDS
+            best = strategy if has_room and _evaluate(strategy, objective) < reached else best
     if best is None:
         raise DesignError(
             "the workload's coefficients differ by too many orders of magnitude for an integer "
             "strategy; scale the queries to similar size"
         )
     return add_claim_margins(best)
+
+
+def _evaluate(strategy: Strategy, objective: Objective) -> float:
+    """Evaluate the objective with the noise with which a strategy meets its targets."""
+    noise_std = math.sqrt(1 / float((strategy.unit_variances / strategy.structure.targets).max()))
+    return objective.evaluate(
+        strategy.sensitivity / noise_std,
+        strategy.bound_profile(noise_std),
+        strategy.bound_total_variance(noise_std),
+    )
 
 
 def share_basis(structure: ScalarStructure, real: FloatArray) -> RealBlocks:
@@ -149,11 +159,26 @@ def choose_bases(
     return found
 
 
-def _round(real_blocks: Sequence[RealBlocks], norm: float) -> tuple[BlockSet, ...] | None:
-    """Round to columns of about this norm; None if an entry is too large for floats."""
+def _round(
+    real_blocks: Sequence[RealBlocks], norm: float, *, upward: bool = False
+) -> tuple[BlockSet, ...] | None:
+    """Round to columns of about this norm.
+
+    Args:
+        real_blocks: The real strategies.
+        norm: The norm.
+        upward: Whether blocks that are numbers are rounded up. Targets that lie many orders of
+            magnitude apart leave integers as small as 1 and 2 to some blocks. Rounded up, these
+            raise no variance, and such blocks hardly add to the privacy cost.
+
+    Returns:
+        The integers; None if an entry is too large for floats.
+    """
     block_sets = []
     for same in real_blocks:
-        rounded = np.triu(np.rint(same.real * norm))
+        is_number = same.real.shape[-1] == 1
+        scaled = same.real * norm
+        rounded = np.triu(np.ceil(scaled) if upward and is_number else np.rint(scaled))
         if not np.abs(rounded).max() < MAX_ENTRY:
             return None
         M = rounded.astype(np.int64)

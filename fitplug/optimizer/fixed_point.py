@@ -148,16 +148,19 @@ def _is_worse(here: Iterate[Found] | None, kept: Iterate[Found], merit_error: fl
 
 
 class _Extrapolation:
-    """Anderson's least-squares fit of a step from the last `_WINDOW` steps."""
+    """Anderson's least-squares fit of a step from the last `_WINDOW` steps.
+
+    There may be a million weights, so that the arrays of the window are made once and kept.
+    """
 
     def __init__(self) -> None:
-        self._points: list[FloatArray] = []
-        self._residuals: list[FloatArray] = []
+        self._last: tuple[FloatArray, FloatArray] | None = None
+        self._count = 0
+        self._changes, self._steps, self._weighted = np.empty((3, 0, 0))
 
     def forget(self) -> None:
         """Drop the history."""
-        self._points.clear()
-        self._residuals.clear()
+        self._last, self._count = None, 0
 
     def extrapolate(self, x: FloatArray, residual: FloatArray, weight: FloatArray) -> FloatArray:
         """Return the step (D18) from x, given the plain step and weights of the fit, all (n,).
@@ -165,15 +168,11 @@ class _Extrapolation:
         The fit is weighted so that weights near zero, which are known on a log scale only, do not
         steer it.
         """
-        self._points.append(x)
-        self._residuals.append(residual)
-        if len(self._points) > _WINDOW + 1:
-            del self._points[0], self._residuals[0]
-        if len(self._points) == 1:
+        self._append(x, residual)
+        if not self._count:
             return residual
-        dx = np.diff(np.array(self._points), axis=0)
-        df = np.diff(np.array(self._residuals), axis=0)
-        weighted = df * weight
+        df = self._changes[: self._count]
+        weighted = np.multiply(df, weight, out=self._weighted[: self._count])
         gram = weighted @ weighted.T
         gram[np.diag_indices_from(gram)] += _RIDGE * np.trace(gram) + np.finfo(float).tiny
         try:
@@ -181,7 +180,24 @@ class _Extrapolation:
         except np.linalg.LinAlgError:
             self.forget()
             return residual
-        return np.asarray(residual - (dx + df).T @ fit)
+        return np.asarray(residual - self._steps[: self._count].T @ fit)
+
+    def _append(self, x: FloatArray, residual: FloatArray) -> None:
+        """Append the changes (n,) of the plain step and of the point it leads to."""
+        if self._last is not None:
+            if self._changes.shape[1] != len(x):
+                self._changes, self._steps, self._weighted = np.empty((3, _WINDOW, len(x)))
+            if self._count == _WINDOW:
+                for rows in (self._changes, self._steps):
+                    for i in range(1, _WINDOW):
+                        rows[i - 1] = rows[i]
+                self._count -= 1
+            change, step = self._changes[self._count], self._steps[self._count]
+            np.subtract(residual, self._last[1], out=change)
+            np.subtract(x, self._last[0], out=step)
+            step += change
+            self._count += 1
+        self._last = x, residual
 
 
 def mix_with_uniform(weights: FloatArray, mixing: float, mass: float = 1.0) -> FloatArray:

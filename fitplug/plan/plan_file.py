@@ -6,8 +6,9 @@ them back.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -32,11 +33,11 @@ from fitplug.mechanism import (
     TreeBlock,
     read_attribute_matrices,
 )
-from fitplug.numeric import FloatArray
+from fitplug.plan.group_descriptions import describe_groups
 from fitplug.proof import Frame, PlanRecord, Tiers, check_form, check_privacy
 from fitplug.structure import Objective, analyse_structure
 from fitplug.workload import (
-    QueryGroup,
+    QueryGroups,
     Workload,
     build_interval_factor,
     build_labelled_factor,
@@ -141,47 +142,24 @@ def describe_workload(workload: Workload, *, lists_leaves: bool = False) -> tupl
         workload: The workload.
         lists_leaves: Whether the leaves of large trees are listed, as formats before 6 list them.
     """
-    arrays: Arrays = {
-        "targets": _concatenate([group.target.value for group in workload.groups]),
-        "variances": _concatenate([_read_given_variances(group) for group in workload.groups]),
-    }
-    groups = []
-    for g, group in enumerate(workload.groups):
-        factors = []
-        for f, factor in enumerate(group.factors):
-            factors.append([factor.attribute, factor.kind])
-            if factor.kind == "ranges":
-                arrays[f"group{g}.factor{f}"] = factor.intervals()
-            elif factor.kind == "matrix":
-                arrays[f"group{g}.factor{f}"] = factor.matrix()
-        described: Header = {
-            "name": group.name,
-            "factors": factors,
-            "target": group.target.kind,
-            "shape": group.target.value.shape,
-            "confidence": group.target.confidence,
-        }
-        if group.target.simultaneous:
-            described["simultaneous"] = True
-        if labels := {str(f): x.names for f, x in enumerate(group.factors) if x.names is not None}:
-            described["labels"] = labels
-        groups.append(described)
+    groups, arrays = describe_groups(workload.groups)
+    arrays |= {"targets": workload.groups.values, "variances": workload.groups.variances}
     domain = workload.domain.full_spec() if lists_leaves else workload.domain.spec()
     header = {
-        "format": _choose_format(groups, domain),
+        "format": _choose_format(workload.groups, domain),
         "domain": list(domain.items()),
         "groups": groups,
     }
     return header, arrays
 
 
-def _choose_format(groups: Sequence[Header], domain: Header) -> int:
+def _choose_format(groups: QueryGroups, domain: Header) -> int:
     """Choose the oldest format that can hold the groups and the domain."""
     if _holds_packed_trees(domain):
         return _TREES
-    if any("labels" in described for described in groups):
+    if groups.with_labels:
         return 5
-    return 4 if any("simultaneous" in described for described in groups) else 3
+    return 4 if any(form.simultaneous for form in groups.forms) else 3
 
 
 def _holds_packed_trees(domain: Header) -> bool:
@@ -220,21 +198,6 @@ def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
     return header, arrays
 
 
-def _concatenate(values: Sequence[FloatArray]) -> FloatArray:
-    """Concatenate the entries of all arrays."""
-    return np.concatenate([value.ravel() for value in values])
-
-
-def _read_given_variances(group: QueryGroup) -> FloatArray:
-    """Return the target variances in the shape in which the target was given.
-
-    This shape broadcasts to that of the group.
-    """
-    given = group.target.value.shape
-    first = (0,) * (len(group.shape) - len(given))
-    return group.variances[(*first, *(slice(0, 1) if n == 1 else slice(None) for n in given))]
-
-
 def read_workload(header: Header, arrays: Arrays) -> Workload:
     """Build the workload from its description, as a user would build it.
 
@@ -245,37 +208,41 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
     domain = Domain.from_spec(dict(header["domain"]))
     groups = []
     shapes = [tuple(described["shape"]) for described in header["groups"]]
-    ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
-    if not len(arrays["targets"]) == len(arrays["variances"]) == ends[-1]:
+    ends = list(itertools.accumulate(map(math.prod, shapes), initial=0))
+    given, stored = arrays["targets"], arrays["variances"]
+    if not len(given) == len(stored) == ends[-1]:
         raise PlanError("the targets are not numbers of their shapes")
+    numbers = given.tolist()
     for g, described in enumerate(header["groups"]):
         factors: dict[str, Any] = {}
+        labels = described.get("labels", {})
         for f, (attribute, kind) in enumerate(described["factors"]):
             if attribute in factors:
                 raise PlanError(f"a query names the attribute {attribute!r} twice")
-            array = arrays.get(f"group{g}.factor{f}")
-            labels = described.get("labels", {}).get(str(f))
-            factors[attribute] = _read_factor(attribute, domain[attribute], kind, array, labels)
-        value = arrays["targets"][ends[g] : ends[g + 1]].reshape(shapes[g])
+            factors[attribute] = kind
+            if labels or kind in ("ranges", "matrix"):
+                array = arrays.get(f"group{g}.factor{f}")
+                factors[attribute] = _read_factor(
+                    attribute, domain[attribute], kind, array, labels.get(str(f))
+                )
+        value = given[ends[g] : ends[g + 1]].reshape(shapes[g]) if shapes[g] else numbers[ends[g]]
         target: dict[str, Any] = {described["target"]: value}
         if described["confidence"] is not None:
             target["confidence"] = described["confidence"]
         if "simultaneous" in described:
             target["simultaneous"] = described["simultaneous"]
         groups.append(queries(factors, name=described["name"], **target))
-    workload = Workload(domain, groups)
-    kept = []
-    for g, group in enumerate(workload.groups):
-        stored = arrays["variances"][ends[g] : ends[g + 1]].reshape(shapes[g])
-        if stored.dtype != np.float64:
-            raise PlanError(f"the targets of {group.name!r} are not numbers")
-        # Another version of SciPy may give another last digit of a quantile, so the stored
-        # variances are kept. The variance of a margin of error is 2^-49 below that of the
-        # quantile, so one that is larger by this much still meets the target.
-        if not np.allclose(stored, _read_given_variances(group), rtol=1.5e-15, atol=0):
-            raise PlanError(f"the targets of {group.name!r} are not what it says it asked")
-        kept.append(replace(group, variances=np.broadcast_to(stored, group.shape)))
-    return Workload.from_groups(domain, kept)
+    built = Workload(domain, groups).groups
+    if stored.dtype != np.float64:
+        raise PlanError("the targets are not numbers")
+    # Another version of SciPy may give another last digit of a quantile, so the stored variances
+    # are kept. The variance of a margin of error is 2^-49 below that of the quantile, so one that
+    # is larger by this much still meets the target.
+    differs = ~np.isclose(stored, built.variances, rtol=1.5e-15, atol=0)
+    if differs.any():
+        name = built.names[bisect.bisect_right(ends, int(np.argmax(differs))) - 1]
+        raise PlanError(f"the targets of {name!r} are not what it says it asked")
+    return Workload.from_groups(domain, replace(built, variances=stored))
 
 
 def _read_factor(name: str, attribute: Attribute, kind: str, array: Any, labels: Any) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -144,10 +144,7 @@ class _RelaxationSearch:
 
     def design(self, x: FloatArray) -> Plan:
         """Design the plan for the targets relaxed by x."""
-        groups = [
-            replace(group, variances=group.variances * factor)
-            for group, factor in zip(self._workload.groups, np.exp(x), strict=True)
-        ]
+        groups = self._workload.groups.rescale(np.exp(x))
         relaxed = Workload.from_groups(self._workload.domain, groups)
         plan = design(relaxed, tolerance=self._tolerance, refine=False)
         self._designs += 1

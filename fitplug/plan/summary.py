@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from fitplug.display import format_down, format_up
 from fitplug.proof import PlanRecord
@@ -97,21 +98,19 @@ def summarise(plan: PlanRecord, delta: float) -> str:
 
 def describe_groups(plan: PlanRecord) -> list[GroupRow]:
     """List for each group its target and the standard deviations of its answers."""
-    rows = []
     # The rows of the structure are used, because a group may have too many answers to visit each.
-    starts = plan.structure.row_starts
+    starts = plan.structure.row_starts[:-1]
     proven, targets = plan.strategy.bound_variances(plan.noise_std), plan.structure.targets
-    for group, start, end in zip(plan.workload.groups, starts, starts[1:], strict=False):
-        variances = proven[start:end]
-        used = float((variances / (plan.scale * targets[start:end])).max())
-        rows.append(
-            GroupRow(
-                name=group.name,
-                queries=group.size,
-                target=group.target.describe(),
-                smallest_std=math.sqrt(float(variances.min())),
-                largest_std=math.sqrt(float(variances.max())),
-                used=used,
-            )
+    used = np.maximum.reduceat(proven / (plan.scale * targets), starts)
+    stds = [np.sqrt(extreme.reduceat(proven, starts)) for extreme in (np.minimum, np.maximum)]
+    groups = plan.workload.groups
+    return [
+        GroupRow(*row)
+        for row in zip(
+            groups.names,
+            groups.sizes.tolist(),
+            groups.describe_targets(),
+            *(column.tolist() for column in (*stds, used)),
+            strict=True,
         )
-    return rows
+    ]

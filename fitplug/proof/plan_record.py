@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -31,7 +30,7 @@ from fitplug.proof.certificate import certify_bound, certify_plan_tiers
 from fitplug.proof.certifier import Duals, Frame
 from fitplug.proof.tiers import Tier, TierClaims, Tiers
 from fitplug.structure import MAX_AXES, Objective, Structure
-from fitplug.workload import Workload, select_largest_sets
+from fitplug.workload import ArraysByGroup, Workload, select_largest_sets
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
@@ -176,7 +175,10 @@ class PlanRecord:
     @cached_property
     def targets(self) -> ByGroup:
         """Target variance of each answer; by group, of the group's shape."""
-        return MappingProxyType({g.name: g.variances for g in self.workload.groups})
+        return ArraysByGroup(self.workload, self._read_targets)
+
+    def _read_targets(self, g: int) -> FloatArray:
+        return self.workload.groups[g].variances
 
     @cached_property
     def tables(self) -> tuple[tuple[str, ...], ...]:
@@ -185,7 +187,7 @@ class PlanRecord:
         # Together they name every attribute the workload uses, even where the answers would not
         # need one: a record outside the domain on it must be left out of all tables.
         named = {name for names in needed for name in names}
-        for group in self.workload.groups:
+        for group in self.workload.groups if not named.issuperset(self.workload.attributes) else ():
             if not named.issuperset(group.attributes):
                 needed[self.domain.ordered(group.attributes)] = None
                 named.update(group.attributes)

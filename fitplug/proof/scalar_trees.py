@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.numeric import BoolArray, FloatArray, IntArray, gamma
-from fitplug.structure import NodeTree
+from fitplug.structure import IdenticalLeaves, NodeTree
 
 LOGARITHM = 256
 """More units in the last place than the error of `numpy.log1p` has: libraries state at most 4."""
@@ -95,15 +95,12 @@ def order_nodes(tree: NodeTree, tops: IntArray, first: int, last: int) -> SweepO
     for step in tree.steps:
         if not first <= step.depth <= last:
             continue
-        children = step.children.T.ravel()  # (k, b); identical leaves are (b,)
-        steps.append(
-            SweepStep(
-                position[step.parents],
-                slice(size, size + len(children)),
-                len(children) // len(step.parents),
-                step.counts[:, None].astype(np.float64) if step.children.ndim == 1 else None,  # type: ignore[union-attr]
-            )
-        )
+        children = step.children.T.ravel()  # in C order of (k, b)
+        counts = None
+        if isinstance(step, IdenticalLeaves):
+            counts = step.counts[:, None].astype(np.float64)
+        at, k = slice(size, size + len(children)), len(children) // len(step.parents)
+        steps.append(SweepStep(position[step.parents], at, k, counts))
         position[children] = np.arange(size, size + len(children))
         nodes.append(children)
         size += len(children)

@@ -14,7 +14,7 @@ from fitplug.structure.matrix_blocks import MatrixStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
-from fitplug.structure.subsets import Subsets, find_subsets
+from fitplug.structure.subsets import Subsets, find_subsets, pad_sets
 from fitplug.structure.tree_blocks import TreeStructure
 from fitplug.structure.tree_shape import find_tree_levels, is_tree, targets_vary
 from fitplug.workload import ADD_REMOVE, Neighbours, Workload
@@ -65,13 +65,14 @@ def analyse_structure(
     Raises:
         WorkloadError: If the workload has too many answers, blocks or coefficients.
     """
-    for group in workload.groups:
-        if group.size > MAX_ANSWERS:
-            raise WorkloadError(
-                f"query {group.name!r} has {group.size} answers, of {', '.join(group.attributes)}; "
-                f"up to {MAX_ANSWERS} can be released: use fewer attributes together, or "
-                + suggest_fewer_cells(workload.domain, group.attributes)
-            )
+    is_large = workload.groups.sizes > MAX_ANSWERS
+    if is_large.any():
+        group = workload.groups[int(np.argmax(is_large))]
+        raise WorkloadError(
+            f"query {group.name!r} has {group.size} answers, of {', '.join(group.attributes)}; "
+            f"up to {MAX_ANSWERS} can be released: use fewer attributes together, or "
+            + suggest_fewer_cells(workload.domain, group.attributes)
+        )
     apart = _find_told_apart(workload, varying)
     symmetric = tuple(name for name in workload.attributes if name not in apart)
     told_apart = tuple(name for name in workload.attributes if name in apart)
@@ -133,12 +134,14 @@ def _check_neighbours(found: Structure) -> None:
 
 def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:
     """Find the attributes that are not symmetric."""
+    groups = workload.groups
     apart = set(varying)
-    for group in workload.groups:
+    apart.update(f.attribute for f in groups.factors if f.kind not in ("identity", "total"))
+    for group in map(groups.__getitem__, groups.with_arrays.tolist()):
         for axis, factor in enumerate(group.factors):
             if factor.kind == "total" or factor.attribute in apart:
                 continue
-            if factor.kind != "identity" or targets_vary(group.variances, axis):
+            if targets_vary(group.variances, axis):
                 apart.add(factor.attribute)
     return apart
 
@@ -146,8 +149,7 @@ def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:
 def _fits(found: Structure) -> bool:
     """Tell whether the product of the dense attributes is small enough for its optimum."""
     groups, blocks = found.subsets.pairs
-    counts = np.array([float(rows) for rows in found.row_counts])
-    rows = np.bincount(blocks, counts[groups], len(found.blocks))
+    rows = np.bincount(blocks, found.row_counts[groups].astype(np.float64), len(found.blocks))
     rank = np.minimum(rows, float(found.cells))
     work = float((rank**2 * (rank + rows + float(found.cells))).sum())
     return found.cells <= MOST_CELLS and work <= MOST_WORK
@@ -156,30 +158,35 @@ def _fits(found: Structure) -> bool:
 def _find_subsets(workload: Workload, attributes: Sequence[str], apart: set[str]) -> Subsets:
     """Find the subsets of the groups' sets A_t of the attributes that blocks are made of."""
     position = {name: i for i, name in enumerate(attributes)}
-    used = []
-    for group in workload.groups:
-        own = sorted(
-            position[f.attribute]
-            for f in group.factors
-            # The one cell of an attribute without others has no contrasts.
-            if f.kind != "total"
-            and f.attribute in position
-            and (f.attribute in apart or workload.domain[f.attribute].size > 1)
-        )
-        is_zero = any(f.kind == "matrix" and not f.matrix().any() for f in group.factors)
-        used.append(() if is_zero and not apart.intersection(attributes) else tuple(own))
-    largest = max(range(len(used)), key=lambda g: len(used[g]))
-    if len(used[largest]) > MAX_TABLE:
-        group = workload.groups[largest]
+    groups, domain = workload.groups, workload.domain
+    # The one cell of an attribute without others has no contrasts.
+    members = [
+        position[f.attribute]
+        if f.kind != "total"
+        and f.attribute in position
+        and (f.attribute in apart or domain[f.attribute].size > 1)
+        else -1
+        for f in groups.factors
+    ]
+    counts, used = groups.gather_sets(np.array(members, dtype=np.int64))
+    if not apart.intersection(attributes):
+        zero = [f.kind == "matrix" and not f.matrix().any() for f in groups.factors]
+        asks_nothing = groups.find_any(np.array(zero, dtype=bool))
+        used = used[~np.repeat(asks_nothing, counts)]
+        counts = np.where(asks_nothing, 0, counts)
+    largest = int(np.argmax(counts))
+    if counts[largest] > MAX_TABLE:
+        group = groups[largest]
         name = repr(group.name) if len(group.name) < 60 else list_names(group.attributes)
         raise WorkloadError(
-            f"query {name} is a table of {len(used[largest])} attributes; up to {MAX_TABLE} can be "
+            f"query {name} is a table of {counts[largest]} attributes; up to {MAX_TABLE} can be "
             "designed for, ask tables of fewer attributes together"
         )
-    pairs = sum(2 ** len(own) for own in used)
+    pairs = int((2**counts).sum())
     if pairs > MAX_PAIRS:
         raise WorkloadError(
             f"the workload's tables hold {pairs} tables of fewer attributes, and up to {MAX_PAIRS} "
             "can be designed for; ask fewer tables, or of fewer attributes"
         )
-    return find_subsets(workload.domain.shape_of(tuple(attributes)), tuple(used))
+    sets = pad_sets(counts, used)
+    return find_subsets(domain.shape_of(tuple(attributes)), sets)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray
-from fitplug.workload import QueryGroup
+from fitplug.workload import QueryGroups
 
 LEAST_COEFFICIENT, LARGEST_COEFFICIENT = 1e-30, 1e30
 """Sizes that coefficients other than zero must lie between."""
@@ -30,7 +30,7 @@ def check_coefficients(matrices: Sequence[FloatArray]) -> None:
         raise WorkloadError(_OUT_OF_RANGE)
 
 
-def check_products(groups: Sequence[QueryGroup]) -> None:
+def check_products(groups: QueryGroups) -> None:
     """Check coefficients as above in groups that are never written down.
 
     The products of some of a group's factors must have sane sizes too.
@@ -38,17 +38,12 @@ def check_products(groups: Sequence[QueryGroup]) -> None:
     Raises:
         WorkloadError: Otherwise.
     """
-    asks_something = False
-    for group in groups:
-        least, most, is_zero = 1.0, 1.0, False
-        for factor in group.factors:
-            if factor.array is not None:
-                sizes = np.abs(factor.array[factor.array != 0])
-                is_zero |= not sizes.size
-                least *= min(float(sizes.min(initial=1.0)), 1.0)
-                most *= max(float(sizes.max(initial=1.0)), 1.0)
-        if not LEAST_COEFFICIENT <= least <= most <= LARGEST_COEFFICIENT:
-            raise WorkloadError(_OUT_OF_RANGE)
-        asks_something |= not is_zero
-    if not asks_something:
+    arrays = [np.ones(1) if f.array is None else f.array for f in groups.factors]
+    sizes = [np.abs(array[array != 0]) for array in arrays]
+    with np.errstate(over="ignore", under="ignore"):
+        least = groups.multiply(np.array([own.min(initial=1.0) for own in sizes]))
+        most = groups.multiply(np.array([own.max(initial=1.0) for own in sizes]))
+    if not LEAST_COEFFICIENT <= least.min() <= most.max() <= LARGEST_COEFFICIENT:
+        raise WorkloadError(_OUT_OF_RANGE)
+    if groups.find_any(np.array([not own.size for own in sizes], dtype=bool)).all():
         raise WorkloadError(_ALL_ZERO)

@@ -60,8 +60,8 @@ class MatrixStructure(Structure):
 
     def check_size(self) -> None:
         # The product of the dense attributes may be of any size: these are Python integers.
-        own = zip(self.subsets.group_attributes, self.row_counts, strict=True)
-        entries = self.cells * sum(2 ** len(used) * rows for used, rows in own)
+        used, rows = self.subsets.group_attributes.counts, self.row_counts
+        entries = self.cells * sum((2 ** used.astype(object) * rows).tolist())
         if entries > MAX_ENTRIES:
             raise WorkloadError(
                 f"the attributes {', '.join(self.dense)} are asked for in ways, or with targets, "

@@ -95,11 +95,10 @@ class ResidualStructure(Structure):
         """Estimate the operations that the singular values of all different factors take."""
         work: dict[tuple[object, ...], float] = {}
         trees = {name for name in self.told_apart if find_tree_levels(self.workload, name)}
-        for group in self.workload.groups:
-            for factor in group.factors:
-                if factor.attribute in self.told_apart and factor.attribute not in trees:
-                    given = factor.cells if factor.array is None else factor.array
-                    n, r = float(factor.size), float(factor.rows)
-                    key = (factor.attribute, factor.kind, id(given) if given is not None else None)
-                    work[key] = r * n * min(r, n)
+        for factor in self.workload.groups.factors:
+            if factor.attribute in self.told_apart and factor.attribute not in trees:
+                given = factor.cells if factor.array is None else factor.array
+                n, r = float(factor.size), float(factor.rows)
+                key = (factor.attribute, factor.kind, id(given) if given is not None else None)
+                work[key] = r * n * min(r, n)
         return sum(work.values())

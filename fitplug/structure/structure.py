@@ -31,14 +31,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from types import MappingProxyType
+from functools import cached_property, partial
 
 import numpy as np
 
 from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
 from fitplug.structure.subsets import Subsets
-from fitplug.workload import Factor, Neighbours, QueryGroup, Workload
+from fitplug.workload import ArraysByGroup, Factor, Neighbours, QueryGroup, Workload
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,10 +158,12 @@ class Structure(ABC):
         """Where each group's rows begin, and the number of all rows, shape (groups + 1,)."""
         return np.concatenate([[0], np.cumsum(self.row_counts, dtype=np.int64)])
 
-    @cached_property
-    def row_counts(self) -> list[int]:
-        """The number of rows of each group, as Python integers of any size."""
-        return [math.prod([f.rows for f in kept]) for kept, _ in self._collapsed_parts]
+    @frozen_property
+    def row_counts(self) -> IntArray:
+        """The number of rows of each group, shape (groups,)."""
+        groups, symmetric = self.workload.groups, set(self.symmetric)
+        rows = [1 if f.attribute in symmetric else f.rows for f in groups.factors]
+        return np.asarray(groups.multiply(np.array(rows, dtype=np.int64)))
 
     @property
     def rows(self) -> int:
@@ -172,17 +173,23 @@ class Structure(ABC):
     @frozen_property
     def targets(self) -> FloatArray:
         """c, shape (rows,): the largest variance allowed for each row."""
-        return np.concatenate([targets.ravel() for _, targets in self._collapsed_parts])
+        groups, starts = self.workload.groups, self.row_starts
+        targets = np.repeat(groups.first_variances, self.row_counts)
+        for g in groups.with_arrays.tolist():
+            targets[starts[g] : starts[g + 1]] = self._collapse(groups[g]).variances.ravel()
+        return targets
 
     @frozen_property
     def repeats(self) -> FloatArray:
         """How many queries each row stands for, shape (rows,)."""
-        symmetric, names = set(self.symmetric), self.block_attributes
-        counts = [
-            math.prod(self.sizes[a] for a in own if names[a] in symmetric)
-            for own in self.subsets.group_attributes
-        ]
-        return np.repeat(np.array(counts, dtype=np.float64), np.diff(self.row_starts))
+        symmetric = set(self.symmetric)
+        counts = self.subsets.group_attributes.multiply(
+            [
+                n if name in symmetric else 1
+                for name, n in zip(self.block_attributes, self.sizes, strict=True)
+            ]
+        )
+        return np.repeat(counts.astype(np.float64), self.row_counts)
 
     def group_values(self, values: AnyArray) -> Mapping[str, AnyArray]:
         """Arrange values of rows by group.
@@ -193,11 +200,14 @@ class Structure(ABC):
         Returns:
             By the groups' names, read-only views broadcast to each group's shape.
         """
-        parts, symmetric, starts = {}, set(self.symmetric), self.row_starts
-        for group, start, end in zip(self.workload.groups, starts, starts[1:], strict=False):
-            shape = [1 if f.attribute in symmetric else f.rows for f in group.factors]
-            parts[group.name] = np.broadcast_to(values[start:end].reshape(shape), group.shape)
-        return freeze(MappingProxyType(parts))
+        return ArraysByGroup(self.workload, partial(self._arrange_group, freeze(values)))
+
+    def _arrange_group(self, values: AnyArray, g: int) -> AnyArray:
+        """Arrange a group's values, of those of all rows, in its shape."""
+        group, symmetric = self.workload.groups[g], set(self.symmetric)
+        shape = [1 if f.attribute in symmetric else f.rows for f in group.factors]
+        rows = values[self.row_starts[g] : self.row_starts[g + 1]]
+        return np.broadcast_to(rows.reshape(shape), group.shape)
 
     def name_attributes(self, block: int) -> tuple[str, ...]:
         """Name the attributes of a block's subset A."""
@@ -237,28 +247,21 @@ class Structure(ABC):
 
     def build_rows(self, group: int, attributes: Sequence[str]) -> FloatArray:
         """Build a group's rows over the cells of some dense attributes that hold all it uses."""
-        kept, targets = self._collapsed_parts[group]
-        collapsed: QueryGroup = replace(
-            self.workload.groups[group], factors=kept, variances=targets
-        )
-        return self.workload.rows(collapsed, attributes)
+        return self.workload.rows(self._collapse(self.workload.groups[group]), attributes)
 
     def build_group_matrix(self, group: int) -> FloatArray:
         """Build N_t, shape (r, D): what a group asks of the dense cells."""
         return self.build_rows(group, self.dense)
 
-    @frozen_property
-    def _collapsed_parts(self) -> list[tuple[tuple[Factor, ...], FloatArray]]:
-        """Of each group, the factors of attributes that are not symmetric and their targets.
+    def _collapse(self, group: QueryGroup) -> QueryGroup:
+        """Keep a group's factors of attributes that are not symmetric, and their targets.
 
         The targets are those at one cell of the symmetric attributes.
         """
-        symmetric, parts = set(self.symmetric), []
-        for group in self.workload.groups:
-            kept = tuple(f for f in group.factors if f.attribute not in symmetric)
-            at = tuple(0 if f.attribute in symmetric else slice(None) for f in group.factors)
-            parts.append((kept, np.asarray(group.variances[at])))
-        return parts
+        symmetric = set(self.symmetric)
+        kept = tuple(f for f in group.factors if f.attribute not in symmetric)
+        at = tuple(0 if f.attribute in symmetric else slice(None) for f in group.factors)
+        return replace(group, factors=kept, variances=np.asarray(group.variances[at]))
 
 
 def list_names(names: Sequence[str], most: int = 8) -> str:

@@ -6,12 +6,63 @@ blocks of all subsets A of A_t (docs/theory/symmetry.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
 from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttributeSets(Sequence[tuple[int, ...]]):
+    """Sets of attributes, one for each group: there may be a million.
+
+    Attributes:
+        padded: The attributes of each set, ascending and padded with -1, shape (g, most).
+    """
+
+    padded: IntArray
+
+    def __len__(self) -> int:
+        return len(self.padded)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[int, ...]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[int, ...] | list[tuple[int, ...]]:
+        if isinstance(index, slice):
+            return list(AttributeSets(self.padded[index]))
+        return tuple(a for a in self.padded[index].tolist() if a >= 0)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return (tuple(a for a in own if a >= 0) for own in self.padded.tolist())
+
+    @frozen_property
+    def counts(self) -> IntArray:
+        """The size of each set, shape (g,)."""
+        return np.asarray((self.padded >= 0).sum(axis=1))
+
+    def multiply(self, numbers: Sequence[int]) -> IntArray:
+        """Multiply one integer for each attribute of a set; the products are below 2^63."""
+        return _multiply_columns(np.array([*numbers, 1], dtype=np.int64), self.padded)
+
+
+def pad_sets(counts: IntArray, members: IntArray) -> AttributeSets:
+    """Pad sets of attributes.
+
+    Args:
+        counts: The size of each set, shape (g,).
+        members: The attributes of one set after another, ascending within each.
+
+    Returns:
+        The sets.
+    """
+    padded = np.full((len(counts), int(counts.max())), -1, dtype=np.int64)
+    padded[np.arange(padded.shape[1]) < counts[:, None]] = members
+    return AttributeSets(padded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +83,7 @@ class Subsets:
     """
 
     sizes: tuple[int, ...]
-    group_attributes: tuple[tuple[int, ...], ...]
+    group_attributes: AttributeSets
     blocks: IntArray
     pairs: IntArray
     variance_multiples: FloatArray
@@ -42,7 +93,7 @@ class Subsets:
     def profile_multiples(self) -> FloatArray:
         """w_A = prod_{a in A} (1 - 1/n_a) of each block, shape (b,)."""
         factor = np.append(1 - 1 / np.array(self.sizes, dtype=np.float64), 1.0)
-        return np.asarray(factor[self.blocks].prod(axis=1))
+        return _multiply_columns(factor, self.blocks)
 
     def find_groups(self, block: int) -> tuple[IntArray, FloatArray]:
         """Find the groups that a block has a part in, and the pairs' variance multiples."""
@@ -60,6 +111,26 @@ class Subsets:
         chosen = self.blocks[np.asarray(blocks, dtype=np.int64)]
         return [tuple(a for a in own if a >= 0) for own in chosen.tolist()]
 
+    def select_largest(self, blocks: IntArray) -> IntArray:
+        """Select from some blocks those that have no attribute less than another of them.
+
+        Args:
+            blocks: Shape (b,).
+
+        Returns:
+            The selected blocks, in their order. If all blocks are given, none is within another.
+        """
+        rows = self.blocks[blocks]
+        counts = (rows >= 0).sum(axis=1)
+        smaller = [
+            np.delete(np.pad(rows[counts > i], ((0, 0), (0, 1)), constant_values=-1), i, axis=1)
+            for i in range(rows.shape[1])
+        ]
+        _, place = _find_unique_rows(np.concatenate([rows, *smaller]), len(self.sizes))
+        is_within = np.zeros(int(place.max()) + 1, dtype=bool)
+        is_within[place[len(rows) :]] = True
+        return blocks[~is_within[place[: len(rows)]]]
+
     def multiply(self, numbers: Sequence[int], blocks: IntArray) -> AnyArray:
         """Multiply one number for each attribute of a block.
 
@@ -70,8 +141,9 @@ class Subsets:
         Returns:
             prod_{a in A} numbers[a] of each block, Python integers, shape (b,).
         """
-        factors = np.array([*numbers, 1], dtype=object)[self.blocks[blocks]]
-        return np.asarray(np.multiply.reduce(factors, axis=1, initial=1))
+        fits = max([1, *map(abs, numbers)]) ** self.blocks.shape[1] < 2**63
+        factors = np.array([*numbers, 1], dtype=np.int64 if fits else object)
+        return _multiply_columns(factors, self.blocks[blocks]).astype(object)
 
     @frozen_property
     def _pair_ends(self) -> IntArray:
@@ -86,7 +158,7 @@ class Subsets:
         return order, np.searchsorted(self.pairs[0, order], groups)
 
 
-def find_subsets(sizes: tuple[int, ...], group_attributes: tuple[tuple[int, ...], ...]) -> Subsets:
+def find_subsets(sizes: tuple[int, ...], group_attributes: AttributeSets) -> Subsets:
     """Find all subsets of the sets A_t of the groups.
 
     Args:
@@ -97,37 +169,55 @@ def find_subsets(sizes: tuple[int, ...], group_attributes: tuple[tuple[int, ...]
         The subsets. They are found with array operations: there may be millions of pairs.
     """
     n = np.array(sizes, dtype=np.float64)
-    most = max(map(len, group_attributes))
-    lengths = np.array([len(own) for own in group_attributes])
-    within, rest = np.append(1 - 1 / n, 1.0), np.append(n**-2.0, 1.0)
-    groups: list[IntArray] = []
-    subsets: list[IntArray] = []
-    multiples: list[FloatArray] = []
+    lengths, most = group_attributes.counts, group_attributes.padded.shape[1]
+    within, rest = 1 - 1 / n, n**-2.0
+    pairs = int((2**lengths).sum())
+    subsets = np.full((most, pairs), -1, dtype=np.min_scalar_type(-len(sizes) - 1))
+    groups = np.empty(pairs, dtype=np.int64)
+    multiples = np.empty(pairs)
     by_length = [(k, np.flatnonzero(lengths == k)) for k in range(most + 1)]
+    end = 0
     for k, of_length in by_length:
-        own = np.array([group_attributes[int(g)] for g in of_length], dtype=np.int64)
-        own = own.reshape(len(of_length), k)
+        own = group_attributes.padded[of_length, :k]
         for chosen in range(2**k if len(of_length) else 0):
-            held = np.array([chosen >> a & 1 for a in range(k)], dtype=bool)
-            subset = np.full((len(of_length), most), -1)
-            subset[:, : held.sum()] = own[:, held]
-            groups.append(of_length)
-            subsets.append(subset)
-            multiples.append(within[own[:, held]].prod(axis=1) * rest[own[:, ~held]].prod(axis=1))
-    blocks, block_of = _find_unique_rows(np.concatenate(subsets), len(sizes))
+            here, end = slice(end, end + len(of_length)), end + len(of_length)
+            held = [a for a in range(k) if chosen >> a & 1]
+            for column, a in enumerate(held):
+                subsets[column, here] = own[:, a]
+            left = [a for a in range(k) if a not in held]
+            groups[here] = of_length
+            multiples[here] = _multiply_columns(within, own[:, held])
+            multiples[here] *= _multiply_columns(rest, own[:, left])
+    blocks, block_of = _find_unique_rows(subsets.T, len(sizes))
     order = np.argsort(block_of, kind="stable")
     ends = np.cumsum([len(g) * 2**k for k, g in by_length])[:-1]
     return Subsets(
         sizes=sizes,
         group_attributes=group_attributes,
         blocks=blocks,
-        pairs=np.stack([np.concatenate(groups)[order], block_of[order]]),
-        variance_multiples=np.concatenate(multiples)[order],
+        pairs=np.stack([groups[order], block_of[order]]),
+        variance_multiples=multiples[order],
         by_count=tuple(
             (g, ids.reshape(2**k, len(g)).T)
             for (k, g), ids in zip(by_length, np.split(block_of, ends), strict=True)
         ),
     )
+
+
+def _multiply_columns(numbers: AnyArray, rows: IntArray) -> AnyArray:
+    """Multiply one number for each entry of a row, with few entries in each of many rows.
+
+    Args:
+        numbers: The numbers, of which the entries are indices.
+        rows: Shape (r, k).
+
+    Returns:
+        The products, shape (r,).
+    """
+    products = np.ones(len(rows), dtype=numbers.dtype)
+    for column in rows.T:
+        products *= numbers[column]
+    return products
 
 
 def _find_unique_rows(subsets: IntArray, attributes: int) -> tuple[IntArray, IntArray]:
@@ -140,7 +230,7 @@ def _find_unique_rows(subsets: IntArray, attributes: int) -> tuple[IntArray, Int
         _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     else:
         _, first, inverse = np.unique(subsets, axis=0, return_index=True, return_inverse=True)
-    blocks = subsets[first]
+    blocks = subsets[first].astype(np.int64)
     order = np.argsort((blocks >= 0).sum(axis=1), kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))

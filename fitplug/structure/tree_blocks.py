@@ -21,21 +21,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
-from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
+from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
 from fitplug.structure.cell_classes import CellClasses, find_classes
 from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.node_tree import NodeTree, build_node_tree
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.tree_shape import targets_vary
 from fitplug.structure.unfolded_tree import UnfoldedTree, unfold_tree
-from fitplug.workload import Factor
+from fitplug.workload import QueryGroup
 
 MAX_NODES = 20_000_000
 """Most nodes of all blocks together: they take about 3 GB while the plan is designed."""
@@ -245,9 +244,10 @@ class TreeStructure(Structure):
         return next(i for i, f in enumerate(factors) if f.attribute == self.tree_attribute)
 
     @frozen_property
-    def row_counts(self) -> list[int]:
+    def row_counts(self) -> IntArray:
         groups = range(len(self.workload.groups))
-        return [len(self.find_level(g).nodes) * len(self.group_matrices[g]) for g in groups]
+        counts = [len(self.find_level(g).nodes) * len(self.group_matrices[g]) for g in groups]
+        return np.array(counts, dtype=np.int64)
 
     @frozen_property
     def targets(self) -> FloatArray:
@@ -265,18 +265,15 @@ class TreeStructure(Structure):
             parts.append(np.repeat(counts, len(self.group_matrices[g])))
         return np.concatenate(parts)
 
-    def group_values(self, values: AnyArray) -> Mapping[str, AnyArray]:
-        found = {}
-        for g, group in enumerate(self.workload.groups):
-            own = values[self.row_starts[g] : self.row_starts[g + 1]]
-            level = self.find_level(g)
-            own = own.reshape(len(level.nodes), -1)[level.positions]
-            names, shape = self._find_row_axes(g)
-            own = own.reshape([*shape.values()])
-            order = [names.index(f.attribute) for f in group.factors if f.attribute in shape]
-            sizes = [shape.get(f.attribute, 1) for f in group.factors]
-            found[group.name] = np.broadcast_to(own.transpose(order).reshape(sizes), group.shape)
-        return freeze(MappingProxyType(found))
+    def _arrange_group(self, values: AnyArray, g: int) -> AnyArray:
+        group, level = self.workload.groups[g], self.find_level(g)
+        own = values[self.row_starts[g] : self.row_starts[g + 1]]
+        own = own.reshape(len(level.nodes), -1)[level.positions]
+        names, shape = self._find_row_axes(g)
+        own = own.reshape([*shape.values()])
+        order = [names.index(f.attribute) for f in group.factors if f.attribute in shape]
+        sizes = [shape.get(f.attribute, 1) for f in group.factors]
+        return np.broadcast_to(own.transpose(order).reshape(sizes), group.shape)
 
     def gather_parts(self, block: int) -> tuple[GroupPart, ...]:
         """Gather what a block answers of each of its groups."""
@@ -328,18 +325,11 @@ class TreeStructure(Structure):
         ]
         return [finest if kind == "identity" else kind for kind in kinds]
 
-    @frozen_property
-    def _collapsed_parts(self) -> list[tuple[tuple[Factor, ...], FloatArray]]:
-        """Of each group, the factors of the dense attributes, at one node and symmetric cell."""
-        parts: list[tuple[tuple[Factor, ...], FloatArray]] = []
-        for group in self.workload.groups:
-            kept = tuple(f for f in group.factors if f.attribute in self.dense)
-            at = tuple(slice(None) if f.attribute in self.dense else 0 for f in group.factors)
-            parts.append((kept, np.asarray(group.variances[at])))
-        return parts
-
-    def list_row_axes(self, group: int) -> list[str]:
-        return self._find_row_axes(group)[0]
+    def _collapse(self, group: QueryGroup) -> QueryGroup:
+        """Keep a group's factors of the dense attributes, and its targets at one node."""
+        kept = tuple(f for f in group.factors if f.attribute in self.dense)
+        at = tuple(slice(None) if f.attribute in self.dense else 0 for f in group.factors)
+        return replace(group, factors=kept, variances=np.asarray(group.variances[at]))
 
     def _find_row_axes(self, g: int) -> tuple[list[str], dict[str, int]]:
         """Find the names and sizes of the axes of a group's rows, the tree's first."""

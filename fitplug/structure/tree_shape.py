@@ -224,16 +224,16 @@ def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
     attribute = workload.domain[name]
     if not attribute.levels or attribute.size <= LEAST_TREE:
         return ()
-    levels: dict[str, None] = {}
-    for group in workload.groups:
+    groups = workload.groups
+    own = [f for f in groups.factors if f.attribute == name and f.kind != "total"]
+    levels = tuple(dict.fromkeys(f.kind for f in own))
+    if not set(levels) <= {"identity", *attribute.levels}:
+        return ()
+    for group in map(groups.__getitem__, groups.with_arrays.tolist()):
         for axis, factor in enumerate(group.factors):
-            if factor.attribute == name and factor.kind != "total":
-                if factor.kind not in ("identity", *attribute.levels):
-                    return ()
-                if targets_vary(group.variances, axis):
-                    return ()
-                levels[factor.kind] = None
-    return tuple(levels)
+            if factor in own and targets_vary(group.variances, axis):
+                return ()
+    return levels
 
 
 def is_tree(workload: Workload, name: str) -> bool:

@@ -1,5 +1,6 @@
 """Workloads: query groups, their factors and their targets."""
 
+from fitplug.workload.arrays_by_group import ArraysByGroup
 from fitplug.workload.factors import (
     Factor,
     build_factor,
@@ -8,8 +9,10 @@ from fitplug.workload.factors import (
     ranges,
 )
 from fitplug.workload.labelled_rows import check_matrix_size, is_blank, is_misnamed, rows
+from fitplug.workload.marginal_sets import marginals
 from fitplug.workload.neighbours import ADD_REMOVE, Neighbours
 from fitplug.workload.query_group import QueryGroup, UnboundQueryGroup, marginal, queries, total
+from fitplug.workload.query_groups import QueryGroups
 from fitplug.workload.targets import (
     DEFAULT_CONFIDENCE,
     LEAST_CONFIDENCE,
@@ -23,9 +26,11 @@ __all__ = [
     "ADD_REMOVE",
     "DEFAULT_CONFIDENCE",
     "LEAST_CONFIDENCE",
+    "ArraysByGroup",
     "Factor",
     "Neighbours",
     "QueryGroup",
+    "QueryGroups",
     "UnboundQueryGroup",
     "Workload",
     "build_factor",
@@ -36,6 +41,7 @@ __all__ = [
     "is_blank",
     "is_misnamed",
     "marginal",
+    "marginals",
     "quantile",
     "queries",
     "ranges",

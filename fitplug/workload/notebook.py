@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fitplug.display import MOST_GROUPS, make_section, make_table
-from fitplug.workload.query_group import QueryGroup
+from fitplug.workload.query_groups import QueryGroups
 
 
-def show_workload(groups: Sequence[QueryGroup]) -> str:
+def show_workload(groups: QueryGroups) -> str:
     """Make a table of query groups, their factors and their targets."""
     rows = [
         (g.name, " x ".join(f"{f.attribute} {f.kind}" for f in g.factors) or "total",
@@ -17,4 +15,4 @@ def show_workload(groups: Sequence[QueryGroup]) -> str:
     ]  # fmt: skip
     headings = ("group", "asks", "queries", "target")
     listed = make_table("groups of queries", headings, rows, MOST_GROUPS, len(groups))
-    return make_section("Workload", [f"{sum(g.size for g in groups):,} queries"], listed)
+    return make_section("Workload", [f"{sum(groups.sizes.tolist()):,} queries"], listed)

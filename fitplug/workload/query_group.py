@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from fitplug.domain import Domain
-from fitplug.errors import WorkloadError, suggest_nearest
+from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray
-from fitplug.workload.factors import Factor, build_factor
+from fitplug.workload.factors import Factor
 from fitplug.workload.targets import Target, TargetKeywords, read_target
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class UnboundQueryGroup:
     """A query group that is not yet bound to a domain.
 
@@ -65,19 +65,14 @@ def queries(
     """
     if not isinstance(factors, Mapping):
         raise WorkloadError(f"queries need a mapping of attributes, not {type(factors).__name__}")
-    if name is not None and (not isinstance(name, str) or not name.strip()):
-        raise WorkloadError(f"name = {name!r} must be a non-empty string")
-    try:
-        target = read_target(
-            variance=variance,
-            std=std,
-            moe=moe,
-            confidence=confidence,
-            simultaneous=simultaneous,
-        )
-    except WorkloadError as error:
-        raise WorkloadError(f"query {name or list(factors)}: {error}") from None
-    return UnboundQueryGroup(tuple(factors.items()), target, name)
+    target = {
+        "variance": variance,
+        "std": std,
+        "moe": moe,
+        "confidence": confidence,
+        "simultaneous": simultaneous,
+    }
+    return _make_group(tuple(factors.items()), name, target)
 
 
 def marginal(
@@ -96,7 +91,7 @@ def marginal(
     """
     if len(set(attributes)) != len(attributes):
         raise WorkloadError(f"marginal {attributes} names an attribute twice")
-    return queries(dict.fromkeys(attributes, "identity"), name=name, **target)
+    return _make_group(tuple(map(_ask_identity, attributes)), name, target)
 
 
 def total(*, name: str = "total", **target: Unpack[TargetKeywords]) -> UnboundQueryGroup:
@@ -111,6 +106,26 @@ def total(*, name: str = "total", **target: Unpack[TargetKeywords]) -> UnboundQu
         WorkloadError: The target or the name is not well formed.
     """
     return queries({}, name=name, **target)
+
+
+def _make_group(
+    factors: tuple[tuple[str, Any], ...], name: str | None, target: Mapping[str, Any]
+) -> UnboundQueryGroup:
+    """Make a group of what was given for its attributes, and the keywords of its target."""
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise WorkloadError(f"name = {name!r} must be a non-empty string")
+    try:
+        read = read_target(**target)
+    except WorkloadError as error:
+        attributes = [attribute for attribute, _ in factors]
+        raise WorkloadError(f"query {name or attributes}: {error}") from None
+    return UnboundQueryGroup(factors, read, name)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _ask_identity(attribute: str) -> tuple[str, str]:
+    """Ask for each cell of an attribute. A million tables may share a few such pairs."""
+    return attribute, "identity"
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,54 +158,3 @@ class QueryGroup:
     def attributes(self) -> tuple[str, ...]:
         """The attributes that are not summed out."""
         return tuple(f.attribute for f in self.factors if f.kind != "total")
-
-
-def bind(domain: Domain, group: UnboundQueryGroup, taken: Mapping[str, QueryGroup]) -> QueryGroup:
-    """Bind a query group to a domain.
-
-    Args:
-        domain: The domain.
-        group: The group.
-        taken: The groups that are already bound, by name.
-
-    Raises:
-        WorkloadError: The group does not fit the domain, or its name is taken.
-    """
-    label = f"query {group.name!r}" if group.name else "query"
-    factors: list[Factor] = []
-    for name, query in group.factors:
-        if name not in domain:
-            hint = suggest_nearest(name, domain.names)
-            raise WorkloadError(f"{label}: the domain has no attribute {name!r}; {hint}")
-        try:
-            factors.append(build_factor(name, domain[name], query))
-        except WorkloadError as error:
-            raise WorkloadError(f"{label}: {error}") from None
-    name = group.name or _derive_name(group, factors, taken)
-    if name in taken:
-        raise WorkloadError(f"two query groups are named {name!r}; give each its own name")
-    shape = tuple(f.rows for f in factors)
-    if math.prod(shape) >= 2**59:  # NumPy cannot index more
-        sizes = " x ".join(f"{f.attribute} {f.rows}" for f in factors)
-        raise WorkloadError(f"query {name!r} has too many answers to number, {sizes}; use fewer")
-    try:
-        variances = group.target.variance(shape)
-    except WorkloadError as error:
-        raise WorkloadError(f"query {name!r}: {error}") from None
-    return QueryGroup(name, tuple(factors), group.target, variances)
-
-
-def _derive_name(
-    group: UnboundQueryGroup, factors: Sequence[Factor], taken: Mapping[str, QueryGroup]
-) -> str:
-    """Derive a name that is not taken from the attributes and the kinds of their factors."""
-    words = []
-    for f, (_, query) in zip(factors, group.factors, strict=True):
-        # The user's own word, because the finest level of a hierarchy has the kind "identity".
-        kind = query if isinstance(query, str) else f.kind if f.names is None else "rows"
-        words.append(f.attribute + ("" if kind == "identity" else f" {kind.replace('_', ' ')}"))
-    base = " x ".join(words) or "total"
-    name, number = base, 2
-    while name in taken:
-        name, number = f"{base} {number}", number + 1
-    return name

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, Literal, TypedDict
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 from scipy.special import erfinv, ndtri
 
 from fitplug.errors import WorkloadError
-from fitplug.numeric import FloatArray, read_array
+from fitplug.numeric import AnyArray, FloatArray, IntArray, read_array
+
+Kind: TypeAlias = Literal["variance", "std", "moe"]
 
 DEFAULT_CONFIDENCE = 0.95
 LEAST_CONFIDENCE = 1e-6
+
+LARGEST_VARIANCE, LARGEST_STD = 1e60, 1e30
+"""Targets lie between these and one over them."""
+
+_NUMBERS = (float, int, np.float64)
 
 
 class TargetKeywords(TypedDict, total=False):
@@ -37,6 +44,52 @@ class TargetKeywords(TypedDict, total=False):
     simultaneous: bool
 
 
+class TargetForm(NamedTuple):
+    """What a target is without its numbers; see `Target`.
+
+    Attributes:
+        kind: What the numbers limit.
+        confidence: The confidence of a margin of error; None for the other kinds.
+        simultaneous: Whether all margins of error of the group hold together.
+        shape: The shape of the numbers.
+    """
+
+    kind: Kind
+    confidence: float | None
+    simultaneous: bool
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of the numbers."""
+        return math.prod(self.shape)
+
+    def convert_to_variances(self, values: FloatArray, queries: int | IntArray) -> FloatArray:
+        """Convert numbers to variances that are never larger than what was asked.
+
+        Args:
+            values: The numbers, of any shape.
+            queries: The number of queries of the group, or of the group of each number.
+
+        Returns:
+            Variances of the shape of `values`, rounded down.
+        """
+        if self.kind == "variance":
+            return values
+        if self.kind == "std":
+            return _square_down(values)
+        assert self.confidence is not None
+        z = np.asarray(quantile(self.confidence))
+        if self.simultaneous:
+            counts, where = np.unique(queries, return_inverse=True)
+            z = np.array([quantile(self.confidence, count) for count in counts.tolist()])
+            z = z[where].reshape(np.shape(queries))
+        squares = np.asarray(_square(values / z, is_alone=not self.shape))
+        # The quantile, the division and the square each have an error of a few units in the last
+        # place. The factor is smaller than 1 by more than that.
+        return np.asarray(squares * (1 - 2.0**-49))
+
+
 @dataclass(frozen=True, eq=False)
 class Target:
     """A target in the form in which the user gave it.
@@ -49,7 +102,7 @@ class Target:
             rather than each one separately.
     """
 
-    kind: Literal["variance", "std", "moe"]
+    kind: Kind
     value: FloatArray
     confidence: float | None = None
     simultaneous: bool = False
@@ -66,7 +119,7 @@ class Target:
         Raises:
             WorkloadError: The value does not broadcast to the shape.
         """
-        allowed = self._convert_to_variance(math.prod(shape))
+        allowed = self.form.convert_to_variances(self.value, math.prod(shape))
         try:
             # A view: a scalar target takes no memory, however many queries share it.
             return np.broadcast_to(allowed, shape)
@@ -76,17 +129,10 @@ class Target:
                 f"group's shape {shape}"
             ) from None
 
-    def _convert_to_variance(self, queries: int) -> FloatArray:
-        """Convert the value to variances of its own shape, for so many queries, rounded down."""
-        if self.kind == "variance":
-            return self.value
-        if self.kind == "std":
-            return _square_down(self.value)
-        assert self.confidence is not None
-        z = quantile(self.confidence, queries if self.simultaneous else 1)
-        # The quantile and the division each have an error of a few units in the last place. The
-        # factor is smaller than 1 by more than that.
-        return np.asarray((self.value / z) ** 2 * (1 - 2.0**-49))
+    @property
+    def form(self) -> TargetForm:
+        """What the target is without its numbers."""
+        return TargetForm(self.kind, self.confidence, self.simultaneous, self.value.shape)
 
     def describe(self) -> str:
         """Describe the target for people, an array by its range.
@@ -115,12 +161,7 @@ def read_target(
         WorkloadError: Not exactly one of `variance`, `std` and `moe` is given, or it is not made of
             positive finite numbers, or a keyword belongs to another kind of target.
     """
-    given = {"variance": variance, "std": std, "moe": moe}
-    named = [kind for kind, value in given.items() if value is not None]
-    if len(named) != 1:
-        found = "none was given" if not named else " and ".join(named) + " were given"
-        raise WorkloadError(f"exactly one target is needed, variance, std or moe, but {found}")
-    kind = named[0]
+    kind, amount = _find_kind(variance, std, moe)
     if kind != "moe" and confidence is not None:
         raise WorkloadError(f"confidence belongs to moe, but the target is {kind}; leave it out")
     if not isinstance(simultaneous, bool):
@@ -130,7 +171,10 @@ def read_target(
     if kind == "moe":
         confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
         check_confidence(confidence)
-    value = _read_numbers(kind, given[kind])
+    largest = LARGEST_VARIANCE if kind == "variance" else LARGEST_STD
+    if type(amount) in _NUMBERS and 1 / largest <= amount <= largest:
+        return _make_scalar_target(kind, float(amount), confidence, simultaneous)
+    value = _read_numbers(kind, amount)
     for wrong, text in ((~np.isfinite(value), "finite"), (value <= 0, "greater than zero")):
         if wrong.any():
             at = [int(i) for i in np.argwhere(wrong)[0]]
@@ -138,10 +182,33 @@ def read_target(
             raise WorkloadError(f"{place} = {value[tuple(at)]:g} must be {text}")
     if value.size == 0:
         raise WorkloadError(f"{kind} is an empty array; give one target per query")
-    largest = 1e60 if kind == "variance" else 1e30
     if not 1 / largest <= float(value.min()) <= float(value.max()) <= largest:
         raise WorkloadError(f"{kind} must lie between {1 / largest:g} and {largest:g}")
-    return Target(kind, value, confidence, simultaneous)  # type: ignore[arg-type]
+    return Target(kind, value, confidence, simultaneous)
+
+
+def _find_kind(variance: Any, std: Any, moe: Any) -> tuple[Kind, Any]:
+    """Find the one target that is given, and what is given for it, or raise WorkloadError."""
+    if variance is not None and std is None and moe is None:
+        return "variance", variance
+    if std is not None and variance is None and moe is None:
+        return "std", std
+    if moe is not None and variance is None and std is None:
+        return "moe", moe
+    given = {"variance": variance, "std": std, "moe": moe}
+    named = [kind for kind, value in given.items() if value is not None]
+    found = "none was given" if not named else " and ".join(named) + " were given"
+    raise WorkloadError(f"exactly one target is needed, variance, std or moe, but {found}")
+
+
+@lru_cache(maxsize=1024)
+def _make_scalar_target(
+    kind: Kind, value: float, confidence: float | None, simultaneous: bool
+) -> Target:
+    """Make a target of one number. A million tables may have the same."""
+    number = np.array(value)
+    number.setflags(write=False)
+    return Target(kind, number, confidence, simultaneous)
 
 
 def _read_numbers(kind: str, given: Any) -> FloatArray:
@@ -198,14 +265,28 @@ def quantile(confidence: float, queries: int = 1) -> float:
     return math.sqrt(2) * float(erfinv(math.exp(each)))
 
 
+def _square(numbers: AnyArray, *, is_alone: bool) -> FloatArray:
+    """Square numbers, to within a unit in the last place.
+
+    Args:
+        numbers: The numbers.
+        is_alone: Whether each is the only one of its target. Such numbers were always squared by
+            the C library's pow, which rounds one in a thousand squares otherwise. They still are,
+            because plan files hold the variances, and are compared with the queries of a spec.
+    """
+    if not is_alone:
+        return np.asarray(numbers * numbers)
+    squares = [number**2 for number in np.ravel(numbers).tolist()]
+    return np.array(squares).reshape(np.shape(numbers))
+
+
 def _square_down(value: FloatArray) -> FloatArray:
-    """Square each number, rounded down."""
+    """Square each number, which lies between 1e-30 and 1e30, rounded down."""
     squares = np.asarray(value * value)
-    if value.ndim == 0:
-        is_above = Fraction(float(squares)) > Fraction(float(value)) ** 2
-        return np.nextafter(squares, 0) if is_above else squares
-    for number in np.unique(value):
-        square = number * number
-        if Fraction(float(square)) > Fraction(float(number)) ** 2:
-            squares[value == number] = np.nextafter(square, 0)
-    return squares
+    # The error of each square, exactly (Dekker 1971, A floating-point technique for extending the
+    # available precision, section 5): nothing here leaves the range of normal floats.
+    shifted = value * (2.0**27 + 1)
+    high = shifted - (shifted - value)
+    low = value - high
+    error = ((high * high - squares) + 2 * high * low) + low * low
+    return np.asarray(np.where(error < 0, np.nextafter(squares, 0), squares))

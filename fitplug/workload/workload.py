@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,13 @@ import numpy as np
 
 from fitplug.domain import Domain, Integers
 from fitplug.errors import WorkloadError, suggest_nearest
-from fitplug.numeric import AnyArray, FloatArray, freeze
+from fitplug.numeric import AnyArray, FloatArray
+from fitplug.workload.binding import bind_groups
 from fitplug.workload.factors import read_matrix
+from fitplug.workload.marginal_sets import UnboundMarginals
 from fitplug.workload.notebook import show_workload
-from fitplug.workload.query_group import QueryGroup, UnboundQueryGroup, bind, queries
+from fitplug.workload.query_group import QueryGroup, UnboundQueryGroup, queries
+from fitplug.workload.query_groups import QueryGroups, gather_groups
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,12 +30,16 @@ if TYPE_CHECKING:
     from fitplug.workload.targets import TargetKeywords
 
 
+_MOST_NAMES = 20
+"""The most names of groups that are printed."""
+
+
 class Workload:
     """Query groups with targets on a domain, which cannot be changed.
 
     Args:
         domain: The domain.
-        groups: What `queries`, `marginal` and `total` return.
+        groups: What `queries`, `marginal`, `marginals` and `total` return.
 
     Attributes:
         domain: The domain.
@@ -46,36 +52,28 @@ class Workload:
             or a target does not fit the shape of its group.
     """
 
-    def __init__(self, domain: Domain, groups: Sequence[UnboundQueryGroup]) -> None:
+    def __init__(
+        self, domain: Domain, groups: Sequence[UnboundQueryGroup | UnboundMarginals]
+    ) -> None:
         if not isinstance(domain, Domain):
             raise WorkloadError("a workload needs a Domain first")
-        if isinstance(groups, UnboundQueryGroup) or not groups:
+        if isinstance(groups, (UnboundQueryGroup, UnboundMarginals)) or not groups:
             raise WorkloadError("a workload needs a list of at least one query group")
-        bound: dict[str, QueryGroup] = {}
-        for group in groups:
-            if not isinstance(group, UnboundQueryGroup):
-                raise WorkloadError(f"{group!r} is no query group; use queries, marginal or total")
-            bound_group = bind(domain, group, taken=bound)
-            bound[bound_group.name] = bound_group
-        self._set(domain, tuple(bound.values()))
+        self._set(domain, bind_groups(domain, groups))
 
     @classmethod
-    def from_groups(cls, domain: Domain, groups: Sequence[QueryGroup]) -> Workload:
+    def from_groups(cls, domain: Domain, groups: Iterable[QueryGroup]) -> Workload:
         """Make a workload of groups that are already bound to the domain, as in a plan file."""
         self = cls.__new__(cls)
-        self._set(domain, tuple(groups))
+        self._set(domain, groups if isinstance(groups, QueryGroups) else gather_groups(groups))
         return self
 
-    def _set(self, domain: Domain, groups: tuple[QueryGroup, ...]) -> None:
-        """Set the attributes, and freeze the groups' arrays."""
-        used = {name for group in groups for name in group.attributes}
+    def _set(self, domain: Domain, groups: QueryGroups) -> None:
+        """Set the attributes."""
+        used = {factor.attribute for factor in groups.factors if factor.kind != "total"}
         self.domain = domain
-        self.groups = freeze(groups)
+        self.groups = groups
         self.attributes = tuple(name for name in domain.names if name in used)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        freeze(self.groups)  # pickle restores arrays that can be written to
 
     @classmethod
     def from_matrix(
@@ -97,15 +95,15 @@ class Workload:
         domain = Domain({"cell": Integers(0, matrix.shape[1] - 1)})
         return cls(domain, [queries({"cell": matrix}, name=name, **target)])
 
-    @cached_property
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the groups."""
-        return tuple(group.name for group in self.groups)
+        return self.groups.names
 
-    @cached_property
+    @property
     def positions(self) -> Mapping[str, int]:
         """The position of each group in `groups`, by name."""
-        return {name: g for g, name in enumerate(self.names)}
+        return self.groups.positions
 
     def position(self, name: str) -> int:
         """Return the position of a group in `groups`.
@@ -133,12 +131,17 @@ class Workload:
     @property
     def query_count(self) -> int:
         """m, the number of queries of all groups together."""
-        return sum(group.size for group in self.groups)
+        return sum(self.groups.sizes.tolist())
 
     @property
     def tables(self) -> tuple[tuple[str, ...], ...]:
         """The largest sets of attributes that groups use; their tables answer every query."""
-        return select_largest_sets(self.domain.ordered(group.attributes) for group in self.groups)
+        names, groups = self.domain.names, self.groups
+        position = {name: i for i, name in enumerate(names)}
+        members = [position[f.attribute] if f.kind != "total" else -1 for f in groups.factors]
+        counts, sets = groups.gather_sets(np.array(members, dtype=np.int64))
+        left = map(names.__getitem__, sets.tolist())
+        return select_largest_sets(tuple(itertools.islice(left, n)) for n in counts.tolist())
 
     def matrix(self) -> FloatArray:
         """Build W, shape (m, d), whose size is not limited.
@@ -174,7 +177,10 @@ class Workload:
         return show_workload(self.groups)
 
     def __repr__(self) -> str:
-        return f"Workload({self.query_count} queries in groups {', '.join(self.names)})"
+        named = ", ".join(self.names[:_MOST_NAMES])
+        more = len(self.names) - _MOST_NAMES
+        named += f" and {more} more" if more > 0 else ""
+        return f"Workload({self.query_count} queries in groups {named})"
 
     def rows(self, group: QueryGroup, attributes: Sequence[str]) -> FloatArray:
         """Build the rows of a group over the cells of some attributes.

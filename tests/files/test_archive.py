@@ -51,7 +51,8 @@ def in_npy(text: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def header() -> Any:
-    return planfile.describe_workload(people_plan().workload)[0]
+    header = planfile.describe_workload(people_plan().workload)[0]
+    return header | {"groups": header["groups"].decode()}
 
 
 def limited(act: Callable[[], object], megabytes: int = 200) -> Exception | None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.plan.plan_file import describe_plan
 from fitplug.structure import ResidualStructure
 from fitplug.structure import analysis as symmetry
 
@@ -15,6 +16,12 @@ from fitplug.structure import analysis as symmetry
 def dense(workload):
     """The same queries with their cells enumerated."""
     return fp.Workload.from_matrix(workload.matrix(), variance=workload.targets())
+
+
+def describe(plan):
+    """What a plan file holds of a plan: a header as JSON reads it, and arrays."""
+    header, arrays = describe_plan(plan)
+    return header | {"groups": header["groups"].decode()}, arrays
 
 
 def all_marginals(sizes, ways, variance=1.0):

@@ -17,10 +17,9 @@ from fitplug.domain import hierarchy
 from fitplug.files import write_with_digest
 from fitplug.mechanism.basis import Basis
 from fitplug.plan import plan_file as planfile
-from fitplug.plan.plan_file import describe_plan
 from fitplug.proof.verification import check_form, check_privacy
 from tests.helpers.exact import full_strategy, least_variance, rationals
-from tests.helpers.plans import mixed_workload, people_plan, symmetric_workload
+from tests.helpers.plans import describe, mixed_workload, people_plan, symmetric_workload
 from tests.helpers.workloads import identity_and_sum, marginals, prefix
 
 
@@ -137,7 +136,7 @@ class TestDamage:
             fp.Plan.load(saved)
 
     def test_a_plan_of_another_format(self, saved, plan):
-        header, arrays = describe_plan(plan)
+        header, arrays = describe(plan)
         write_with_digest(saved, header | {"format": 99}, arrays)
         with pytest.raises(fp.PlanError, match="format 99"):
             fp.Plan.load(saved)
@@ -347,7 +346,7 @@ def test_large_trees_are_written_level_by_level(tmp_path, monkeypatch):
         third = fp.Plan.load(tmp_path / "again.npz")
         assert third.digest == plan.digest
         assert planfile.plan_digest(third) == plan.digest
-        assert describe_plan(third)[0]["format"] == {"listed": 3, "packed": 6}[name]
+        assert describe(third)[0]["format"] == {"listed": 3, "packed": 6}[name]
 
 
 class TestForgedFiles:
@@ -361,7 +360,7 @@ class TestForgedFiles:
             fp.queries({"a": fp.ranges([("1", "2")])}, moe=3.0, confidence=0.9, name="second"),
             fp.queries({"b": [[1.0, -1.0]]}, std=2.0, name="third"),
         ]
-        return describe_plan(fp.design(fp.Workload(domain, groups)))
+        return describe(fp.design(fp.Workload(domain, groups)))
 
     @pytest.mark.parametrize(
         "forge",

@@ -22,11 +22,16 @@ import fitplug as fp
 from fitplug.files import compute_digest, write_with_digest
 from fitplug.mechanism.dispatch import answer_exactly, compute_exact_cost
 from fitplug.mechanism.integer_limits import FEWEST_RECORDS
-from fitplug.plan.plan_file import describe_plan
 from fitplug.proof.verification import check_privacy
 from fitplug.structure import analysis as symmetry
 from fitplug.structure import tree_shape
-from tests.helpers.plans import geography, mixed_workload, people_plan, symmetric_workload
+from tests.helpers.plans import (
+    describe,
+    geography,
+    mixed_workload,
+    people_plan,
+    symmetric_workload,
+)
 from tests.helpers.tree_plans import design_tree
 
 PLANS: dict[str, Callable[[], fp.Plan]] = {
@@ -166,7 +171,7 @@ def floats(plan: fp.Plan) -> npt.NDArray[np.float64]:
 
 
 def test_every_field_is_held_or_changes_nothing(plan: fp.Plan, tmp_path: Path) -> None:
-    header, arrays = describe_plan(plan)
+    header, arrays = describe(plan)
     header = json.loads(json.dumps(header))
     path = tmp_path / "plan.npz"
     write_with_digest(path, header, arrays)
@@ -199,7 +204,7 @@ def test_every_field_is_held_or_changes_nothing(plan: fp.Plan, tmp_path: Path) -
 
 
 def test_fewer_records_claimed_are_refused_when_loading(plan: fp.Plan, tmp_path: Path) -> None:
-    header, arrays = describe_plan(plan)
+    header, arrays = describe(plan)
     path = tmp_path / "plan.npz"
     for records in (0, 1, plan.strategy.max_records - 1, plan.strategy.max_records + 1, 10**30):
         write_with_digest(path, header | {"max_records": str(records)}, arrays)

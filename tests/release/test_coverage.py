@@ -15,9 +15,9 @@ import fitplug_opendp as fpo
 from fitplug.files import write_with_digest
 from fitplug.mechanism import LEAST_NOISE
 from fitplug.plan import plan_file as planfile
-from fitplug.plan.plan_file import describe_plan
 from fitplug.workload.targets import quantile, two_sided_quantile
 from tests.helpers.places import ROOT
+from tests.helpers.plans import describe
 
 RELEASES = 2000
 CONFIDENCES = (0.5, 0.9, 0.95)
@@ -213,7 +213,7 @@ class TestPlanFiles:
 
     @pytest.mark.parametrize("forged", [False, 1, "yes", None])
     def test_a_forged_one_is_refused(self, tmp_path, forged):
-        header, arrays = describe_plan(self.plan(True))
+        header, arrays = describe(self.plan(True))
         header["groups"][0]["simultaneous"] = forged
         write_with_digest(tmp_path / "plan.npz", header, arrays)
         with pytest.raises(fp.PlanError):
