@@ -1,4 +1,4 @@
-"""Compare plans for several ordered attributes, and for hierarchies, with their certified bounds.
+"""Compare plans for several ordered attributes, and for trees, with their certified bounds.
 
 python benchmarks/ordered.py > benchmarks/ordered.md
 """
@@ -6,12 +6,18 @@ python benchmarks/ordered.py > benchmarks/ordered.md
 from __future__ import annotations
 
 import itertools
+import multiprocessing
+import resource
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 
-import numpy as np
 from markdown_table import heading, line
+from tree_workloads import CASES as TREES
+from tree_workloads import count_free
 
 import fitplug as fp
+from fitplug.structure import TreeStructure
 
 CASES = [(2, 2), (3, 3), (3, 2), (4, 3), (4, 2), (10, 2), (10, 3)]
 
@@ -22,21 +28,24 @@ ten values, and all targets are 1. alpha is Delta^2 of the plan, with the loss b
 integers included. No mechanism with Gaussian noise has an alpha below the bound. Up to 4,096 cells
 the optimum is found through the dense product. For more cells the plan is the best of the residual
 family. For comparison, the published residual method costs 11.651 for d = k = 2, 39.768 for
-d = k = 3 and 19.837 for d = 3, k = 2; it has no bound.
+d = k = 3 and 19.837 for d = 3, k = 2; it has no bound. `benchmarks/peers.md` compares more of them.
+All seconds in this file are of the processor, on one thread, and include the proof.
 """
 
 PLACES = """
-# Hierarchies
+# Trees
 
-The hierarchies have synthetic states, counties and tracts, with unequal numbers of children. The
-workload has a table for each level, and all nodes of a level have the same target. With one level
-below the top level, the plan is optimal. With more levels it is the best of those plans that spread
-the amount of every node evenly over its children; see `docs/theory/residual-family.md`. "With ages"
-adds prefixes of age by county and sex, and tracts by sex.
+The trees have synthetic states, counties, tracts, groups and blocks, with unequal numbers of
+children; `benchmarks/tree_workloads.py` makes them. "Tracts" has a table for each level, and all
+nodes of a level have the same target. "Tracts x sex x 100 ages" adds prefixes of age by county and
+sex, and tracts by sex. "Blocks" and "a nation's blocks" have tables like those for redistricting at
+every level: the total, race, voting age, and race by voting age. "Counties x sex x 86 ages" has the
+pyramids of the nation, the states and the counties. The draws are the noisy answers that the plan
+measures, for each dimension of what is asked; any strategy measures at least one.
 """
 
 
-def prefixes(d: int, k: int) -> fp.Workload:
+def build_prefixes(d: int, k: int) -> fp.Workload:
     names = [f"a{i}" for i in range(d)]
     domain = fp.Domain({name: fp.Integers(0, 9) for name in names})
     chosen = [c for j in range(1, k + 1) for c in itertools.combinations(names, j)]
@@ -44,56 +53,51 @@ def prefixes(d: int, k: int) -> fp.Workload:
     return fp.Workload(domain, [*groups, fp.total(variance=1.0)])
 
 
-def places(states: int, counties: int, tracts: int, ages: bool) -> fp.Workload:
-    """Build a tree whose nodes have at least 5, and fewer than the given number of, children."""
-    rng = np.random.default_rng(20261121)
-    leaves = [
-        (f"s{s}", f"s{s}c{c}", f"s{s}c{c}t{t}")
-        for s in range(states)
-        for c in range(rng.integers(5, counties))
-        for t in range(rng.integers(5, tracts))
-    ]
-    place = fp.Hierarchy(["state", "county", "tract"], leaves)
-    groups = [
-        fp.queries({"place": "tract"}, variance=4.0),
-        fp.queries({"place": "county"}, variance=2.0, name="counties"),
-        fp.queries({"place": "state"}, variance=1.0, name="states"),
-        fp.total(variance=1.0),
-    ]
-    if not ages:
-        return fp.Workload(fp.Domain({"place": place}), groups)
-    domain = fp.Domain({"place": place, "sex": ["1", "2"], "age": fp.Integers(0, 99)})
-    by_age = {"place": "county", "sex": "identity", "age": "prefix"}
-    groups += [
-        fp.queries(by_age, variance=3.0),
-        fp.queries({"age": "prefix"}, variance=1.0),
-        fp.queries({"place": "tract", "sex": "identity"}, variance=5.0, name="tracts by sex"),
-    ]
-    return fp.Workload(domain, groups)
-
-
-def report(name: list[str], workload: fp.Workload) -> None:
-    start = time.perf_counter()
-    plan = fp.design(workload)
-    seconds = time.perf_counter() - start
+def report_prefixes(d: int, k: int) -> str:
+    workload = build_prefixes(d, k)
+    plan, seconds = design(workload)
     way = "product" if plan.structure.holds_optimum else "family"
-    alpha, bound = plan.privacy_cost**2, plan.lower_bound**2
-    cells = [*name, str(workload.query_count), way, f"{alpha:.6g}", f"{bound:.6g}"]
-    print(line([*cells, f"{plan.gap:.2%}", f"{seconds:.2g}"]), flush=True)
+    return line([str(d), str(k), str(workload.query_count), way, *tell(plan, seconds)])
+
+
+def report_tree(name: str) -> str:
+    workload = TREES[name]()
+    plan, seconds = design(workload)
+    place = next(a for a in workload.domain.attributes.values() if isinstance(a, fp.Hierarchy))
+    draws = "-"
+    if isinstance(plan.structure, TreeStructure):
+        draws = f"{plan.strategy.size / count_free(plan.structure):.3f}"
+    gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    sizes = [f"{place.size:,}", f"{workload.query_count:,}"]
+    return line([name, *sizes, *tell(plan, seconds), draws, f"{gigabytes:.2f}"])
+
+
+def design(workload: fp.Workload) -> tuple[fp.Plan, float]:
+    start = time.process_time()
+    plan = fp.design(workload)
+    return plan, time.process_time() - start
+
+
+def tell(plan: fp.Plan, seconds: float) -> Iterator[str]:
+    yield f"{plan.privacy_cost**2:.6g}"
+    yield f"{plan.lower_bound**2:.6g}"
+    yield f"{plan.gap:.3%}"
+    yield f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
 
 
 def main() -> None:
-    columns = ["queries", "through", "alpha", "bound", "gap in Delta", "design s"]
-    print(PREFIXES)
-    print(heading(["d", "k", *columns]))
-    for d, k in CASES:
-        report([str(d), str(k)], prefixes(d, k))
-    print(PLACES)
-    print(heading(["leaves", *columns]))
-    for shape in [(20, 30, 50, False), (51, 100, 80, False), (20, 30, 50, True)]:
-        workload = places(*shape)
-        size = workload.domain["place"].size
-        report([f"{size}, with ages" if shape[3] else str(size)], workload)
+    # Each case has a process of its own, so that the memory is that of the case.
+    fresh = multiprocessing.get_context("spawn")
+    columns = ["alpha", "bound", "gap in Delta", "design s"]
+    with ProcessPoolExecutor(1, mp_context=fresh, max_tasks_per_child=1) as processes:
+        print(PREFIXES)
+        print(heading(["d", "k", "queries", "through", *columns]))
+        for d, k in CASES:
+            print(processes.submit(report_prefixes, d, k).result(), flush=True)
+        print(PLACES)
+        print(heading(["workload", "leaves", "queries", *columns, "draws", "GB"]))
+        for name in TREES:
+            print(processes.submit(report_tree, name).result(), flush=True)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,7 @@ class BlockSetForm(StrategyForm[S]):
         return [
             names
             for block_set in strategy.block_sets
-            for block in block_set.blocks.tolist()
-            for names in sorted(block_set.basis.list_tables(strategy.structure, block))
+            for names in block_set.basis.list_tables(strategy.structure, block_set.blocks)
         ]
 
     def check_blocks(self, strategy: Strategy, structure: S) -> None:

@@ -65,7 +65,7 @@ class StrategyForm(ABC, Generic[S]):
 
     @abstractmethod
     def list_tables(self, strategy: Strategy) -> list[tuple[str, ...]]:
-        """List the attribute sets whose exact counts give the answers of each block."""
+        """List attribute sets whose exact counts give the answers of all blocks."""
 
     def read_attribute_matrices(
         self, structure: S, arrays: Sequence[Mapping[str, AnyArray]]

@@ -19,7 +19,9 @@ import numpy as np
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.inverse_square_root import Poles, place_poles
 
-_LEAST = 1e-300
+_LEAST = 1e-12
+"""The least product of a child's weights, relative to the largest of its siblings. A child that
+nobody asks for is measured with next to no precision, but integers must hold it."""
 
 _FIRST_STEPS, _STEPS = 12, 2
 """Newton steps for the multipliers."""
@@ -56,7 +58,7 @@ def solve_siblings(
     Returns:
         The covariances.
     """
-    d, multipliers = np.maximum(P * K, _LEAST), start
+    d, multipliers = _multiply_weights(P, K), start
     for _ in range(_FIRST_STEPS if is_first else _STEPS):
         poles = _place(d, P, multipliers)
         sums = _sum_over_children(d, P, poles)
@@ -99,18 +101,25 @@ def build_strategies(P: FloatArray, K: FloatArray, multipliers: FloatArray) -> F
     """
     v = np.sqrt(P)
     N = multipliers[:, None, None] * v[:, :, None] * v[:, None, :]
-    k = P.shape[1]
-    at = np.arange(k)
-    N[:, at, at] += np.maximum(P * K, _LEAST)
+    at = np.arange(P.shape[1])
+    d = _multiply_weights(P, K)
+    N[:, at, at] += d
     values, vectors = np.linalg.eigh(N)
-    half = np.sqrt(np.maximum(values, _LEAST))
-    total = ((vectors.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0] ** 2 / half).sum(axis=1)
-    scaled = vectors / v[:, :, None]
-    X = (scaled * half[:, None, :]) @ scaled.transpose(0, 2, 1) - 1 / total[:, None, None]
-    upper = np.linalg.cholesky(X[:, : k - 1, : k - 1]).transpose(0, 2, 1)
-    # The rows sum to zero against the reference, X u = 0, which gives the last column.
-    last = np.linalg.solve(upper.transpose(0, 2, 1), X[:, : k - 1, k - 1 :])
-    return np.concatenate([upper, last], axis=2)
+    quarter = np.maximum(values, d.min(axis=1, keepdims=True)) ** 0.25
+    image = (vectors.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0] / quarter
+    size = np.sqrt((image * image).sum(axis=1))
+    # Sigma^-1 = H'H, and w = H'^-1 1 / s^1/2 is a unit vector: X = H'(I - ww')H.
+    H = quarter[:, :, None] * vectors.transpose(0, 2, 1) / v[:, None, :]
+    rest = H - (image / size[:, None] ** 2)[:, :, None]
+    R = np.asarray(np.linalg.qr(rest, mode="r"))[:, :-1]
+    signs = np.where(np.diagonal(R, axis1=1, axis2=2) < 0, -1.0, 1.0)
+    return np.asarray(R * signs[:, :, None])
+
+
+def _multiply_weights(P: FloatArray, K: FloatArray) -> FloatArray:
+    """Multiply the weights of children, (b, k), within the range that integers can hold."""
+    d = P * K
+    return np.asarray(np.maximum(d, _LEAST * d.max(axis=1, keepdims=True)))
 
 
 def _place(d: FloatArray, P: FloatArray, multipliers: FloatArray) -> Poles:
@@ -119,5 +128,5 @@ def _place(d: FloatArray, P: FloatArray, multipliers: FloatArray) -> Poles:
 
 
 def _sum_over_children(d: FloatArray, P: FloatArray, poles: Poles) -> FloatArray:
-    """Compute v'(diag(d) + tau)^-1 v, shape (b, POLES)."""
+    """Compute v'(diag(d) + tau)^-1 v, shape (b, poles)."""
     return np.asarray((P[:, None, :] @ (1 / (d[:, :, None] + poles.tau[:, None, :])))[:, 0])
