@@ -23,17 +23,17 @@ _POWER = 0.85
 _SHORTER, _SHORTEST = 16, 512
 """A chain begins with one that is so many times shorter, but has no fewer cells than this."""
 
-_FIRST_STEPS, _FURTHER_STEPS = 40, 7
+_FIRST_STEPS, _FURTHER_STEPS = 40, 12
 """The steps of the shortest chain, and those of longer ones."""
 
 _COARSE = 1e-2
 """The relative step between the weights of neighbouring columns, until the last few steps."""
 
-_FINE, _FINE_LONG, _LONG = 1e-3, 4e-3, 2**18
+_FINE, _FINE_LONG, _LONG = 1e-3, 3e-3, 2**18
 """The relative steps at the end, of chains of up to 2^18 cells and of longer ones. Each step costs
 a pass over the cells."""
 
-_FINE_STEPS = 2
+_FINE_STEPS = 6
 """The last steps, which have the final steps between columns."""
 
 _TOTAL_STEPS = 4
