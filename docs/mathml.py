@@ -24,6 +24,7 @@ PAGES = {
     "R": "theory/refinement.md",
     "S": "theory/symmetry.md",
     "T": "theory/trees.md",
+    "C": "theory/chains.md",
     "F": "theory/residual-family.md",
     "B": "theory/product-bound.md",
     "M": "theory/integer-mechanism.md",
@@ -36,7 +37,7 @@ PAGES = {
 DISPLAY = re.compile(r"^([ ]*)\$\$(.+?)\$\$[ ]*$", re.DOTALL | re.MULTILINE)
 INLINE = r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\\]|\\.)+?)(?<!\s)\$(?![\d$])"
 TAG = re.compile(r"\\tag\{(\w+)\}")
-CITATION = r"\(([DRSTFBMPZE]\d+)\)"
+CITATION = r"\(([DRSTCFBMPZE]\d+)\)"
 
 _OPERATOR = re.compile(r"\\mathrm\{([A-Za-z]{2,})\}")
 _IDENTIFIER = re.compile(r"<mi>(&#x[0-9A-F]+;|[^<&])</mi>")

@@ -4,6 +4,7 @@ from fitplug.mechanism.answers import may_be_clamped
 from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.mechanism.basis import Basis, choose_basis, solve_from_right
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.chain_form import place_chain
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
 from fitplug.mechanism.dispatch import (
     answer_exactly,
@@ -21,6 +22,7 @@ from fitplug.mechanism.dispatch import (
     make_estimates,
     read_attribute_matrices,
 )
+from fitplug.mechanism.integer_chain import ChainMatrix
 from fitplug.mechanism.integer_limits import (
     FEWEST_RECORDS,
     LARGEST_NOISE,
@@ -30,7 +32,9 @@ from fitplug.mechanism.integer_limits import (
 )
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.prefix_variances import bound_prefix_stds
 from fitplug.mechanism.strategy import Strategy, meets_targets
+from fitplug.mechanism.total_update import find_total_covariances
 from fitplug.mechanism.tree_block import StepMatrices, TreeBlock
 
 __all__ = [
@@ -42,6 +46,7 @@ __all__ = [
     "AttributeMatrix",
     "Basis",
     "BlockSet",
+    "ChainMatrix",
     "DenseMatrix",
     "Mechanism",
     "StepMatrices",
@@ -50,6 +55,7 @@ __all__ = [
     "TreeMatrix",
     "answer_exactly",
     "bound_combined_stds",
+    "bound_prefix_stds",
     "bound_unit_variances",
     "build_contrasts",
     "build_dense_covariance",
@@ -61,12 +67,14 @@ __all__ = [
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",
+    "find_total_covariances",
     "list_mechanisms",
     "list_tables",
     "make_contrasts",
     "make_estimates",
     "may_be_clamped",
     "meets_targets",
+    "place_chain",
     "read_attribute_matrices",
     "solve_from_right",
 ]

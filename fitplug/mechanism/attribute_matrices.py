@@ -81,6 +81,9 @@ class AttributeMatrix(Protocol):
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         """Multiply by E' along an axis of n, up to an isometry."""
 
+    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+        """Bound the error of each entry of `adjoint`, if it is more than a few roundings."""
+
     def compute_reference(self) -> FloatArray:
         """Compute u, shape (n,)."""
 
@@ -155,6 +158,9 @@ class DenseMatrix:
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         return _multiply_along(values, axis, self._inverse[0][:, :-1])
+
+    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+        return 0.0
 
     def compute_reference(self) -> FloatArray:
         return np.asarray(self._inverse[0][:, -1] * self._unit)

@@ -84,6 +84,9 @@ class ContrastMatrix:
         own = Fraction(self.n - 1, self.n * self.precision)
         return np.array([[ceil_float(Fraction(1, self.n**2)), ceil_float(own)]])
 
+    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+        return 0.0
+
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
         """Multiply by H along an axis."""
         if self.kind == "centred":

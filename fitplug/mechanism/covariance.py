@@ -53,7 +53,8 @@ def write_out_covariance(
                 continue
             A = matrix.apply(np.eye(n, dtype=np.int64), 0)
             # Where A has more rows than it needs, those that are left are combinations.
-            kept = np.sort(qr(A.T, mode="r", pivoting=True)[1][: n - 1])
+            rank = n - 1 if matrix.compute_reference().any() else n
+            kept = np.sort(qr(A.T, mode="r", pivoting=True)[1][:rank])
             basis = np.kron(basis, A[kept])
             estimate = A[kept] @ matrix.invert(np.eye(len(A)), 0)
             covariance = np.kron(covariance, estimate @ estimate.T)

@@ -8,6 +8,7 @@ from typing import Any
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.chain_form import ChainForm
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
@@ -19,6 +20,7 @@ from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.mechanism.tree_form import TreeForm
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.structure import (
+    ChainStructure,
     MatrixStructure,
     ResidualStructure,
     ScalarStructure,
@@ -31,6 +33,7 @@ _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     ScalarStructure: ScalarForm(),
     ResidualStructure: ResidualForm(),
     TreeStructure: TreeForm(),
+    ChainStructure: ChainForm(),
 }
 """The form of each structure's strategies. A new structure is registered here."""
 

@@ -188,10 +188,13 @@ def _find_block_rows(strategy: Strategy, coefficients: Mapping[str, FloatArray])
             weights = weights if factor is None else factor.adjoint(weights, axis)
         for block in structure.subsets.find_blocks(g):
             (own,) = structure.subsets.list_attributes([block])
-            part = weights
+            part, part_error = weights, 0.0
             for axis, a in reversed(list(enumerate(factors))):
                 if a in own:
-                    part = strategy.attribute_matrices[a].adjoint(part, axis)
+                    matrix = strategy.attribute_matrices[a]
+                    # No adjoint makes an entry's error more than twice as large.
+                    part_error = 2 * part_error + matrix.bound_adjoint_error(part, axis)
+                    part = matrix.adjoint(part, axis)
                 else:
                     # tensordot puts the axis in order first: matmul strides through it, slowly.
                     reference = strategy.attribute_matrices[a].compute_reference()
@@ -199,7 +202,7 @@ def _find_block_rows(strategy: Strategy, coefficients: Mapping[str, FloatArray])
             L, L_error = strategy.represent(block, g)
             flat = part.reshape(-1, part.shape[-1])
             rows[block] = rows.get(block, 0.0) + flat @ L
-            errors[block] = errors.get(block, 0.0) + np.abs(flat) @ L_error
+            errors[block] = errors.get(block, 0.0) + np.abs(flat) @ L_error + part_error
     return rows, errors
 
 
@@ -216,15 +219,21 @@ def arrange_as_block(structure: Structure, g: int, values: FloatArray) -> FloatA
     group = structure.workload.groups[g]
     names, shape = _find_axes(structure, group, g)
     given = [f.attribute for f in group.factors]
-    own = len(structure.subsets.group_attributes[g])
+    lengths = dict(zip(names, shape, strict=True))
+    # An attribute that the group sums out, and that has a part in all blocks, has one row.
+    attributes = (structure.block_attributes[a] for a in structure.subsets.group_attributes[g])
+    own = [lengths.get(name, 1) for name in attributes]
     arranged = values.transpose([given.index(name) for name in names])
     repeated = tuple(i for i, n in enumerate(shape) if n < arranged.shape[i])
-    return arranged.sum(axis=repeated, keepdims=True).reshape(*shape[:own], -1)
+    return arranged.sum(axis=repeated, keepdims=True).reshape(*own, -1)
 
 
 def _find_axes(structure: Structure, group: QueryGroup, g: int) -> tuple[list[str], list[int]]:
-    """Find the names and sizes of the axes: the attributes of A_t, then those of the rows."""
-    attributes = structure.subsets.group_attributes[g]
+    """Find the names and sizes of the axes: those of A_t that it has, then those of the rows."""
+    used = {f.attribute for f in group.factors}
+    attributes = [
+        a for a in structure.subsets.group_attributes[g] if structure.block_attributes[a] in used
+    ]
     own = [structure.block_attributes[a] for a in attributes]
     # Symmetric attributes that are not in A_t have one cell, or queries of nothing.
     given = [*structure.list_row_axes(g), *(f.attribute for f in group.factors)]

@@ -211,6 +211,9 @@ class TreeMatrix:
             parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
         return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
 
+    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+        return 0.0
+
     def bound_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound mu^2 and gamma of a level's nodes, or of "total", from above, (nodes, 2)."""
         level = factor.kind

@@ -3,6 +3,12 @@
 from fitplug.numeric.arguments import is_positive_integer, read_array
 from fitplug.numeric.arrays import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
 from fitplug.numeric.blas import guard_linear_algebra
+from fitplug.numeric.convolution import (
+    bound_convolution_error,
+    convolve,
+    convolve_with_bound,
+    correlate,
+)
 from fitplug.numeric.exact import (
     find_largest_entry,
     multiply_exactly,
@@ -10,6 +16,7 @@ from fitplug.numeric.exact import (
     read_python_number,
 )
 from fitplug.numeric.frozen import freeze, frozen_property
+from fitplug.numeric.number_transform import convolve_exactly
 from fitplug.numeric.rounding import (
     UNIT_ROUNDOFF,
     bound_inverse_norm,
@@ -31,11 +38,16 @@ __all__ = [
     "FloatArray",
     "IndexArray",
     "IntArray",
+    "bound_convolution_error",
     "bound_inverse_norm",
     "bound_norm",
     "bound_solution_norms",
     "ceil_float",
     "ceil_sqrt",
+    "convolve",
+    "convolve_exactly",
+    "convolve_with_bound",
+    "correlate",
     "find_largest_entry",
     "floor_float",
     "freeze",

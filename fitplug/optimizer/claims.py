@@ -26,8 +26,12 @@ LEAST_RECORDS = 2 * FEWEST_RECORDS
 """The number of records for which rounding must leave room; claims may take half of it."""
 
 
-def add_claim_margins(strategy: Strategy) -> Strategy:
+def add_claim_margins(strategy: Strategy, margin: float = CLAIM_MARGIN) -> Strategy:
     """Return a strategy whose cost and variances are claimed with a margin.
+
+    Args:
+        strategy: The strategy, as proven.
+        margin: The relative margin of the variances.
 
     Raises:
         DesignError: If its 64-bit answers hold too few records.
@@ -43,5 +47,5 @@ def add_claim_margins(strategy: Strategy) -> Strategy:
     return replace(
         strategy,
         column_squares=strategy.column_squares * (1 + 3 * gamma(height + 4)),
-        unit_variances=strategy.unit_variances * (1 + CLAIM_MARGIN),
+        unit_variances=strategy.unit_variances * (1 + margin),
     )

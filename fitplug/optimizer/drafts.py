@@ -18,6 +18,8 @@ from fitplug.optimizer.block_rounding import (
     round_blocks,
     share_basis,
 )
+from fitplug.optimizer.chain_optimum import find_chain_optimum
+from fitplug.optimizer.chain_rounding import CHAIN_MARGIN
 from fitplug.optimizer.claims import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN, TREE_BOUND_MARGIN
 from fitplug.optimizer.member_descent import descend_residual_family
 from fitplug.optimizer.member_rounding import round_member
@@ -41,6 +43,7 @@ from fitplug.proof import (
     pack_duals,
 )
 from fitplug.structure import (
+    ChainStructure,
     MatrixStructure,
     Objective,
     ResidualStructure,
@@ -181,6 +184,22 @@ def _draft_tree(
     )
 
 
+def _draft_chain(
+    structure: ChainStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the strategy of a chain, for the plain objective."""
+    assert objective.plain
+    strategy, duals = find_chain_optimum(structure, options)
+    return Draft(
+        strategy=strategy,
+        duals=Duals(duals.p, duals.q, NO_FRAME),
+        bound_margin=CHAIN_MARGIN,
+        tiers=make_one_tier(np.ones(1), *reversed(count_duals(structure))),
+        iterations=duals.steps,
+        ended="apart",
+    )
+
+
 Drafter: TypeAlias = Callable[[Any, Objective, Options, float], Draft]
 
 _DRAFTERS: Mapping[type[Structure], Drafter] = {
@@ -188,5 +207,6 @@ _DRAFTERS: Mapping[type[Structure], Drafter] = {
     ScalarStructure: _draft_scalars,
     ResidualStructure: _draft_residual,
     TreeStructure: _draft_tree,
+    ChainStructure: _draft_chain,
 }
 """How each structure is drafted. A new structure is registered here."""

@@ -111,7 +111,7 @@ def build_strategies(P: FloatArray, K: FloatArray, multipliers: FloatArray) -> F
     # Sigma^-1 = H'H, and w = H'^-1 1 / s^1/2 is a unit vector: X = H'(I - ww')H.
     H = quarter[:, :, None] * vectors.transpose(0, 2, 1) / v[:, None, :]
     rest = H - (image / size[:, None] ** 2)[:, :, None]
-    R = np.linalg.qr(rest, mode="r")[:, :-1]
+    R = np.asarray(np.linalg.qr(rest, mode="r"))[:, :-1]
     signs = np.where(np.diagonal(R, axis1=1, axis2=2) < 0, -1.0, 1.0)
     return np.asarray(R * signs[:, :, None])
 

@@ -36,6 +36,9 @@ _FEWEST_ITERATIONS, _MOST_ITERATIONS, _MOST_WORK = 60, 400, 1.5e11
 """Where the family does not get closer, more iterations are not worth their time. The work is that
 of all iterations, in operations, and takes about a minute where there are many dense cells."""
 
+_LEAST_BOUND = 1e-9
+"""The least bound that a sweep is said to give, relative to the cost of the member it finds."""
+
 Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
 """Of each block, what a sweep starts from."""
 
@@ -122,6 +125,7 @@ class _Descent:
         shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
         self.row_shares: FloatArray = shares / shares.sum()
         self._start: Start = tuple(family.start() for family in self.families)
+        self._merit = math.inf
 
     @property
     def first_weights(self) -> FloatArray:
@@ -207,9 +211,12 @@ class _Descent:
                 ]
             )
         self._start = tuple(sweep.steps for sweep in sweeps)
-        lower = math.sqrt(cost * spread)
+        merit = math.sqrt(cost * spread)
         upper = math.sqrt(float(g.max()) * (float(h.max()) + total))
-        return Iterate(x, following, lower, upper, lower, start)
+        # A sweep that has not reached the best member says too much of the bound.
+        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
+        self._merit = merit
+        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
 
     def _measure(self, sweeps: Sequence[Sweep]) -> tuple[FloatArray, FloatArray, float]:
         """Measure the profile over the budgets, variances over targets, and the weighted total."""

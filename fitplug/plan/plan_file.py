@@ -48,9 +48,9 @@ AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
 FORMATS = (3, 4, 5, 6)
 """The formats that can be read. Format 4 adds simultaneous targets, format 5 adds labels of the
-rows of a matrix, and format 6 adds blocks that are trees, and trees that are written level by
-level. A plan without these is written in format 3, so that it keeps the digest by which ledgers and
-releases know it.
+rows of a matrix, and format 6 adds blocks that are trees, trees that are written level by level,
+and chains. A plan without these is written in format 3, so that it keeps the digest by which
+ledgers and releases know it.
 """
 
 _TREES = 6
@@ -61,6 +61,7 @@ def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
     header, arrays = describe_workload(plan.workload, lists_leaves=plan.lists_leaves)
     of_strategy = describe_strategy(plan.strategy)
     header, arrays = header | of_strategy[0], arrays | of_strategy[1]
+    header["format"] = max(header["format"], plan.structure.least_format)
     header |= {
         "noise_std": plan.noise_std.hex(),
         "scale": plan.scale.hex(),
@@ -269,8 +270,13 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
         PlanError: The description is of another structure than that of the workload.
     """
     tree = tuple(header.get("tree", ()))
-    varying = (*header["dense"], *tree[:1])
-    structure = analyse_structure(workload, varying, family=bool(header["ordered"]), tree=tree)
+    structure = analyse_structure(
+        workload,
+        (*header["dense"], *tree[:1]),
+        family=bool(header["ordered"]),
+        tree=tree,
+        chain="chain" in header,
+    )
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
         raise PlanError("the attributes it takes for symmetric are not")

@@ -18,11 +18,13 @@ from typing import Any
 from fitplug.numeric import FloatArray
 from fitplug.proof.block_certifiers import MatrixCertifier, ScalarCertifier
 from fitplug.proof.certifier import Certifier, Duals, Frame
+from fitplug.proof.chain_certifier import ChainCertifier
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
 from fitplug.proof.residual_certifier import ResidualCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
 from fitplug.proof.tree_certifier import TreeCertifier
 from fitplug.structure import (
+    ChainStructure,
     MatrixStructure,
     Objective,
     ResidualStructure,
@@ -36,6 +38,7 @@ _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     ScalarStructure: ScalarCertifier(),
     ResidualStructure: ResidualCertifier(),
     TreeStructure: TreeCertifier(),
+    ChainStructure: ChainCertifier(),
 }
 """The certificate of each structure. A new structure is registered here."""
 

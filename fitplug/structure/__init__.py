@@ -4,6 +4,7 @@ from fitplug.structure.analysis import analyse_structure
 from fitplug.structure.batches import BatchedGroups, DistinctFactor, gather_tables
 from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, name_cell, read_cell_budgets
 from fitplug.structure.cell_classes import CellClasses, classify_cells
+from fitplug.structure.chain_blocks import ChainStructure
 from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.node_tree import DistinctChildren, IdenticalLeaves, NodeTree, TreeStep
@@ -23,6 +24,7 @@ __all__ = [
     "BatchedGroups",
     "CellBudgets",
     "CellClasses",
+    "ChainStructure",
     "DistinctChildren",
     "DistinctFactor",
     "GroupPart",

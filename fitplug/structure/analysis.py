@@ -9,8 +9,9 @@ import numpy as np
 
 from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
+from fitplug.structure.chain_blocks import ChainStructure, add_chain, is_chain
 from fitplug.structure.coefficients import check_products
-from fitplug.structure.matrix_blocks import MatrixStructure
+from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
@@ -38,6 +39,10 @@ workloads the optimum of the residual family, or of a tree, is found.
 MOST_DENSE = 600
 """The most cells of the dense attributes beside a tree: a node takes time cubic in them."""
 
+LEAST_CHAIN = 4097
+"""The fewest cells, told apart by the prefixes of one attribute, that are taken for a chain. Fewer
+have an optimum over a matrix, which takes minutes but costs up to a per cent less."""
+
 
 def analyse_structure(
     workload: Workload,
@@ -46,6 +51,7 @@ def analyse_structure(
     *,
     tree: Sequence[str] | None = None,
     neighbours: Neighbours = ADD_REMOVE,
+    chain: bool = False,
 ) -> Structure:
     """Find the symmetries of a workload and choose its structure.
 
@@ -58,6 +64,7 @@ def analyse_structure(
             identical leaves are merged; empty for other structures. None to take a tree if there
             is one, and the product of the attributes that are not symmetric is too large.
         neighbours: The differences that one person's presence makes.
+        chain: Whether to take a chain if it is possible, however few cells it has.
 
     Returns:
         The structure.
@@ -76,13 +83,18 @@ def analyse_structure(
     apart = _find_told_apart(workload, varying)
     symmetric = tuple(name for name in workload.attributes if name not in apart)
     told_apart = tuple(name for name in workload.attributes if name in apart)
+    can_be_chain = len(told_apart) == 1 and is_chain(workload, told_apart[0])
     if tree:
         return _build_tree(workload, neighbours, symmetric, told_apart, tree)
+    if chain and can_be_chain:
+        return _build_chain(workload, neighbours, symmetric, told_apart)
     if not family:
         subsets = _find_subsets(workload, symmetric, apart)
         kind = MatrixStructure if told_apart else ScalarStructure
         found: Structure = kind(workload, neighbours, symmetric, told_apart, subsets)
         is_possible = len(apart) > 1 or any(find_tree_levels(workload, name) for name in apart)
+        if family is None and can_be_chain and _is_long(found):
+            return _build_chain(workload, neighbours, symmetric, told_apart)
         takes_blocks = _fits(found)
         if tree is None and not takes_blocks and (name := _find_tree(workload, told_apart)):
             merged = () if name in varying else ("merged",)
@@ -94,6 +106,20 @@ def analyse_structure(
     check_products(workload.groups)
     subsets = _find_subsets(workload, workload.attributes, apart)
     found = ResidualStructure(workload, neighbours, symmetric, told_apart, subsets)
+    _check_neighbours(found)
+    found.check_size()
+    return found
+
+
+def _build_chain(
+    workload: Workload,
+    neighbours: Neighbours,
+    symmetric: tuple[str, ...],
+    told_apart: tuple[str, ...],
+) -> Structure:
+    """Build the structure of a chain."""
+    subsets = add_chain(_find_subsets(workload, symmetric, set()), workload, *told_apart)
+    found = ChainStructure(workload, neighbours, symmetric, told_apart, subsets)
     _check_neighbours(found)
     found.check_size()
     return found
@@ -144,6 +170,16 @@ def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:
             if targets_vary(group.variances, axis):
                 apart.add(factor.attribute)
     return apart
+
+
+def _is_long(found: Structure) -> bool:
+    """Tell whether the cells that one attribute's queries tell apart are too many for a matrix."""
+    assert isinstance(found, MatrixStructure)
+    groups, blocks = found.subsets.pairs
+    counts = np.array([float(rows) for rows in found.row_counts])
+    rows = np.bincount(blocks, counts[groups], len(found.blocks))
+    told_apart = min(float(rows.max()), float(found.cells))
+    return told_apart >= LEAST_CHAIN or found.entries > MAX_ENTRIES
 
 
 def _fits(found: Structure) -> bool:

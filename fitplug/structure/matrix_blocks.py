@@ -58,11 +58,14 @@ class MatrixStructure(Structure):
     def dense(self) -> tuple[str, ...]:
         return self.told_apart
 
-    def check_size(self) -> None:
-        # The product of the dense attributes may be of any size: these are Python integers.
+    @property
+    def entries(self) -> int:
+        """The coefficients of all blocks together, as a Python integer of any size."""
         used, rows = self.subsets.group_attributes.counts, self.row_counts
-        entries = self.cells * sum((2 ** used.astype(object) * rows).tolist())
-        if entries > MAX_ENTRIES:
+        return int(self.cells * sum((2 ** used.astype(object) * rows).tolist()))
+
+    def check_size(self) -> None:
+        if (entries := self.entries) > MAX_ENTRIES:
             raise WorkloadError(
                 f"the attributes {', '.join(self.dense)} are asked for in ways, or with targets, "
                 f"that tell their cells apart, which takes {entries} coefficients together; up to "

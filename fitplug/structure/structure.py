@@ -19,6 +19,8 @@ with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^
     tree_blocks      one attribute is a hierarchy, and each Sigma_A is over its nodes
     residual_blocks  the product of the other attributes is too large to write down, so they are
                      divided into blocks as well, which restricts Sigma to the residual family
+    chain_blocks     one attribute is long, and asked for by its prefixes and cells alone, so each
+                     Sigma_A is a multiple of one covariance along this chain
 
 Another structure is another subclass of `Structure`, chosen in `analyse_structure`, with a line in
 each of the rooms that register their implementations: in `fitplug.mechanism.dispatch`,
@@ -105,6 +107,11 @@ class Structure(ABC):
     def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
         """What a plan file's header says of the structure, by key: it identifies the structure."""
         return {"dense": self.dense, "ordered": ()}
+
+    @property
+    def least_format(self) -> int:
+        """The oldest format of plan files that can hold plans of this structure."""
+        return 3
 
     @property
     def sizes(self) -> tuple[int, ...]:

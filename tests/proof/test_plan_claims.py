@@ -25,6 +25,7 @@ from fitplug.mechanism.integer_limits import FEWEST_RECORDS
 from fitplug.proof.verification import check_privacy
 from fitplug.structure import analysis as symmetry
 from fitplug.structure import tree_shape
+from tests.helpers.chains import ask_chain
 from tests.helpers.plans import (
     describe,
     geography,
@@ -41,7 +42,17 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
     "budgets": lambda: fp.design(mixed_workload(), cell_budgets=[[[0.5]], [[0.1]], [[2.0]]]),
     "split apart, with a tree": lambda: fp.design(geography()),
     "tree": lambda: design_tree(few_people_by_place(), tolerance=1e-2),
+    "chain": lambda: fp.design(
+        ask_chain(
+            10,
+            fp.queries({"s": "identity", "x": "prefix"}, variance=100.0),
+            fp.total(variance=20.0),
+            s=["a", "b"],
+        )
+    ),
 }
+SMALL = ("split apart, with a tree", "chain")
+"""Plans of structures that are for larger workloads."""
 
 
 def few_people_by_place() -> fp.Workload:
@@ -59,9 +70,10 @@ def few_people_by_place() -> fp.Workload:
 @pytest.fixture(scope="module", params=PLANS.values(), ids=PLANS)
 def plan(request: pytest.FixtureRequest) -> Iterator[fp.Plan]:
     with pytest.MonkeyPatch.context() as patch:
-        if request.param is PLANS["split apart, with a tree"]:
+        if request.param in [PLANS[name] for name in SMALL]:
             patch.setattr(symmetry, "MOST_CELLS", 1)
             patch.setattr(symmetry, "MOST_DENSE", 0)
+            patch.setattr(symmetry, "LEAST_CHAIN", 1)
             patch.setattr(tree_shape, "LEAST_TREE", 1)
         yield request.param()
 

@@ -9,6 +9,7 @@ from fitplug.mechanism import dispatch
 from fitplug.optimizer import drafts
 from fitplug.proof import certificate
 from fitplug.structure import (
+    ChainStructure,
     MatrixStructure,
     ResidualStructure,
     ScalarStructure,
@@ -20,7 +21,13 @@ from tests.helpers.plans import MIXED, SPLIT_APART
 
 
 def test_every_structure_is_registered_in_every_room() -> None:
-    structures = {MatrixStructure, ScalarStructure, ResidualStructure, TreeStructure}
+    structures = {
+        MatrixStructure,
+        ScalarStructure,
+        ResidualStructure,
+        TreeStructure,
+        ChainStructure,
+    }
     assert set(Structure.__subclasses__()) == structures
     assert set(dispatch._FORMS) == structures
     assert set(certificate._CERTIFIERS) == structures
