@@ -63,7 +63,7 @@ def report_prefixes(d: int, k: int) -> str:
 def report_tree(name: str) -> str:
     workload = TREES[name]()
     plan, seconds = design(workload)
-    place = next(a for a in workload.domain.attributes.values() if isinstance(a, fp.Hierarchy))
+    place = next(a for _, a in workload.domain.attributes if isinstance(a, fp.Hierarchy))
     draws = "-"
     if isinstance(plan.structure, TreeStructure):
         draws = f"{plan.strategy.size / count_free(plan.structure):.3f}"
