@@ -36,7 +36,7 @@ _FEWEST_ITERATIONS, _MOST_ITERATIONS, _MOST_WORK = 60, 400, 1.5e11
 """Where the family does not get closer, more iterations are not worth their time. The work is that
 of all iterations, in operations, and takes about a minute where there are many dense cells."""
 
-_LEAST_BOUND = 1e-9
+_LEAST_BOUND = 0.01
 """The least bound that a sweep is said to give, relative to the cost of the member it finds."""
 
 Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
