@@ -22,11 +22,12 @@ from fitplug.numeric import (
     FloatArray,
     IntArray,
     bound_norm,
-    find_largest_entry,
     frozen_property,
     gamma,
     invert_each_with_residual,
+    make_room,
     multiply_exactly,
+    multiply_numbers,
 )
 
 
@@ -201,19 +202,3 @@ class LeafMatrices:
     def write_out(self) -> IntArray:
         H = self.contrasts.apply(np.eye(self.k, dtype=np.int64), 0)
         return np.asarray(self.multipliers[:, None, None] * H)
-
-
-def make_room(values: AnyArray, growth: int) -> AnyArray:
-    """Convert values to Python integers, if numbers `growth` times as large may leave int64."""
-    is_safe = values.dtype == object or not values.size
-    if is_safe or find_largest_entry(values) * growth < 2**63:
-        return values
-    return values.astype(object)
-
-
-def multiply_numbers(values: AnyArray, numbers: IntArray) -> AnyArray:
-    """Multiply entry by entry without overflow: int64 if it can hold the products."""
-    if not values.size:
-        return values
-    room = make_room(values, find_largest_entry(numbers))
-    return np.asarray(room * numbers.astype(room.dtype))

@@ -35,6 +35,7 @@ from fitplug.numeric import (
     find_largest_entry,
     frozen_property,
     gamma,
+    multiply_numbers,
 )
 from fitplug.workload import Factor
 
@@ -141,10 +142,14 @@ class ChainMatrix:
         moved = np.moveaxis(values, axis, -1)
         kind = moved.dtype
         sums = convolve_exactly(self.sequence, moved * self.column_weights.astype(kind))
-        found = sums * self.row_weights.astype(sums.dtype)
+        found = multiply_numbers(sums, self.row_weights)
         if self._total:
-            total = moved.sum(axis=-1, keepdims=True) * self._total
-            found = np.concatenate([found, total.astype(found.dtype)], axis=-1)
+            total = multiply_numbers(
+                moved.sum(axis=-1, keepdims=True), np.array([self._total], dtype=np.int64)
+            )
+            if object in (found.dtype, total.dtype):
+                found, total = found.astype(object), total.astype(object)
+            found = np.concatenate([found, total], axis=-1)
         return np.moveaxis(found, -1, axis)
 
     def invert(self, values: AnyArray, axis: int) -> FloatArray:

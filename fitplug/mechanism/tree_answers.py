@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from fitplug.mechanism.basis import ReadCounts
-from fitplug.mechanism.child_matrices import make_room
 from fitplug.mechanism.estimates import Latest, LazyEstimates, arrange_as_group
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.strategy import Strategy
@@ -21,6 +20,7 @@ from fitplug.numeric import (
     AnyArray,
     FloatArray,
     IntArray,
+    make_room,
     multiply_exactly,
 )
 from fitplug.structure import CellClasses, GroupPart, TreeStructure
@@ -127,10 +127,10 @@ def _sum_counts(
         matrix = strategy.attribute_matrices[a]
         counts = matrix.apply(make_room(counts, matrix.growth), axis)
     counts = counts.reshape(-1, *counts.shape[-2:])
+    # No sum of contrasts, over leaves or classes, is larger than the sum of the sizes of all.
+    counts = make_room(counts, 2 * math.prod(counts.shape[1:]))
     if not at_leaves:
         return counts.swapaxes(0, 1)
-    # Sums of contrasts of children may be as large as the sum of all: all is an upper bound.
-    counts = make_room(counts, 2 * counts.shape[1])
     found = np.zeros((unfolded.size, len(counts), counts.shape[-1]), dtype=counts.dtype)
     found[unfolded.leaves] = counts.swapaxes(0, 1)
     for siblings in reversed(unfolded.siblings):

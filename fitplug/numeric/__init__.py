@@ -11,7 +11,9 @@ from fitplug.numeric.convolution import (
 )
 from fitplug.numeric.exact import (
     find_largest_entry,
+    make_room,
     multiply_exactly,
+    multiply_numbers,
     read_exact_number,
     read_python_number,
 )
@@ -57,7 +59,9 @@ __all__ = [
     "invert_each_with_residual",
     "invert_with_residual",
     "is_positive_integer",
+    "make_room",
     "multiply_exactly",
+    "multiply_numbers",
     "multiply_with_bound",
     "read_array",
     "read_exact_number",

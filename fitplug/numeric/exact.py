@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.numeric.arrays import AnyArray
+from fitplug.numeric.arrays import AnyArray, IntArray
 
 _NUMPY_NUMBERS = frozenset(np.dtype(code).type for code in "efdbBhHiIlLqQ")
 
@@ -73,3 +73,19 @@ def find_largest_entry(a: AnyArray) -> int:
     """Return the largest absolute value of an array of integers, exactly."""
     # np.abs would overflow at -2**63.
     return max(int(a.max()), -int(a.min()))
+
+
+def make_room(values: AnyArray, growth: int) -> AnyArray:
+    """Convert values to Python integers, if numbers `growth` times as large may leave int64."""
+    is_safe = values.dtype == object or not values.size
+    if is_safe or find_largest_entry(values) * growth < 2**63:
+        return values
+    return values.astype(object)
+
+
+def multiply_numbers(values: AnyArray, numbers: IntArray) -> AnyArray:
+    """Multiply entry by entry without overflow: int64 if it can hold the products."""
+    if not values.size:
+        return values
+    room = make_room(values, find_largest_entry(numbers))
+    return np.asarray(room * numbers.astype(room.dtype))

@@ -27,8 +27,8 @@ from fitplug.optimizer.tree_bound_gradient import evaluate_tree_bound
 from fitplug.proof import average_weights
 from fitplug.structure import Objective, TreeStructure
 
-_MOST_WORK = 6e11
-"""The most operations of all evaluations together, about 20 seconds."""
+_MOST_WORK = 4e11
+"""The most operations of all evaluations together, about 15 seconds."""
 
 _MOST_STEPS = 60
 

@@ -101,7 +101,7 @@ class ChainStructure(Structure):
             raise WorkloadError(
                 f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} blocks; up to "
                 f"{MAX_CHAIN:,} cells, and {MAX_BLOCK_CELLS:,} in all blocks together, can be "
-                f"designed for: {suggest_fewer_cells(self.workload.domain, names)}"
+                f"designed for; take {suggest_fewer_cells(self.workload.domain, names)}"
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:
@@ -167,8 +167,8 @@ def is_chain(workload: Workload, name: str) -> bool:
                 continue
             if factor.kind in ("matrix", "all_ranges"):
                 return False
-            if factor.kind != "prefix":
-                first, last = factor.intervals().T
+            if factor.cells is not None:
+                first, last = factor.cells.T
                 if not ((first == 0) | (first == last)).all():
                     return False
                 asks_prefix |= bool((first < last).any())

@@ -21,7 +21,7 @@ from fitplug.plan.prices import estimate_saving
 from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import Relaxation
 from fitplug.privacy import epsilon_at
-from fitplug.structure import ResidualStructure
+from fitplug.structure import ResidualStructure, TreeStructure
 from fitplug.structure import analysis as symmetry
 from fitplug_cli.commands import plans, reports
 from fitplug_cli.reporting import collect_facts, print_relaxation, print_report, render_page
@@ -321,7 +321,12 @@ def test_a_chart_that_says_nothing_is_left_out():
     uneven = collect_facts(PLANS["cells that cost less"]())
     assert uneven.even_note is None
     assert "in per cent of rho\n(filled)" in render_page(uneven)
-    apart = collect_facts(WIDE["a tree"]())
+    tree = collect_facts(WIDE["a tree"]())
+    assert isinstance(tree.plan.structure, TreeStructure)
+    assert tree.even_note is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(symmetry, "MOST_DENSE", 0)
+        apart = collect_facts(WIDE["a tree"]())
     assert isinstance(apart.plan.structure, ResidualStructure)
     assert "tells no cells apart" in render_page(apart)
 

@@ -147,7 +147,7 @@ class TestTreesOfNumbers:
 
 
 class TestTreesOfMatrices:
-    @settings(max_examples=25)
+    @settings(max_examples=15)
     @given(st.integers(0, 2**32))
     def test_random_trees(self, seed):
         check(np.random.default_rng(seed), dense=True, most=8)
@@ -259,7 +259,7 @@ class TestFactors:
 
 
 class TestCertificates:
-    @settings(max_examples=15)
+    @settings(max_examples=8)
     @given(st.integers(0, 2**32), st.booleans())
     def test_budgets_and_the_total_error(self, seed, dense):
         rng = np.random.default_rng(seed)
