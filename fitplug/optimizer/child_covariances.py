@@ -6,7 +6,7 @@ the children's covariances and profiles are, and what they cost (docs/theory/tre
     IdenticalCovariances   k identical leaves: X = I - J/k, and any Y
     KroneckerCovariances   X (x) Y with any X of rank k - 1, X u = 0
     SplitCovariances       as before for what is left of the classes besides their total, and
-                           another X for the total
+                           another X for the total, (T15)
 """
 
 from __future__ import annotations

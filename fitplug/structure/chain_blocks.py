@@ -101,7 +101,7 @@ class ChainStructure(Structure):
             raise WorkloadError(
                 f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} blocks; up to "
                 f"{MAX_CHAIN:,} cells, and {MAX_BLOCK_CELLS:,} in all blocks together, can be "
-                f"designed for; take {suggest_fewer_cells(self.workload.domain, names)}"
+                f"designed for; use {suggest_fewer_cells(self.workload.domain, names)}"
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:
