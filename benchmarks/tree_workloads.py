@@ -1,4 +1,4 @@
-"""Workloads on trees: synthetic geographies of up to eight million leaves, with tables on them."""
+"""Workloads on trees: synthetic geographies of up to nine million leaves, with tables on them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def build_pyramids() -> fp.Workload:
 
 
 def build_nation(share: float = 1.0) -> fp.Workload:
-    """Build the tables of redistricting for 51 states with about eight million blocks.
+    """Build the tables of redistricting for 51 states with nine million blocks.
 
     Args:
         share: The share of the counties to take.
