@@ -27,7 +27,7 @@ import numpy as np
 
 from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
-from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
 from fitplug.structure.cell_classes import CellClasses, find_classes
 from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.node_tree import NodeTree, build_node_tree
@@ -273,7 +273,7 @@ class TreeStructure(Structure):
         own = own.reshape([*shape.values()])
         order = [names.index(f.attribute) for f in group.factors if f.attribute in shape]
         sizes = [shape.get(f.attribute, 1) for f in group.factors]
-        return np.broadcast_to(own.transpose(order).reshape(sizes), group.shape)
+        return freeze(np.broadcast_to(own.transpose(order).reshape(sizes), group.shape))
 
     def gather_parts(self, block: int) -> tuple[GroupPart, ...]:
         """Gather what a block answers of each of its groups."""
