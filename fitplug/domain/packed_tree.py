@@ -37,7 +37,7 @@ def _pack_labels(labels: LabelArray) -> dict[str, Any]:
     if not isinstance(labels, Texts) or not labels.is_valid:
         return {"labels": labels.tolist()}
     lengths = labels.count_characters()
-    same = (lengths == lengths[0]).all()
+    same = lengths[0] > 0 and (lengths == lengths[0]).all()
     return {
         "labels": str(labels.content, "utf-8"),
         "lengths": int(lengths[0]) if same else lengths.tolist(),

@@ -127,7 +127,7 @@ class SiblingMatrices:
 
     def take(self, positions: IntArray) -> SiblingMatrices:
         """Take the matrices of some of the nodes, with their part of the inverses."""
-        if len(positions) == len(self.matrices):
+        if np.array_equal(positions, np.arange(len(self.matrices))):
             return self
         found = SiblingMatrices(self.matrices[positions])
         X, residuals = self._inverse

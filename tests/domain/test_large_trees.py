@@ -162,6 +162,13 @@ def test_a_tree_that_is_written_level_by_level(tree, monkeypatch):
     assert len(json.dumps(CODES)) > len(json.dumps(TREE.spec()))
 
 
+def test_a_top_node_without_a_label_is_written_too(monkeypatch):
+    monkeypatch.setattr(hierarchy, "MOST_LISTED", 0)
+    tree = fp.Hierarchy(["all", "county", "tract"], [["", c, c + t] for c in "pq" for t in "123"])
+    packed = json.loads(json.dumps(tree.spec()))
+    assert fp.Domain.from_spec({"geo": packed})["geo"] == tree
+
+
 def pack(**changes):
     nodes = [
         {"labels": "nös", "lengths": [2, 1], "leaves": [2, 1]},
