@@ -62,7 +62,7 @@ def bound_norm(rows: FloatArray, axis: int | None = None) -> FloatArray:
 def multiply_with_bound(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Compute a @ b, and a bound on the rounding error of each entry, of the same shape."""
     error = np.abs(a) @ np.abs(b)
-    error *= gamma(a.shape[1])
+    error *= gamma(a.shape[-1])
     return a @ b, error
 
 
@@ -86,7 +86,7 @@ def bound_solution_norms(
         DesignError: M is too ill-conditioned for a bound.
     """
     X = solve_triangular(M, np.eye(len(M), order="F"), overwrite_b=True)
-    residual = _bound_residual(M, X)
+    residual = float(_bound_residuals(M, X))
     rows, error = multiply_with_bound(L, X)
     bound = bound_norm(rows, axis=1) + bound_norm(error, axis=1)
     if L_error is not None:
@@ -119,11 +119,8 @@ def invert_with_residual(K: FloatArray) -> tuple[FloatArray, float]:
     Raises:
         DesignError: K is too ill-conditioned for such a bound.
     """
-    try:
-        X: FloatArray = np.linalg.inv(K).astype(np.float64)
-    except np.linalg.LinAlgError:
-        X = np.zeros_like(K)
-    return X, _bound_residual(K, X)
+    X = _invert(K)
+    return X, float(_bound_residuals(K, X))
 
 
 def invert_each_with_residual(K: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -138,27 +135,24 @@ def invert_each_with_residual(K: FloatArray) -> tuple[FloatArray, FloatArray]:
     Raises:
         DesignError: One is too ill-conditioned for such a bound.
     """
+    X = _invert(K)
+    return X, _bound_residuals(K, X)
+
+
+def _invert(K: FloatArray) -> FloatArray:
+    """Compute inverses of matrices (..., n, n), approximately; zeros if one is singular."""
     try:
-        X: FloatArray = np.linalg.inv(K).astype(np.float64)
+        return np.linalg.inv(K).astype(np.float64)
     except np.linalg.LinAlgError:
-        X = np.zeros_like(K)
-    error = np.abs(K) @ np.abs(X)
-    error *= gamma(K.shape[-1])
-    product = K @ X
-    product -= np.eye(K.shape[-1])
+        return np.zeros_like(K)
+
+
+def _bound_residuals(M: FloatArray, X: FloatArray) -> FloatArray:
+    """Bound |I - M X|_2 of matrices (..., n, n) by numbers below 1/2, or raise DesignError."""
+    product, error = multiply_with_bound(M, X)
+    product -= np.eye(M.shape[-1])
     error += np.abs(product, out=product) * (1 + 4 * UNIT_ROUNDOFF)
-    residuals = bound_norm(error.reshape(len(K), -1), axis=1)
+    residuals = np.asarray(bound_norm(error.reshape(*M.shape[:-2], -1), axis=-1))
     if not (residuals < 0.5).all():
         raise DesignError(_ILL_CONDITIONED)
-    return X, residuals
-
-
-def _bound_residual(M: FloatArray, X: FloatArray) -> float:
-    """Bound |I - M X|_2 by a number below 1/2, or raise DesignError."""
-    product, error = multiply_with_bound(M, X)
-    product[np.diag_indices_from(product)] -= 1
-    error += np.abs(product, out=product) * (1 + 4 * UNIT_ROUNDOFF)
-    residual = float(bound_norm(error))
-    if not residual < 0.5:
-        raise DesignError(_ILL_CONDITIONED)
-    return residual
+    return residuals

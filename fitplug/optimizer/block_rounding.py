@@ -85,7 +85,7 @@ def round_blocks(
         strategy = build_strategy(structure, block_sets, make_contrasts(structure))
         if best is not None and strategy.max_records < LEAST_RECORDS:
             break
-        best, norm, reached = strategy, 2.0**bits, _evaluate(strategy, objective)
+        best, norm, reached = strategy, 2.0**bits, evaluate_at_targets(strategy, objective)
         if reached <= upper * (1 + loss):
             break
     has_numbers = any(same.real.shape[-1] == 1 for same in real_blocks)
@@ -94,7 +94,8 @@ def round_blocks(
         if raised is not None:
             strategy = build_strategy(structure, raised, make_contrasts(structure))
             has_room = strategy.max_records >= LEAST_RECORDS
-            best = strategy if has_room and _evaluate(strategy, objective) < reached else best
+            if has_room and evaluate_at_targets(strategy, objective) < reached:
+                best = strategy
     if best is None:
         raise DesignError(
             "the workload's coefficients differ by too many orders of magnitude for an integer "
@@ -103,7 +104,7 @@ def round_blocks(
     return add_claim_margins(best)
 
 
-def _evaluate(strategy: Strategy, objective: Objective) -> float:
+def evaluate_at_targets(strategy: Strategy, objective: Objective) -> float:
     """Evaluate the objective with the noise with which a strategy meets its targets."""
     noise_std = math.sqrt(1 / float((strategy.unit_variances / strategy.structure.targets).max()))
     return objective.evaluate(

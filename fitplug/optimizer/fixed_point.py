@@ -209,3 +209,8 @@ def normalise_logarithms(x: FloatArray) -> FloatArray:
     """Scale weights with the logarithms x (n,) so that they sum to 1, without overflow."""
     shifted = x - x.max()
     return np.asarray(shifted - math.log(np.exp(shifted).sum()))
+
+
+def normalise_pair(x: FloatArray, d: int) -> FloatArray:
+    """Scale p and q, whose logarithms are x[:d] and x[d:], so that each sums to 1."""
+    return np.concatenate([normalise_logarithms(x[:d]), normalise_logarithms(x[d:])])

@@ -20,7 +20,7 @@ from fitplug.optimizer.fixed_point import (
     Iterate,
     find_fixed_point,
     mix_with_uniform,
-    normalise_logarithms,
+    normalise_pair,
 )
 from fitplug.optimizer.inverse_square_root import POLES
 from fitplug.optimizer.tree_bound_gradient import evaluate_tree_bound
@@ -59,6 +59,8 @@ def ascend_tree_bound(
     Returns:
         The weights of the best bound.
     """
+    if structure.cells == 1:
+        return start
     d, budgets = len(start.p), objective.budgets
     is_small = _count_operations(structure, from_totals=False) * _MOST_STEPS <= _MOST_WORK / 10
 
@@ -72,11 +74,11 @@ def ascend_tree_bound(
 
     work = _count_operations(structure, from_totals=not is_small)
     steps = min(_MOST_STEPS, int(_MOST_WORK / max(work, 1.0)))
-    if steps < 2 or structure.cells == 1:
+    if steps < 2:
         return BoundWeights(average(start.p), start.q)
 
     def normalise(x: FloatArray) -> FloatArray:
-        return np.concatenate([normalise_logarithms(x[:d]), normalise_logarithms(x[d:])])
+        return normalise_pair(x, d)
 
     def evaluate(x: FloatArray) -> Iterate[None] | None:
         p, q = average(np.exp(x[:d])), np.exp(x[d:])

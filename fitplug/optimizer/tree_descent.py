@@ -24,7 +24,7 @@ from fitplug.optimizer.fixed_point import (
     GapProgress,
     Iterate,
     find_fixed_point,
-    normalise_logarithms,
+    normalise_pair,
 )
 from fitplug.optimizer.tree_family import Sweep, TreeFamily
 from fitplug.structure import Objective, TreeStructure
@@ -174,8 +174,7 @@ class _Descent:
 
     def normalise(self, x: FloatArray) -> FloatArray:
         """Scale p and q so that each sums to 1, on logarithms."""
-        d = len(self.cell_shares)
-        return np.concatenate([normalise_logarithms(x[:d]), normalise_logarithms(x[d:])])
+        return normalise_pair(x, len(self.cell_shares))
 
     def sweep(self, start: Start, p: FloatArray, q: FloatArray) -> tuple[Sweep, ...]:
         """Sweep over the trees of all blocks at weights p (|V|,) and q (rows,)."""

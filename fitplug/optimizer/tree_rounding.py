@@ -24,6 +24,7 @@ from fitplug.mechanism import (
     make_contrasts,
 )
 from fitplug.numeric import FloatArray, IntArray
+from fitplug.optimizer.block_rounding import evaluate_at_targets
 from fitplug.optimizer.child_covariances import (
     ChildCovariances,
     IdenticalCovariances,
@@ -80,14 +81,7 @@ def round_trees(
         if best is not None and strategy.max_records < LEAST_RECORDS:
             break
         best = strategy
-        # With this noise every target is met.
-        noise_std = math.sqrt(1 / float((strategy.unit_variances / structure.targets).max()))
-        reached = objective.evaluate(
-            strategy.sensitivity / noise_std,
-            strategy.bound_profile(noise_std),
-            strategy.bound_total_variance(noise_std),
-        )
-        if reached <= upper * (1 + loss):
+        if evaluate_at_targets(strategy, objective) <= upper * (1 + loss):
             break
     if best is None:
         raise DesignError(

@@ -230,11 +230,7 @@ class _Builder:
                             parent_depth, depth + 1, above[at], children[chosen], counts[at]
                         )
                     )
-                found = np.where(
-                    np.repeat(is_identical, counts),
-                    np.repeat(self._spread(children, parents, len(own)), counts),
-                    found,
-                )
+                found[np.repeat(is_identical, counts)] = np.repeat(children, counts[parents])
         others = np.flatnonzero((counts > 1) & ~is_identical)
         if len(others):
             # Similar children stand next to each other: by their size, then by their weights.
@@ -289,13 +285,6 @@ class _Builder:
         """Number some nodes."""
         self.size += count
         return np.arange(self.size - count, self.size)
-
-    @staticmethod
-    def _spread(values: IntArray, at: IntArray, size: int) -> IntArray:
-        """Put values at some indices of an array of -1."""
-        found = np.full(size, -1, dtype=np.int64)
-        found[at] = values
-        return found
 
 
 def _find_identical(weights: FloatArray, first_child: IntArray, counts: IntArray) -> BoolArray:

@@ -161,12 +161,7 @@ class TreeStructure(Structure):
 
     def build_block_matrix(self, block: int) -> FloatArray:
         """Build what a block asks of the dense cells, at the root or below, shape (r, D)."""
-        groups, _ = self.subsets.find_groups(block)
-        return self.stack_matrices(groups.tolist())
-
-    def stack_matrices(self, groups: list[int]) -> FloatArray:
-        """Stack what some groups ask of the dense cells, shape (r, D)."""
-        return np.concatenate([self.group_matrices[g] for g in groups])
+        return np.concatenate([part.matrix for part in self.parts[block]])
 
     def find_rows(self, block: int, group: int) -> slice:
         groups, _ = self.subsets.find_groups(block)
@@ -346,11 +341,7 @@ class TreeStructure(Structure):
         at = tuple(slice(None) if f.attribute in kept else 0 for f in group.factors)
         own = np.asarray(group.variances[at])
         names = [f.attribute for f in group.factors if f.attribute in kept]
-        if self.tree_attribute in names:
-            own = np.moveaxis(own, names.index(self.tree_attribute), 0)
-        return own.reshape(self.find_level_size(g), -1)
-
-    def find_level_size(self, g: int) -> int:
-        """Find the number of nodes of the level that a group asks for."""
-        axis = self.find_tree_axis(g)
-        return 1 if axis is None else self.workload.groups[g].shape[axis]
+        if self.tree_attribute not in names:
+            return own.reshape(1, -1)
+        own = np.moveaxis(own, names.index(self.tree_attribute), 0)
+        return own.reshape(len(own), -1)

@@ -289,8 +289,12 @@ class TestCertificates:
         p = np.zeros((unmerged.tree.size, unmerged.cells))
         np.add.at(p, unmerged.tree.leaf_nodes, dense.p.reshape(place.size, -1))
         q = [
-            own.reshape(unmerged.find_level_size(g), -1)[unmerged.find_level(g).first].ravel()
-            for g, own in enumerate(np.split(dense.q, dense.structure.row_starts[1:-1]))
+            own.reshape(len(level.positions), -1)[level.first].ravel()
+            for level, own in zip(
+                map(unmerged.find_level, range(len(groups))),
+                np.split(dense.q, dense.structure.row_starts[1:-1]),
+                strict=True,
+            )
         ]
         found = bound(unmerged, p[unmerged.tree.leaves].ravel(), np.concatenate(q))
         V = workload.matrix() / np.sqrt(workload.targets())[:, None]
