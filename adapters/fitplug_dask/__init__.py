@@ -24,9 +24,10 @@ and packages, each of which imports only those that come earlier in this table:
 """
 
 from fitplug_dask.counting import count
+from fitplug_dask.sources import DeltaTable, IcebergTable
 from fitplug_dask.survey import Survey, survey
 
-__all__ = ["Survey", "count", "survey"]
+__all__ = ["DeltaTable", "IcebergTable", "Survey", "count", "survey"]
 
 
 def __dir__() -> list[str]:

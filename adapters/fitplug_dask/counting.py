@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import AttributeSet, Tables, Where, check_weight, describe_rows, make_filters
 from fitplug.errors import InputError
@@ -14,8 +15,10 @@ from fitplug_dask.request import (
     check_client,
     check_libraries,
     check_person,
+    check_source,
     list_tables,
     prepare_request,
+    prepare_rules,
 )
 from fitplug_dask.sources import Options, Source, find_files
 
@@ -43,8 +46,10 @@ def count(
     storage_options: Options | None = None,
     weight: str | None = None,
     where: Where | None = None,
+    zone: str | None = None,
+    missing: Mapping[str, Any] | None = None,
 ) -> Tables:
-    """Count the tables that a plan needs, exactly, from Parquet, Arrow or CSV files.
+    """Count the tables that a plan needs, exactly, from files, tables of lakes, or frames.
 
     A record that is null or outside the domain on any attribute that any wanted table uses is left
     out of every table, as the tables must be marginals of one histogram.
@@ -66,6 +71,11 @@ def count(
             types the text of CSV files, whose first line must name the columns, with commas
             between them: text that spells no value of the attribute's type is a value outside the
             domain, and an empty value is null (a quoted one is the empty string).
+
+            Or a `DeltaTable` or `IcebergTable`; a dask.dataframe, or delayed frames of pandas,
+            Polars or Arrow; a data set, Table or RecordBatchReader of Arrow; a LazyFrame of
+            Polars or a relation of DuckDB. The last four are streams that this process reads: they
+            are never whole in memory, and cannot be counted with `client`.
         wanted: A Plan, a Workload, or (domain, attribute sets); the set () is the total.
         client: A dask.distributed Client whose workers see the files under the same paths; None
             counts on threads of this process. A CSV file is one task, however large; of other
@@ -98,6 +108,10 @@ def count(
             integers, booleans or dates, of one type a column, which say how its values are read,
             as attributes do; null never matches. The columns may be attributes, folder keys (files
             in folders of other keys are not read) or neither.
+        zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin".
+            Without it they are refused where the domain expects dates.
+        missing: {column: value}: for files without the column, the value of all of their rows;
+            None is null. Without it such files are refused.
 
     Returns:
         Tables of int64 arrays, one for each attribute set, axes in the domain's order.
@@ -130,8 +144,12 @@ def count(
             "written to a file; leave out the checkpoint or the person"
         )
     request.check_memory()
+    rules = prepare_rules(job, zone, missing, person)
     found = find_files(source, storage_options)
-    files = take_snapshot(found, job.attributes, person, weight=weight, filters=job.filters)
+    check_source(found, client)
+    files = take_snapshot(
+        found, job.attributes, person, weight=weight, filters=job.filters, rules=rules
+    )
 
     def count_all(kept: Checkpoint | None) -> PartialCounts:
         if kept is not None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import Filters, Where, check_weight, describe_rows, make_filters
 from fitplug_dask.request import (
@@ -13,8 +13,10 @@ from fitplug_dask.request import (
     check_client,
     check_libraries,
     check_person,
+    check_source,
     list_tables,
     prepare_request,
+    prepare_rules,
 )
 from fitplug_dask.sources import TEXT_FORMATS, FoundFile, Options, Source, find_files
 
@@ -77,6 +79,8 @@ def survey(
     person: str | None = None,
     weight: str | None = None,
     where: Where | None = None,
+    zone: str | None = None,
+    missing: Mapping[str, Any] | None = None,
 ) -> Survey:
     """Tell what `count` with the same arguments would read and take.
 
@@ -91,6 +95,8 @@ def survey(
         person: As for `count`.
         weight: As for `count`.
         where: As for `count`.
+        zone: As for `count`.
+        missing: As for `count`.
 
     Raises:
         DataError: As by `count`.
@@ -108,15 +114,19 @@ def survey(
     job, threads = request.job, request.threads
     check_weight(weight, job.filters, job.attributes, person)
     check_person(person, job.attributes)
+    rules = prepare_rules(job, zone, missing, person)
     found = find_files(source, storage_options)
-    files = take_snapshot(found, job.attributes, person, weight=weight, filters=job.filters)
+    check_source(found, client)
+    files = take_snapshot(
+        found, job.attributes, person, weight=weight, filters=job.filters, rules=rules
+    )
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]
     known = (*domain.names, *job.filters)
     single = weight is None and person is None
     return Survey(
         files=len(read),
-        format=files[0].format.value,
+        format=files[0].format.value if files else "no",
         rows=None if None in records else sum(n for n in records if n is not None),
         tasks=len(cut_partitions(files, job.total_cells, threads)),
         threads=threads,
@@ -124,7 +134,9 @@ def survey(
         memory=request.estimate_memory() + request.process_threads * _THREAD_BYTES,
         left_out=len(files) - len(read),
         rows_are=_describe_rows(weight, job.filters),
-        counts=_find_count_columns(found[0], known) if single and files[0].columns else (),
+        counts=_find_count_columns(found[0], known)
+        if single and files and files[0].columns
+        else (),
     )
 
 
@@ -145,6 +157,8 @@ def _find_count_columns(file: FoundFile, known: Sequence[str]) -> tuple[str, ...
     from fitplug_dask.files import read_found_header
 
     _, header = read_found_header(file)
+    if header.unchecked:
+        return ()
     return tuple(
         name
         for name, held in zip(header.schema.names, header.schema.types, strict=True)

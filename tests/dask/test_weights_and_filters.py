@@ -519,7 +519,7 @@ def test_a_checkpoint_is_of_one_weight_and_filter(
         ({"where": {"levle": "x"}}, DataError, "no column 'levle'; did you mean 'level'"),
         ({"where": {"level": 40}}, DataError, "holds string, but where gives integers; .* where"),
         ({"where": {"code": "7"}}, DataError, "holds int64, but where gives strings"),
-        ({"where": {"share": 1}}, DataError, "holds double, but where gives integers"),
+        ({"where": {"share": "1"}}, DataError, "holds double, but where gives strings"),
         ({"where": {"day": "2020-01-01"}}, DataError, "holds date32.*but where gives strings"),
         ({"where": {"state": 1}}, DataError, "folder .*state=x: where gives integers for 'state'"),
         ({"where": {"level": []}}, DomainError, "no value of 'level'"),
@@ -532,7 +532,7 @@ def test_what_is_refused_before_any_row_is_read(
     folder.mkdir()
     table = table_of(people(7, 10))
     table = table.append_column("share", pa.array([0.5] * 10))
-    table = table.append_column("money", pa.array([1] * 10).cast(pa.decimal128(20, 0)))
+    table = table.append_column("money", pa.array([1] * 10).cast(pa.decimal128(20, 1)))
     pq.write_table(table, folder / "a.parquet")
     monkeypatch.setattr(reading, "open_file", None)
     for call in (fpd.count, fpd.survey):

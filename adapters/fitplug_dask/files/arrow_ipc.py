@@ -63,7 +63,7 @@ def open_arrow_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
         # With no field named, all are read; one is enough to count the rows.
         options = pa.ipc.IpcReadOptions(included_fields=fields or [0], use_threads=False)
         reader = pa.ipc.open_file(source, options=options)
-        yield lambda row_group, rows: _validate_batch(reader.get_batch(row_group), file, rows)
+        yield lambda row_group, rows: validate_batch(reader.get_batch(row_group), file, rows)
 
 
 def _open_source(location: Location) -> Any:
@@ -82,27 +82,27 @@ def _is_stream(source: Any) -> bool:
 
 def _read_stream(source: Any, file: CheckedFile, rows: int) -> Batches:
     for batch in pa.ipc.open_stream(source):
-        yield from _validate_batch(batch, file, rows)
+        yield from validate_batch(batch, file, rows)
     if source.tell() != file.size:
         raise ValueError("bytes follow the end of the stream")
 
 
-def _validate_batch(batch: Any, file: CheckedFile, rows: int) -> Batches:
+def validate_batch(batch: Any, file: CheckedFile, rows: int) -> Batches:
     """Yield slices of a batch after a check that its offsets and indices lie in its buffers.
 
     Arrow does not check this when it reads a batch.
     """
-    columns = [_validate_column(batch.column(name)) for name in file.columns]
+    columns = [validate_column(batch.column(name)) for name in file.columns]
     for start in range(0, batch.num_rows, rows):
         slices = [column.slice(start, rows) for column in columns]
         yield _make_batch(slices, file.columns, min(rows, batch.num_rows - start))
 
 
-def _validate_column(column: Any) -> Any:
+def validate_column(column: Any) -> Any:
     """Return the column, with text as bytes. Raise ArrowInvalid if it is damaged."""
     column.validate()
     if pt.is_dictionary(column.type):
-        entries = _validate_column(column.dictionary)
+        entries = validate_column(column.dictionary)
         # `safe` looks at the indices.
         return pa.DictionaryArray.from_arrays(column.indices, entries, safe=True)
     raw = _BYTES_OF_TEXT.get(column.type)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from fitplug_dask.sources import Format, Location
+from fitplug_dask.files.adaptation import Adapt, Adaptation
+from fitplug_dask.sources import Format
 
 Batches: TypeAlias = Iterator[Any]
 """Arrow record batches that hold at least the columns wanted."""
@@ -21,7 +22,7 @@ class CheckedFile:
 
     Attributes:
         display_path: The path as it was given, for messages.
-        location: Where the file is opened.
+        location: Where the file is opened; a Location, unless another library reads it.
         format: The format of the file.
         size: The size in bytes.
         stamp: What the file system or the store says about the content.
@@ -33,10 +34,11 @@ class CheckedFile:
         records: The rows of the file, None if only reading the file can count them.
         person: What the column that identifies persons holds, if there is one.
         left_out: Whether its folders say that no row of the file passes the filters.
+        adaptation: How its batches become the columns to count; None if they are these columns.
     """
 
     display_path: str
-    location: Location
+    location: Any
     format: Format
     size: int
     stamp: str
@@ -48,6 +50,7 @@ class CheckedFile:
     folder_codes: tuple[tuple[str, int], ...]
     person: str | None = None
     left_out: bool = False
+    adaptation: Adaptation | None = None
 
     def is_unchanged(self) -> bool:
         """Return whether the file is still the one of the snapshot.
@@ -56,3 +59,22 @@ class CheckedFile:
             Exception: Whatever the file system or the client of the store raises.
         """
         return self.location.read_state() == (self.size, self.stamp)
+
+    def name_stored(self) -> CheckedFile:
+        """Return the same file with the names that it has for the columns, to read them."""
+        if self.adaptation is None:
+            return self
+        stored = self.adaptation.stored
+        columns = self.adaptation.read_columns
+        names = tuple(stored[name] for name in self.dictionaries)
+        return replace(self, columns=columns, dictionaries=names)
+
+    def load_adaptation(self) -> Adapt:
+        """Return what makes the columns to count of a batch of the columns that are read.
+
+        Raises:
+            Exception: What tells of deleted rows cannot be read.
+        """
+        if self.adaptation is None:
+            return lambda batch, first: batch
+        return self.adaptation.load()

@@ -18,12 +18,20 @@ from fitplug_dask.files.csv_text import (
     read_gzipped_csv_header,
 )
 from fitplug_dask.files.header import DamagedFileError, Header
+from fitplug_dask.files.held_tables import (
+    open_dask_partition,
+    open_fragment,
+    open_stream,
+    read_fragment_header,
+    read_partition_header,
+    read_stream_header,
+)
 from fitplug_dask.files.parquet import (
     ENCRYPTED_FAULT,
     open_parquet_row_groups,
     read_parquet_header,
 )
-from fitplug_dask.sources import TEXT_FORMATS, Format, Location
+from fitplug_dask.sources import HELD_FORMATS, TEXT_FORMATS, Format, Location
 
 
 def read_header(location: Location, file_format: Format, size: int) -> Header | str:
@@ -36,7 +44,9 @@ def read_header(location: Location, file_format: Format, size: int) -> Header | 
     try:
         header = _READ_HEADER[file_format](location, size)
         # Damaged names, of columns and of time zones, raise when they are read: here and not later.
-        _ = header.schema.names, str(header.schema), [classify_type(t) for t in header.schema.types]
+        schema = header.schema
+        if schema is not None:
+            _ = schema.names, str(schema), [classify_type(t) for t in schema.types]
         return header
     except DamagedFileError as error:
         return str(error)
@@ -47,7 +57,7 @@ def read_header(location: Location, file_format: Format, size: int) -> Header | 
 
 def open_file(file: CheckedFile) -> AbstractContextManager[ReadRowGroup]:
     """Open a file of the snapshot for reading its columns."""
-    return _OPEN[file.format](file)
+    return _OPEN[file.format](file.name_stored())
 
 
 def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be read") -> str:
@@ -58,6 +68,8 @@ def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be re
             "values as there are column names, quotes must close, and the last line must end; it "
             "may be truncated, write it again"
         )
+    if file.format in HELD_FORMATS:
+        return f"{file.display_path} {what}; see that what makes its rows works, and count again"
     name = "row group" if file.format is Format.PARQUET else "record batch"
     return f"{file.display_path}: {name} {row_group} {what}; the file is damaged, write it again"
 
@@ -67,6 +79,9 @@ _READ_HEADER: dict[Format, Callable[[Location, int], Header]] = {
     Format.ARROW: read_arrow_header,
     Format.CSV: read_csv_header,
     Format.CSV_GZ: read_gzipped_csv_header,
+    Format.STREAM: read_stream_header,
+    Format.FRAGMENT: read_fragment_header,
+    Format.DELAYED: read_partition_header,
 }
 
 _OPEN: dict[Format, Callable[[CheckedFile], AbstractContextManager[ReadRowGroup]]] = {
@@ -74,6 +89,9 @@ _OPEN: dict[Format, Callable[[CheckedFile], AbstractContextManager[ReadRowGroup]
     Format.ARROW: open_arrow_row_groups,
     Format.CSV: open_csv_row_groups,
     Format.CSV_GZ: open_csv_row_groups,
+    Format.STREAM: open_stream,
+    Format.FRAGMENT: open_fragment,
+    Format.DELAYED: open_dask_partition,
 }
 
 # The first and the last bytes of a file of each format, and what is wrong if both are there.
@@ -94,6 +112,8 @@ _NAME_WITH_ARTICLE = {
 
 def _explain_unreadable(location: Location, file_format: Format) -> str:
     """Return why no header can be read, by the file's size and its first and last four bytes."""
+    if file_format in HELD_FORMATS:
+        return "cannot be read; see that what makes its rows works"
     try:
         with location.open(sequential=False) as file:
             head = file.read(4)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from fitplug.domain import OUTSIDE
-from fitplug_dask.files import CheckedFile, describe_damage, open_file
+from fitplug_dask.files import CheckedFile, DamagedFileError, describe_damage, open_file
 from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.partial_counts import (
@@ -64,6 +64,8 @@ def _read_slice(consumer: RowConsumer, file_slice: FileSlice) -> Fault | None:
         return fault if file.is_unchanged() else _make_change_fault(file)
     except MemoryError:
         return OUT_OF_MEMORY
+    except DamagedFileError as error:
+        return Fault(f"{file.display_path} {error}")
     except FileNotFoundError:
         return Fault(
             f"{file.display_path} is gone since counting began, or a worker does not see it; "
@@ -80,21 +82,25 @@ def _read_row_groups(consumer: RowConsumer, file_slice: FileSlice) -> Fault | No
     file, shared = file_slice.file, dict(file_slice.file.folder_codes)
     if OUTSIDE in shared.values():
         return None
-    if file.exact and not file.columns:
+    if file.exact and not file.columns and file.adaptation is None:
         consumer.take_identical_rows(file_slice.rows, shared)
         return None
+    adapt = file.load_adaptation()
     with open_file(file) as read_row_group:
         for row_group in file_slice.row_groups:
-            rows = 0
+            before, rows = sum(file.rows[:row_group]), 0
             try:
                 for batch in read_row_group(row_group, _BATCH_ROWS):
+                    adapted = adapt(batch, before + rows)
                     rows += batch.num_rows
                     if file.columns:
-                        consumer.take_batch(batch, file.columns, shared)
+                        consumer.take_batch(adapted, file.columns, shared)
                     else:
-                        consumer.take_identical_rows(batch.num_rows, shared)
+                        consumer.take_identical_rows(adapted.num_rows, shared)
             except MemoryError:
                 return OUT_OF_MEMORY
+            except DamagedFileError as error:
+                return Fault(f"{file.display_path} {error}")
             except Exception:
                 return Fault(describe_damage(file, row_group))
             if file.exact and rows != file.rows[row_group]:

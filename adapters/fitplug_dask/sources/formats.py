@@ -12,10 +12,16 @@ class Format(Enum):
     ARROW = "Arrow"
     CSV = "CSV"
     CSV_GZ = "gzipped CSV"
+    STREAM = "stream"
+    FRAGMENT = "data set fragment"
+    DELAYED = "Dask partition"
 
 
 TEXT_FORMATS = (Format.CSV, Format.CSV_GZ)
 """Formats whose columns have no type. The domain says how their text is read."""
+
+HELD_FORMATS = (Format.STREAM, Format.FRAGMENT, Format.DELAYED)
+"""Formats of what other libraries read, so that no path of a file is opened here."""
 
 _FORMAT_OF_SUFFIX = {
     ".parquet": Format.PARQUET,
