@@ -129,7 +129,7 @@ def count(
     check_client(client)
     domain, names = list_tables(wanted)
     check_libraries()
-    from fitplug_dask.files import take_snapshot
+    from fitplug_dask.files import sample_checksums, take_snapshot
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
     from fitplug_dask.persons import count_by_person
     from fitplug_dask.scheduling import count_partitions
@@ -150,6 +150,15 @@ def count(
     files = take_snapshot(
         found, job.attributes, person, weight=weight, filters=job.filters, rules=rules
     )
+
+    lacking, looked_at = sample_checksums(files)
+    if lacking:
+        _LOG.info(
+            "%d of %d Parquet files that were looked at have pages without checksums, in which "
+            "damage may not be noticed",
+            lacking,
+            looked_at,
+        )
 
     def count_all(kept: Checkpoint | None) -> PartialCounts:
         if kept is not None:

@@ -51,6 +51,8 @@ class Survey:
         memory: The most bytes that one process will hold, about.
         left_out: How many more files lie in folders whose rows do not pass the filters.
         rows_are: A sentence that says how rows are understood.
+        without_checksums: How many Parquet files, of up to 100 that were looked at, have pages
+            without checksums, in which damage may not be noticed.
         counts: If each row is taken for one record, the columns that by their names and types may
             say of how many records the row is an aggregate.
     """
@@ -65,6 +67,7 @@ class Survey:
     left_out: int = 0
     rows_are: str = "each row is one record"
     counts: tuple[str, ...] = ()
+    without_checksums: int = 0
 
     def __repr__(self) -> str:
         return f"Survey({self.files} {self.format} files, {self.cells} cells; rows confidential)"
@@ -106,7 +109,7 @@ def survey(
     check_client(client)
     domain, names = list_tables(wanted)
     check_libraries()
-    from fitplug_dask.files import take_snapshot
+    from fitplug_dask.files import sample_checksums, take_snapshot
     from fitplug_dask.kernel import cut_partitions
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
@@ -133,6 +136,7 @@ def survey(
         cells=job.total_cells,
         memory=request.estimate_memory() + request.process_threads * _THREAD_BYTES,
         left_out=len(files) - len(read),
+        without_checksums=sample_checksums(read).lacking,
         rows_are=_describe_rows(weight, job.filters),
         counts=_find_count_columns(found[0], known)
         if single and files and files[0].columns

@@ -2,6 +2,7 @@
 
 from fitplug_dask.files.checked_file import CheckedFile
 from fitplug_dask.files.header import DamagedFileError
+from fitplug_dask.files.page_checksums import sample_checksums
 from fitplug_dask.files.readers import describe_damage, open_file
 from fitplug_dask.files.snapshot import read_found_header, take_snapshot
 from fitplug_dask.files.wanted_columns import ColumnRules
@@ -13,5 +14,6 @@ __all__ = [
     "describe_damage",
     "open_file",
     "read_found_header",
+    "sample_checksums",
     "take_snapshot",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from fitplug.errors import DataError
 from fitplug_dask.sources.dask_partitions import find_dask_partitions
@@ -72,7 +73,9 @@ def find_files(source: Source, options: Options | None = None) -> list[FoundFile
     names = list(_list_classes(type(source)))
     held: Any = source
     if ("deltalake", "DeltaTable") in names:
-        return _check(find_delta_files(DeltaTable(held.table_uri, held.version()), options))
+        uri = held.table_uri
+        path = unquote(uri) if uri.startswith("file:") else uri
+        return _check(find_delta_files(DeltaTable(path, held.version()), options))
     if ("pyiceberg", "Table") in names:
         return _check(find_iceberg_files(IcebergTable(held.metadata_location), options))
     for name in names:

@@ -119,7 +119,9 @@ def _find_deletion(root: str, action: Mapping[str, Any], options: Options | None
         folder, name = told[:-_UUID_CHARACTERS], told[-_UUID_CHARACTERS:]
         file = f"deletion_vector_{uuid.UUID(bytes=decode_z85(name))}.bin"
         told = join_path(root, f"{folder}/{file}" if folder else file)
-    elif kind != "p":
+    elif kind == "p":
+        told = unquote(told)
+    else:
         raise ValueError("unknown kind of deletion vector")
     return replace(
         none,

@@ -41,10 +41,6 @@ SUFFIX_LIST = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 IGNORED_PREFIXES = ("_", ".")
 """Files and folders whose names begin with these hold no rows."""
 
-DELTA_FAULT = (
-    "is a Delta table, whose files also hold rows deleted from it; export it as plain Parquet"
-)
-
 
 def infer_format(path: str) -> Format:
     """Return the format that the suffix of a file name means.
@@ -52,6 +48,6 @@ def infer_format(path: str) -> Format:
     Files without a known suffix are read as Parquet.
     """
     for suffix, known in _FORMAT_OF_SUFFIX.items():
-        if path.endswith(suffix):
+        if path.lower().endswith(suffix):
             return known
     return Format.PARQUET

@@ -9,7 +9,14 @@ from typing import Any
 
 from fitplug.errors import DataError
 from fitplug_dask._compat import find_install_hint
-from fitplug_dask.sources.formats import DELTA_FAULT, IGNORED_PREFIXES, SUFFIX_LIST, SUFFIXES
+from fitplug_dask.sources.folder_contents import (
+    describe_lake,
+    describe_stray,
+    find_stored_lake,
+    is_stray,
+    names_suffix,
+)
+from fitplug_dask.sources.formats import IGNORED_PREFIXES, SUFFIX_LIST, SUFFIXES
 from fitplug_dask.sources.locations import Options, open_file_system, redact_url
 
 
@@ -75,7 +82,10 @@ def _list_paths(system: Any, path: str) -> list[str]:
     }
     folders = [match for match, is_folder in matches.items() if is_folder]
     files = [match for match, is_folder in matches.items() if not is_folder]
-    paths = {match for match in files if match.endswith(SUFFIXES)}
+    paths = {m for m in files if m.endswith(SUFFIXES) or names_suffix(path, m)}
+    for match in files:
+        if match not in paths and is_stray(match):
+            raise DataError(describe_stray(match))
     for folder in folders:
         paths.update(_list_folder(system, folder))
     return sorted(paths)
@@ -98,8 +108,11 @@ def _list_folder(system: Any, folder: str) -> list[str]:
     paths: Iterable[str] = system.find(folder)
     root = folder.rstrip("/") + "/"
     inside = [path.removeprefix(root) for path in paths]
-    if any("_delta_log" in path.split("/")[:-1] for path in inside):
-        raise DataError(f"the folder {DELTA_FAULT}")
+    if kind := find_stored_lake(inside):
+        raise DataError(f"the folder is {describe_lake(kind)}")
+    for path in inside:
+        if is_stray(path) and not _is_ignored(path, ""):
+            raise DataError(describe_stray(path))
     return sorted(
         root + path for path in inside if path.endswith(SUFFIXES) and not _is_ignored(path, "")
     )
