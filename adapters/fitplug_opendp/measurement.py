@@ -52,7 +52,8 @@ def make_fitness_for_use(
     Raises:
         ValueError: The domain, the size or the metric is another one.
         BudgetError: The scale is not positive and finite.
-        SamplerError: OpenDP's sampler fails its test at this scale, which a process makes once.
+        SamplerError: OpenDP's sampler fails its test, which a process makes once for each power of
+            two that the standard deviation of the noise is close to.
     """
     dp = import_opendp()
     dp.assert_features("contrib", "honest-but-curious")

@@ -16,6 +16,7 @@ less, or a sampler that is correct now and not later.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import combinations
@@ -65,10 +66,18 @@ def check_sampler(noise_std: float) -> None:
     judge_noise(sample(answers, None) - answers, noise_std)
 
 
-@lru_cache(maxsize=1024)
 def check_sampler_once(noise_std: float) -> None:
-    """Test OpenDP's sampler as `check_sampler` does, unless this process has done so already."""
-    check_sampler(noise_std)
+    """Test OpenDP's sampler once in a process for noise of about this standard deviation.
+
+    OpenDP searches for a scale by making hundreds of measurements, so the test is made at the power
+    of two that is closest.
+    """
+    _check_power_of_two(max(0, round(math.log2(noise_std))))
+
+
+@lru_cache(maxsize=64)
+def _check_power_of_two(exponent: int) -> None:
+    check_sampler(2.0**exponent)
 
 
 def judge_noise(noise: IntVector, noise_std: float, false_alarm: float = FALSE_ALARM) -> None:
