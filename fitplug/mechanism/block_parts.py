@@ -60,15 +60,20 @@ class PlacedBlock:
 class BlockPart:
     """A part: some blocks, or a range of the columns of one.
 
+    A range of columns is one of the rows of the attributes before c and, where these are one row,
+    of those after it. Its answers are in the order of the block's.
+
     Attributes:
         first: The position of its first block.
         last: The position after its last block.
         columns: The range of columns of its one block, each of n answers a row; None for all.
+        shape: How many rows of the attributes before c, and after it, the range has.
     """
 
     first: int
     last: int
     columns: tuple[int, int] | None
+    shape: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,14 +204,19 @@ class BlockParts:
         columns = one.columns
         if columns is None:
             return slice(own.start, last.start + last.size)
+        rows, after = self._find_strides(own)
+        n = own.shape[-1]
+        before, row = np.arange(one.shape[0])[:, None, None], np.arange(rows)[:, None]
+        first, offset = divmod(columns[0] * n, after)
+        column = offset + np.arange(one.shape[1] * n)
+        return np.asarray(own.start + ((first + before) * rows + row) * after + column).ravel()
+
+    def _find_strides(self, own: PlacedBlock) -> tuple[int, int]:
+        """Find the rows of a block's largest attribute, and the answers of each of them."""
         cut = self.find_cut(own.own)
         assert cut is not None
         axis = own.own.index(cut)
-        rows, n = own.shape[axis], own.shape[-1]
-        after = math.prod(own.shape[axis + 1 :])
-        before, within = np.divmod(np.arange(columns[0] * n, columns[1] * n), after)
-        row = np.arange(rows)[:, None]
-        return np.asarray(own.start + (before * rows + row) * after + within).ravel()
+        return own.shape[axis], math.prod(own.shape[axis + 1 :])
 
     def _cut_tables(self, tables: Sequence[tuple[str, ...]]) -> tuple[TableCut, ...]:
         structure = self.strategy.structure
@@ -237,16 +247,34 @@ class BlockParts:
                 first, total = k, 0
             total += own.size
             if cut is not None:
-                rows = own.shape[own.own.index(cut)]
-                unit = rows * own.shape[-1]
-                names = self.strategy.structure.name_attributes(own.block)
-                check_unit(unit, _describe(names), whole=own.size)
-                columns = cut_evenly(own.size // unit, self.most // unit)
-                found += [BlockPart(k, k + 1, pair) for pair in columns]
+                found += self._cut_columns(k)
                 first, total = k + 1, 0
         if first < len(self.blocks):
             found.append(BlockPart(first, len(self.blocks), None))
         return tuple(found)
+
+    def _cut_columns(self, k: int) -> list[BlockPart]:
+        """Cut a block that is larger than a part."""
+        own = self.blocks[k]
+        n = own.shape[-1]
+        rows, stride = self._find_strides(own)
+        check_unit(
+            rows * n,
+            _describe(self.strategy.structure.name_attributes(own.block)),
+            whole=own.size,
+        )
+        most, after = self.most // (rows * n), stride // n
+        before = own.size // (rows * stride)
+        if most >= after:
+            return [
+                BlockPart(k, k + 1, (start * after, stop * after), (stop - start, after))
+                for start, stop in cut_evenly(before, most // after)
+            ]
+        return [
+            BlockPart(k, k + 1, (i * after + start, i * after + stop), (1, stop - start))
+            for i in range(before)
+            for start, stop in cut_evenly(after, most)
+        ]
 
     def _cut_groups(self) -> tuple[Output, ...]:
         found: list[Output] = []

@@ -17,10 +17,10 @@ from scipy.linalg import solve_triangular
 from fitplug.errors import TablesError
 from fitplug.mechanism.answers import estimate_residuals, measure_block
 from fitplug.mechanism.basis import Reading
-from fitplug.mechanism.block_parts import BlockParts, PlacedBlock
+from fitplug.mechanism.block_parts import BlockPart, BlockParts, PlacedBlock
 from fitplug.mechanism.estimates import arrange_as_group, find_references
 from fitplug.mechanism.integer_limits import SATURATION
-from fitplug.mechanism.packed_integers import choose_sum_type, pack_integers, unpack_integers
+from fitplug.mechanism.packed_integers import ExactTotals, pack_integers, unpack_integers
 from fitplug.mechanism.parted_strategy import PartedStrategy, Pieces, check_pieces, sum_margin
 from fitplug.mechanism.strategy import Strategy
 from fitplug.numeric import (
@@ -70,14 +70,15 @@ class PartedBlocks(PartedStrategy):
 
     def answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
         check_pieces(pieces, self.list_slabs(part), f"part {part} of the answers")
-        gathered = _CountGathering(self.strategy, self._cut, part, pieces)
+        counts = _CountGathering(self.strategy, self._cut, part).add_pieces(pieces)
         one = self._cut.parts[part]
+        blocks = self._cut.blocks[one.first : one.last]
         if one.columns is not None:
-            return self._answer_columns(self._cut.blocks[one.first], gathered.sum_block(one.first))
+            return self._answer_columns(blocks[0], one, counts[0])
         return np.concatenate(
             [
-                measure_block(self.strategy, own.block_set, own.i, gathered.sum_block(k))
-                for k, own in enumerate(self._cut.blocks[one.first : one.last], one.first)
+                measure_block(self.strategy, own.block_set, own.i, x)
+                for own, x in zip(blocks, counts, strict=True)
             ]
         )
 
@@ -103,12 +104,14 @@ class PartedBlocks(PartedStrategy):
         rows = own.shape[_find_axis(self._cut, own)]
         return rows * (one.columns[1] - one.columns[0]) * own.shape[-1]
 
-    def _answer_columns(self, own: PlacedBlock, x: AnyArray) -> IntArray:
+    def _answer_columns(self, own: PlacedBlock, one: BlockPart, x: AnyArray) -> IntArray:
         """Compute the answers of columns (n_c, columns, n) of a block, clamped."""
         matrix = self.strategy.attribute_matrices[own.own[_find_axis(self._cut, own)]]
         y = matrix.apply(make_room(x, matrix.growth), 0)
-        y = multiply_exactly(y.reshape(-1, y.shape[-1]), own.block_set.M[own.i].T)
-        return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)
+        rows, _, n = y.shape
+        y = multiply_exactly(y.reshape(-1, n), own.block_set.M[own.i].T)
+        y = np.clip(y, -SATURATION, SATURATION).reshape(rows, *one.shape, n)
+        return np.asarray(y.swapaxes(0, 1).ravel(), dtype=np.int64)
 
 
 def _find_axis(cut: BlockParts, own: PlacedBlock) -> int:
@@ -185,49 +188,57 @@ class _CountSplit:
 
 
 class _CountGathering:
-    """The counts of a part's blocks, from the pieces of all slabs."""
+    """The counts of a part's blocks, added up slab by slab."""
 
-    def __init__(
-        self, strategy: Strategy, cut: BlockParts, part: int, pieces: Mapping[int, IntArray]
-    ) -> None:
+    def __init__(self, strategy: Strategy, cut: BlockParts, part: int) -> None:
         self._strategy, self._cut, self._part = strategy, cut, cut.parts[part]
-        self._pieces = {slab: unpack_integers(piece) for slab, piece in pieces.items()}
-        self._kind = choose_sum_type([*self._pieces.values()])
-        self._ends = dict.fromkeys(pieces, 0)
+        self._shapes = []
+        for own in cut.blocks[self._part.first : self._part.last]:
+            sizes = [strategy.structure.sizes[a] for a in own.own]
+            if self._part.columns is not None:
+                first, last = self._part.columns
+                sizes = [sizes[_find_axis(cut, own)], last - first]
+            self._shapes.append((*sizes, own.shape[-1]))
+        self._sums = ExactTotals(self._shapes)
 
-    def sum_block(self, k: int) -> AnyArray:
-        """Sum what the pieces hold of the next block, in the order of the blocks.
+    def add_pieces(self, pieces: Mapping[int, IntArray]) -> list[AnyArray]:
+        """Add up the pieces, of which one is held at a time.
 
         Returns:
-            B x: an axis for each attribute of the block, and one of n. For a range of columns, what
-            the other attributes' matrices measure: axes of the largest attribute, columns and n.
+            B x of each block: an axis for each of its attributes, and one of n. For a range of
+            columns, what the other attributes' matrices measure: axes of the largest attribute,
+            columns and n.
         """
-        own, columns = self._cut.blocks[k], self._part.columns
-        sizes = [self._strategy.structure.sizes[a] for a in own.own]
-        cut = self._cut.find_cut(own.own)
-        axis = -1 if cut is None else own.own.index(cut)
-        if columns is not None:
-            sizes, axis = [sizes[axis], columns[1] - columns[0]], 0
-        total: AnyArray = np.zeros((*sizes, own.shape[-1]), dtype=self._kind)
-        for t, reading in self._cut.readings[k]:
-            table = self._cut.tables[t]
-            for slab, (start, stop) in zip(table.slabs, table.ranges, strict=True):
-                shape, place = [*sizes, len(reading.rows)], [slice(None)] * len(sizes)
-                if table.cut is not None and table.cut == cut:
-                    shape[axis], place[axis] = stop - start, slice(start, stop)
-                piece = self._take(slab, math.prod(shape)).reshape(shape)
-                target = total[tuple(place)]
-                if len(reading.rows) == own.shape[-1]:
+        for slab in pieces:
+            values = unpack_integers(pieces[slab])
+            self._sums.make_room(values)
+            self._add_values(slab, values)
+        return self._sums.totals
+
+    def _add_values(self, slab: int, values: AnyArray) -> None:
+        """Add what a slab has for each block."""
+        at, table = 0, self._cut.tables[self._cut.table_of_slab[slab]]
+        start, stop = table.ranges[slab - table.first]
+        for i, shape in enumerate(self._shapes):
+            k = self._part.first + i
+            largest = self._cut.find_cut(self._cut.blocks[k].own)
+            for t, reading in self._cut.readings[k]:
+                if self._cut.tables[t] is not table:
+                    continue
+                own, place = [*shape[:-1], len(reading.rows)], [slice(None)] * (len(shape) - 1)
+                if table.cut is not None and table.cut == largest:
+                    axis = 0
+                    if self._part.columns is None:
+                        axis = _find_axis(self._cut, self._cut.blocks[k])
+                    own[axis], place[axis] = stop - start, slice(start, stop)
+                size = math.prod(own)
+                target = self._sums.totals[i][tuple(place)]
+                piece = values[at : at + size].reshape(own)
+                if len(reading.rows) == shape[-1]:
                     target += piece
                 else:
                     target[..., reading.rows] += piece
-        return total
-
-    def _take(self, slab: int, size: int) -> AnyArray:
-        """Take the next numbers of a slab's piece."""
-        start = self._ends[slab]
-        self._ends[slab] = start + size
-        return self._pieces[slab][start : start + size]
+                at += size
 
 
 class _AnswerSplit:
@@ -302,8 +313,10 @@ class _AnswerSplit:
     def _invert_columns(self, own: PlacedBlock) -> FloatArray:
         """Invert M and the largest attribute's matrix on columns, (cells, columns, n)."""
         axis, n = _find_axis(self._cut, own), own.shape[-1]
+        before, after = self._part.shape
+        noisy = self._noisy.reshape(before, own.shape[axis], after * n).swapaxes(0, 1)
         M = own.block_set.M[own.i].astype(np.float64)
-        flat = solve_triangular(M, self._noisy.reshape(-1, n).astype(np.float64).T).T
+        flat = solve_triangular(M, noisy.reshape(-1, n).astype(np.float64).T).T
         shaped = np.asarray(flat.reshape(own.shape[axis], -1, n))
         return self._strategy.attribute_matrices[own.own[axis]].invert(shaped, 0)
 
