@@ -65,7 +65,7 @@ class TreeCountSplit:
 
     def _choose_rows(self, one: Segment) -> IntArray:
         """Choose the indices of the slab's rows that a segment needs."""
-        units = np.asarray(self._cut.units.unit_of_row[self._rows], dtype=np.int64)
+        units = self._cut.units.unit_of_row[self._rows]
         if self._cut.is_at_root(one.block):
             units = units[:1]
         ranks = self._cut.units.rank_of_unit[units]

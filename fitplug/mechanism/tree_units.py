@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.mechanism.contrasts import build_contrasts
-from fitplug.numeric import IntArray
+from fitplug.numeric import AnyArray, IntArray
 from fitplug.structure import IdenticalLeaves, TreeStructure
 
 
@@ -74,10 +74,10 @@ class TreeUnits:
             first += len(siblings.positions)
         self.count = first
         kind = np.int32 if max(unfolded.size, self.count) < 2**31 else np.int64
-        self.unit_of_row = np.full(unfolded.size, -1, dtype=kind)
-        self.child_of_row = np.zeros(unfolded.size, dtype=kind)
-        self.parent_of_row = np.full(unfolded.size, -1, dtype=kind)
-        self.kind_of_unit = np.zeros(self.count, dtype=kind)
+        self.unit_of_row: AnyArray = np.full(unfolded.size, -1, dtype=kind)
+        self.child_of_row: AnyArray = np.zeros(unfolded.size, dtype=kind)
+        self.parent_of_row: AnyArray = np.full(unfolded.size, -1, dtype=kind)
+        self.kind_of_unit: AnyArray = np.zeros(self.count, dtype=kind)
         first_leaf = np.full(unfolded.size, len(unfolded.leaves), dtype=kind)
         first_leaf[unfolded.leaves] = np.arange(len(unfolded.leaves))
         self.unit_of_row[0] = 0
@@ -97,8 +97,8 @@ class TreeUnits:
             first_leaf[siblings.parents] = np.minimum(first_leaf[siblings.parents], lowest)
         # Parents have smaller numbers than their children.
         order = 1 + np.lexsort((parents[1:], first_leaf[parents[1:]]))
-        self.unit_of_rank = np.concatenate([[0], order]).astype(kind)
-        self.rank_of_unit = np.empty_like(self.unit_of_rank)
+        self.unit_of_rank: AnyArray = np.concatenate([[0], order]).astype(kind)
+        self.rank_of_unit: AnyArray = np.empty_like(self.unit_of_rank)
         self.rank_of_unit[self.unit_of_rank] = np.arange(self.count)
 
     def list_path_rows(self, rows: IntArray) -> IntArray:
