@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import fitplug as fp
+from fitplug.expressions import coefficients
 from fitplug.files import LocalPlace, open_place
 from fitplug.release import (
     AnswersPart,
@@ -24,6 +25,7 @@ from fitplug.release import (
     complete_parted_folder,
     cut_table,
     find_answers_part,
+    linear_combinations,
     publish_parted_folder,
     read_parted_digest,
     read_parted_folder,
@@ -345,3 +347,53 @@ class TestPieces:
         stride = (Stride(0, (release.answers.size,), (1,)),)
         with pytest.raises(fp.InputError, match="other answers"):
             write_manifest(other, release, [AnswersPart(0, stride, 1, "0" * 64)])
+
+
+class TestCombinationsOfLargeGroups:
+    ASKED = (
+        "pyramid[sex = 1, age <= 3]",
+        "2 * cities - total + pyramid[sex = 2]",
+        "cities[place = north]",
+        "cities[income >= 10] / total",
+        "pyramid[sex = 1] - pyramid[sex = 1]",
+        "spans[2 <= age <= 4]",
+    )
+
+    @pytest.fixture
+    def large(self, monkeypatch):
+        """All groups count as large."""
+        monkeypatch.setattr(linear_combinations, "_BATCH_COEFFICIENTS", 0)
+        monkeypatch.setattr(coefficients, "_FEW", 0)
+
+    def test_all_are_as_those_of_small_groups(self, release, folder, large, monkeypatch):
+        again = fp.Release.read(folder)
+        found = list(again.combine_each(self.ASKED)), again.combine_all(self.ASKED[:4])
+        in_memory = list(release.combine_each(self.ASKED))
+        assert found[0] == in_memory
+        monkeypatch.undo()
+        for one, other in zip(found[0], release.combine_each(self.ASKED), strict=True):
+            assert one.value == pytest.approx(other.value, rel=1e-12, abs=1e-9)
+            assert one.std == pytest.approx(other.std, rel=1e-9, abs=1e-9)
+        together = release.combine_all(self.ASKED[:4])
+        np.testing.assert_allclose(found[1].values, together.values, rtol=1e-12)
+        np.testing.assert_allclose(found[1].covariance, together.covariance, rtol=1e-8, atol=1e-9)
+
+    def test_only_the_parts_that_are_asked_for_are_read(self, release, folder):
+        for part in (folder / "answers").iterdir():
+            if part.suffix == ".npy":
+                part.unlink()
+        (folder / "pyramid.parquet" / "part-00001.parquet").unlink()
+        again = fp.Release.read(folder)
+        asked = "pyramid[sex = 1, age <= 3]"
+        assert again.combine(asked) == release.combine(asked)
+        with pytest.raises(fp.InputError, match="part-00001"):
+            again.combine("pyramid[sex = 2, age <= 3]")
+
+    def test_coefficients_are_as_before(self, release, folder):
+        asked = {"pyramid": np.arange(12.0).reshape(2, 6), "total": 1.0}
+        assert fp.Release.read(folder).combine(asked) == release.combine(asked)
+
+    def test_coefficients_of_large_groups_are_not_mixed_with_expressions(self, release, large):
+        asked = {"one": {"pyramid": np.ones((2, 6))}, "other": "total"}
+        with pytest.raises(fp.WorkloadError, match="by expressions"):
+            release.combine_all(asked)
