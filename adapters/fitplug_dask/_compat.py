@@ -24,7 +24,7 @@ def count_processors() -> int:
 
 
 def run_threaded(
-    graph: Mapping[str, Any], top: str, pool: Any, on_task_end: Callable[..., None]
+    graph: Mapping[Any, Any], top: Any, pool: Any, on_task_end: Callable[..., None]
 ) -> Any:
     """Run a graph of tasks on a pool of threads.
 

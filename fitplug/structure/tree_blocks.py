@@ -231,6 +231,10 @@ class TreeStructure(Structure):
         """Find the nodes that a group asks for."""
         return self.level_nodes[self._levels[group]]
 
+    def list_row_axes(self, group: int) -> list[str]:
+        # Rows are in C order of (nodes, rows of each node), in whichever order a group names them.
+        return sorted(super().list_row_axes(group), key=lambda name: name != self.tree_attribute)
+
     def find_tree_axis(self, group: int) -> int | None:
         """Find the axis of the tree in a group's shape; None if the group sums it out."""
         if self._levels[group] == "total":

@@ -11,12 +11,11 @@ from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.partial_counts import (
     LARGEST_SUM,
-    OUT_OF_MEMORY,
     TOO_MANY_RECORDS,
-    Fault,
     PartialCounts,
 )
 from fitplug_dask.kernel.partitions import FileSlice, Partition
+from fitplug_dask.workers import OUT_OF_MEMORY, Fault
 
 _BATCH_ROWS = 2**16
 
