@@ -20,6 +20,7 @@ from fitplug.mechanism.dispatch import (
     compute_boxed_covariance,
     compute_combined_covariance,
     compute_exact_cost,
+    cut_strategy,
     list_mechanisms,
     list_tables,
     make_estimates,
@@ -35,6 +36,7 @@ from fitplug.mechanism.integer_limits import (
 )
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.parted_strategy import PART, Output, PartedStrategy, Slab
 from fitplug.mechanism.prefix_variances import bound_prefix_stds
 from fitplug.mechanism.strategy import Strategy, meets_targets
 from fitplug.mechanism.total_update import find_total_covariances
@@ -45,6 +47,7 @@ __all__ = [
     "LARGEST_NOISE",
     "LEAST_NOISE",
     "MAX_ENTRY",
+    "PART",
     "SATURATION",
     "AttributeMatrix",
     "Basis",
@@ -52,7 +55,10 @@ __all__ = [
     "ChainMatrix",
     "DenseMatrix",
     "Mechanism",
+    "Output",
+    "PartedStrategy",
     "Product",
+    "Slab",
     "StepMatrices",
     "Strategy",
     "TreeBlock",
@@ -73,6 +79,7 @@ __all__ = [
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",
+    "cut_strategy",
     "find_total_covariances",
     "list_mechanisms",
     "list_tables",
