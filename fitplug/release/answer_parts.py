@@ -67,6 +67,35 @@ class Stride(NamedTuple):
         return np.asarray(numbers).ravel()
 
 
+def describe_place(place: slice | IntArray) -> tuple[Stride, ...]:
+    """Describe which answers a part has, by few strides where their numbers have a pattern.
+
+    Args:
+        place: What `PartedStrategy.place` returns: a range, or numbers in the part's order, (n,).
+    """
+    if isinstance(place, slice):
+        assert place.step in (None, 1)
+        return (Stride(place.start, (place.stop - place.start,), (1,)),)
+    if not len(place):
+        return ()
+    # Runs of neighbours first, and then runs of such runs that are equally long and far apart.
+    starts = np.flatnonzero(np.diff(place, prepend=place[0] - 2) != 1)
+    lengths = np.diff(starts, append=len(place))
+    firsts = place[starts]
+    gaps = np.diff(firsts, append=firsts[-1])
+    strides: list[Stride] = []
+    at, count = 0, len(starts)
+    is_like_next = (lengths[1:] == lengths[:-1]).tolist()
+    while at < count:
+        end = at + 1
+        while end < count and is_like_next[end - 1] and gaps[end - 1] == gaps[at]:
+            end += 1
+        length, step = int(lengths[at]), int(gaps[at]) if end > at + 1 else 1
+        strides.append(Stride(int(firsts[at]), (end - at, length), (step, 1)))
+        at = end
+    return tuple(strides)
+
+
 @dataclass(frozen=True)
 class AnswersPart:
     """One part of the noisy answers.

@@ -211,17 +211,22 @@ class Release(NoisyAnswers):
         """
         return cls(**read_folder(directory)[0])
 
-    def verify(self) -> None:
-        """Check every part of a release in parts: its digest, and each table with the answers.
+    def verify(self, *, sample: int | None = None, seed: int = 0) -> None:
+        """Check the parts of a release in parts: their digests, and the tables with the answers.
 
         A release whose answers are in memory was checked when it was read.
+
+        Args:
+            sample: How many random parts of the answers, and of the tables, are checked; None for
+                all. The answers that the chosen tables are made from are read too.
+            seed: What the random parts are chosen by.
 
         Raises:
             InputError: A part is missing, damaged or was edited, or a table does not say what the
                 answers do; the message names the file.
             OSError: A part cannot be read.
         """
-        verify_parts(self)
+        verify_parts(self, sample, seed)
 
     def iter_tables(self, name: str) -> Iterator[ArrowTable]:
         """Read the table of a group part by part.
