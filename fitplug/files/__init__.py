@@ -18,7 +18,8 @@ from fitplug.files.parquet import (
     read_parquet,
     write_parquet,
 )
-from fitplug.files.parquet_footer import ColumnChunk, EncryptedError, Footer, read_footer
+from fitplug.files.parquet_footer import EncryptedError, Footer, read_footer
+from fitplug.files.parquet_schema import ColumnChunk, ParquetSchema, RowGroup
 from fitplug.files.replacement import replace_file
 from fitplug.files.thrift import ThriftFields, WantedFields, read_struct
 
@@ -31,6 +32,8 @@ __all__ = [
     "EncryptedError",
     "Footer",
     "Header",
+    "ParquetSchema",
+    "RowGroup",
     "ThriftFields",
     "WantedFields",
     "check_arrow",
