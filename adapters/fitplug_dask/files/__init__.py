@@ -1,12 +1,30 @@
 """Files: the headers and the rows of files, and the snapshot of all files before they are read."""
 
 from fitplug_dask.files.checked_file import CheckedFile
+from fitplug_dask.files.fetching import Fetcher
+from fitplug_dask.files.portions import (
+    Member,
+    Piece,
+    Portion,
+    can_be_portioned,
+    cut_portions,
+    decode,
+    holds_pages,
+)
 from fitplug_dask.files.readers import describe_damage, open_file
 from fitplug_dask.files.snapshot import read_found_header, take_snapshot
 
 __all__ = [
     "CheckedFile",
+    "Fetcher",
+    "Member",
+    "Piece",
+    "Portion",
+    "can_be_portioned",
+    "cut_portions",
+    "decode",
     "describe_damage",
+    "holds_pages",
     "open_file",
     "read_found_header",
     "take_snapshot",

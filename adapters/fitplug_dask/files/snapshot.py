@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fitplug.counts import WEIGHT, Filters, can_name_columns, suggest_column
 from fitplug.domain import OUTSIDE, Attribute, Encoder
 from fitplug.errors import DataError, suggest_nearest
-from fitplug.files import Footer
+from fitplug.files import EncryptedError
 from fitplug_dask.encoding import (
     classify_person_type,
     classify_type,
@@ -19,10 +18,11 @@ from fitplug_dask.encoding import (
     encode_text,
     explain_mismatch,
 )
-from fitplug_dask.files.checked_file import CheckedFile
+from fitplug_dask.files.checked_file import CheckedFile, ParquetLayout
 from fitplug_dask.files.header import Header
+from fitplug_dask.files.parquet import DAMAGED_FOOTER_FAULT, ENCRYPTED_COLUMNS_FAULT
 from fitplug_dask.files.readers import read_header
-from fitplug_dask.sources import TEXT_FORMATS, FolderKey, FoundFile
+from fitplug_dask.sources import TEXT_FORMATS, FolderKey, FoundFile, State, StoreError
 
 # Files read at once: local files wait for a processor here, those in a store for the network.
 _LOCAL_READERS, _STORE_READERS = 4, 16
@@ -63,7 +63,7 @@ def take_snapshot(
     return files
 
 
-def read_found_header(found: FoundFile) -> tuple[tuple[int, str], Header]:
+def read_found_header(found: FoundFile) -> tuple[State, Header]:
     """Return the state of a file, taken before the file is read, and its header.
 
     Returns:
@@ -72,10 +72,21 @@ def read_found_header(found: FoundFile) -> tuple[tuple[int, str], Header]:
     Raises:
         DataError: The header cannot be read.
     """
-    state: tuple[int, str] = (0, "")
-    with suppress(Exception):  # then its header cannot be read either, which says why
-        state = found.location.read_state()
-    header = read_header(found.location, found.format, state[0])
+    location = found.location
+    fault = ""
+    try:
+        state = location.listed or location.read_state()
+    except StoreError as error:
+        fault = str(error)
+    except FileNotFoundError:
+        fault = "does not exist; check the path"
+    except OSError as error:
+        fault = f"cannot be read: {error.strerror}"
+    except ImportError:
+        fault = "cannot be opened, as a package for its store is missing; install it"
+    if fault:
+        raise DataError(f"{found.path} {fault}")
+    header = read_header(location, found.format, state)
     if isinstance(header, str):
         raise DataError(f"{found.path} {header}")
     return state, header
@@ -114,6 +125,7 @@ def _check_file(
         _check_no_folder_key(found, person, "persons must be identified")
         columns[person] = _find_column_type(found, person, schema)
         person_type = _check_person_column(found, person, columns[person])
+    layout = _find_layout(found, header, tuple(columns))
     return CheckedFile(
         display_path=found.path,
         location=found.location,
@@ -127,11 +139,12 @@ def _check_file(
         dictionaries=tuple(
             name
             for name, arrow_type in columns.items()
-            if classify_type(arrow_type) == "strings" and _is_dictionary(header.footer, name)
+            if classify_type(arrow_type) == "strings" and _is_dictionary(layout, name)
         ),
         folder_codes=tuple(codes),
         person=person_type,
         left_out=left_out,
+        layout=layout if layout is not None and layout.can_travel() else None,
     )
 
 
@@ -249,17 +262,30 @@ def _check_person_types(files: Sequence[CheckedFile], person: str | None) -> Non
         )
 
 
-def _is_dictionary(footer: Footer | None, name: str) -> bool:
+def _find_layout(found: FoundFile, header: Header, columns: Sequence[str]) -> ParquetLayout | None:
+    """Return where the columns lie if the file is of Parquet. Raise DataError if it is damaged."""
+    if header.footer is None:
+        return None
+    try:
+        return ParquetLayout.create(header.footer, columns)
+    except EncryptedError:
+        fault = ENCRYPTED_COLUMNS_FAULT
+    except (ValueError, IndexError):
+        fault = DAMAGED_FOOTER_FAULT
+    raise DataError(f"{found.path} {fault}")
+
+
+def _is_dictionary(layout: ParquetLayout | None, name: str) -> bool:
     """Return whether all pages of a column of strings are stored with a dictionary.
 
     Writers give up on a dictionary of about 1 MB and go on with plain values. If these were read
     as a dictionary, every batch would repeat all distinct values so far.
     """
-    if footer is None:
+    if layout is None:
         return False
-    index = [column.path for column in footer.columns].index(name)
+    position = layout.schema.positions[name]
     return all(
-        group[index].dictionary
-        and group[index].plain_bytes <= _DICTIONARY_BYTES + _INDEX_BYTES * group[index].values
-        for group in footer.chunks
+        chunk.dictionary and chunk.plain_bytes <= _DICTIONARY_BYTES + _INDEX_BYTES * chunk.values
+        for group in layout.groups
+        for chunk in (group.chunks[position],)
     )

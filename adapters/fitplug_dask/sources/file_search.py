@@ -92,13 +92,13 @@ def find_files(source: Source, options: Options | None = None) -> list[FoundFile
 def _find_entry(given: str, options: Options | None) -> Iterator[FoundFile]:
     """Yield the files that one path, glob or URL means."""
     if is_url(given):
-        for url in list_stored_files(given, options or {}):
+        for location in list_stored_files(given, options or {}):
+            url = location.path
             scheme, _, path = url.partition("://")
             keys = (
                 key._replace(folder=redact_url(f"{scheme}://{key.folder}"))
                 for key in _parse_folder_keys(path)
             )
-            location = Location(url, options or {})
             yield FoundFile(redact_url(url), tuple(keys), location, infer_format(url))
         return
     for path in list_local_files(strip_local_scheme(given)):
