@@ -18,6 +18,7 @@ from fitplug.errors import (
     LedgerError,
     OverBudget,
     PlanError,
+    SamplerError,
     TablesError,
     WorkloadError,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "Prefix",
     "Ratio",
     "Release",
+    "SamplerError",
     "Tables",
     "TablesError",
     "Workload",

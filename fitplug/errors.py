@@ -12,6 +12,7 @@ FitplugError
 ├── AlreadyReleased                  Refusal: a plan would be drawn a second time by mistake.
 ├── LedgerError                      The ledger cannot be opened, or contradicts the request.
 │   └── KeyTaken                     The key belongs to a charge for something else.
+├── SamplerError                     The sampler of noise fails its test. Nothing was charged.
 └── DesignError                      No plan could be certified for the workload.
 
 No message quotes anything that rows or exact counts hold.
@@ -95,6 +96,10 @@ class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
     def __init__(self, message: str, *, number: int) -> None:
         super().__init__(message)
         self.number = number
+
+
+class SamplerError(FitplugError):
+    """The sampler of noise does not draw the distribution that privacy is proven for."""
 
 
 class DesignError(FitplugError):

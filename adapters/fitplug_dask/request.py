@@ -61,7 +61,7 @@ class Request:
 def prepare_request(
     domain: Domain, names: Sequence[AttributeSet], client: Any, weight: str | None, filters: Filters
 ) -> Request:
-    """Prepare the count of these tables with this client.
+    """Prepare the count of these tables with this client, whose workers are inspected first.
 
     Args:
         domain: The domain.
@@ -72,10 +72,14 @@ def prepare_request(
 
     Raises:
         DomainError: The domain does not have an attribute.
+        FitplugError: The cluster does not answer, or a worker has other code than this process.
     """
     from fitplug_dask.kernel import Job, choose_joint_tables
     from fitplug_dask.scheduling import count_threads
+    from fitplug_dask.workers import check_workers
 
+    if client is not None:
+        check_workers(client)
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}
     job = Job(attributes, choose_joint_tables(domain, names), weight, filters)

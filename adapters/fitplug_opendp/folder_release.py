@@ -67,6 +67,8 @@ def publish(
             are InputErrors.
         OverBudget: The ledger has less left than the release costs.
         LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
+        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for. Nothing
+            was charged.
         FitplugError: The folder cannot be written after the charge. The same call then finishes
             the release.
     """

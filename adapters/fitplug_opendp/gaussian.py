@@ -56,11 +56,11 @@ def make_noise(plan: Plan, scale: float = 1.0) -> Any:
         raise BudgetError(
             f"scale = {scale!r} leaves next to no noise, or more than 64-bit integers hold"
         )
-    return _make_gaussian(dp, plan.strategy.size, std)
+    return make_gaussian(dp, plan.strategy.size, std)
 
 
-def make_sampler(plan: Plan) -> Sampler:
-    """Make a function that adds the plan's noise to exact answers (n,).
+def make_sampler(size: int, noise_std: float, chunk_size: int | None = None) -> Sampler:
+    """Make a function that adds noise to exact answers (n,).
 
     A long vector is drawn in chunks, on as many threads as there are processors, as OpenDP's
     sampler releases Python's lock. The noise of each answer is independent of the noise of the
@@ -68,21 +68,27 @@ def make_sampler(plan: Plan) -> Sampler:
 
     OpenDP's feature "contrib" must be switched on while the function is made. It need not be when
     the function runs.
+
+    Args:
+        size: The number n of answers.
+        noise_std: The standard deviation of the noise.
+        chunk_size: The most answers that one call of OpenDP draws; None for a good number.
     """
-    dp, size = import_opendp(), plan.strategy.size
-    starts = range(0, size, _CHUNK)
-    lengths = {min(_CHUNK, size - start) for start in starts}
+    dp = import_opendp()
+    chunk_size = chunk_size or _CHUNK
+    starts = range(0, size, chunk_size)
+    lengths = {min(chunk_size, size - start) for start in starts}
     workers = min(len(starts), os.cpu_count() or 1)
     # Each thread has its own measurements: OpenDP does not say that threads may share them.
     free: SimpleQueue[dict[int, Any]] = SimpleQueue()
     for _ in range(workers):
-        free.put({length: _make_gaussian(dp, length, plan.noise_std) for length in lengths})
+        free.put({length: make_gaussian(dp, length, noise_std) for length in lengths})
 
     def draw(answers: IntVector, progress: Progress | None = None) -> IntVector:
         drawn = np.empty(size, dtype=np.int64)
 
         def draw_chunk(start: int) -> int:
-            chunk = answers[start : start + _CHUNK]
+            chunk = answers[start : start + chunk_size]
             measurements = free.get()
             try:
                 drawn[start : start + len(chunk)] = measurements[len(chunk)](chunk)
@@ -114,7 +120,7 @@ def bound_sensitivity(plan: Plan, records: int) -> float:
     return ceil_float(records * Fraction(plan.strategy.sensitivity))
 
 
-def _make_gaussian(dp: ModuleType, size: int, std: float) -> Any:
+def make_gaussian(dp: ModuleType, size: int, std: float) -> Any:
     """Make OpenDP's Gaussian measurement of standard deviation std on i64 vectors (size,)."""
     domain = dp.vector_domain(dp.atom_domain(T="i64"), size=size)
     return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=std)

@@ -18,6 +18,7 @@ from fitplug_opendp.input_domains import (
     make_answers_from_tables,
 )
 from fitplug_opendp.lazyframes import make_tables
+from fitplug_opendp.sampler_check import check_sampler_once
 
 
 def make_fitness_for_use(
@@ -51,6 +52,8 @@ def make_fitness_for_use(
     Raises:
         ValueError: The domain, the size or the metric is another one.
         BudgetError: The scale is not positive and finite.
+        SamplerError: OpenDP's sampler fails its test, which a process makes once for each power of
+            two that the standard deviation of the noise is close to.
     """
     dp = import_opendp()
     dp.assert_features("contrib", "honest-but-curious")
@@ -61,6 +64,7 @@ def make_fitness_for_use(
         counting = make_tables(input_domain, input_metric, plan)
         return counting >> then_fitness_for_use(plan, scale)
     noise = make_noise(plan, scale)
+    check_sampler_once(plan.noise_std * scale)
 
     def bound_distance(d_in: int) -> float:
         if d_in < 0:

@@ -29,8 +29,8 @@ def release(
     """Draw the plan's noise through OpenDP once, and release the noisy answers.
 
     The ledger and the plan refuse what they refuse before any look at the counts, and the ledger
-    is charged before any noise is drawn. A refusal charges nothing. The ledger keeps with the
-    charge what the plan costs each cell.
+    is charged before any noise is drawn. OpenDP's sampler is tested with known answers first. A
+    refusal charges nothing. The ledger keeps with the charge what the plan costs each cell.
 
     OpenDP's feature "contrib", which its Gaussian constructor asks for, is switched on for the
     length of this call only: the call itself is the consent.
@@ -63,6 +63,7 @@ def release(
         OverBudget: The ledger has less left than the release costs.
         KeyTaken: The key names a charge for something else, or a release that was drawn already.
         LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
+        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
     """
     check_are_tables(tables)
     noise_source = NoiseSource.from_plan(plan, contributions)
@@ -78,6 +79,7 @@ def release(
     ).make_ledger_request(noise_source.charged)
     find_charge(ledger, request)
     answers = compute_exact_answers(plan, tables)
+    noise_source.check_sampler()
     if ledger is None:
         return noise_source.draw(tables, answers, progress)
     begun = ledger.begin_release(request, find_seal(tables))

@@ -28,6 +28,7 @@ from fitplug_opendp.gaussian import (
     make_sampler,
 )
 from fitplug_opendp.input_checks import check_tables
+from fitplug_opendp.sampler_check import check_sampler
 
 _FEATURES_LOCK = threading.Lock()
 
@@ -75,10 +76,19 @@ class NoiseSource:
         """
         check_contributions(contributions)
         with _enable_contrib():
-            noise, sample = make_noise(plan), make_sampler(plan)
+            noise, sample = make_noise(plan), make_sampler(plan.strategy.size, plan.noise_std)
         rho = noise.map(bound_sensitivity(plan, contributions))
         charged = _raise_to_cell_costs(Fraction(rho), CellCosts.from_plan(plan, contributions))
         return cls(plan, contributions, rho, charged, sample)
+
+    def check_sampler(self) -> None:
+        """Test OpenDP's sampler with known answers. Call this before the ledger is charged.
+
+        Raises:
+            SamplerError: The sampler does not draw the noise that privacy is proven for.
+        """
+        with _enable_contrib():
+            check_sampler(self.plan.noise_std)
 
     def draw(
         self,

@@ -198,6 +198,7 @@ class Publication:
         check_limit(tables, self.noise_source.contributions)
         answers = compute_exact_answers(self.request.plan, tables)
         seal = find_seal(tables)
+        self.noise_source.check_sampler()
         try:
             self.folder.check_writable()
         except FitplugError:

@@ -4,10 +4,12 @@ from fitplug.mechanism.answers import may_be_clamped
 from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.mechanism.basis import Basis, choose_basis, solve_from_right
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.boxed_combinations import Product
 from fitplug.mechanism.chain_form import place_chain
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
 from fitplug.mechanism.dispatch import (
     answer_exactly,
+    bound_boxed_stds,
     bound_combined_stds,
     bound_unit_variances,
     build_dense_covariance,
@@ -15,8 +17,10 @@ from fitplug.mechanism.dispatch import (
     build_strategy,
     build_tree_strategy,
     check_strategy,
+    compute_boxed_covariance,
     compute_combined_covariance,
     compute_exact_cost,
+    cut_strategy,
     list_mechanisms,
     list_tables,
     make_estimates,
@@ -32,6 +36,7 @@ from fitplug.mechanism.integer_limits import (
 )
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.parted_strategy import PART, Output, PartedStrategy, Slab
 from fitplug.mechanism.prefix_variances import bound_prefix_stds
 from fitplug.mechanism.strategy import Strategy, meets_targets
 from fitplug.mechanism.total_update import find_total_covariances
@@ -42,6 +47,7 @@ __all__ = [
     "LARGEST_NOISE",
     "LEAST_NOISE",
     "MAX_ENTRY",
+    "PART",
     "SATURATION",
     "AttributeMatrix",
     "Basis",
@@ -49,11 +55,16 @@ __all__ = [
     "ChainMatrix",
     "DenseMatrix",
     "Mechanism",
+    "Output",
+    "PartedStrategy",
+    "Product",
+    "Slab",
     "StepMatrices",
     "Strategy",
     "TreeBlock",
     "TreeMatrix",
     "answer_exactly",
+    "bound_boxed_stds",
     "bound_combined_stds",
     "bound_prefix_stds",
     "bound_unit_variances",
@@ -64,9 +75,11 @@ __all__ = [
     "build_tree_strategy",
     "check_strategy",
     "choose_basis",
+    "compute_boxed_covariance",
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",
+    "cut_strategy",
     "find_total_covariances",
     "list_mechanisms",
     "list_tables",

@@ -11,13 +11,18 @@ from fitplug.errors import PlanError
 from fitplug.mechanism.answers import answer_blocks
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.boxed_combinations import Products, find_boxed_rows
 from fitplug.mechanism.covariance import build_block_covariance, build_block_strategy
 from fitplug.mechanism.estimates import (
     BlockEstimates,
     bound_block_stds,
+    bound_row_stds,
     compute_block_covariance,
+    compute_row_covariance,
 )
 from fitplug.mechanism.integer_limits import MAX_ENTRY
+from fitplug.mechanism.parted_blocks import PartedBlocks
+from fitplug.mechanism.parted_strategy import PartedStrategy
 from fitplug.mechanism.strategy import Strategy
 from fitplug.mechanism.strategy_form import S, StrategyForm
 from fitplug.numeric import FloatArray, IntArray, find_largest_entry
@@ -51,6 +56,9 @@ class BlockSetForm(StrategyForm[S]):
     def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
         return answer_blocks(strategy, read_counts)
 
+    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+        return PartedBlocks(strategy, self.list_tables(strategy), most)
+
     def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
         return BlockEstimates(strategy, answers)
 
@@ -63,6 +71,14 @@ class BlockSetForm(StrategyForm[S]):
         self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         return compute_block_covariance(strategy, combinations)
+
+    def bound_boxed_stds(self, strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+        return bound_row_stds(strategy, find_boxed_rows(strategy, combinations))
+
+    def compute_boxed_covariance(
+        self, strategy: Strategy, combinations: Sequence[Products]
+    ) -> FloatArray:
+        return compute_row_covariance(strategy, find_boxed_rows(strategy, combinations))
 
     def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
         return build_block_covariance(strategy, noise_std)

@@ -8,10 +8,12 @@ from typing import Any
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.boxed_combinations import Products
 from fitplug.mechanism.chain_form import ChainForm
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.parted_strategy import PART, PartedStrategy
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
 from fitplug.mechanism.strategy import Integers, Strategy
@@ -154,6 +156,22 @@ def answer_exactly(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
     return _FORMS[type(strategy.structure)].answer_exactly(strategy, read_counts)
 
 
+def cut_strategy(strategy: Strategy, most: int = PART) -> PartedStrategy:
+    """Cut a strategy, so that its answers and estimates are made in parts.
+
+    The plan alone decides the parts: the same strategy and `most` give the same ones everywhere.
+
+    Args:
+        strategy: The strategy.
+        most: The most counts of a slab, answers of a part and estimates of an output, where the
+            smallest that the structure allows is not more.
+
+    Raises:
+        WorkloadError: If the smallest slab, part or output has more than 2^24 numbers.
+    """
+    return _FORMS[type(strategy.structure)].cut_strategy(strategy, most)
+
+
 def make_estimates(strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
     """Make the unbiased estimates of every group from noisy answers.
 
@@ -199,6 +217,38 @@ def compute_combined_covariance(
         diagonal.
     """
     return _FORMS[type(strategy.structure)].compute_combined_covariance(strategy, combinations)
+
+
+def bound_boxed_stds(strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+    """Bound the stds of linear combinations of large groups from above, at noise variance 1.
+
+    Args:
+        strategy: The strategy.
+        combinations: k mappings from names of groups to products of coefficients, which are added.
+
+    Returns:
+        The bounds, shape (k,). No array of a group's size is formed.
+
+    Raises:
+        WorkloadError: If the products are too many.
+    """
+    return _FORMS[type(strategy.structure)].bound_boxed_stds(strategy, combinations)
+
+
+def compute_boxed_covariance(strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+    """Compute the covariance of linear combinations of large groups, at noise variance 1.
+
+    Args:
+        strategy: The strategy.
+        combinations: As for `bound_boxed_stds`.
+
+    Returns:
+        As for `compute_combined_covariance`.
+
+    Raises:
+        WorkloadError: If the products are too many.
+    """
+    return _FORMS[type(strategy.structure)].compute_boxed_covariance(strategy, combinations)
 
 
 def build_dense_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:

@@ -22,7 +22,7 @@ from fitplug.mechanism.answers import estimate_residuals, list_blocks
 from fitplug.mechanism.strategy import Strategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, bound_solution_norms
 from fitplug.structure import Structure, list_names
-from fitplug.workload import QueryGroup
+from fitplug.workload import Factor, QueryGroup
 
 BlockRows: TypeAlias = tuple[dict[int, FloatArray], dict[int, FloatArray]]
 """Of each block that a combination uses, its rows in the block's basis, and bounds on their errors.
@@ -83,12 +83,7 @@ class BlockEstimates(LazyEstimates):
     def _estimate_group(self, g: int) -> FloatArray:
         structure = self._strategy.structure
         factors = structure.find_factors(g)
-        references = {
-            a: np.full(1, 1 / structure.sizes[a])
-            if factor is None
-            else factor.apply(self._strategy.attribute_matrices[a].compute_reference(), 0)
-            for a, factor in factors.items()
-        }
+        references = find_references(self._strategy, factors)
         total: FloatArray | float = 0.0
         for block in structure.subsets.find_blocks(g):
             (own,) = structure.subsets.list_attributes([block])
@@ -107,6 +102,26 @@ class BlockEstimates(LazyEstimates):
         block_set, i, shape, start = self._places[block]
         answers = self._answers[start : start + math.prod(shape)].reshape(shape)
         return estimate_residuals(self._strategy, block_set, i, answers)
+
+
+def find_references(
+    strategy: Strategy, factors: Mapping[int, Factor | None]
+) -> dict[int, FloatArray]:
+    """Find in which proportions a total is spread along each attribute.
+
+    Args:
+        strategy: The strategy.
+        factors: What a group asks of each attribute; see `Structure.find_factors`.
+
+    Returns:
+        By attribute F u, shape (rows,), or the one number that all cells have.
+    """
+    return {
+        a: np.full(1, 1 / strategy.structure.sizes[a])
+        if factor is None
+        else factor.apply(strategy.attribute_matrices[a].compute_reference(), 0)
+        for a, factor in factors.items()
+    }
 
 
 Place = TypeVar("Place", bound=Hashable)
@@ -134,10 +149,10 @@ def bound_block_stds(
     strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Bound the stds; see `fitplug.mechanism.dispatch.bound_combined_stds`."""
-    return _bound_stds(strategy, [_find_block_rows(strategy, one) for one in combinations])
+    return bound_row_stds(strategy, [_find_block_rows(strategy, one) for one in combinations])
 
 
-def _bound_stds(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
+def bound_row_stds(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
     """Bound the stds of combinations given by their rows in the blocks' bases, shape (k,)."""
     parts: dict[int, list[int]] = {}
     for k, (rows, _) in enumerate(several):
@@ -156,12 +171,18 @@ def compute_block_covariance(
     strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Compute the covariance; see `fitplug.mechanism.dispatch.compute_combined_covariance`."""
-    several = [_find_block_rows(strategy, one) for one in combinations]
+    return compute_row_covariance(
+        strategy, [_find_block_rows(strategy, one) for one in combinations]
+    )
+
+
+def compute_row_covariance(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
+    """Compute the covariance of combinations given by their rows in the blocks' bases, (k, k)."""
     parts: dict[int, list[tuple[int, FloatArray]]] = {}
     for j, (in_blocks, _) in enumerate(several):
         for block, rows in in_blocks.items():
             parts.setdefault(block, []).append((j, rows))
-    covariance = np.zeros((len(combinations), len(combinations)))
+    covariance = np.zeros((len(several), len(several)))
     for block, held in parts.items():
         M = strategy.build_block_matrix(block)
         # The weights of the block's answers in each combination. All answers have independent
@@ -169,7 +190,7 @@ def compute_block_covariance(
         weights = [solve_triangular(M, rows.T, trans="T").ravel() for _, rows in held]
         at = [j for j, _ in held]
         covariance[np.ix_(at, at)] += np.stack(weights) @ np.stack(weights).T
-    above = _bound_stds(strategy, several) ** 2
+    above = bound_row_stds(strategy, several) ** 2
     covariance[np.diag_indices_from(covariance)] = np.maximum(np.diag(covariance), above)
     return covariance
 
@@ -206,12 +227,29 @@ def _find_block_rows(strategy: Strategy, coefficients: Mapping[str, FloatArray])
     return rows, errors
 
 
-def arrange_as_group(structure: Structure, g: int, values: FloatArray) -> FloatArray:
-    """Bring values, with axes for the attributes of A_t and the rows, to the group's shape."""
+def arrange_as_group(
+    structure: Structure,
+    g: int,
+    values: FloatArray,
+    axis: int | None = None,
+    output: tuple[int, ...] | None = None,
+) -> FloatArray:
+    """Bring values, with axes for the attributes of A_t and the rows, to the group's shape.
+
+    Args:
+        structure: The structure.
+        g: The group's index in the workload.
+        values: The values.
+        axis: The axis of the group's shape of which the values have a range; None for all.
+        output: The group's shape, with the length of that range.
+    """
     group = structure.workload.groups[g]
+    output = group.shape if output is None else output
     names, shape = _find_axes(structure, group, g)
     order = [names.index(f.attribute) for f in group.factors]
-    return np.array(np.broadcast_to(values.reshape(shape).transpose(order), group.shape))
+    if axis is not None:
+        shape[order[axis]] = output[axis]
+    return np.array(np.broadcast_to(values.reshape(shape).transpose(order), output))
 
 
 def arrange_as_block(structure: Structure, g: int, values: FloatArray) -> FloatArray:

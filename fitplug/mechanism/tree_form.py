@@ -6,12 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from fitplug.errors import PlanError
 from fitplug.mechanism.basis import ReadCounts
+from fitplug.mechanism.boxed_combinations import Products
 from fitplug.mechanism.covariance import write_out_covariance, write_out_matrix
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
+from fitplug.mechanism.parted_strategy import PartedStrategy
+from fitplug.mechanism.parted_trees import PartedTrees
 from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.mechanism.tree_answers import TreeEstimates, answer_trees, list_block_tables
-from fitplug.mechanism.tree_combinations import bound_tree_stds, compute_tree_covariance
+from fitplug.mechanism.tree_combinations import (
+    bound_boxed_tree_stds,
+    bound_tree_stds,
+    compute_boxed_tree_covariance,
+    compute_tree_covariance,
+)
 from fitplug.mechanism.tree_cost import bound_tree_variances, compute_tree_cost
 from fitplug.mechanism.tree_matrix import list_covariances, list_matrices
 from fitplug.numeric import FloatArray, IntArray
@@ -46,6 +54,9 @@ class TreeForm(StrategyForm[TreeStructure]):
     def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
         return answer_trees(strategy, _read_structure(strategy), read_counts)
 
+    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+        return PartedTrees(strategy, _read_structure(strategy), most)
+
     def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
         return TreeEstimates(strategy, _read_structure(strategy), answers)
 
@@ -58,6 +69,14 @@ class TreeForm(StrategyForm[TreeStructure]):
         self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         return compute_tree_covariance(strategy, _read_structure(strategy), combinations)
+
+    def bound_boxed_stds(self, strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+        return bound_boxed_tree_stds(strategy, _read_structure(strategy), combinations)
+
+    def compute_boxed_covariance(
+        self, strategy: Strategy, combinations: Sequence[Products]
+    ) -> FloatArray:
+        return compute_boxed_tree_covariance(strategy, _read_structure(strategy), combinations)
 
     def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
         structure = _read_structure(strategy)

@@ -26,6 +26,7 @@ from fitplug_dask.kernel import Job, reading
 from fitplug_dask.persons import buckets, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
+from fitplug_dask.workers import Parts
 from tests.helpers.siphash import scalar_siphash128
 
 DOMAIN = fp.Domain(
@@ -395,7 +396,7 @@ def test_a_damaged_file_is_named_and_nothing_is_quoted(
 def test_secrets_are_not_shown() -> None:
     chosen = Selection.create("id", 3, KEY)
     rows = Rows(np.full((1, 2), 735, np.uint64), np.full((1, 1), 735, np.uint64))
-    shown = repr(chosen) + repr(rows) + repr(buckets.BucketedRows((rows,)))
+    shown = repr(chosen) + repr(rows) + repr(Parts([rows]))
     assert "735" not in shown
     assert repr(chosen.tag_key) not in shown
 

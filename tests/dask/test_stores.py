@@ -144,8 +144,8 @@ def test_urls_that_mean_no_file(memory: Any) -> None:
     )
     assert "holds no .parquet" in fails("memory://x")
     assert "matches no .parquet" in fails("memory://x/*")
-    assert "cannot be opened: Install s3fs to access S3; install it" in fails(
-        f"s3://k:{SECRET}@bucket/p"
+    assert "cannot be opened: Please install gcsfs to access Google Storage; install it" in fails(
+        f"gs://k:{SECRET}@bucket/p"
     )
     assert "cannot be listed (ValueError)" in fails("nothing://at/all")
     assert "chains file systems" in fails("simplecache::memory://x")

@@ -343,7 +343,7 @@ def test_nothing_is_drawn_when_it_is_not_free(
 
     charge(ledger, FIRST)
     drawn: list[object] = []
-    monkeypatch.setattr(room, "make_sampler", lambda plan: lambda *given: drawn.append(given))
+    monkeypatch.setattr(room, "make_sampler", lambda *_: lambda *given: drawn.append(given))
     with pytest.raises(fp.OverBudget):
         fpo.release(FIRST, tables(FIRST), ledger=ledger, within="first")
     with pytest.raises(fp.BudgetError, match="give the ledger"):
@@ -371,7 +371,7 @@ def test_no_noise_where_the_ledger_cannot_be_written(
 
     charge(ledger, FIRST)
     drawn: list[object] = []
-    monkeypatch.setattr(room, "make_sampler", lambda plan: lambda *given: drawn.append(given))
+    monkeypatch.setattr(room, "make_sampler", lambda *_: lambda *given: drawn.append(given))
     connect, long = sqlite3.connect, "x" * 20_000
     for disk, says in ((Full, "disk is full: make room"), (ReadOnly, "cannot be written: let")):
         with monkeypatch.context() as patch:

@@ -8,8 +8,6 @@ attacked with errors a and b unless Phi^-1(1 - a) - Phi^-1(b) <= Delta.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from scipy.stats import beta, norm
@@ -34,9 +32,8 @@ def releases(plan, x, count, factor=1.0):
     names = plan.workload.attributes
     tables = fp.Tables(plan.domain, {names: x.reshape(plan.workload.shape)})
     exact = compute_exact_answers(plan, tables)
-    many = SimpleNamespace(size=count * exact.size)
-    drawn = gaussian.make_sampler(SimpleNamespace(strategy=many, noise_std=plan.noise_std * factor))
-    return drawn(np.tile(exact, count)).reshape(count, -1)
+    draw = gaussian.make_sampler(count * exact.size, plan.noise_std * factor)
+    return draw(np.tile(exact, count)).reshape(count, -1)
 
 
 def above(errors, count):

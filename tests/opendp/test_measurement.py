@@ -18,6 +18,7 @@ import fitplug_opendp as fpo
 from fitplug_opendp import gaussian
 from fitplug_opendp.noise_source import compute_exact_answers
 from tests.helpers.exact import full_strategy
+from tests.helpers.many_releases import release_often
 from tests.helpers.workloads import marginals, prefix
 
 FEATURES = ("contrib", "honest-but-curious")
@@ -270,7 +271,7 @@ class TestRelease:
                 raise AssertionError("noise was drawn")
 
         monkeypatch.setattr(room, "make_noise", lambda plan: Untouchable())
-        monkeypatch.setattr(room, "make_sampler", lambda plan: Untouchable())
+        monkeypatch.setattr(room, "make_sampler", lambda *given: Untouchable())
         ledger = fp.Ledger(tmp_path / "budget.db", rho=0.5)
         with pytest.raises(fp.OverBudget):
             fpo.release(self.PLAN, tables_for(self.PLAN, self.X), ledger=ledger)
@@ -336,8 +337,7 @@ def draws(request):
         if request.param == "symmetric beside dense":
             patch.setattr(gaussian, "_CHUNK", 5)  # drawn in parts, on threads
             assert plan.strategy.size > 10
-        for _ in range(RELEASES):
-            released = fpo.release(plan, tables)
+        for released in release_often(plan, tables, RELEASES):
             basis_estimates.append(solve @ released.answers)
             answers.append(flat(released.estimates))
     truth = plan.workload.matrix() @ x

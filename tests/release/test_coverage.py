@@ -11,11 +11,11 @@ import pytest
 from scipy.stats import chi2, norm
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.files import write_with_digest
 from fitplug.mechanism import LEAST_NOISE
 from fitplug.plan import plan_file as planfile
 from fitplug.workload.targets import quantile, two_sided_quantile
+from tests.helpers.many_releases import release_often
 from tests.helpers.places import ROOT
 from tests.helpers.plans import describe
 
@@ -34,7 +34,7 @@ def releases():
     ]
     plan = fp.design(fp.Workload(DOMAIN, groups))
     tables = fp.Tables(DOMAIN, {DOMAIN.names: X})
-    return [fpo.release(plan, tables) for _ in range(RELEASES)]
+    return list(release_often(plan, tables, RELEASES))
 
 
 def within(share, confidence):

@@ -24,6 +24,7 @@ from fitplug.release.review_markdown import format_markdown
 from fitplug_cli.reporting import collect_facts, render_page
 from tests.helpers import people
 from tests.helpers.command_line import fitplug
+from tests.helpers.many_releases import release_often
 
 RELEASES = 1000
 DOMAIN = fp.Domain({"SEX": ["1", "2"], "AGE": fp.Integers(0, 9)})
@@ -63,7 +64,7 @@ def whole() -> fp.Tables:
 
 @pytest.fixture(scope="module")
 def limited(counted: fp.Tables) -> list[fp.Release]:
-    return [fpo.release(PLAN, counted, contributions=KEPT) for _ in range(RELEASES)]
+    return list(release_often(PLAN, counted, RELEASES, KEPT))
 
 
 def is_share(covered: float, confidence: float) -> bool:

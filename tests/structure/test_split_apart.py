@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.mechanism.attribute_matrices import DenseMatrix
 from fitplug.mechanism.dispatch import compute_exact_cost
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.structure import ResidualStructure, tree_shape
 from fitplug.structure import analysis as symmetry
 from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
+from tests.helpers.many_releases import release_often
 from tests.helpers.plans import SPLIT_APART, dense, ordered_workload, split_apart_workload
 
 
@@ -122,8 +122,8 @@ class TestReleases:
             plan.domain, {t: np.zeros(plan.domain.shape_of(t), np.int64) for t in plan.tables}
         )
         squares = {name: [] for name in plan.workload.names}
-        for _ in range(500):
-            estimates = fpo.release(plan, tables).estimates
+        for released in release_often(plan, tables, 500):
+            estimates = released.estimates
             for name in squares:
                 squares[name].append((estimates[name] ** 2 / plan.variances[name]).mean())
         for means in squares.values():

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.mechanism.contrasts import build_contrasts
 from fitplug.proof.certificate import certify_dense_bound
 from fitplug.structure.analysis import analyse_structure as structure
 from tests.helpers.exact import assert_exact, full_strategy, rationals, solve_left
+from tests.helpers.many_releases import release_often
 from tests.helpers.plans import MIXED, all_marginals, dense
 
 
@@ -124,8 +124,8 @@ class TestTheIntegerMechanism:
             plan.domain, {t: np.zeros(plan.domain.shape_of(t), np.int64) for t in plan.tables}
         )
         squares = {name: [] for name in workload.names}
-        for _ in range(500):
-            estimates = fpo.release(plan, tables).estimates
+        for released in release_often(plan, tables, 500):
+            estimates = released.estimates
             for name in squares:
                 squares[name].append((estimates[name] ** 2 / plan.variances[name]).mean())
         for means in squares.values():

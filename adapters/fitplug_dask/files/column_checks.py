@@ -10,7 +10,7 @@ import numpy as np
 from fitplug.counts import WEIGHT, can_name_columns, suggest_column
 from fitplug.domain import OUTSIDE, Encoder
 from fitplug.errors import DataError, suggest_nearest
-from fitplug.files import Footer
+from fitplug.files import EncryptedError
 from fitplug_dask.encoding import (
     classify_person_type,
     classify_type,
@@ -21,9 +21,10 @@ from fitplug_dask.encoding import (
     needs_conversion,
 )
 from fitplug_dask.files.adaptation import Adaptation, RepeatedKey
-from fitplug_dask.files.checked_file import CheckedFile
+from fitplug_dask.files.checked_file import CheckedFile, ParquetLayout
 from fitplug_dask.files.deletions import PlannedDeletion
 from fitplug_dask.files.header import Header
+from fitplug_dask.files.parquet import DAMAGED_FOOTER_FAULT, ENCRYPTED_COLUMNS_FAULT
 from fitplug_dask.files.stored_columns import find_stored_column, lacks_numbers
 from fitplug_dask.files.wanted_columns import ColumnRules, WantedColumns
 from fitplug_dask.sources import TEXT_FORMATS, DeletionKind, FolderKey, FoundFile
@@ -80,6 +81,9 @@ def check_file(
     if wanted.weight is not None:
         check.add_weight(wanted.weight)
     person_type = None if wanted.person is None else check.add_person(wanted.person)
+    adaptation = check.make_adaptation(wanted.person, wanted.weight)
+    stored = check.stored.values() if adaptation is None else adaptation.read_columns
+    layout = _find_layout(found, header, tuple(stored))
     return CheckedFile(
         display_path=found.path,
         location=found.location,
@@ -90,11 +94,12 @@ def check_file(
         exact=header.exact,
         records=None if check.has_deletions else header.records,
         columns=(*check.stored, *check.filled),
-        dictionaries=check.list_dictionaries(),
+        dictionaries=check.list_dictionaries(layout),
         folder_codes=codes,
         person=person_type,
         left_out=left_out,
-        adaptation=check.make_adaptation(wanted.person, wanted.weight),
+        adaptation=adaptation,
+        layout=layout if layout is not None and layout.can_travel() else None,
     )
 
 
@@ -162,15 +167,15 @@ class _ColumnCheck:
         self._converts_person = classify_type(arrow_type) == "decimals"
         return classify_person_type(arrow_type)
 
-    def list_dictionaries(self) -> tuple[str, ...]:
+    def list_dictionaries(self, layout: ParquetLayout | None) -> tuple[str, ...]:
         """List the columns that are stored, and so read, as dictionaries."""
-        if self._header.footer is None:
+        if layout is None:
             return ()
         return tuple(
             name
             for name, stored in self.stored.items()
             if classify_type(self._schema.field(stored).type) == "strings"
-            and _is_dictionary(self._header.footer, stored)
+            and _is_dictionary(layout, stored)
         )
 
     def make_adaptation(self, person: str | None, weight: str | None) -> Adaptation | None:
@@ -343,15 +348,28 @@ def check_person_types(files: Sequence[CheckedFile], person: str | None) -> None
         )
 
 
-def _is_dictionary(footer: Footer, name: str) -> bool:
+def _find_layout(found: FoundFile, header: Header, columns: Sequence[str]) -> ParquetLayout | None:
+    """Return where the columns lie if the file is of Parquet. Raise DataError if it is damaged."""
+    if header.footer is None:
+        return None
+    try:
+        return ParquetLayout.create(header.footer, columns)
+    except EncryptedError:
+        fault = ENCRYPTED_COLUMNS_FAULT
+    except (ValueError, IndexError):
+        fault = DAMAGED_FOOTER_FAULT
+    raise DataError(f"{found.path} {fault}")
+
+
+def _is_dictionary(layout: ParquetLayout, name: str) -> bool:
     """Return whether all pages of a column of strings are stored with a dictionary.
 
     Writers give up on a dictionary of about 1 MB and go on with plain values. If these were read
     as a dictionary, every batch would repeat all distinct values so far.
     """
-    index = [column.path for column in footer.columns].index(name)
+    position = layout.schema.positions[name]
     return all(
-        group[index].dictionary
-        and group[index].plain_bytes <= _DICTIONARY_BYTES + _INDEX_BYTES * group[index].values
-        for group in footer.chunks
+        chunk.dictionary and chunk.plain_bytes <= _DICTIONARY_BYTES + _INDEX_BYTES * chunk.values
+        for group in layout.groups
+        for chunk in (group.chunks[position],)
     )

@@ -67,16 +67,17 @@ def load_deleted_rows(planned: PlannedDeletion) -> DeletedRows:
     location = deletion.location
     if location is None:
         return _DeletedPositions(_check_count(read_positions(deletion.content), deletion))
-    if location.read_state() != (deletion.size, deletion.stamp):
+    state = deletion.size, deletion.stamp
+    if location.read_state() != state:
         raise DamagedFileError(
             "has a file of deleted rows that changed while it was counted; count again"
         )
     if deletion.kind is DeletionKind.BITMAP:
-        with closing(location.open(sequential=False)) as file:
+        with closing(location.open(sequential=False, state=state)) as file:
             file.seek(deletion.start)
             positions = read_framed_positions(file.read(deletion.length))
         return _DeletedPositions(_check_count(positions, deletion))
-    with closing(location.open(sequential=False)) as file:
+    with closing(location.open(sequential=False, state=state)) as file:
         if deletion.kind is DeletionKind.POSITIONS:
             table = pq.read_table(
                 file,

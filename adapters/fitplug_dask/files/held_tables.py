@@ -15,12 +15,12 @@ from fitplug_dask.files.arrow_ipc import validate_batch, validate_column
 from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
 from fitplug_dask.files.frames import convert_frame
 from fitplug_dask.files.header import Header
-from fitplug_dask.sources import SHARES
+from fitplug_dask.sources import SHARES, State
 
 _GUESSED_ROWS = 2**18  # of a share, a fragment or a partition, none of which says how many it has
 
 
-def read_stream_header(location: Any, size: int) -> Header:
+def read_stream_header(location: Any, state: State) -> Header:
     """Return the header of a stream, whose shares are its row groups."""
     return Header(location.schema, (_GUESSED_ROWS,) * SHARES, False, None)
 
@@ -36,7 +36,7 @@ def open_stream(file: CheckedFile) -> Iterator[ReadRowGroup]:
     yield pull
 
 
-def read_fragment_header(location: Any, size: int) -> Header:
+def read_fragment_header(location: Any, state: State) -> Header:
     """Return the header of a fragment of a data set, whose schema is that of the data set."""
     return Header(location.schema, (_GUESSED_ROWS,), False, None)
 
@@ -59,7 +59,7 @@ def open_fragment(file: CheckedFile) -> Iterator[ReadRowGroup]:
     yield scan
 
 
-def read_partition_header(location: Any, size: int) -> Header:
+def read_partition_header(location: Any, state: State) -> Header:
     """Return the header of a partition of Dask, whose types are known when it is computed."""
     schema = None
     if location.names is not None:

@@ -47,7 +47,7 @@ def _has_checksum(file: CheckedFile) -> bool | None:
     if not any(file.rows):
         return None
     try:
-        with closing(file.location.open(sequential=False)) as source:
+        with closing(file.open(sequential=False)) as source:
             source.seek(_FIRST_PAGE)
             page, _ = read_struct(source.read(_HEADER_BYTES), 0, {})
         return _CHECKSUM in page

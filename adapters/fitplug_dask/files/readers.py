@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any
 
 from fitplug_dask.encoding import classify_type
 from fitplug_dask.files.arrow_ipc import END_OF_STREAM, open_arrow_row_groups, read_arrow_header
@@ -27,32 +29,47 @@ from fitplug_dask.files.held_tables import (
     read_stream_header,
 )
 from fitplug_dask.files.parquet import (
+    DAMAGED_FOOTER_FAULT,
     ENCRYPTED_FAULT,
     open_parquet_row_groups,
     read_parquet_header,
 )
-from fitplug_dask.sources import HELD_FORMATS, TEXT_FORMATS, Format, Location
+from fitplug_dask.sources import (
+    HELD_FORMATS,
+    TEXT_FORMATS,
+    Format,
+    Location,
+    State,
+    StoreError,
+)
 
 
-def read_header(location: Location, file_format: Format, size: int) -> Header | str:
-    """Return the header of a file of `size` bytes, or what is wrong with the file.
+def read_header(location: Location, file_format: Format, state: State) -> Header | str:
+    """Return the header of a file in a known state, or what is wrong with the file.
 
     The words about what is wrong quote nothing of the file's content.
     """
-    if not size:
-        return _explain_unreadable(location, file_format)
     try:
-        header = _READ_HEADER[file_format](location, size)
-        # Damaged names, of columns and of time zones, raise when they are read: here and not later.
-        schema = header.schema
-        if schema is not None:
-            _ = schema.names, str(schema), [classify_type(t) for t in schema.types]
+        if not state[0]:
+            return _explain_unreadable(location, file_format, state)
+        header = _READ_HEADER[file_format](location, state)
+        if header.schema is not None:
+            _check_schema(header.schema)
         return header
-    except DamagedFileError as error:
+    except (DamagedFileError, StoreError) as error:
         return str(error)
+    except FileNotFoundError:
+        return _GONE
     except Exception:
-        # What a reader says may quote the file's content.
-        return _explain_unreadable(location, file_format)
+        pass
+    # What a reader says may quote the file's content.
+    return _explain_unreadable(location, file_format, state)
+
+
+@lru_cache(2**7)
+def _check_schema(schema: Any) -> None:
+    """Raise if names are damaged, of columns or of time zones: here and not when they are used."""
+    _ = schema.names, str(schema), [classify_type(held) for held in schema.types]
 
 
 def open_file(file: CheckedFile) -> AbstractContextManager[ReadRowGroup]:
@@ -74,7 +91,7 @@ def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be re
     return f"{file.display_path}: {name} {row_group} {what}; the file is damaged, write it again"
 
 
-_READ_HEADER: dict[Format, Callable[[Location, int], Header]] = {
+_READ_HEADER: dict[Format, Callable[[Location, State], Header]] = {
     Format.PARQUET: read_parquet_header,
     Format.ARROW: read_arrow_header,
     Format.CSV: read_csv_header,
@@ -96,7 +113,7 @@ _OPEN: dict[Format, Callable[[CheckedFile], AbstractContextManager[ReadRowGroup]
 
 # The first and the last bytes of a file of each format, and what is wrong if both are there.
 _MAGIC = {
-    Format.PARQUET: (b"PAR1", b"PAR1", "has a damaged footer; write it again"),
+    Format.PARQUET: (b"PAR1", b"PAR1", DAMAGED_FOOTER_FAULT),
     Format.ARROW: (b"ARRO", b"ROW1", "has a damaged footer or schema; write it again"),
     Format.CSV: (b"", b"", "has no readable line of column names; write one"),
     Format.CSV_GZ: (b"\x1f\x8b", b"", "is damaged or truncated; write it again"),
@@ -110,24 +127,25 @@ _NAME_WITH_ARTICLE = {
 }
 
 
-def _explain_unreadable(location: Location, file_format: Format) -> str:
+_GONE = "does not exist; check the path"
+
+
+def _explain_unreadable(location: Location, file_format: Format, state: State) -> str:
     """Return why no header can be read, by the file's size and its first and last four bytes."""
     if file_format in HELD_FORMATS:
         return "cannot be read; see that what makes its rows works"
     try:
-        with location.open(sequential=False) as file:
+        with location.open(sequential=False, state=state) as file:
             head = file.read(4)
             size = file.seek(0, io.SEEK_END)
             file.seek(max(0, size - 4))
             tail = file.read(4)
     except FileNotFoundError:
-        return "does not exist; check the path"
+        return _GONE
     except OSError as error:
-        if location.options is None:
-            return f"cannot be read: {error.strerror}"
-        return "cannot be read; check the URL and storage_options"
-    except Exception:  # a store's client raises types of its own, whose words may hold credentials
-        return "cannot be read; check the URL and storage_options"
+        return f"cannot be read: {error.strerror}"
+    except StoreError as error:
+        return str(error)
     start, end, fault = _MAGIC[file_format]
     if not size:
         return "is empty (0 bytes); write it again or remove it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from types import MappingProxyType
 
 from fitplug.counts import Filters
@@ -15,7 +14,7 @@ from fitplug_dask.files.column_checks import check_file, check_person_types
 from fitplug_dask.files.header import Header
 from fitplug_dask.files.readers import read_header
 from fitplug_dask.files.wanted_columns import PLAIN_RULES, ColumnRules, WantedColumns
-from fitplug_dask.sources import FoundFile
+from fitplug_dask.sources import FoundFile, State, StoreError
 
 # Files read at once: local files wait for a processor here, those in a store for the network.
 _LOCAL_READERS, _STORE_READERS = 4, 16
@@ -60,7 +59,7 @@ def take_snapshot(
     return files
 
 
-def read_found_header(found: FoundFile) -> tuple[tuple[int, str], Header]:
+def read_found_header(found: FoundFile) -> tuple[State, Header]:
     """Return the state of a file, taken before the file is read, and its header.
 
     Returns:
@@ -69,10 +68,21 @@ def read_found_header(found: FoundFile) -> tuple[tuple[int, str], Header]:
     Raises:
         DataError: The header cannot be read.
     """
-    state: tuple[int, str] = (0, "")
-    with suppress(Exception):  # then its header cannot be read either, which says why
-        state = found.location.read_state()
-    header = read_header(found.location, found.format, state[0])
+    location = found.location
+    fault = ""
+    try:
+        state = location.listed or location.read_state()
+    except StoreError as error:
+        fault = str(error)
+    except FileNotFoundError:
+        fault = "does not exist; check the path"
+    except OSError as error:
+        fault = f"cannot be read: {error.strerror}"
+    except ImportError:
+        fault = "cannot be opened, as a package for its store is missing; install it"
+    if fault:
+        raise DataError(f"{found.path} {fault}")
+    header = read_header(location, found.format, state)
     if isinstance(header, str):
         raise DataError(f"{found.path} {header}")
     return state, header

@@ -30,6 +30,7 @@ from fitplug_dask.persons.packing import Packing, Rows, concatenate_rows
 from fitplug_dask.persons.person_hashes import PersonHasher
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.siphash import Words
+from fitplug_dask.workers import Parts
 
 _COMPACTED_ROWS = 2**20
 
@@ -58,23 +59,9 @@ class Round:
         return cut.astype(np.int64) - self.number * self.buckets
 
 
-@dataclass(frozen=True, repr=False)
-class BucketedRows:
-    """The rows of one partition in one round. They are confidential, and so is their repr.
-
-    Attributes:
-        buckets: The rows of each bucket.
-    """
-
-    buckets: tuple[Rows, ...]
-
-    def __repr__(self) -> str:
-        return "BucketedRows(rows confidential)"
-
-
 def split_partition(
     job: Job, selection: Selection, persons: Round, partition: Partition
-) -> BucketedRows | Fault:
+) -> Parts[Rows] | Fault:
     """Split the rows of one partition that may be kept in this round into buckets."""
     try:
         collector = _RowCollector(job, selection, persons)
@@ -85,14 +72,14 @@ def split_partition(
         order = np.argsort(bucket, kind="stable")
         ends = np.searchsorted(bucket[order], np.arange(persons.buckets + 1))
         # Copies, so that a bucket that is sent on or done with holds no memory of the others.
-        return BucketedRows(tuple(rows.take(order[a:b]) for a, b in itertools.pairwise(ends)))
+        return Parts(rows.take(order[a:b]) for a, b in itertools.pairwise(ends))
     except MemoryError:
         return OUT_OF_MEMORY
 
 
-def take_bucket(split: BucketedRows | Fault, bucket: int) -> Rows | Fault:
+def take_bucket(split: Parts[Rows] | Fault, bucket: int) -> Rows | Fault:
     """Return the rows of one bucket of a partition."""
-    return split if isinstance(split, Fault) else split.buckets[bucket]
+    return split if isinstance(split, Fault) else split[bucket]
 
 
 def count_bucket(job: Job, selection: Selection, *groups: Rows | Fault) -> PartialCounts | Fault:

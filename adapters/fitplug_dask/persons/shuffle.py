@@ -7,19 +7,12 @@ Every round reads the files again, so that no row and no count is ever written t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
 
 from fitplug_dask._compat import read_worker_memory_limits
-from fitplug_dask.kernel import (
-    Fault,
-    Job,
-    PartialCounts,
-    Partition,
-    add_partial_counts,
-    choose_fan_in,
-)
+from fitplug_dask.kernel import Fault, Job, PartialCounts, Partition
 from fitplug_dask.persons.buckets import (
     Round,
     count_bucket,
@@ -29,18 +22,8 @@ from fitplug_dask.persons.buckets import (
 )
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.progress import Report
-from fitplug_dask.scheduling import (
-    RETRIES,
-    allow_large_job,
-    attempt,
-    await_result,
-    get_fault,
-    hold_job,
-    make_empty_counts,
-    raise_fault,
-    reduce_tree,
-    run_on_threads,
-)
+from fitplug_dask.scheduling import CountGraph, make_empty_counts, raise_fault, run_graph
+from fitplug_dask.workers import attempt
 
 MEMORY = 2**32
 """Bytes of rows that one process may hold, 4 GiB: some 40 million rows in one round."""
@@ -97,12 +80,8 @@ def count_by_person(
 
     report(0, rows * rounds)
     for number in range(rounds if partitions else 0):
-        graph = _RoundGraph(job, selection, partitions, Round(number, rounds, buckets))
-        if client is None:
-            result = run_on_threads(graph.tasks, graph.top, graph.rows, report_rows)
-        else:
-            result = _run_on_cluster(graph, report_rows, client)
-        counted = raise_fault(result)
+        graph = _make_round_graph(job, selection, partitions, Round(number, rounds, buckets))
+        counted = raise_fault(run_graph(graph, client, report_rows))
         for sums, counts in zip(total.counts, counted.counts, strict=True):
             sums += counts
     return total
@@ -114,58 +93,20 @@ def _measure_memory(client: Any) -> int:
     return int(min([MEMORY, *limits])) * max(1, len(client.nthreads()))
 
 
-class _RoundGraph:
-    """The tasks of one round.
-
-    Attributes:
-        tasks: The tasks by key.
-        rows: The rows of the tasks that read, by key.
-        checks: The keys of the tasks that read, by the keys of the tasks that watch them.
-        top: The key of the sum.
-    """
-
-    def __init__(
-        self, job: Job, selection: Selection, partitions: Sequence[Partition], persons: Round
-    ) -> None:
-        name = f"fitplug-count-{uuid4().hex}"
-        self.tasks: dict[str, Any] = {}
-        self.rows: dict[str, int] = {}
-        self.checks: dict[str, str] = {}
-        held = f"{name}-job-0"
-        self.tasks[held] = (hold_job, job)
-        for i, partition in enumerate(partitions):
-            read = f"{name}-split-{i}"
-            self.tasks[read] = (split_partition, held, selection, persons, partition)
-            self.rows[read] = partition.rows
-            self.checks[f"{name}-check-{i}"] = read
-        counted = []
-        for b in range(persons.buckets):
-            taken = [f"{name}-take-{i}-{b}" for i in range(len(partitions))]
-            for key, read in zip(taken, self.rows, strict=True):
-                self.tasks[key] = (take_bucket, read, b)
-            counted.append(f"{name}-bucket-{b}")
-            self.tasks[counted[-1]] = (count_bucket, held, selection, *taken)
-
-        def join(terms: Sequence[str]) -> str:
-            key = f"{name}-sum-{len(self.tasks)}"
-            self.tasks[key] = (add_partial_counts, *terms)
-            return key
-
-        self.top = reduce_tree(counted, choose_fan_in(job.total_cells), join)
-
-
-def _run_on_cluster(
-    graph: _RoundGraph, report_rows: Callable[[int], None], client: Any
-) -> PartialCounts | Fault:
-    checks = {key: (get_fault, read) for key, read in graph.checks.items()}
-    with allow_large_job():
-        futures = attempt(
-            lambda: client.get(
-                {**graph.tasks, **checks}, [graph.top, *checks], sync=False, retries=RETRIES
-            )
+def _make_round_graph(
+    job: Job, selection: Selection, partitions: Sequence[Partition], persons: Round
+) -> CountGraph:
+    """Make the tasks of one round."""
+    graph = CountGraph(job)
+    for i, partition in enumerate(partitions):
+        read = graph.add(
+            "split-partition", i, split_partition, graph.job, selection, persons, partition
         )
-    if isinstance(futures, Fault):
-        return futures
-    top, *watched = futures
-    rows = dict(zip(watched, graph.rows.values(), strict=True))
-    return await_result(client, top, rows, report_rows)
+        graph.rows[read] = partition.rows
+    counted = []
+    numbers = itertools.count()
+    for b in range(persons.buckets):
+        taken = [graph.add("take-bucket", next(numbers), take_bucket, r, b) for r in graph.rows]
+        counted.append(graph.add("count-bucket", b, count_bucket, graph.job, selection, *taken))
+    graph.add_up(counted)
+    return graph

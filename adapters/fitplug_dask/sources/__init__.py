@@ -8,7 +8,16 @@ from fitplug_dask.sources.delta_tables import DeltaTable
 from fitplug_dask.sources.file_search import FolderKey, FoundFile
 from fitplug_dask.sources.formats import HELD_FORMATS, TEXT_FORMATS, Format
 from fitplug_dask.sources.iceberg_tables import IcebergTable
-from fitplug_dask.sources.locations import UNTRACKED, Location, Options, redact_url
+from fitplug_dask.sources.locations import (
+    UNTRACKED,
+    Location,
+    Options,
+    State,
+    describe_local_state,
+    redact_url,
+)
+from fitplug_dask.sources.range_requests import StoredObject, get_request_pool
+from fitplug_dask.sources.store_errors import ChangedError, StoreError
 from fitplug_dask.sources.streams import SHARES
 from fitplug_dask.sources.table_entries import Deletion, DeletionKind, StoredColumn, TableEntry
 
@@ -17,6 +26,7 @@ __all__ = [
     "SHARES",
     "TEXT_FORMATS",
     "UNTRACKED",
+    "ChangedError",
     "Deletion",
     "DeletionKind",
     "DeltaTable",
@@ -27,8 +37,13 @@ __all__ = [
     "Location",
     "Options",
     "Source",
+    "State",
+    "StoreError",
     "StoredColumn",
+    "StoredObject",
     "TableEntry",
+    "describe_local_state",
     "find_files",
+    "get_request_pool",
     "redact_url",
 ]

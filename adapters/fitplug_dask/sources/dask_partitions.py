@@ -24,12 +24,14 @@ class DaskPartition:
         delayed: A Delayed of Dask whose value is a frame of pandas, Polars or Arrow.
         names: The names of its columns, None if they are known only when it is computed.
         options: None, as it lies in no store.
+        listed: None, as no store listed it.
     """
 
     path: str
     delayed: Any
     names: tuple[str, ...] | None
     options: None = None
+    listed: None = None
 
     def __repr__(self) -> str:
         return f"DaskPartition({self.path!r})"

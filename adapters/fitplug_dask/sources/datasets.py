@@ -24,12 +24,14 @@ class FragmentLocation:
         fragment: The fragment.
         schema: The schema of the data set, which all fragments are read as.
         options: None, as Arrow reaches its store itself.
+        listed: None, as its state is asked for.
     """
 
     path: str
     fragment: Any
     schema: Any
     options: None = None
+    listed: None = None
 
     def __repr__(self) -> str:
         return f"FragmentLocation({self.path!r})"

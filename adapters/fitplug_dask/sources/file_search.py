@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from fitplug.errors import DataError
@@ -42,21 +42,6 @@ class FolderKey(NamedTuple):
     name: str
     value: str | None
     folder: str
-
-
-class Place(Protocol):
-    """Where the rows of a file, or of a part of a table, lie: a Location, or another library."""
-
-    @property
-    def path(self) -> str:
-        """What distinguishes the place from all others."""
-
-    @property
-    def options(self) -> Options | None:
-        """How to reach a store; None for what lies in no store."""
-
-    def read_state(self) -> tuple[int, str]:
-        """Return the size in bytes and a stamp that changes whenever the content changes."""
 
 
 class FoundFile(NamedTuple):
@@ -110,13 +95,13 @@ def find_by_path(source: Paths, options: Options | None = None) -> list[FoundFil
 def _find_entry(given: str, options: Options | None) -> Iterator[FoundFile]:
     """Yield the files that one path, glob or URL means."""
     if is_url(given):
-        for url in list_stored_files(given, options or {}):
+        for location in list_stored_files(given, options or {}):
+            url = location.path
             scheme, _, path = url.partition("://")
             keys = (
                 key._replace(folder=redact_url(f"{scheme}://{key.folder}"))
                 for key in _parse_folder_keys(path)
             )
-            location = Location(url, options or {})
             yield FoundFile(redact_url(url), tuple(keys), location, infer_format(url))
         return
     for path in list_local_files(strip_local_scheme(given)):

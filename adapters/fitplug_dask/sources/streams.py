@@ -32,10 +32,12 @@ class SharedStream:
     Attributes:
         path: What the table is called in messages, with a number of its own.
         options: None, as it lies in no store.
+        listed: None, as no store listed it.
         schema: The Arrow schema.
     """
 
     options = None
+    listed = None
 
     def __init__(self, called: str, schema: Any, open_batches: OpenBatches) -> None:
         """Prepare a stream, which is opened when the first batch is pulled.

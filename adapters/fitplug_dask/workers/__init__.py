@@ -1,0 +1,27 @@
+"""Workers: processes that count once they have proven to run the code of this one."""
+
+from fitplug_dask.workers.execution import attempt, run_on_cluster
+from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
+from fitplug_dask.workers.graphs import Graph, Key, draw_run, hold, name_tasks
+from fitplug_dask.workers.handshake import COUNTING_PACKAGES, check_workers
+from fitplug_dask.workers.inspection import describe_sources
+from fitplug_dask.workers.patience import ask, read_threads
+from fitplug_dask.workers.tasks import Parts
+
+__all__ = [
+    "COUNTING_PACKAGES",
+    "OUT_OF_MEMORY",
+    "Fault",
+    "Graph",
+    "Key",
+    "Parts",
+    "ask",
+    "attempt",
+    "check_workers",
+    "describe_sources",
+    "draw_run",
+    "hold",
+    "name_tasks",
+    "read_threads",
+    "run_on_cluster",
+]

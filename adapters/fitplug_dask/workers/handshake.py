@@ -1,0 +1,161 @@
+"""Handshake: every worker has the code of this process, or it is refused by name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fitplug.errors import FitplugError
+from fitplug_dask.workers import inspection
+from fitplug_dask.workers.inspection import (
+    LIBRARIES,
+    describe_code,
+    describe_refusal,
+    list_differences,
+    reduce_to_text,
+)
+from fitplug_dask.workers.patience import ask, await_workers, read_threads, read_timeout
+
+_LOG = logging.getLogger(__name__)
+
+COUNTING_PACKAGES = ("fitplug", "fitplug_dask")
+"""The packages that take part in counting."""
+
+_RETRY_SECONDS = 0.2
+
+_Answer: TypeAlias = dict[str, Any] | str
+"""What `describe_code` returned on a worker, or words that say why it did not."""
+
+_SILENT = "it does not answer"
+
+
+class SentText:
+    """What a worker makes by calling a function of `inspection`, whose text it is sent."""
+
+    def __init__(self, name: str, *arguments: Any) -> None:
+        """Keep the name of the function and its arguments after the text."""
+        self._name, self._arguments = name, arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as text, never as a reference to a module that the worker has."""
+        text = Path(inspection.__file__).read_text(encoding="utf-8")
+        return eval, reduce_to_text(self._name, text, *self._arguments)
+
+    def __call__(self) -> Any:
+        """Do nothing: only what a worker makes of this is called."""
+        raise NotImplementedError
+
+
+def make_guard(expected: dict[str, Any]) -> SentText:
+    """Return what becomes, on a worker, the `Guard` that inspects it and runs tasks."""
+    return SentText("Guard", expected, *_list_inspected(expected))
+
+
+def check_workers(client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) -> dict[str, Any]:
+    """Check that all workers have the code of this process.
+
+    Args:
+        client: A client of dask.distributed.
+        packages: The packages whose code takes part.
+
+    Returns:
+        What workers that come later must have, too.
+
+    Raises:
+        FitplugError: A worker differs, none comes, or the cluster does not answer. The message
+            names each worker that differs, and what differs.
+    """
+    libraries = dict(LIBRARIES)
+    if "fitplug_opendp" in packages:
+        libraries["OpenDP"] = "opendp"
+    here = describe_code(packages, libraries)
+    expected = {**here, "loops": dict([here["loops"]] if here["loops"] else [])}
+    stale = list_differences(expected, here)
+    if stale:
+        raise FitplugError(
+            f"this process cannot tell which code workers must have: {'; '.join(stale)}"
+        )
+    found = _ask_all(client, expected)
+    _agree_on_loops(expected, here, found)
+    differences = {
+        worker: [answer] if isinstance(answer, str) else list_differences(expected, answer)
+        for worker, answer in found.items()
+    }
+    differences = {worker: said for worker, said in differences.items() if said}
+    if differences:
+        raise FitplugError(describe_refusal(differences))
+    return expected
+
+
+def _list_inspected(expected: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the packages and the libraries that are inspected."""
+    names = {**LIBRARIES, "OpenDP": "opendp"}
+    libraries = {name: names[name] for name in expected["versions"] if name in names}
+    return tuple(expected["files"]), libraries
+
+
+def _ask_all(client: Any, expected: dict[str, Any]) -> dict[str, _Answer]:
+    """Ask each worker for its code.
+
+    Workers that are lost meanwhile are left out, and those that come meanwhile are asked.
+    """
+    visitor = SentText("make_visitor", *_list_inspected(expected))
+    limit = read_timeout()
+    end = time.monotonic() + limit
+    found: dict[str, _Answer] = {}
+    present = await_workers(client)
+    while True:
+        silent = [worker for worker in present if found.get(worker, _SILENT) == _SILENT]
+        if not silent or time.monotonic() > end:
+            return {worker: found.get(worker, _SILENT) for worker in present}
+        found.update(ask(client, partial(_visit, client, visitor, silent, limit), 2 * limit))
+        present = read_threads(client) or await_workers(client)
+        if any(found.get(worker) == _SILENT for worker in present):
+            time.sleep(_RETRY_SECONDS)
+
+
+async def _visit(
+    client: Any, visitor: SentText, workers: list[str], seconds: float
+) -> dict[str, _Answer]:
+    """Run the visitor on workers, all at once."""
+
+    async def visit_one(worker: str) -> _Answer:
+        try:
+            asked = client.run(visitor, workers=[worker], on_error="return")
+            answer = (await asyncio.wait_for(asked, seconds)).get(worker)
+        except Exception:
+            return _SILENT
+        if isinstance(answer, dict):
+            return answer
+        if isinstance(answer, OSError) or answer is None:  # the connection, not the worker
+            return _SILENT
+        return f"it cannot tell which code it has ({type(answer).__name__})"
+
+    answers = await asyncio.gather(*map(visit_one, workers))
+    return dict(zip(workers, answers, strict=True))
+
+
+def _agree_on_loops(
+    expected: dict[str, Any], here: dict[str, Any], found: dict[str, _Answer]
+) -> None:
+    """Add compiled loops that this process does not have to what is expected.
+
+    The loops of another platform cannot be compared with those of this process. They must then be
+    the same on all workers of that platform. Workers without compiled loops use NumPy, with the
+    same results.
+    """
+    for worker, answer in sorted(found.items()):
+        if isinstance(answer, str) or answer["files"]["fitplug_dask"] is None:
+            continue
+        if answer["loops"] is None:
+            if here["loops"] is not None:
+                _LOG.warning("%s has no compiled loops: it counts with NumPy, more slowly", worker)
+            continue
+        name, digest = answer["loops"]
+        if name not in expected["loops"]:
+            _LOG.warning("compiled loops %s are only compared among workers: %s", name, worker)
+            expected["loops"][name] = digest
