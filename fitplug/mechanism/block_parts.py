@@ -121,6 +121,12 @@ class BlockParts:
         sizes = self.strategy.structure.sizes
         return max(attributes, key=lambda a: (sizes[a], a), default=None)
 
+    def find_axis(self, own: PlacedBlock) -> int:
+        """Find the axis of a block's largest attribute; it has one."""
+        cut = self.find_cut(own.own)
+        assert cut is not None
+        return own.own.index(cut)
+
     @cached_property
     def slabs(self) -> tuple[Slab, ...]:
         """The slabs of all tables."""
@@ -213,9 +219,7 @@ class BlockParts:
 
     def _find_strides(self, own: PlacedBlock) -> tuple[int, int]:
         """Find the rows of a block's largest attribute, and the answers of each of them."""
-        cut = self.find_cut(own.own)
-        assert cut is not None
-        axis = own.own.index(cut)
+        axis = self.find_axis(own)
         return own.shape[axis], math.prod(own.shape[axis + 1 :])
 
     def _cut_tables(self, tables: Sequence[tuple[str, ...]]) -> tuple[TableCut, ...]:
