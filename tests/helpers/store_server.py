@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,7 +84,7 @@ class State:
         return ""
 
     def find(self, path: str) -> Path:
-        found = self.folder / path.strip("/")
+        found = self.folder / urllib.parse.unquote(urllib.parse.urlsplit(path).path).strip("/")
         replaced = found.with_name(found.name + ".new")
         swapped = 0 <= self.behaviour.swap <= self.bodies
         return replaced if swapped and replaced.exists() else found
