@@ -118,7 +118,7 @@ def count(
     from fitplug_dask.files import take_snapshot
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
     from fitplug_dask.persons import count_by_person
-    from fitplug_dask.scheduling import count_partitions
+    from fitplug_dask.scheduling import check_where, count_partitions
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, threads = request.job, request.threads
@@ -131,7 +131,14 @@ def count(
         )
     request.check_memory()
     found = find_files(source, storage_options)
-    files = take_snapshot(found, job.attributes, person, weight=weight, filters=job.filters)
+    files = take_snapshot(
+        found,
+        job.attributes,
+        person,
+        weight=weight,
+        filters=job.filters,
+        check_all=check_where(client),
+    )
 
     def count_all(kept: Checkpoint | None) -> PartialCounts:
         if kept is not None:

@@ -102,6 +102,7 @@ def survey(
     check_libraries()
     from fitplug_dask.files import take_snapshot
     from fitplug_dask.kernel import cut_partitions
+    from fitplug_dask.scheduling import check_where
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     request.check_memory()
@@ -109,7 +110,14 @@ def survey(
     check_weight(weight, job.filters, job.attributes, person)
     check_person(person, job.attributes)
     found = find_files(source, storage_options)
-    files = take_snapshot(found, job.attributes, person, weight=weight, filters=job.filters)
+    files = take_snapshot(
+        found,
+        job.attributes,
+        person,
+        weight=weight,
+        filters=job.filters,
+        check_all=check_where(client),
+    )
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]
     known = (*domain.names, *job.filters)

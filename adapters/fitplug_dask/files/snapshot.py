@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from fitplug.counts import WEIGHT, Filters, can_name_columns, suggest_column
 from fitplug.domain import OUTSIDE, Attribute, Encoder
@@ -25,9 +26,16 @@ from fitplug_dask.files.readers import read_header
 from fitplug_dask.sources import TEXT_FORMATS, FolderKey, FoundFile, State, StoreError
 
 # Files read at once: local files wait for a processor here, those in a store for the network.
-_LOCAL_READERS, _STORE_READERS = 4, 16
+_LOCAL_READERS, _STORE_READERS = 4, 32
 _DICTIONARY_BYTES = 2**20
 _INDEX_BYTES = 2.25  # 18 bits: more entries than a dictionary of 1 MB has
+
+
+CheckOne: TypeAlias = Callable[[FoundFile], CheckedFile]
+"""Reads the footer of a file and checks it."""
+
+CheckAll: TypeAlias = Callable[[CheckOne, Sequence[FoundFile]], Sequence[CheckedFile]]
+"""Checks many files in their order. It raises what the check of the first bad file raises."""
 
 
 def take_snapshot(
@@ -37,6 +45,7 @@ def take_snapshot(
     *,
     weight: str | None = None,
     filters: Filters = MappingProxyType({}),
+    check_all: CheckAll | None = None,
 ) -> tuple[CheckedFile, ...]:
     """Read the footers and schemas of all files and check them; no row is read.
 
@@ -47,6 +56,7 @@ def take_snapshot(
         person: A column of every file that identifies persons, of one type in all files.
         weight: A column of integers of every file.
         filters: What rows must hold. Each name is a column or a folder key of every file.
+        check_all: How all files are checked; by threads of this process if it is left out.
 
     Returns:
         The files, in the order of `found`.
@@ -54,13 +64,23 @@ def take_snapshot(
     Raises:
         DataError: A file is missing, damaged, or of another schema; the first one is named.
     """
-    in_store = any(file.location.options is not None for file in found)
-    with ThreadPoolExecutor(_STORE_READERS if in_store else _LOCAL_READERS) as readers:
-        files = tuple(
-            readers.map(lambda file: _check_file(file, attributes, person, weight, filters), found)
-        )
+    check = partial(
+        _check_file, attributes=attributes, person=person, weight=weight, filters=dict(filters)
+    )
+    files = tuple((check_all or check_on_threads)(check, found))
     _check_person_types(files, person)
     return files
+
+
+def check_on_threads(check: CheckOne, found: Sequence[FoundFile]) -> Sequence[CheckedFile]:
+    """Check files, several at once.
+
+    Raises:
+        DataError: As by `check`, for the first file that fails.
+    """
+    in_store = any(file.location.options is not None for file in found)
+    with ThreadPoolExecutor(_STORE_READERS if in_store else _LOCAL_READERS) as readers:
+        return list(readers.map(check, found))
 
 
 def read_found_header(found: FoundFile) -> tuple[State, Header]:
@@ -94,6 +114,7 @@ def read_found_header(found: FoundFile) -> tuple[State, Header]:
 
 def _check_file(
     found: FoundFile,
+    *,
     attributes: Mapping[str, Attribute],
     person: str | None,
     weight: str | None,

@@ -9,6 +9,7 @@ from fitplug_dask.scheduling.cluster import (
     hold_job,
 )
 from fitplug_dask.scheduling.counts import count_partitions, make_empty_counts, raise_fault
+from fitplug_dask.scheduling.footers import check_where
 from fitplug_dask.scheduling.reduction import reduce_tree
 from fitplug_dask.scheduling.threads import count_threads, run_on_threads
 
@@ -17,6 +18,7 @@ __all__ = [
     "allow_large_job",
     "attempt",
     "await_result",
+    "check_where",
     "count_partitions",
     "count_threads",
     "get_fault",

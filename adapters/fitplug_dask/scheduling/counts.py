@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -34,6 +34,8 @@ from fitplug_dask.scheduling.cluster import (
 )
 from fitplug_dask.scheduling.reduction import reduce_tree
 from fitplug_dask.scheduling.threads import run_on_threads
+
+T = TypeVar("T")
 
 CountPartition: TypeAlias = Callable[[Job, Partition], "PartialCounts | Fault"]
 
@@ -82,7 +84,7 @@ def make_empty_counts(job: Job) -> PartialCounts:
     return PartialCounts(tuple(np.zeros(job.count_cells(joint), np.int64) for joint in job.joints))
 
 
-def raise_fault(result: PartialCounts | Fault) -> PartialCounts:
+def raise_fault(result: T | Fault) -> T:
     """Return the result if it is no fault.
 
     Raises:
