@@ -132,7 +132,7 @@ def count(
     from fitplug_dask.files import sample_checksums, take_snapshot
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
     from fitplug_dask.persons import count_by_person
-    from fitplug_dask.scheduling import count_partitions
+    from fitplug_dask.scheduling import check_where, count_partitions
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, threads = request.job, request.threads
@@ -148,7 +148,13 @@ def count(
     found = find_files(source, storage_options)
     check_source(found, client)
     files = take_snapshot(
-        found, job.attributes, person, weight=weight, filters=job.filters, rules=rules
+        found,
+        job.attributes,
+        person,
+        weight=weight,
+        filters=job.filters,
+        rules=rules,
+        check_all=check_where(client),
     )
 
     lacking, looked_at = sample_checksums(files)
