@@ -87,7 +87,7 @@ def list_differences(expected: dict[str, Any], found: dict[str, Any]) -> list[st
     """List in words what is found in a process and differs from what is expected."""
     missing = [package for package, files in found["files"].items() if files is None]
     if missing:
-        return [f"{' and '.join(missing)} is not installed"]
+        return [f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"]
     said = []
     for package, files in found["files"].items():
         wanted = expected["files"][package]
