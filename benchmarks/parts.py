@@ -175,4 +175,4 @@ def main(counties: int, *sizes: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:] or ["24", "464", "464", "464"]))
+    main(*map(int, sys.argv[1:] or ["240", "464", "464", "464"]))

@@ -38,14 +38,10 @@ class BlockCountSplit:
         one = self._cut.parts[part]
         if one.columns is not None:
             first, last = one.columns
-            columns = self._multiply_columns(one.first)
+            columns = self._multiply_columns(part)
             return pack_integers([found[:, first:last] for found in columns])
-        found = []
-        for k in range(one.first, one.last):
-            for t, reading in self._cut.readings[k]:
-                if t == self._table:
-                    found.append(self._multiply(k, reading))
-        return pack_integers(found)
+        readers = self._cut.list_readers(self._table, part)
+        return pack_integers([self._multiply(k, reading) for k, reading in readers])
 
     def _multiply(self, k: int, reading: Reading) -> AnyArray:
         """Multiply rows of a block's basis by the slab's counts, (cells, rows)."""
@@ -54,24 +50,23 @@ class BlockCountSplit:
         kept = [structure.block_attributes[a] for a in self._cut.blocks[k].own] + [*reading.dense]
         return reading.multiply(sum_margin(self._counts, names, kept))
 
-    def _multiply_columns(self, k: int) -> list[AnyArray]:
-        """Multiply by all matrices of a block but that of its largest attribute.
+    def _multiply_columns(self, part: int) -> list[AnyArray]:
+        """Multiply by all matrices of a part's one block but that of its largest attribute.
 
         Returns:
             For each reading from the table, (cells of the largest attribute, columns, rows).
         """
+        k = self._cut.parts[part].first
         if self._latest[0] == k:
             return self._latest[1]
         own = self._cut.blocks[k]
         axis, table = self._cut.find_axis(own), self._cut.tables[self._table]
+        sizes = [self._strategy.structure.sizes[a] for a in own.own]
+        if table.cut == own.own[axis]:
+            start, stop = table.ranges[self._slab - table.first]
+            sizes[axis] = stop - start
         found = []
-        for t, reading in self._cut.readings[k]:
-            if t != self._table:
-                continue
-            sizes = [self._strategy.structure.sizes[a] for a in own.own]
-            if table.cut == own.own[axis]:
-                start, stop = table.ranges[self._slab - table.first]
-                sizes[axis] = stop - start
+        for _, reading in self._cut.list_readers(self._table, part):
             y = self._multiply(k, reading).reshape(*sizes, len(reading.rows))
             for other, a in enumerate(own.own):
                 if other != axis:
@@ -95,11 +90,7 @@ class BlockCountGathering:
                 sizes = [sizes[cut.find_axis(own)], last - first]
             self._shapes.append((*sizes, own.shape[-1]))
         self._sums = ExactTotals(self._shapes)
-        # By table: the index of each block that reads it, and what it reads.
-        self._readers: dict[int, list[tuple[int, Reading]]] = {}
-        for i, readings in enumerate(cut.readings[self._part.first : self._part.last]):
-            for t, reading in readings:
-                self._readers.setdefault(t, []).append((i, reading))
+        self._number = part
 
     def add_pieces(self, pieces: Mapping[int, IntArray]) -> list[AnyArray]:
         """Add up the pieces, of which one is held at a time.
@@ -120,10 +111,11 @@ class BlockCountGathering:
         at, number = 0, self._cut.table_of_slab[slab]
         table = self._cut.tables[number]
         start, stop = table.ranges[slab - table.first]
-        for i, reading in self._readers[number]:
+        for k, reading in self._cut.list_readers(number, self._number):
+            i = k - self._part.first
             shape = self._shapes[i]
             size, place = [*shape[:-1], len(reading.rows)], [slice(None)] * (len(shape) - 1)
-            axis = self._find_range_axis(self._part.first + i, table.cut)
+            axis = self._find_range_axis(k, table.cut)
             if axis is not None:
                 size[axis], place[axis] = stop - start, slice(start, stop)
             end = at + math.prod(size)
