@@ -417,6 +417,10 @@ class TestPartsOfTheStrategy:
     def test_places_are_described_by_few_strides(self):
         rows = (100 * np.arange(50)[:, None] + np.arange(20, 30)).ravel()
         assert describe_place(rows) == (Stride(20, (50, 10), (100, 1)),)
+        columns = (7 + 100 * np.arange(5)[None, :] + np.arange(20)[:, None]).ravel()
+        assert describe_place(columns) == (Stride(7, (20, 5), (1, 100)),)
+        cube = np.add.outer(rows, 10_000 * np.arange(3)).ravel()
+        assert len(describe_place(cube)) == 1
         assert describe_place(slice(5, 9)) == (Stride(5, (4,), (1,)),)
         assert describe_place(np.zeros(0, dtype=np.int64)) == ()
 
