@@ -245,10 +245,10 @@ class Release(NoisyAnswers):
             KeyError: There is no such group.
             InputError: A part is missing, damaged or was edited.
         """
-        if self.tables is None:
+        if self.parted_tables is None:
             yield self.to_arrow(name)
         else:
-            yield from self.tables.iterate(name)
+            yield from self.parted_tables.iterate(name)
 
     def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> Adjusted:
         """Make tables without negative counts that all agree with one histogram, for showing.
