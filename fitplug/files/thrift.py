@@ -20,7 +20,7 @@ ThriftFields: TypeAlias = dict[int, Any]
 
 WantedFields: TypeAlias = Mapping[int, Any]
 """The fields whose structs, or lists of structs, are read: by number, the same for the structs
-inside, or None for a struct that is left as its bytes. Integers of 16 bits and more, truth values
+inside, or None for structs that are left as their bytes. Integers of 16 bits and more, truth values
 and binaries are always read, and all other values are skipped.
 """
 
@@ -78,12 +78,17 @@ def read_struct(data: bytes, at: int, wanted: WantedFields) -> tuple[ThriftField
     return fields, at + 1
 
 
-def _read_structs(data: bytes, at: int, wanted: WantedFields) -> tuple[list[ThriftFields], int]:
-    """Read a list of structs."""
+def _read_structs(data: bytes, at: int, wanted: WantedFields | None) -> tuple[list[Any], int]:
+    """Read a list of structs, or leave each as its bytes."""
     kind, size, at = _read_list_head(data, at)
     if kind != STRUCT and size:
         raise ValueError("no list of structs")
-    found = []
+    found: list[Any] = []
+    if wanted is None:
+        for _ in range(size):
+            start, at = at, _skip_struct(data, at, 0)
+            found.append(data[start:at])
+        return found, at
     for _ in range(size):
         fields, at = read_struct(data, at, wanted)
         found.append(fields)

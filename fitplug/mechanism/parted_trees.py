@@ -54,7 +54,7 @@ class PartedTrees(PartedStrategy):
 
     def answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
         check_pieces(pieces, self.list_slabs(part), f"part {part} of the answers")
-        return TreeCountGathering(self.strategy, self._structure, self._cut, part, pieces).answer()
+        return TreeCountGathering(self.strategy, self._structure, self._cut, part).answer(pieces)
 
     def split_answers(self, part: int, noisy: IntArray) -> Mapping[int, AnyArray]:
         if noisy.shape != (self.sizes[part],):

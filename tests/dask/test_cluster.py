@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
+from fitplug_dask.exchange import memory
 from fitplug_dask.kernel import partitions
 from fitplug_dask.persons import shuffle
 from fitplug_dask.workers import attempt
@@ -106,8 +107,9 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
     limit: dict[str, Any] = {"person": "id", "contributions": 3, "key": bytes(16)}
     wanted = (DOMAIN, [("age",), ()])
     expected = fpd.count(tmp_path, wanted, **limit)
-    monkeypatch.setattr(partitions, "_MOST_ROWS", 2_500)
-    monkeypatch.setattr(shuffle, "MEMORY", 1_500_000)
+    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 1_000)
+    monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 500)
+    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-5)
     pids = list(client.run(os.getpid).values())[:1]
 
     def kill(done: int, total: int) -> None:
