@@ -30,9 +30,10 @@ from fitplug.release.computed_estimates import compute_estimates
 
 ABOUT = """# A release in parts
 
-A cube of {n} x {n} x {n} cells, with its margins, has {answers:,} answers in {parts} parts. One
-process on one core does all of it. Integers of the noise's size stand for noisy answers. The peak is
-the largest memory of the process so far; {imports:.0f} MB of it are those of the libraries and the plan.
+A cube of {n} x {n} x {n} cells, with its margins, has {answers:,} answers in {parts} parts.
+One process on one core does all of it. Integers of the noise's size stand for noisy answers. The
+peak is the largest memory of the process so far; {imports:.0f} MB of it are those of the libraries
+and the plan.
 """
 ASKED = (
     "total",
