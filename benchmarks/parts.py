@@ -5,7 +5,6 @@ python benchmarks/parts.py > benchmarks/parts.md
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
 import time
@@ -29,9 +28,9 @@ ABOUT = """# Parts
 Answers and estimates of large plans are made in parts. Slabs hold random counts, and all of them
 are split; {few} parts are gathered and {few} outputs estimated, and the times of the others are
 taken as proportional to their sizes. Pieces go through files, whose time is not counted. All times
-are processor seconds of one thread. The last columns are their sum over the time of OpenDP's
-`make_gaussian` for as many draws, and the largest memory of the process, less what it had with the
-plan.
+are processor seconds of one thread. The last columns are their sum over the processor time of
+OpenDP's `make_gaussian` for as many draws, and the most memory of the process on Linux, less what
+it had with the plan.
 """
 
 COLUMNS = [
@@ -147,9 +146,10 @@ def time_draw(noise_std: float) -> float:
     return (time.process_time() - start) / 100_000
 
 
-def read_memory() -> float:
-    """Return the most memory that the process had so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def read_memory(field: str) -> float:
+    """Return what Linux reports of the process's memory, in MB."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
 
 def main(counties: int, *sizes: int) -> None:
@@ -162,7 +162,8 @@ def main(counties: int, *sizes: int) -> None:
     for name, workload in workloads.items():
         plan = fp.design(workload, tolerance=0.5)
         draw = time_draw(plan.noise_std)
-        before = read_memory()
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+        before = read_memory("VmRSS")
         parted = cut_strategy(plan.strategy)
         with tempfile.TemporaryDirectory() as folder:
             steps = measure(parted, Path(folder))
@@ -170,8 +171,8 @@ def main(counties: int, *sizes: int) -> None:
         counts = len(parted.slabs), len(parted.sizes), len(parted.outputs)
         cells = [name, f"{plan.strategy.size:,}", ", ".join(map(str, counts))]
         cells += [f"{seconds:.1f} s" for seconds in steps]
-        print(line([*cells, f"{ratio:.1%}", f"{read_memory() - before:,.0f}"]), flush=True)
+        print(line([*cells, f"{ratio:.1%}", f"{read_memory('VmHWM') - before:,.0f}"]), flush=True)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:] or ["24", "464", "464", "464"]))
+    main(*map(int, sys.argv[1:] or ["240", "464", "464", "464"]))

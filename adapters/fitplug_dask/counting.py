@@ -77,11 +77,12 @@ def count(
             Polars or a relation of DuckDB. The last four are streams that this process reads: they
             are never whole in memory, and cannot be counted with `client`.
         wanted: A Plan, a Workload, or (domain, attribute sets); the set () is the total.
-        client: A dask.distributed Client whose workers see the files under the same paths; None
-            counts on threads of this process. A CSV file is one task, however large; of other
-            files every row group or record batch may be one.
+        client: A dask.distributed Client whose workers see the files under the same paths and have
+            the code of this process, which is checked; None counts on threads of this process. A
+            CSV file is one task, however large; of other files every row group or record batch may
+            be one.
         progress: True shows a percentage on stderr; a callable is told (rows counted, rows in all)
-            in this process whenever a task ends. Those numbers are exact, so show their ratio
+            in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not say how many rows they hold they are guesses by their bytes.
         person: A column that identifies persons. At most `contributions` rows of each are counted.
             Which ones is decided by a keyed hash of the person's own rows, so that one person more
@@ -123,7 +124,8 @@ def count(
         DomainError: The domain does not have an attribute, or weights or filters are invalid.
         BudgetError: The contributions are no number of rows.
         InputError: The checkpoint cannot be used.
-        FitplugError: The workers of `client` fail, or the checkpoint cannot be written.
+        FitplugError: The workers of `client` fail or have other code than this process, or the
+            checkpoint cannot be written.
     """
     report = choose_report(progress)
     check_client(client)
@@ -132,7 +134,7 @@ def count(
     from fitplug_dask.files import sample_checksums, take_snapshot
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
     from fitplug_dask.persons import count_by_person
-    from fitplug_dask.scheduling import count_partitions
+    from fitplug_dask.scheduling import check_where, count_partitions
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, threads = request.job, request.threads
@@ -148,7 +150,13 @@ def count(
     found = find_files(source, storage_options)
     check_source(found, client)
     files = take_snapshot(
-        found, job.attributes, person, weight=weight, filters=job.filters, rules=rules
+        found,
+        job.attributes,
+        person,
+        weight=weight,
+        filters=job.filters,
+        rules=rules,
+        check_all=check_where(client),
     )
 
     lacking, looked_at = sample_checksums(files)

@@ -111,6 +111,7 @@ def survey(
     check_libraries()
     from fitplug_dask.files import sample_checksums, take_snapshot
     from fitplug_dask.kernel import cut_partitions
+    from fitplug_dask.scheduling import check_where
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     request.check_memory()
@@ -121,7 +122,13 @@ def survey(
     found = find_files(source, storage_options)
     check_source(found, client)
     files = take_snapshot(
-        found, job.attributes, person, weight=weight, filters=job.filters, rules=rules
+        found,
+        job.attributes,
+        person,
+        weight=weight,
+        filters=job.filters,
+        rules=rules,
+        check_all=check_where(client),
     )
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]

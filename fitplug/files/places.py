@@ -249,10 +249,13 @@ class StorePlace(Place):
                     self._system.pipe_file(self._locate(name), content, mode="create")
             else:
                 self._system.pipe_file(self._locate(name), content, mode="create")
-        except FileExistsError:
-            # The client may have repeated a request that had succeeded: nobody else has these
-            # bytes unless they were computed to be the same, and then it does not matter.
-            return self.read(name) == content
+        except OSError as error:
+            # The client may have repeated a request that had succeeded, or lost the answer to one.
+            # Then these bytes are there. If other writers compute the same, it does not matter.
+            try:
+                return self.read(name) == content
+            except FileNotFoundError:
+                raise error from None
         return True
 
     def replace(self, name: str, content: bytes) -> None:

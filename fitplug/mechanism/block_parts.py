@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
@@ -121,6 +123,12 @@ class BlockParts:
         sizes = self.strategy.structure.sizes
         return max(attributes, key=lambda a: (sizes[a], a), default=None)
 
+    def find_axis(self, own: PlacedBlock) -> int:
+        """Find the axis of a block's largest attribute; it has one."""
+        cut = self.find_cut(own.own)
+        assert cut is not None
+        return own.own.index(cut)
+
     @cached_property
     def slabs(self) -> tuple[Slab, ...]:
         """The slabs of all tables."""
@@ -165,6 +173,21 @@ class BlockParts:
         return found
 
     @cached_property
+    def readers(self) -> list[list[tuple[int, Reading]]]:
+        """The positions of the blocks that read each table, ascending, and what they read."""
+        found: list[list[tuple[int, Reading]]] = [[] for _ in self.tables]
+        for k, readings in enumerate(self.readings):
+            for t, reading in readings:
+                found[t].append((k, reading))
+        return found
+
+    def list_readers(self, table: int, part: int) -> list[tuple[int, Reading]]:
+        """List the blocks of a part that read a table, ascending, and what they read."""
+        readers, one = self.readers[table], self.parts[part]
+        ends = [bisect_left(readers, k, key=itemgetter(0)) for k in (one.first, one.last)]
+        return readers[slice(*ends)]
+
+    @cached_property
     def parts_of_block(self) -> list[range]:
         """The parts that each block has answers in."""
         first = [len(self.parts)] * len(self.blocks)
@@ -178,9 +201,9 @@ class BlockParts:
     def parts_of_table(self) -> list[list[int]]:
         """The parts that read each table, ascending."""
         found: list[dict[int, None]] = [{} for _ in self.tables]
-        for k, readings in enumerate(self.readings):
-            for t, _ in readings:
-                found[t].update(dict.fromkeys(self.parts_of_block[k]))
+        for own, readers in zip(found, self.readers, strict=True):
+            for k, _ in readers:
+                own.update(dict.fromkeys(self.parts_of_block[k]))
         return [sorted(own) for own in found]
 
     @cached_property
@@ -213,9 +236,7 @@ class BlockParts:
 
     def _find_strides(self, own: PlacedBlock) -> tuple[int, int]:
         """Find the rows of a block's largest attribute, and the answers of each of them."""
-        cut = self.find_cut(own.own)
-        assert cut is not None
-        axis = own.own.index(cut)
+        axis = self.find_axis(own)
         return own.shape[axis], math.prod(own.shape[axis + 1 :])
 
     def _cut_tables(self, tables: Sequence[tuple[str, ...]]) -> tuple[TableCut, ...]:

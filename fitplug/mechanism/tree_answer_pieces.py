@@ -20,7 +20,7 @@ from fitplug.mechanism.tree_answers import (
 )
 from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.mechanism.tree_parts import TreeParts
-from fitplug.mechanism.tree_units import list_ranges
+from fitplug.mechanism.tree_units import list_different, list_ranges
 from fitplug.numeric import AnyArray, FloatArray, IntArray, invert_each_with_residual
 from fitplug.structure import TreeStructure
 
@@ -87,7 +87,7 @@ class TreeEstimation:
         self._output = cut.outputs[output]
         self._group = structure.workload.position(self._output.group)
         self._nodes, self._path = cut.list_output_rows(output)
-        self._units = np.unique(cut.units.unit_of_row[self._path]).astype(np.int64)
+        self._units = cut.units.list_row_units(self._path)
         self._answers = self._gather(pieces)
 
     def estimate(self) -> FloatArray:
@@ -118,7 +118,7 @@ class TreeEstimation:
         units, path = self._cut.units, self._path
         kinds = units.kind_of_unit[units.unit_of_row[path]]
         found = []
-        for kind in np.unique(kinds[1:]).tolist():
+        for kind in list_different(kinds[1:]).tolist():
             rows = np.flatnonzero(kinds == kind)
             different, first, unit_of = np.unique(
                 units.unit_of_row[path[rows]], return_index=True, return_inverse=True

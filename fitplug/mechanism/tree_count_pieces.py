@@ -20,6 +20,7 @@ from fitplug.mechanism.tree_answers import (
     merge_classes,
 )
 from fitplug.mechanism.tree_parts import Segment, TreeParts
+from fitplug.mechanism.tree_units import list_different
 from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly
 from fitplug.structure import TreeStructure
 
@@ -78,7 +79,7 @@ class TreeCountSplit:
         counts = self._sum_counts(one.block)
         kinds = units.kind_of_unit[units.unit_of_row[self._rows[chosen]]]
         found = []
-        for kind in np.unique(kinds).tolist():
+        for kind in list_different(kinds).tolist():
             own = counts[chosen[kinds == kind], one.start : one.stop]
             merged = find_merged(classes[0], classes[units.kinds[kind].depth])
             found.append(merge_classes(own, merged))
@@ -107,7 +108,7 @@ class TreeCountSplit:
         found = np.zeros((len(rows), *counts.shape[1:]), dtype=counts.dtype)
         found[order[np.searchsorted(rows[order], leaves)]] = counts
         kinds = units.kind_of_unit[units.unit_of_row[rows]]
-        for kind in np.unique(kinds)[::-1].tolist():
+        for kind in list_different(kinds)[::-1].tolist():
             own = np.flatnonzero(kinds == kind)
             parents = units.parent_of_row[rows[own]]
             own = own[np.argsort(parents, kind="stable")]
@@ -139,7 +140,7 @@ class TreeCountGathering:
             every = cut.list_measured(one)
             kinds = cut.units.kind_of_unit[every]
             self._units.append({})
-            for kind in np.unique(kinds).tolist():
+            for kind in list_different(kinds).tolist():
                 units, own = every[kinds == kind], cut.units.kinds[kind]
                 self._units[-1][kind] = units, len(shapes)
                 r = structure.classes[one.block][own.depth].size
@@ -194,7 +195,7 @@ class TreeCountGathering:
         units, at = self._cut.units, 0
         of_row = units.unit_of_row[rows]
         kinds = units.kind_of_unit[of_row]
-        for kind in np.unique(kinds).tolist():
+        for kind in list_different(kinds).tolist():
             own, i = self._units[segment][kind]
             total = self._sums.totals[i]
             mine = np.flatnonzero(kinds == kind)

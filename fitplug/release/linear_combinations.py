@@ -81,13 +81,13 @@ def estimate_values(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArr
     values = np.zeros(len(several))
     # Group by group, as the estimates of a group are computed, or read, when they are needed.
     for name, users in _index_by_group(several).items():
-        if release.tables is None:
+        if release.parted_tables is None:
             estimates = release.estimates[name]
             for k in users:
                 values[k] += several[k][name].multiply_values(estimates)
             continue
         shape = release.plan.workload[name].shape
-        for block in release.tables.list_blocks(name):
+        for block in release.parted_tables.list_blocks(name):
             # Only the parts are read that hold answers of some sum.
             parts = {
                 k: several[k][name].keep_range(shape, block.axis, block.start, block.stop)

@@ -16,17 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dask.utils import key_split
 from distributed import Client
 
 import fitplug as fp
 import fitplug_dask as fpd
-from fitplug.errors import DataError, FitplugError
-from fitplug_dask import scheduling
+from fitplug.errors import DataError, FitplugError, InputError
+from fitplug_dask import scheduling, workers
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, count_partition, partitions
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
 from fitplug_dask.sources import find_files
-from fitplug_dask.workers import inspection
+from fitplug_dask.workers import inspection, settings
 from tests.helpers.dask_processes import Processes, copy_packages, dask_processes, write_blocker
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
@@ -92,16 +93,17 @@ def refuse(people: Path, client: Client) -> str:
 def test_workers_with_other_code_and_without_are_refused_by_name(
     people: Path, processes: Processes, tmp_path: Path
 ) -> None:
-    scheduler, _ = processes.start_scheduler()
+    bare_packages = [write_blocker(tmp_path / "bare")]
+    scheduler, _ = processes.start_scheduler(path=bare_packages)  # it needs no fitplug
     packages = copy_packages(tmp_path / "other")
     double_counts(packages)
     with Client(scheduler) as client:
-        processes.start_worker(scheduler, "bare", path=[write_blocker(tmp_path / "bare")])
+        bare_worker = processes.start_worker(scheduler, "bare", path=bare_packages)
         altered_worker = processes.start_worker(scheduler, "altered", path=[packages])
         processes.start_worker(scheduler, "same")
         bare, altered, same = (find_address(client, n) for n in ("bare", "altered", "same"))
         message = refuse(people, client)
-        assert f"{bare}: fitplug and fitplug_dask is not installed" in message
+        assert f"{bare}: fitplug and fitplug_dask are not installed" in message
         assert f"{altered}: its code of fitplug_dask is another (kernel/counters.py)" in message
         assert same not in message
         assert 'install the same version of "fitplug[dask]"' in message
@@ -117,7 +119,7 @@ def test_workers_with_other_code_and_without_are_refused_by_name(
 
         # A worker that is gone is not asked.
         altered_worker.kill()
-        processes.started[1].kill()
+        bare_worker.kill()
         wait_for(lambda: set(client.nthreads()) == {same})
         counted = fpd.count(people, WANTED, client=client)
     exact = fpd.count(people, WANTED)
@@ -158,7 +160,7 @@ def test_a_worker_that_comes_later_is_refused_by_name(
         find_address(client, "same")
         with pytest.raises(FitplugError) as caught:
             count_slowly(people, client, add_worker)
-    said = "is not installed" if kind == "bare" else "is another (kernel/counters.py)"
+    said = "are not installed" if kind == "bare" else "is another (kernel/counters.py)"
     assert late[0] in str(caught.value)
     assert said in str(caught.value)
     assert not isinstance(caught.value, DataError)
@@ -184,7 +186,9 @@ def count_slowly(people: Path, client: Client, report: Any, seconds: float = 0.0
 # How long
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "end", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGSTOP]
+)
 def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
     people: Path, processes: Processes, end: signal.Signals
 ) -> None:
@@ -226,6 +230,66 @@ def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
         find_address(client, "same")
         with pytest.raises(FitplugError, match="has had no worker for 1 s"):
             count_slowly(people, client, kill)
+
+
+@pytest.mark.parametrize("setting", ["soon", 0, -1, "nan"])
+def test_a_timeout_that_is_none_is_refused(setting: object) -> None:
+    with (
+        dask.config.set({"fitplug.timeout": setting}),
+        pytest.raises(InputError, match=r"fitplug\.timeout of Dask is"),
+    ):
+        settings.read_timeout()
+
+
+# How many tasks
+
+
+def cut(people: Path, threads: int, **options: Any) -> list[Partition]:
+    with dask.config.set(options):
+        files = take_snapshot(find_files(people), dict(DOMAIN.attributes))
+        return cut_partitions(files, 200, threads)
+
+
+def test_operators_may_ask_for_smaller_tasks(people: Path) -> None:
+    small = dask.config.set({"fitplug.rows-per-task": 500})
+    with small:
+        parts = cut(people, 2)
+    assert len(parts) == ROWS // 500
+    assert {part.rows for part in parts} == {500}
+    assert len(cut(people, 2)) == 6
+    for wrong in (0, "many", True, 2.5):
+        with (
+            dask.config.set({"fitplug.rows-per-task": wrong}),
+            pytest.raises(InputError, match="whole number of rows"),
+        ):
+            cut(people, 2)
+
+
+def test_tasks_of_many_columns_have_fewer_rows(
+    people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "_MOST_VALUES", 2_000)
+    assert {part.rows for part in cut(people, 1)} == {1_000}
+
+
+@pytest.mark.parametrize("tasks", [1, 200, 201, 1000])
+def test_each_row_is_reported_once(people: Path, tasks: int) -> None:
+    graph = scheduling.CountGraph(Job(dict(DOMAIN.attributes), (("sex", "age"),)))
+    part = cut(people, 1)[0]
+    for i in range(tasks):
+        graph.rows[graph.add("count-partition", i, count_partition, graph.job, part)] = 7 + i
+    graph.add_up(list(graph.rows))
+    watched = graph.choose_watched()
+    assert sum(watched.values()) == sum(graph.rows.values())
+    assert len(watched) <= 200
+    assert set(watched) <= set(graph.tasks)
+
+
+def test_the_dashboard_shows_what_tasks_do() -> None:
+    for action in ("count-partition", "add-counts", "check-worker"):
+        for _ in range(100):
+            key = (workers.name_tasks(action, workers.draw_run()), 3)
+            assert key_split(key) == f"fitplug-{action}"
 
 
 # What is compared

@@ -37,13 +37,15 @@ class Processes:
         self._folder = folder
         self.started: list[subprocess.Popen[bytes]] = []
 
-    def start_scheduler(self) -> tuple[str, subprocess.Popen[bytes]]:
-        """Start a scheduler and return its address."""
+    def start_scheduler(
+        self, *, path: list[Path] | None = None
+    ) -> tuple[str, subprocess.Popen[bytes]]:
+        """Start a scheduler and return its address; `path` is as for a worker."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         options = ["--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
-        process = self._start("scheduler", *options, path=[ROOT, ROOT / "adapters"])
+        process = self._start("scheduler", *options, path=path)
         for _ in range(200):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -64,10 +66,10 @@ class Processes:
         """
         options = [scheduler, "--name", name, "--nthreads", "1", "--no-dashboard"]
         options.append("--nanny" if nanny else "--no-nanny")
-        path = [ROOT, ROOT / "adapters"] if path is None else path
         return self._start("worker", *options, path=path)
 
-    def _start(self, kind: str, *options: str, path: list[Path]) -> subprocess.Popen[bytes]:
+    def _start(self, kind: str, *options: str, path: list[Path] | None) -> subprocess.Popen[bytes]:
+        path = [ROOT, ROOT / "adapters"] if path is None else path
         command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *options]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
         with (self._folder / f"{kind}-{len(self.started)}.log").open("wb") as log:

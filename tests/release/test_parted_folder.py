@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from functools import partial
@@ -42,6 +43,7 @@ from fitplug.release import (
 )
 from fitplug.release.parted_export import write_parted_folder
 from tests.helpers import people
+from tests.helpers.command_line import fitplug
 from tests.helpers.plans import split_apart_plan, symmetric_plan
 from tests.helpers.tree_plans import design_tree, people_by_place
 
@@ -132,6 +134,18 @@ class TestRoundTrip:
         with pytest.raises(fp.InputError, match="is there already"):
             release.write(location, parts=True)
         fp.Release.read(location).verify()
+
+    def test_other_answers_have_other_estimates(self, release, folder):
+        other = people.release(noise=1.0, seed=1)
+        changed = dataclasses.replace(fp.Release.read(folder), answers=other.answers)
+        np.testing.assert_array_equal(changed.estimates["cities"], other.estimates["cities"])
+        assert changed.combine("total") == other.combine("total")
+
+    def test_estimates_on_the_command_line(self, release, location):
+        ran = fitplug("estimate", location, "pyramid[sex = 1] + total", "--json")
+        assert ran.code == 0
+        expected = release.combine("pyramid[sex = 1] + total")
+        assert json.loads(ran.out)["estimates"][0]["std"] == expected.std
 
     def test_huge_answers(self, release, tmp_path):
         place = LocalPlace(tmp_path)
@@ -403,6 +417,10 @@ class TestPartsOfTheStrategy:
     def test_places_are_described_by_few_strides(self):
         rows = (100 * np.arange(50)[:, None] + np.arange(20, 30)).ravel()
         assert describe_place(rows) == (Stride(20, (50, 10), (100, 1)),)
+        columns = (7 + 100 * np.arange(5)[None, :] + np.arange(20)[:, None]).ravel()
+        assert describe_place(columns) == (Stride(7, (20, 5), (1, 100)),)
+        cube = np.add.outer(rows, 10_000 * np.arange(3)).ravel()
+        assert len(describe_place(cube)) == 1
         assert describe_place(slice(5, 9)) == (Stride(5, (4,), (1,)),)
         assert describe_place(np.zeros(0, dtype=np.int64)) == ()
 

@@ -14,10 +14,18 @@ from fitplug_dask.files.portions import (
     holds_pages,
 )
 from fitplug_dask.files.readers import describe_damage, open_file
-from fitplug_dask.files.snapshot import read_found_header, take_snapshot
+from fitplug_dask.files.snapshot import (
+    CheckAll,
+    CheckOne,
+    check_on_threads,
+    read_found_header,
+    take_snapshot,
+)
 from fitplug_dask.files.wanted_columns import ColumnRules
 
 __all__ = [
+    "CheckAll",
+    "CheckOne",
     "CheckedFile",
     "ColumnRules",
     "DamagedFileError",
@@ -26,6 +34,7 @@ __all__ = [
     "Piece",
     "Portion",
     "can_be_portioned",
+    "check_on_threads",
     "cut_portions",
     "decode",
     "describe_damage",

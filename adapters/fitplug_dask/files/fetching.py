@@ -19,7 +19,7 @@ _AHEAD_BYTES = 2**26
 """Bytes that one task has requested and not yet decoded, about."""
 
 _REQUEST_BYTES = 2**23  # of the largest request; larger ranges are requested in parts at once
-_LEAST_GAP, _GAP_SHARE = 2**12, 1 / 8
+_LEAST_GAP, _GAP_SHARE = 2**12, 1 / 16
 """Ranges are joined over a gap of few bytes, or as long as all gaps are a small share of what is
 wanted."""
 

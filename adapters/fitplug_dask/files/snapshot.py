@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import MappingProxyType
+from typing import TypeAlias
 
 from fitplug.counts import Filters
 from fitplug.domain import Attribute
@@ -17,7 +19,14 @@ from fitplug_dask.files.wanted_columns import PLAIN_RULES, ColumnRules, WantedCo
 from fitplug_dask.sources import FoundFile, State, StoreError
 
 # Files read at once: local files wait for a processor here, those in a store for the network.
-_LOCAL_READERS, _STORE_READERS = 4, 16
+_LOCAL_READERS, _STORE_READERS = 4, 32
+
+
+CheckOne: TypeAlias = Callable[[FoundFile], CheckedFile]
+"""Reads the footer of a file and checks it."""
+
+CheckAll: TypeAlias = Callable[[CheckOne, Sequence[FoundFile]], Sequence[CheckedFile]]
+"""Checks many files in their order. It raises what the check of the first bad file raises."""
 
 
 def take_snapshot(
@@ -28,6 +37,7 @@ def take_snapshot(
     weight: str | None = None,
     filters: Filters = MappingProxyType({}),
     rules: ColumnRules = PLAIN_RULES,
+    check_all: CheckAll | None = None,
 ) -> tuple[CheckedFile, ...]:
     """Read the footers and schemas of all files and check them; no row is read.
 
@@ -39,6 +49,7 @@ def take_snapshot(
         weight: A column of integers of every file.
         filters: What rows must hold. Each name is a column or a folder key of every file.
         rules: How columns are read that no type alone says how to read.
+        check_all: How all files are checked; by threads of this process if it is left out.
 
     Returns:
         The files, in the order of `found`.
@@ -47,16 +58,20 @@ def take_snapshot(
         DataError: A file is missing, damaged, or of another schema; the first one is named.
     """
     wanted = WantedColumns(attributes, person, weight, filters, rules)
-
-    def check(one: FoundFile) -> CheckedFile:
-        state, header = read_found_header(one)
-        return check_file(one, state, header, wanted)
-
-    in_store = any(file.location.options is not None for file in found)
-    with ThreadPoolExecutor(_STORE_READERS if in_store else _LOCAL_READERS) as readers:
-        files = tuple(readers.map(check, found))
+    files = tuple((check_all or check_on_threads)(partial(_check_file, wanted), found))
     check_person_types(files, person)
     return files
+
+
+def check_on_threads(check: CheckOne, found: Sequence[FoundFile]) -> Sequence[CheckedFile]:
+    """Check files, several at once.
+
+    Raises:
+        DataError: As by `check`, for the first file that fails.
+    """
+    in_store = any(file.location.options is not None for file in found)
+    with ThreadPoolExecutor(_STORE_READERS if in_store else _LOCAL_READERS) as readers:
+        return list(readers.map(check, found))
 
 
 def read_found_header(found: FoundFile) -> tuple[State, Header]:
@@ -86,3 +101,9 @@ def read_found_header(found: FoundFile) -> tuple[State, Header]:
     if isinstance(header, str):
         raise DataError(f"{found.path} {header}")
     return state, header
+
+
+def _check_file(wanted: WantedColumns, found: FoundFile) -> CheckedFile:
+    """Read the header of one file and check all that is needed of it."""
+    state, header = read_found_header(found)
+    return check_file(found, state, header, wanted)

@@ -193,10 +193,20 @@ def _attempt_reading(file: CheckedFile, read: Callable[[], T]) -> T | Fault:
             f"{file.display_path} is gone since counting began, or a worker does not see it; "
             "every worker must see the files under the same path"
         )
-    except Exception:
+    except OSError as error:
+        # Arrow has no number for damage, which it calls an error of input, too.
+        if error.errno is None:
+            return _make_damage_fault(file)
         return Fault(
             f"{file.display_path} cannot be read any more; check the disk or store it lies on"
         )
+    except ImportError:
+        return Fault(
+            f"{file.display_path} cannot be opened on a worker, where a package for its store is "
+            "missing; install it there"
+        )
+    except Exception:
+        return _make_damage_fault(file)
 
 
 def _read_row_groups(consumer: RowConsumer, file_slice: FileSlice) -> Fault | None:
@@ -228,7 +238,6 @@ def _read_row_groups(consumer: RowConsumer, file_slice: FileSlice) -> Fault | No
             except (DamagedFileError, StoreError, FileNotFoundError):
                 raise
             except OSError as error:
-                # Arrow has no number for damage, which it calls an error of input, too.
                 if error.errno is not None:
                     raise
                 return Fault(describe_damage(file, row_group))
@@ -238,6 +247,10 @@ def _read_row_groups(consumer: RowConsumer, file_slice: FileSlice) -> Fault | No
                 what = "does not hold as many rows as the footer says"
                 return Fault(describe_damage(file, row_group, what))
     return None
+
+
+def _make_damage_fault(file: CheckedFile) -> Fault:
+    return Fault(f"{file.display_path} cannot be opened; the file is damaged, write it again")
 
 
 def _make_change_fault(file: CheckedFile) -> Fault:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from fitplug_dask.kernel import (
 )
 from fitplug_dask.progress import Report
 from fitplug_dask.scheduling.graph import CountGraph, run_graph
+
+T = TypeVar("T")
 
 CountPartition: TypeAlias = Callable[[Job, Partition], "PartialCounts | Fault"]
 
@@ -65,7 +67,7 @@ def make_empty_counts(job: Job) -> PartialCounts:
     return PartialCounts(tuple(np.zeros(job.count_cells(joint), np.int64) for joint in job.joints))
 
 
-def raise_fault(result: PartialCounts | Fault) -> PartialCounts:
+def raise_fault(result: T | Fault) -> T:
     """Return the result if it is no fault.
 
     Raises:

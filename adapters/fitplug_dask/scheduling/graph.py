@@ -8,7 +8,9 @@ from typing import Any
 from fitplug_dask.kernel import Fault, Job, PartialCounts, add_partial_counts, choose_fan_in
 from fitplug_dask.scheduling.reduction import reduce_tree
 from fitplug_dask.scheduling.threads import run_on_threads
-from fitplug_dask.workers import Key, draw_run, hold, name_tasks, run_on_cluster
+from fitplug_dask.workers import Key, draw_run, hold, is_key, name_tasks, run_on_cluster
+
+_MOST_WATCHED = 200
 
 
 class CountGraph:
@@ -53,6 +55,21 @@ class CountGraph:
 
         self.top = reduce_tree(keys, choose_fan_in(self._cells), join)
 
+    def choose_watched(self) -> dict[Key, int]:
+        """Return the tasks whose ends are reported on a cluster, with their rows.
+
+        To watch a task is a task. Where many tasks read, what first adds up several of them is
+        watched instead.
+        """
+        if len(self.rows) <= _MOST_WATCHED:
+            return self.rows
+        sums = {
+            key: sum(self.rows[term] for term in terms)
+            for key, (_, *terms) in self.tasks.items()
+            if terms and all(is_key(term) and term in self.rows for term in terms)
+        }
+        return sums if sum(sums.values()) == sum(self.rows.values()) else self.rows
+
 
 def run_graph(
     graph: CountGraph, client: Any, report_rows: Callable[[int], None]
@@ -70,6 +87,6 @@ def run_graph(
     if client is None:
         return run_on_threads(graph.tasks, graph.top, graph.rows, report_rows)
     counted: PartialCounts | Fault = run_on_cluster(
-        client, graph.tasks, graph.top, graph.rows, report_rows
+        client, graph.tasks, graph.top, graph.choose_watched(), report_rows
     )
     return counted

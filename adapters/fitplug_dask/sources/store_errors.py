@@ -122,15 +122,18 @@ def classify_error(error: Exception) -> Exception:
         return error
     if isinstance(error, ImportError):
         return ImportError("a package for this store is missing")
-    chain = list(_follow_causes(error))
-    statuses = [status for status in map(_find_status, chain) if status is not None]
-    if statuses:
-        return _classify_status(statuses[0])
-    names = {kind.__name__ for link in chain for kind in type(link).__mro__}
-    if names & _DENIED_NAMES or any(isinstance(link, PermissionError) for link in chain):
-        return AccessError()
-    if any(_is_transient(link) for link in chain) or names & _TRANSIENT_NAMES:
-        return TransientError()
+    # Clients translate exceptions, but the one that was raised last usually says most.
+    for link in _follow_causes(error):
+        names = {kind.__name__ for kind in type(link).__mro__}
+        status = _find_status(link)
+        if isinstance(link, PermissionError) or names & _DENIED_NAMES:
+            return AccessError()
+        if names & _TRANSIENT_NAMES:
+            return TransientError()
+        if status is not None:
+            return _classify_status(status)
+        if _is_transient(link):
+            return TransientError()
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError("the store does not have the file")
     return StoreError(raised=type(error).__name__)
@@ -166,16 +169,13 @@ def _find_status(error: BaseException) -> int | None:
     """Return the status of HTTP that an exception tells, if it tells one."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):  # of botocore
-        response = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        told = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     else:
-        response = getattr(response, "status_code", None)
-    told = (
-        response,
-        *(getattr(error, name, None) for name in ("status", "status_code", "code")),
-    )
-    for status in told:
-        if isinstance(status, (int, str)) and str(status).isdecimal() and 400 <= int(status) < 600:
-            return int(status)
+        told = getattr(response, "status_code", None)
+    for name in ("status", "status_code", "code"):
+        told = getattr(error, name, None) if told is None else told
+    if isinstance(told, (int, str)) and str(told).isdecimal() and 400 <= int(told) < 600:
+        return int(told)
     return None
 
 

@@ -2,10 +2,11 @@
 
 from fitplug_dask.workers.execution import attempt, run_on_cluster
 from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
-from fitplug_dask.workers.graphs import Graph, Key, draw_run, hold, name_tasks
+from fitplug_dask.workers.graphs import Graph, Key, draw_run, hold, is_key, name_tasks
 from fitplug_dask.workers.handshake import COUNTING_PACKAGES, check_workers
 from fitplug_dask.workers.inspection import describe_sources
 from fitplug_dask.workers.patience import ask, read_threads
+from fitplug_dask.workers.settings import read_rows_per_task
 from fitplug_dask.workers.tasks import Parts
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "describe_sources",
     "draw_run",
     "hold",
+    "is_key",
     "name_tasks",
+    "read_rows_per_task",
     "read_threads",
     "run_on_cluster",
 ]

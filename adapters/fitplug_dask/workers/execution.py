@@ -15,7 +15,8 @@ from fitplug.errors import FitplugError
 from fitplug_dask.workers.faults import Fault
 from fitplug_dask.workers.graphs import Graph, Key, draw_run, guard_graph, watch_tasks
 from fitplug_dask.workers.handshake import check_workers
-from fitplug_dask.workers.patience import ask, read_threads, read_timeout
+from fitplug_dask.workers.patience import ask, read_threads
+from fitplug_dask.workers.settings import read_timeout
 from fitplug_dask.workers.tasks import read_outcome
 
 RETRIES = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 from uuid import uuid4
 
 import toolz
@@ -69,7 +69,7 @@ def guard_graph(graph: Graph, expected: Mapping[str, Any], run: str) -> dict[Key
         terms: list[Key] = []
         template = []
         for argument in arguments:
-            if not (_is_key(argument) and argument in graph):
+            if not (is_key(argument) and argument in graph):
                 template.append(argument)
                 continue
             held = repr(argument) if graph[argument][0] is hold else None
@@ -89,7 +89,8 @@ def watch_tasks(keys: Mapping[Key, Any], run: str) -> dict[Key, tuple[Any, ...]]
     return {(name, i): (itemgetter(0), key) for i, key in enumerate(keys)}
 
 
-def _is_key(argument: object) -> bool:
+def is_key(argument: object) -> TypeGuard[Key]:
+    """Return whether an argument has the form of a key."""
     return (
         isinstance(argument, tuple)
         and len(argument) == 2

@@ -15,10 +15,12 @@ from fitplug_dask.workers.inspection import (
     LIBRARIES,
     describe_code,
     describe_refusal,
+    join_names,
     list_differences,
     reduce_to_text,
 )
-from fitplug_dask.workers.patience import ask, await_workers, read_threads, read_timeout
+from fitplug_dask.workers.patience import ask, await_workers
+from fitplug_dask.workers.settings import read_timeout
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,11 +28,12 @@ COUNTING_PACKAGES = ("fitplug", "fitplug_dask")
 """The packages that take part in counting."""
 
 _RETRY_SECONDS = 0.2
+_ROUNDS = 5
 
-_Answer: TypeAlias = dict[str, Any] | str
-"""What `describe_code` returned on a worker, or words that say why it did not."""
-
-_SILENT = "it does not answer"
+_Answer: TypeAlias = dict[str, Any] | str | None
+"""What `describe_code` returned on a worker, or words that say why it did not, or None if the
+worker does not answer.
+"""
 
 
 class SentText:
@@ -84,10 +87,18 @@ def check_workers(client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) ->
     differences = {
         worker: [answer] if isinstance(answer, str) else list_differences(expected, answer)
         for worker, answer in found.items()
+        if answer is not None
     }
     differences = {worker: said for worker, said in differences.items() if said}
     if differences:
         raise FitplugError(describe_refusal(differences))
+    silent = sorted(worker for worker, answer in found.items() if answer is None)
+    if silent:
+        raise FitplugError(
+            f"the cluster has workers that do not answer within {read_timeout():g} s "
+            f"({join_names(silent)}); end them, or allow more time by the setting fitplug.timeout "
+            "of Dask"
+        )
     return expected
 
 
@@ -99,44 +110,51 @@ def _list_inspected(expected: dict[str, Any]) -> tuple[tuple[str, ...], dict[str
 
 
 def _ask_all(client: Any, expected: dict[str, Any]) -> dict[str, _Answer]:
-    """Ask each worker for its code.
-
-    Workers that are lost meanwhile are left out, and those that come meanwhile are asked.
-    """
+    """Ask each worker for its code, also those that come meanwhile."""
     visitor = SentText("make_visitor", *_list_inspected(expected))
     limit = read_timeout()
-    end = time.monotonic() + limit
-    found: dict[str, _Answer] = {}
-    present = await_workers(client)
     while True:
-        silent = [worker for worker in present if found.get(worker, _SILENT) == _SILENT]
-        if not silent or time.monotonic() > end:
-            return {worker: found.get(worker, _SILENT) for worker in present}
-        found.update(ask(client, partial(_visit, client, visitor, silent, limit), 2 * limit))
-        present = read_threads(client) or await_workers(client)
-        if any(found.get(worker) == _SILENT for worker in present):
-            time.sleep(_RETRY_SECONDS)
+        await_workers(client)
+        # Each request has its own limit. This one is only for the whole, where workers come often.
+        answers = ask(client, partial(_visit_all, client, visitor, limit), _ROUNDS * limit)
+        if answers:
+            return answers
 
 
-async def _visit(
-    client: Any, visitor: SentText, workers: list[str], seconds: float
-) -> dict[str, _Answer]:
-    """Run the visitor on workers, all at once."""
+async def _visit_all(client: Any, visitor: SentText, seconds: float) -> dict[str, _Answer]:
+    """Run the visitor on all workers at once, and leave out those that are lost meanwhile."""
+    visits: dict[str, asyncio.Task[_Answer]] = {}
+    try:
+        while True:
+            present = await asyncio.wait_for(client.nthreads(), seconds)
+            for worker in present:
+                if worker not in visits:
+                    visits[worker] = asyncio.ensure_future(_visit(client, visitor, worker, seconds))
+            waiting = [visits[worker] for worker in present if not visits[worker].done()]
+            if not waiting:
+                return {worker: visits[worker].result() for worker in present}
+            await asyncio.wait(waiting, timeout=_RETRY_SECONDS)
+    finally:
+        for visit in visits.values():
+            visit.cancel()
 
-    async def visit_one(worker: str) -> _Answer:
+
+async def _visit(client: Any, visitor: SentText, worker: str, seconds: float) -> _Answer:
+    """Run the visitor on one worker, again if the connection fails."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        answer: Any = None
         try:
             asked = client.run(visitor, workers=[worker], on_error="return")
-            answer = (await asyncio.wait_for(asked, seconds)).get(worker)
+            answer = (await asyncio.wait_for(asked, end - time.monotonic())).get(worker)
         except Exception:
-            return _SILENT
+            answer = None
         if isinstance(answer, dict):
             return answer
-        if isinstance(answer, OSError) or answer is None:  # the connection, not the worker
-            return _SILENT
-        return f"it cannot tell which code it has ({type(answer).__name__})"
-
-    answers = await asyncio.gather(*map(visit_one, workers))
-    return dict(zip(workers, answers, strict=True))
+        if isinstance(answer, Exception) and not isinstance(answer, OSError):
+            return f"it cannot tell which code it has ({type(answer).__name__})"
+        await asyncio.sleep(_RETRY_SECONDS)
+    return None
 
 
 def _agree_on_loops(
@@ -149,7 +167,7 @@ def _agree_on_loops(
     same results.
     """
     for worker, answer in sorted(found.items()):
-        if isinstance(answer, str) or answer["files"]["fitplug_dask"] is None:
+        if not isinstance(answer, dict) or answer["files"]["fitplug_dask"] is None:
             continue
         if answer["loops"] is None:
             if here["loops"] is not None:

@@ -87,16 +87,16 @@ def list_differences(expected: dict[str, Any], found: dict[str, Any]) -> list[st
     """List in words what is found in a process and differs from what is expected."""
     missing = [package for package, files in found["files"].items() if files is None]
     if missing:
-        return [f"{' and '.join(missing)} is not installed"]
+        return [f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"]
     said = []
     for package, files in found["files"].items():
         wanted = expected["files"][package]
         names = sorted(n for n in {*files, *wanted} if files.get(n) != wanted.get(n))
         if names:
-            said.append(f"its code of {package} is another ({_join(names)})")
+            said.append(f"its code of {package} is another ({join_names(names)})")
     if found["loaded"]:
         said.append(
-            f"it runs code that its files do not hold any more ({_join(found['loaded'])}), "
+            f"it runs code that its files do not hold any more ({join_names(found['loaded'])}), "
             "so it must be started again"
         )
     for name, version in expected["versions"].items():
@@ -190,11 +190,11 @@ def describe_refusal(differences: dict[str, list[str]]) -> str:
     count = "a worker" if len(named) == 1 else f"{len(named)} workers"
     return (
         f"{count} must not count, as not all of the code is that of this process; install the "
-        f'same version of "fitplug[dask]" and its libraries there: {_join(named, " | ")}'
+        f'same version of "fitplug[dask]" and its libraries there: {join_names(named, " | ")}'
     )
 
 
-def _join(names: list[str], separator: str = ", ") -> str:
+def join_names(names: list[str], separator: str = ", ") -> str:
     """Join the first few names."""
     more = len(names) - _NAMED
     return separator.join(names[:_NAMED]) + (f"{separator}and {more} more" if more > 0 else "")

@@ -1,8 +1,7 @@
 """Patience: no call to a cluster waits without end.
 
 How long is one number for everything that waits: for a scheduler or a worker to answer, and for
-the first worker to come. It is `fitplug.timeout` in the configuration of Dask, one minute if it is
-not set. A task itself may take as long as it needs.
+the first worker to come (`settings.read_timeout`). A task itself may take as long as it needs.
 """
 
 from __future__ import annotations
@@ -13,20 +12,13 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import toolz
-from dask import config
-from dask.utils import parse_timedelta
 
 from fitplug.errors import FitplugError
+from fitplug_dask.workers.settings import read_timeout
 
 T = TypeVar("T")
 
-_DEFAULT = "60s"
 _POLL_SECONDS = 0.2
-
-
-def read_timeout() -> float:
-    """Return how many seconds a call waits for an answer."""
-    return float(parse_timedelta(config.get("fitplug.timeout", _DEFAULT), default="s"))
 
 
 def ask(client: Any, request: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
