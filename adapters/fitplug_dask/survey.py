@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import Filters, Where, check_weight, describe_rows, make_filters
@@ -67,7 +67,7 @@ class Survey:
     left_out: int = 0
     rows_are: str = "each row is one record"
     counts: tuple[str, ...] = ()
-    without_checksums: int = 0
+    without_checksums: int = field(default=0, compare=False)
 
     def __repr__(self) -> str:
         return f"Survey({self.files} {self.format} files, {self.cells} cells; rows confidential)"

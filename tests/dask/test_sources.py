@@ -470,3 +470,53 @@ def test_what_is_no_client_or_progress() -> None:
         fpd.count("data", BOTH, client=waiting)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="progress must be"):
         fpd.count("data", BOTH, progress="yes")  # type: ignore[arg-type]
+
+
+# Names that hold rows and are not read
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.pq", "b.PARQUET", "C.Csv", "part-00000", "d.orc", "e.jsonl", "f.parquet.gz", "g.tsv"],
+)
+def test_a_stray_suffix_is_named_and_not_passed_over(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "x" / "a.parquet")
+    shutil.copy(tmp_path / "x" / "a.parquet", tmp_path / "x" / name)
+    for source in (tmp_path, tmp_path / "x", f"{tmp_path}/*", f"{tmp_path}/x/*", f"{tmp_path}/**"):
+        assert f"x/{name} would be passed over" in fails(source)
+    assert total(f"{tmp_path}/x/*.parquet") == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"), [("a.pq", "*.pq"), ("a.PARQUET", "*.PARQUET"), ("part-00000", "part-*")]
+)
+def test_a_glob_may_ask_for_any_suffix(tmp_path: Path, name: str, pattern: str) -> None:
+    shutil.copy(write(tmp_path / "y.parquet"), tmp_path / name)
+    assert total(f"{tmp_path}/{pattern}") == 4
+    assert total(tmp_path / name) == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["README", "notes.txt", "_SUCCESS", ".a.pq", "schema.md", "LICENSE"]
+)
+def test_names_that_hold_no_rows_are_passed_over(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "a.parquet")
+    (tmp_path / name).write_text("nothing")
+    assert total(tmp_path) == 4
+
+
+@pytest.mark.parametrize("checksums", [False, True])
+def test_pages_without_checksums_are_told_once(
+    tmp_path: Path, checksums: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = pa.table({"sex": ["1", "2"] * 50, "age": [3, 4] * 50})
+    for number in range(3):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(table, path, write_page_checksum=checksums, row_group_size=10)
+    with caplog.at_level("INFO", "fitplug_dask"):
+        assert total(tmp_path) == 300
+    said = [record.getMessage() for record in caplog.records if "checksum" in record.getMessage()]
+    assert (
+        said == [] if checksums else [s[:32] for s in said] == ["3 of 3 Parquet files that were l"]
+    )
+    assert fpd.survey(tmp_path, BOTH).without_checksums == (0 if checksums else 3)

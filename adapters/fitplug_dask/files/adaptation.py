@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from fitplug_dask.encoding import (
+    classify_person_type,
     convert_persons,
     convert_values,
     explain_person_mismatch,
@@ -59,6 +60,8 @@ class Adaptation:
         stored: The name of each column to count in the file.
         value_types: The type of the values that each column is read as, where it is converted.
         person: The column that identifies persons, if it is converted.
+        person_held: What that column holds, as `classify_person_type` says; "" if it may hold text
+            as well as integers.
         weight: The column of weights, if its type is unchecked.
         zone: The time zone in which times with a zone are read as days.
         repeated: The keys of folders that the file also holds as columns.
@@ -71,6 +74,7 @@ class Adaptation:
     stored: Mapping[str, str]
     value_types: Mapping[str, type] = field(default_factory=dict)
     person: str | None = None
+    person_held: str = ""
     weight: str | None = None
     zone: str | None = None
     repeated: tuple[RepeatedKey, ...] = ()
@@ -130,9 +134,14 @@ class Adaptation:
     def _read_persons(self, name: str, column: Any) -> Any:
         if not self.unchecked:
             return convert_persons(column)
-        if why := explain_person_mismatch(column.type, floats=True):
+        why = explain_person_mismatch(column.type, floats=True)
+        if not why and self.person_held == "":
+            return spell_persons(column)
+        read = convert_persons(convert_values(column, int))
+        if why or classify_person_type(read.type) not in (self.person_held, "null"):
+            why = why or f"holds {column.type}, but the table says that it holds {self.person_held}"
             raise DamagedFileError(f"cannot be counted: column {name!r} {why}")
-        return spell_persons(column)
+        return read
 
     def _fill_column(self, name: str, rows: int) -> Any:
         """Return what stands for a column that is not there."""

@@ -122,7 +122,7 @@ class _ColumnCheck:
         self.has_deletions = found.entry is not None and bool(found.entry.deletions)
         self._value_types: dict[str, type] = {}
         self._repeated: list[RepeatedKey] = []
-        self._converts_person = False
+        self._person_held: str | None = None  # None if the column is read as it is
 
     def add_column(self, name: str, attribute: Encoder, wording: _Wording) -> None:
         """Look up the column, or the folder key, of an attribute or a filter."""
@@ -158,14 +158,18 @@ class _ColumnCheck:
         if stored is None:
             raise self._make_missing_error(name, "; persons must be identified in every file")
         self.stored[name] = stored
-        if self._header.unchecked:
-            self._converts_person = True
+        if self._schema is None:
+            self._person_held = ""
             return None
         arrow_type = self._schema.field(stored).type
         if why := explain_person_mismatch(arrow_type):
             raise DataError(f"{self._found.path}: column {name!r} {why}; convert the column")
-        self._converts_person = classify_type(arrow_type) == "decimals"
-        return classify_person_type(arrow_type)
+        held = classify_person_type(arrow_type)
+        if self._header.unchecked:
+            self._person_held = "" if held == "null" else held
+        elif classify_type(arrow_type) == "decimals":
+            self._person_held = held
+        return held
 
     def list_dictionaries(self, layout: ParquetLayout | None) -> tuple[str, ...]:
         """List the columns that are stored, and so read, as dictionaries."""
@@ -186,14 +190,15 @@ class _ColumnCheck:
             renamed
             or any(said)
             or self.has_deletions
-            or self._converts_person
+            or self._person_held is not None
             or self._header.unchecked
         ):
             return None
         return Adaptation(
             stored=self.stored,
             value_types=self._value_types,
-            person=person if self._converts_person else None,
+            person=None if self._person_held is None else person,
+            person_held=self._person_held or "",
             weight=weight if self._header.unchecked else None,
             zone=self._rules.zone,
             repeated=tuple(self._repeated),

@@ -19,6 +19,9 @@ from fitplug_dask.sources import SHARES, State
 
 _GUESSED_ROWS = 2**18  # of a share, a fragment or a partition, none of which says how many it has
 
+_TYPES = {"strings": pa.large_string(), "integers": pa.int64(), "": pa.null()}
+"""What stands in a header for what a column of pandas holds."""
+
 
 def read_stream_header(location: Any, state: State) -> Header:
     """Return the header of a stream, whose shares are its row groups."""
@@ -62,8 +65,8 @@ def open_fragment(file: CheckedFile) -> Iterator[ReadRowGroup]:
 def read_partition_header(location: Any, state: State) -> Header:
     """Return the header of a partition of Dask, whose types are known when it is computed."""
     schema = None
-    if location.names is not None:
-        schema = pa.schema([pa.field(str(name), pa.null()) for name in location.names])
+    if location.columns is not None:
+        schema = pa.schema([(name, _TYPES[held]) for name, held in location.columns.items()])
     return Header(schema, (_GUESSED_ROWS,), False, None, unchecked=True)
 
 

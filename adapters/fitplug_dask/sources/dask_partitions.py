@@ -22,14 +22,15 @@ class DaskPartition:
     Attributes:
         path: What the partition is called in messages.
         delayed: A Delayed of Dask whose value is a frame of pandas, Polars or Arrow.
-        names: The names of its columns, None if they are known only when it is computed.
+        columns: What each column holds: "strings", "integers", or "" if that is known only when
+            rows are read. None if the columns are not known before.
         options: None, as it lies in no store.
         listed: None, as no store listed it.
     """
 
     path: str
     delayed: Any
-    names: tuple[str, ...] | None
+    columns: Mapping[str, str] | None
     options: None = None
     listed: None = None
 
@@ -60,13 +61,13 @@ def find_dask_partitions(source: Any) -> list[FoundFile]:
     """
     from dask.delayed import Delayed
 
-    names: tuple[str, ...] | None = None
+    columns: dict[str, str] | None = None
     if isinstance(source, Delayed):
         delayed = [source]
     elif isinstance(source, Sequence):
         delayed = list(source)
     elif hasattr(source, "to_delayed") and hasattr(source, "columns"):
-        names = tuple(source.columns)
+        columns = {str(name): _classify_dtype(dtype) for name, dtype in source.dtypes.items()}
         delayed = list(source.to_delayed())
     else:
         raise DataError(
@@ -76,11 +77,18 @@ def find_dask_partitions(source: Any) -> list[FoundFile]:
         FoundFile(
             f"partition {number}",
             (),
-            DaskPartition(f"partition {number}", _cull(one, Delayed), names),
+            DaskPartition(f"partition {number}", _cull(one, Delayed), columns),
             Format.DELAYED,
         )
         for number, one in enumerate(delayed)
     ]
+
+
+def _classify_dtype(dtype: Any) -> str:
+    """Return what a column of pandas holds by its type alone."""
+    if getattr(dtype, "kind", "") in ("i", "u"):
+        return "integers"
+    return "strings" if getattr(dtype, "na_value", None) is not None and dtype == "string" else ""
 
 
 def _cull(one: Any, make: Any) -> Any:
