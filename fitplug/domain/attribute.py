@@ -247,6 +247,10 @@ class Attribute(ABC):
         """
         raise make_level_error(level, self.levels)
 
+    def named_between(self, level: str, start: int, stop: int) -> list[Any]:
+        """List what a column of a table shows for the nodes of a level from `start` to `stop`."""
+        return list(self.named_at(level)[start:stop])
+
     @abstractmethod
     def remedy(self, names: str) -> str:
         """Say what gives the attribute fewer cells.

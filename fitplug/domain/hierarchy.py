@@ -207,6 +207,12 @@ class Hierarchy(Categories):
         self._find_nodes(level)
         return tuple(self._name(level).tolist())
 
+    def named_between(self, level: str, start: int, stop: int) -> list[Any]:
+        """List what a column shows for some nodes of a level, without a text for all of them."""
+        self._find_nodes(level)
+        named: list[Any] = self._name(level).take(np.arange(start, stop)).tolist()
+        return named
+
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the node of any level whose label is nearest to an unknown one."""
         small = [

@@ -13,12 +13,15 @@ from fitplug.files.parquet import (
     ArrowTable,
     Columns,
     check_arrow,
+    decode_parquet,
+    encode_parquet,
     import_library,
     open_parquet,
     read_parquet,
     write_parquet,
 )
 from fitplug.files.parquet_footer import ColumnChunk, EncryptedError, Footer, read_footer
+from fitplug.files.places import LocalPlace, Place, hash_content, is_url, open_place
 from fitplug.files.replacement import replace_file
 from fitplug.files.thrift import ThriftFields, WantedFields, read_struct
 
@@ -31,14 +34,21 @@ __all__ = [
     "EncryptedError",
     "Footer",
     "Header",
+    "LocalPlace",
+    "Place",
     "ThriftFields",
     "WantedFields",
     "check_arrow",
     "compute_digest",
+    "decode_parquet",
+    "encode_parquet",
+    "hash_content",
     "import_library",
+    "is_url",
     "make_partial_folder",
     "move_into_place",
     "open_parquet",
+    "open_place",
     "read_archive",
     "read_footer",
     "read_parquet",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,7 +23,7 @@ Column: TypeAlias = AnyArray
 
 Columns: TypeAlias = dict[str, Column]
 
-_EXTRAS = {"pyarrow": "arrow", "pandas": "pandas", "polars": "polars"}
+_EXTRAS = {"pyarrow": "arrow", "pandas": "pandas", "polars": "polars", "fsspec": "dask"}
 
 
 def write_parquet(path: Path, table: ArrowTable) -> None:
@@ -36,6 +37,48 @@ def write_parquet(path: Path, table: ArrowTable) -> None:
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(table, path)
+
+
+def encode_parquet(table: ArrowTable, dictionaries: Sequence[str]) -> bytes:
+    """Encode an Arrow table as a Parquet file; the same table gives the same bytes.
+
+    Types of Arrow's own are not kept: columns of dictionaries are read back as what they hold.
+
+    Args:
+        table: The table.
+        dictionaries: The columns whose values repeat often.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    import_library("pyarrow")
+    import pyarrow.parquet
+
+    file = pyarrow.BufferOutputStream()
+    with pyarrow.parquet.ParquetWriter(
+        file,
+        table.schema,
+        use_dictionary=list(dictionaries),
+        store_schema=False,
+        write_page_checksum=True,
+    ) as writer:
+        writer.write_table(table)
+        # Without Arrow's own schema, its metadata are not written by themselves.
+        writer.add_key_value_metadata(table.schema.metadata or {})
+    return bytes(file.getvalue())
+
+
+def decode_parquet(content: bytes, columns: Sequence[str] | None = None) -> ArrowTable:
+    """Decode a Parquet file in memory, or some of its columns, with the metadata of its footer.
+
+    Raises:
+        Exception: The file is damaged; the error is that of pyarrow, or a ValueError.
+        ImportError: pyarrow is not installed.
+    """
+    file, footer = open_parquet(content)
+    with file:
+        table = file.read(columns=columns, use_threads=False)
+    return table.replace_schema_metadata(dict(footer.metadata))
 
 
 def read_parquet(path: Path) -> tuple[Columns, dict[str, str]]:
@@ -86,7 +129,7 @@ def check_arrow() -> None:
 
 
 def import_library(name: str) -> Any:
-    """Import "pyarrow", "pandas" or "polars".
+    """Import "pyarrow", "pandas", "polars" or "fsspec".
 
     Raises:
         ImportError: It is not installed; the message names the extra that it comes with.

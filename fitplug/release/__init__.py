@@ -2,16 +2,31 @@
 
 from fitplug.release.about import About
 from fitplug.release.adjusted import Adjusted
+from fitplug.release.answer_parts import (
+    AnswersPart,
+    Stride,
+    WrittenPart,
+    find_answers_part,
+    write_answers_part,
+)
 from fitplug.release.answers_file import compute_answers_digest, read_answers, write_answers
 from fitplug.release.combination import Combination, Combinations, Ratio, estimate_each
 from fitplug.release.file_names import ANSWERS, PLAN, name_files
 from fitplug.release.folder import TableFiles, complete_folder, read_folder_digest
 from fitplug.release.linear_combinations import read_combination
+from fitplug.release.parted_answers import PartedAnswers, write_manifest
+from fitplug.release.parted_folder import (
+    complete_parted_folder,
+    publish_parted_folder,
+    read_parted_digest,
+    read_parted_folder,
+)
 from fitplug.release.population import Limited, describe_population
 from fitplug.release.records_lost import Lost, estimate_lost
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import format_markdown
 from fitplug.release.reviews import review
+from fitplug.release.table_parts import TablePart, TableSlice, cut_table, write_table_part
 from fitplug.release.tables import MEASURES, RESULT_COLUMNS, choose_intervals
 from fitplug.release.versions import list_core_versions
 
@@ -22,25 +37,40 @@ __all__ = [
     "RESULT_COLUMNS",
     "About",
     "Adjusted",
+    "AnswersPart",
     "Combination",
     "Combinations",
     "Limited",
     "Lost",
+    "PartedAnswers",
     "Ratio",
     "Release",
+    "Stride",
     "TableFiles",
+    "TablePart",
+    "TableSlice",
+    "WrittenPart",
     "choose_intervals",
     "complete_folder",
+    "complete_parted_folder",
     "compute_answers_digest",
+    "cut_table",
     "describe_population",
     "estimate_each",
     "estimate_lost",
+    "find_answers_part",
     "format_markdown",
     "list_core_versions",
     "name_files",
+    "publish_parted_folder",
     "read_answers",
     "read_combination",
     "read_folder_digest",
+    "read_parted_digest",
+    "read_parted_folder",
     "review",
     "write_answers",
+    "write_answers_part",
+    "write_manifest",
+    "write_table_part",
 ]

@@ -147,9 +147,8 @@ def _solve(release: NoisyAnswers, E: FloatArray, kept: FloatArray) -> FloatArray
             "of fewer attributes by a plan of their own"
         )
     try:
-        return solve_nonnegative(
-            _scale_strategy(release), release.answers / plan.noise_std, E, kept
-        )
+        scaled = np.asarray(release.answers) / plan.noise_std
+        return solve_nonnegative(_scale_strategy(release), scaled, E, kept)
     except NoSolutionError:
         raise WorkloadError(
             "no histogram without negative counts has all the totals given; check that they "

@@ -69,7 +69,10 @@ def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
     if header.get("plan_digest") != plan.digest:
         raise InputError(f"{path} is of another plan than {PLAN}; use the files of one folder")
     try:
-        fields = _parse_fields(plan, header, arrays)
+        answers = arrays["answers"]
+        if answers.dtype != np.int64 or answers.shape != (plan.strategy.size,):
+            raise PlanError("answers of another plan")
+        fields = parse_fields(plan, header) | {"answers": answers}
     except Exception:  # entries that are missing or of another type raise many kinds of errors
         raise InputError(
             f"{path}: the answers and what is said of them do not agree; get the folder again "
@@ -90,11 +93,15 @@ def read_answers_digest(path: Path) -> str | None:
 
 def _pack(release: NoisyAnswers) -> tuple[Header, Arrays]:
     """Make the header and the arrays of the file."""
+    header = {"kind": _KIND, "format": _FORMAT} | describe_fields(release)
+    return header, {"answers": np.asarray(release.answers)}
+
+
+def describe_fields(release: NoisyAnswers) -> Header:
+    """Describe the fields of a release but its answers, for the header of a file of answers."""
     entry = release.entry
     rho = "" if entry is None else encode_fraction(entry.rho)
     header = {
-        "kind": _KIND,
-        "format": _FORMAT,
         "plan_digest": release.plan_digest,
         "rho": release.rho.hex(),
         "contributions": release.contributions,
@@ -109,8 +116,7 @@ def _pack(release: NoisyAnswers) -> tuple[Header, Arrays]:
         "counts": release.seal,
         "outside": list(release.outside) or None,
     }
-    header |= {key: value for key, value in optional.items() if value is not None}
-    return header, {"answers": release.answers}
+    return header | {key: value for key, value in optional.items() if value is not None}
 
 
 def _open(path: Path) -> tuple[Header, Arrays, str]:
@@ -133,15 +139,13 @@ def _open(path: Path) -> tuple[Header, Arrays, str]:
     return header, arrays, digest
 
 
-def _parse_fields(plan: Plan, header: Header, arrays: Arrays) -> dict[str, Any]:
-    """Make the fields of the release.
+def parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
+    """Make the fields of the release but its answers.
 
     Raises:
         Exception: They do not fit the plan or each other; errors of any kind are possible.
     """
-    answers, contributions = arrays["answers"], header["contributions"]
-    if answers.dtype != np.int64 or answers.shape != (plan.strategy.size,):
-        raise PlanError("answers of another plan")
+    contributions = header["contributions"]
     if contributions is not None:
         check_contributions(contributions)
     limited = header.get("limited")  # not in files of earlier versions
@@ -161,7 +165,6 @@ def _parse_fields(plan: Plan, header: Header, arrays: Arrays) -> dict[str, Any]:
             raise PlanError("a charge for another plan")
     return {
         "plan": plan,
-        "answers": answers,
         "rho": rho,
         "contributions": contributions,
         "noise_scale": noise_scale,

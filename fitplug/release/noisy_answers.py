@@ -5,17 +5,19 @@ All of this is public, because it is post-processing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from fitplug.files import ArrowTable
 from fitplug.ledger import Entry
 from fitplug.mechanism import make_estimates
-from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, IntArray, ceil_float, freeze
+from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at
 from fitplug.release.margins import compute_moe
@@ -25,6 +27,59 @@ from fitplug.workload import DEFAULT_CONFIDENCE
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 
 
+class AnswersInParts(Protocol):
+    """Noisy answers of which parts are read when they are needed."""
+
+    @property
+    def size(self) -> int:
+        """The number of answers."""
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The shape (n,)."""
+
+    def __getitem__(self, chosen: Any) -> Any:
+        """Read some answers."""
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        """Read all answers."""
+
+
+class TablesInParts(Protocol):
+    """Tables of which parts are read when they are needed."""
+
+    @property
+    def estimates(self) -> ByGroup:
+        """The estimates by group, each read when it is asked for."""
+
+    def list_blocks(self, name: str) -> Sequence[EstimatesBlock]:
+        """List the parts of a group's estimates."""
+
+    def iterate(self, name: str) -> Iterator[ArrowTable]:
+        """Read the parts of a group's table one after another."""
+
+
+class EstimatesBlock(Protocol):
+    """A part of a group's estimates: those whose index along an axis is in a range."""
+
+    @property
+    def axis(self) -> int:
+        """The axis."""
+
+    @property
+    def start(self) -> int:
+        """The first index along the axis."""
+
+    @property
+    def stop(self) -> int:
+        """The index after the last one."""
+
+    def read(self) -> FloatArray:
+        """Read the estimates, of the group's shape but for the range of the axis."""
+
+
 @dataclass(frozen=True, eq=False)
 class NoisyAnswers:
     """What a mechanism released.
@@ -32,6 +87,8 @@ class NoisyAnswers:
     Attributes:
         plan: The plan that ran.
         answers: The noisy answers y = A x + z, integers of shape (n,), in the plan's strategy A.
+            Those of a folder in parts are read when they are needed: by slices, or by
+            `numpy.asarray`.
         rho: The cost of this release in rho of zCDP, for all records of a person who has at most
             `contributions` of them. If `contributions` is None, it is the cost for one record.
         contributions: The largest number of records that one person may have. It is None for a
@@ -48,10 +105,12 @@ class NoisyAnswers:
             `Tables.seal`.
         outside: The attributes that the plan does not use and by whose values the counts left
             records out, because they were made for other queries too.
+        tables: The tables of a folder in parts, from which estimates are read; None for a release
+            whose estimates are computed from its answers.
     """
 
     plan: Plan
-    answers: IntArray
+    answers: IntArray | AnswersInParts
     rho: float
     contributions: int | None = 1
     noise_scale: float = 1.0
@@ -60,9 +119,11 @@ class NoisyAnswers:
     rows: str | None = None
     seal: str | None = None
     outside: tuple[str, ...] = ()
+    tables: TablesInParts | None = None
 
     def __post_init__(self) -> None:
-        freeze(self.answers)
+        if isinstance(self.answers, np.ndarray):
+            freeze(self.answers)
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -106,7 +167,9 @@ class NoisyAnswers:
     @cached_property
     def estimates(self) -> ByGroup:
         """The unbiased estimates by group, of the group's shape, each computed when it is read."""
-        return make_estimates(self.plan.strategy, self.answers)
+        if self.tables is not None:
+            return self.tables.estimates
+        return make_estimates(self.plan.strategy, np.asarray(self.answers))
 
     @cached_property
     def variances(self) -> ByGroup:

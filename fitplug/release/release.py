@@ -22,11 +22,15 @@ from fitplug.release.combination import (
     combine_each,
 )
 from fitplug.release.folder import check_tables, read_folder, write_folder
+from fitplug.release.kept_answers import keep_answers
 from fitplug.release.linear_combinations import CombinationLike
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.notebook import MOST_ANSWERS, make_release_html
+from fitplug.release.parted_export import write_parted_folder
+from fitplug.release.parted_folder import is_parted_release, read_parted_folder
 from fitplug.release.plots import plot_release
 from fitplug.release.population import name_population
+from fitplug.release.verification import verify_parts
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 
 
@@ -137,16 +141,24 @@ class Release(NoisyAnswers):
         return columns, exports.make_metadata(self, group, intervals)
 
     def write(
-        self, directory: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
+        self,
+        directory: str | PathLike[str],
+        *,
+        confidence: float = DEFAULT_CONFIDENCE,
+        parts: bool = False,
     ) -> None:
         """Write a new folder, which appears complete or not at all.
 
         It holds a Parquet table for each group, the plan, and the noisy answers. `read` reads
-        everything from it again without the data.
+        everything from it again without the data. If the folder cannot be written, the plan and
+        the noisy answers are kept where they can be written, and the error names the place.
 
         Args:
-            directory: The folder, which must be new or empty.
+            directory: The folder, which must be new or empty. With `parts` it may be a URL of
+                fsspec.
             confidence: The confidence of the intervals of groups whose target has none.
+            parts: Whether answers and tables are written in parts of about a million rows, which
+                `read` reads only when they are needed. Each table is then a folder of files.
 
         Raises:
             InputError: The folder is not empty.
@@ -154,7 +166,11 @@ class Release(NoisyAnswers):
             OSError: The folder cannot be written.
         """
         check_confidence(confidence)
-        write_folder(self, directory, confidence)
+        with keep_answers(self, directory):
+            if parts:
+                write_parted_folder(self, directory, confidence)
+            else:
+                write_folder(self, directory, confidence)
 
     @classmethod
     def read(cls, directory: str | PathLike[str]) -> Release:
@@ -164,18 +180,70 @@ class Release(NoisyAnswers):
         answers. This notices accidents and edits. Anyone who makes a folder on purpose can make all
         of it agree.
 
+        A folder in parts is opened without reading its parts: each is read, and its digest checked,
+        when it is needed. `verify` checks all of it.
+
         Args:
-            directory: The folder.
+            directory: The folder, or for a release in parts the URL of one, as fsspec has it.
 
         Raises:
             InputError: The folder is incomplete, damaged or was edited.
             PlanError: The plan is damaged.
             ImportError: pyarrow is not installed.
         """
+        if is_parted_release(directory):
+            return cls(**read_parted_folder(directory)[0])
         fields, digest = read_folder(directory)
         release = cls(**fields)
         check_tables(release, directory, digest)
         return release
+
+    @classmethod
+    def recover(cls, directory: str | PathLike[str]) -> Release:
+        """Read the release that `write` kept elsewhere, because its folder could not be written.
+
+        Args:
+            directory: The folder that the error named. It has the plan and the noisy answers.
+
+        Raises:
+            InputError: The folder is incomplete, damaged or was edited.
+            PlanError: The plan is damaged.
+        """
+        return cls(**read_folder(directory)[0])
+
+    def verify(self) -> None:
+        """Check every part of a release in parts: its digest, and each table with the answers.
+
+        A release whose answers are in memory was checked when it was read.
+
+        Raises:
+            InputError: A part is missing, damaged or was edited, or a table does not say what the
+                answers do; the message names the file.
+            OSError: A part cannot be read.
+        """
+        verify_parts(self)
+
+    def iter_tables(self, name: str) -> Iterator[ArrowTable]:
+        """Read the table of a group part by part.
+
+        Of a release in parts these are the tables of its folder, of about a million rows each. Any
+        other release has one part, that of `to_arrow`.
+
+        Args:
+            name: The group.
+
+        Yields:
+            Arrow tables, whose rows together are those of the group.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            KeyError: There is no such group.
+            InputError: A part is missing, damaged or was edited.
+        """
+        if self.tables is None:
+            yield self.to_arrow(name)
+        else:
+            yield from self.tables.iterate(name)
 
     def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> Adjusted:
         """Make tables without negative counts that all agree with one histogram, for showing.

@@ -86,18 +86,24 @@ def fits_table(group: QueryGroup) -> bool:
     return not any(factor.attribute in RESULT_COLUMNS for factor in group.factors)
 
 
+def check_names(group: QueryGroup) -> None:
+    """Raise WorkloadError if an attribute of a group has the name of a result column."""
+    for factor in group.factors:
+        if factor.attribute in RESULT_COLUMNS:
+            raise WorkloadError(
+                f"attribute {factor.attribute!r} has the name of a result column; rename it"
+            )
+
+
 def label_rows(domain: Domain, group: QueryGroup) -> Columns:
     """Make a column (group.size,) for each attribute, which says what each row counts.
 
     Raises:
         WorkloadError: An attribute has the name of a result column.
     """
+    check_names(group)
     labels: Columns = {}
     for axis, factor in enumerate(group.factors):
-        if factor.attribute in RESULT_COLUMNS:
-            raise WorkloadError(
-                f"attribute {factor.attribute!r} has the name of a result column; rename it"
-            )
         own = np.array(factor.labels(domain[factor.attribute]))
         shape = [-1 if i == axis else 1 for i in range(len(group.shape))]
         labels[factor.attribute] = np.broadcast_to(own.reshape(shape), group.shape).ravel()

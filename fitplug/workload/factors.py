@@ -174,6 +174,14 @@ class Factor:
             return list(attribute.named_at(self.kind))
         return attribute.label_runs(self.intervals())
 
+    def labels_between(self, attribute: Attribute, start: int, stop: int) -> list[Any]:
+        """List the labels of some rows, from `start` to before `stop`; see `labels`."""
+        if self.kind == "identity":
+            return list(attribute.column_values()[start:stop])
+        if self.kind in attribute.levels:
+            return attribute.named_between(self.kind, start, stop)
+        return self.labels(attribute)[start:stop]
+
 
 def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
     """Build the factor for one attribute of a query group.

@@ -92,14 +92,27 @@ class TestRoundTrip:
         charged.write(tmp_path / "out")
         same(charged, fp.Release.read(tmp_path / "out"))
 
-    def test_a_failed_write_leaves_nothing(self, charged, tmp_path, monkeypatch):
+    def test_answers_that_cannot_be_written_are_kept_elsewhere(
+        self, charged, tmp_path, monkeypatch
+    ):
         def fail(*_, **__):
             raise OSError(28, os.strerror(28))
 
         monkeypatch.setattr(pa.parquet, "write_table", fail)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OSError, match=r"No space.*kept in .*recover"):
             charged.write(tmp_path / "out")
-        assert list(tmp_path.iterdir()) == []
+        (kept,) = tmp_path.iterdir()
+        assert kept.stat().st_mode & 0o077 == 0
+        same(charged, fp.Release.recover(kept))
+
+    def test_answers_are_kept_where_there_is_room(self, charged, tmp_path, monkeypatch):
+        (tmp_path / "file").write_text("this is no folder")
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        with pytest.raises(OSError, match=r"here.*recover"):
+            charged.write(tmp_path / "file" / "out")
+        (kept,) = (tmp_path / "here").iterdir()
+        same(charged, fp.Release.recover(kept))
 
 
 class TestDamage:

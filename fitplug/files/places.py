@@ -1,0 +1,322 @@
+"""Places: folders on file systems and in stores, where only the first writer makes a file.
+
+Several processes may write one file at the same time. `create` keeps the content of whoever was
+first, completely and durably, and tells the others that they were late. On a file system this is
+done by a hard link to a complete file, in a store by a conditional put. File systems and stores
+without these are refused, because a late writer could replace what others have read already.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fitplug.errors import InputError
+from fitplug.files.folders import sync
+from fitplug.files.parquet import import_library
+
+CONDITIONAL_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
+"""The protocols of stores that can refuse to replace an object, in one step, through fsspec."""
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+_MEMORY_LOCK = threading.Lock()
+"""fsspec's file system in memory looks for a file, and writes it, in two steps."""
+
+
+class Place(ABC):
+    """A folder of files, on a file system or in a store. A place can be pickled."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Name the folder for people."""
+
+    @abstractmethod
+    def join(self, name: str) -> Place:
+        """Return a folder inside this one."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Read a file.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            OSError: The file cannot be read.
+        """
+
+    @abstractmethod
+    def list_sizes(self) -> Mapping[str, int]:
+        """List the names of the files of this folder with their sizes in bytes.
+
+        The result is empty if there is no such folder. Names that begin with a dot are left out.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
+
+    @abstractmethod
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file unless there is one already, atomically and durably.
+
+        When the function returns, a complete file of this name is durable.
+
+        Returns:
+            Whether it has this content because this call wrote it. If it is False, another call
+            was first, and its content is there.
+
+        Raises:
+            OSError: The file cannot be written.
+            InputError: The file system or the store cannot do this.
+        """
+
+    @abstractmethod
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file, atomically and durably; a file that is there is replaced.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there.
+
+        Raises:
+            OSError: The file cannot be removed.
+        """
+
+    def check_exclusive(self) -> None:
+        """Check that files can be written here, and that a second writer of one file is refused.
+
+        Raises:
+            OSError: Files cannot be written.
+            InputError: The file system or the store would replace a file that is there.
+        """
+        probe = f"probe-{secrets.token_hex(8)}"
+        try:
+            first = self.create(probe, b"1")
+            if not first or self.create(probe, b"2") or self.read(probe) != b"1":
+                raise InputError(
+                    f"{self} replaces files that are there, so two workers could publish two "
+                    "different draws; name a folder in a store with conditional writes"
+                )
+        finally:
+            self.remove(probe)
+
+
+@dataclass(frozen=True)
+class LocalPlace(Place):
+    """A folder on a file system that this process sees.
+
+    Attributes:
+        path: The absolute path; the folder need not exist.
+        mode: The permissions of new files, less those that the umask takes away.
+    """
+
+    path: Path
+    mode: int = 0o666
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def join(self, name: str) -> LocalPlace:
+        return replace(self, path=self.path / name)
+
+    def read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+    def list_sizes(self) -> Mapping[str, int]:
+        try:
+            with os.scandir(self.path) as entries:
+                return {
+                    entry.name: entry.stat().st_size
+                    for entry in entries
+                    if entry.is_file() and not entry.name.startswith(".")
+                }
+        except FileNotFoundError:
+            return {}
+
+    def create(self, name: str, content: bytes) -> bool:
+        target = self.path / name
+        partial = self._write_partial(name, content)
+        try:
+            is_first = _link(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+        # A late writer also waits: the first may not have come to this step.
+        sync(self.path)
+        return is_first
+
+    def replace(self, name: str, content: bytes) -> None:
+        partial = self._write_partial(name, content)
+        try:
+            partial.replace(self.path / name)
+        finally:
+            partial.unlink(missing_ok=True)
+        sync(self.path)
+
+    def remove(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
+    def _write_partial(self, name: str, content: bytes) -> Path:
+        """Write a complete and durable file under a name that nobody else uses."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        partial = self.path / f".{name}.{secrets.token_hex(8)}.partial"
+        try:
+            number = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self.mode)
+            with open(number, "wb") as file:  # noqa: PTH123 - it takes the number of an open file
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror, str(self.path / name)) from None
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        return partial
+
+
+def _link(partial: Path, target: Path) -> bool:
+    """Give a complete file a second name, unless the name is taken; return whether it was free.
+
+    Raises:
+        OSError: The file system refuses.
+        InputError: The file system has no hard links.
+    """
+    try:
+        os.link(partial, target)
+    except FileExistsError:
+        # A network file system may repeat a request that had succeeded.
+        return partial.stat().st_nlink > 1
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        raise InputError(
+            f"{target.parent} is on a file system without hard links, so a late writer could "
+            "replace what others have read; name a folder on another file system"
+        ) from None
+    return True
+
+
+@dataclass(frozen=True)
+class StorePlace(Place):
+    """A folder in a store, through fsspec.
+
+    Attributes:
+        url: The URL of the folder.
+        options: What fsspec's file system is made with, such as credentials.
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        return self.url
+
+    def join(self, name: str) -> StorePlace:
+        return replace(self, url=f"{self.url}/{name}")
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._system.cat_file(self._locate(name)))
+
+    def list_sizes(self) -> Mapping[str, int]:
+        system = self._system
+        system.invalidate_cache()
+        try:
+            entries = system.ls(self._locate(), detail=True)
+        except FileNotFoundError:
+            return {}
+        found = {
+            str(entry["name"]).rstrip("/").rpartition("/")[2]: int(entry["size"] or 0)
+            for entry in entries
+            if entry["type"] == "file"
+        }
+        return {name: size for name, size in found.items() if name and not name.startswith(".")}
+
+    def create(self, name: str, content: bytes) -> bool:
+        try:
+            if self.url.startswith("memory:"):
+                with _MEMORY_LOCK:
+                    self._system.pipe_file(self._locate(name), content, mode="create")
+            else:
+                self._system.pipe_file(self._locate(name), content, mode="create")
+        except FileExistsError:
+            # The client may have repeated a request that had succeeded: nobody else has these
+            # bytes unless they were computed to be the same, and then it does not matter.
+            return self.read(name) == content
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._system.pipe_file(self._locate(name), content)
+
+    def remove(self, name: str) -> None:
+        system = self._system
+        system.invalidate_cache()
+        try:
+            system.rm_file(self._locate(name))
+        except FileNotFoundError:
+            return
+
+    @property
+    def _system(self) -> Any:
+        # fsspec keeps one file system for each protocol and options.
+        return import_library("fsspec").filesystem(_read_protocol(self.url), **self.options)
+
+    def _locate(self, name: str = "") -> str:
+        """Return the path of a file in the store, as fsspec's file system wants it."""
+        return str(self._system._strip_protocol(f"{self.url}/{name}" if name else self.url))
+
+
+def open_place(
+    location: str | os.PathLike[str],
+    options: Mapping[str, Any] | None = None,
+    *,
+    mode: int = 0o666,
+) -> Place:
+    """Open a folder, which need not exist.
+
+    Args:
+        location: A path, or a URL of fsspec such as s3://bucket/folder.
+        options: For a URL, what fsspec's file system is made with.
+        mode: For a path, the permissions of new files, less those that the umask takes away.
+
+    Raises:
+        InputError: The URL is of a store that cannot refuse to replace an object.
+        ImportError: fsspec, or its file system for the store, is not installed.
+    """
+    text = os.fspath(location)
+    protocol = _read_protocol(text)
+    if protocol is None or protocol in ("file", "local"):
+        path = text if protocol is None else text.split("://", 1)[1]
+        return LocalPlace(Path(path).absolute(), mode)
+    if protocol not in CONDITIONAL_STORES:
+        raise InputError(
+            f"{protocol}:// is no store that fitplug can write to, as it cannot make an object "
+            f"only if there is none; use a path or one of {', '.join(CONDITIONAL_STORES)}"
+        )
+    return StorePlace(text.rstrip("/"), dict(options or {}))
+
+
+def is_url(location: str | os.PathLike[str]) -> bool:
+    """Return whether a location is a URL of a store, and no path."""
+    return _read_protocol(os.fspath(location)) not in (None, "file", "local")
+
+
+def hash_content(content: bytes) -> str:
+    """Compute the SHA-256 of the content of a file, in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read_protocol(text: str) -> str | None:
+    """Read the protocol of a URL; None for a path."""
+    protocol, mark, _ = text.partition("://")
+    return protocol.lower() if mark and protocol.replace("+", "").isalnum() else None

@@ -1,0 +1,218 @@
+"""Noisy answers in parts: a file for each, made once, and a manifest that names all of them.
+
+A part is a NumPy file of integers of the narrowest type that holds them. Whoever writes a part
+first decides what it holds for ever, so that no answer is ever published with two draws of noise.
+The manifest has the digest of each part, and its own digest is that of the answers.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fitplug.errors import InputError
+from fitplug.files import Place, hash_content
+from fitplug.numeric import IntArray
+
+ANSWER_PARTS = "answers"
+"""The folder of the parts."""
+
+_WIDTHS = tuple(np.dtype(f"<i{size}") for size in (1, 2, 4, 8))
+
+
+class Stride(NamedTuple):
+    """Some of the strategy's answers, by their numbers: start + the sum of index times stride.
+
+    Attributes:
+        start: The number of the first answer.
+        shape: The number of indices along each axis; the last axis runs fastest.
+        strides: The distance between the numbers of neighbours along each axis.
+    """
+
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of answers."""
+        return math.prod(self.shape)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The least number, and the largest plus one."""
+        reach = [(n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)]
+        least = sum(min(one, 0) for one in reach)
+        return self.start + least, self.start + sum(max(one, 0) for one in reach) + 1
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the numbers follow one another."""
+        step = 1
+        for n, own in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if n > 1 and own != step:
+                return False
+            step *= n
+        return True
+
+    def list_numbers(self) -> IntArray:
+        """List the numbers of the answers in order, shape (size,)."""
+        numbers = np.full((), self.start, dtype=np.int64)
+        for n, step in zip(self.shape, self.strides, strict=True):
+            numbers = np.add.outer(numbers, step * np.arange(n, dtype=np.int64))
+        return np.asarray(numbers).ravel()
+
+
+@dataclass(frozen=True)
+class AnswersPart:
+    """One part of the noisy answers.
+
+    Attributes:
+        number: The number of the part, from 0.
+        place: Which of the strategy's answers the part has, in the order of its file.
+        bytes: The size of the file.
+        digest: The SHA-256 of the file, in hex.
+    """
+
+    number: int
+    place: tuple[Stride, ...]
+    bytes: int
+    digest: str
+
+    @property
+    def size(self) -> int:
+        """The number of answers."""
+        return sum(stride.size for stride in self.place)
+
+
+class WrittenPart(NamedTuple):
+    """A part that is durable.
+
+    Attributes:
+        bytes: The size of its file.
+        digest: The SHA-256 of the file, in hex.
+        is_mine: Whether the file holds what this call was given. If not, another writer was first,
+            and the file holds that one's draw.
+    """
+
+    bytes: int
+    digest: str
+    is_mine: bool
+
+
+def name_part(number: int) -> str:
+    """Return the file name of a part."""
+    return f"part-{number:05}.npy"
+
+
+def write_answers_part(folder: Place, number: int, noisy: IntArray) -> WrittenPart:
+    """Write a part of the noisy answers, unless it was written before.
+
+    Args:
+        folder: The folder of the release, or its staging area.
+        number: The number of the part.
+        noisy: The noisy answers of the part, in its order, shape (n,).
+
+    Returns:
+        What is durable now.
+
+    Raises:
+        OSError: The file cannot be written.
+        InputError: The place cannot refuse a second writer, or a file there is damaged.
+    """
+    parts = folder.join(ANSWER_PARTS)
+    content = _encode_part(noisy)
+    if parts.create(name_part(number), content):
+        return WrittenPart(len(content), hash_content(content), is_mine=True)
+    found = find_answers_part(folder, number, noisy.size)
+    assert found is not None
+    return found._replace(is_mine=False)
+
+
+def find_answers_part(folder: Place, number: int, size: int) -> WrittenPart | None:
+    """Find a part that was written before; None if there is none.
+
+    Raises:
+        InputError: The file there is not a part of so many answers.
+        OSError: The file cannot be read.
+    """
+    try:
+        content = folder.join(ANSWER_PARTS).read(name_part(number))
+    except FileNotFoundError:
+        return None
+    _decode_part(content, f"{folder}/{ANSWER_PARTS}/{name_part(number)}", size)
+    return WrittenPart(len(content), hash_content(content), is_mine=False)
+
+
+def read_answers_part(folder: Place, part: AnswersPart) -> IntArray:
+    """Read a part of the noisy answers, and check its digest.
+
+    Returns:
+        The answers in the part's order, int64, shape (n,).
+
+    Raises:
+        InputError: The file is missing, damaged or was edited.
+        OSError: The file cannot be read.
+    """
+    name = f"{folder}/{ANSWER_PARTS}/{name_part(part.number)}"
+    content = read_checked(folder.join(ANSWER_PARTS), name_part(part.number), part.digest)
+    return _decode_part(content, name, part.size)
+
+
+def read_checked(folder: Place, name: str, digest: str) -> bytes:
+    """Read a file, and check its digest.
+
+    Raises:
+        InputError: The file is missing, damaged or was edited.
+        OSError: The file cannot be read.
+    """
+    try:
+        content = folder.read(name)
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder}/{name} is missing; a release is read from its whole folder"
+        ) from None
+    if hash_content(content) != digest:
+        raise InputError(
+            f"{folder}/{name} is damaged, was edited, or is another part; get the folder again "
+            "from whoever released it"
+        )
+    return content
+
+
+def _encode_part(noisy: IntArray) -> bytes:
+    """Encode answers as a NumPy file of the narrowest type that holds them."""
+    low, high = (int(noisy.min()), int(noisy.max())) if noisy.size else (0, 0)
+    narrow = next(
+        width
+        for width in _WIDTHS
+        if np.iinfo(width).min <= low and high <= np.iinfo(width).max
+    )  # fmt: skip
+    file = io.BytesIO()
+    np.lib.format.write_array(
+        file, np.ascontiguousarray(noisy, dtype=narrow), version=(1, 0), allow_pickle=False
+    )
+    return file.getvalue()
+
+
+def _decode_part(content: bytes, name: str, size: int) -> IntArray:
+    """Decode a part of so many answers. Raises InputError if it is none."""
+    try:
+        file = io.BytesIO(content)
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError("another version of NumPy's format")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        if shape != (size,) or dtype not in _WIDTHS:
+            raise ValueError("another shape or type")
+        read = np.frombuffer(content, dtype=dtype, count=size, offset=file.tell())
+        if file.tell() + read.nbytes != len(content):
+            raise ValueError("more than the array")
+    except Exception:  # NumPy raises many kinds of errors on damage
+        raise InputError(
+            f"{name} is no part of {size} answers; get the folder again from whoever released it"
+        ) from None
+    return read.astype(np.int64)

@@ -1,0 +1,73 @@
+"""Noisy answers whose folder cannot be written: they are kept where they can be written.
+
+A draw that was paid for is never made again, so answers that are lost stay charged.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+
+from fitplug.files import is_url
+from fitplug.release.answers_file import write_answers
+from fitplug.release.file_names import ANSWERS, PLAN
+from fitplug.release.noisy_answers import NoisyAnswers
+
+
+@contextmanager
+def keep_answers(release: NoisyAnswers, location: str | PathLike[str]) -> Iterator[None]:
+    """Keep the plan and the answers elsewhere if the block fails with an OSError.
+
+    They are kept in a new folder that only its owner can read: beside the place, in the current
+    folder, or in the folder of temporary files, whichever can be written first.
+
+    Args:
+        release: The noisy answers.
+        location: The folder that the block writes.
+
+    Raises:
+        OSError: The error of the block; its message names the folder that has the answers.
+    """
+    try:
+        yield
+    except OSError as error:
+        kept = _write_elsewhere(release, location)
+        remedy = (
+            "nothing else could be written either; the release is still in memory: write it to "
+            "another place"
+            if kept is None
+            else f"the noisy answers are kept in {kept}: read them by fitplug.Release.recover, and "
+            "write them to another place"
+        )
+        why = error.strerror or str(error)
+        where = f" ({error.filename})" if error.filename else ""
+        raise OSError(error.errno, f"{why}{where}; {remedy}") from None
+
+
+def _write_elsewhere(release: NoisyAnswers, location: str | PathLike[str]) -> Path | None:
+    """Write the plan and the answers to the first place that takes them; None if there is none."""
+    name = Path(os.fspath(location)).name
+    folders = [Path.cwd(), Path(tempfile.gettempdir())]
+    if not is_url(location):
+        folders.insert(0, Path(location).absolute().parent)
+    for folder in folders:
+        kept = folder / f"{name}.{secrets.token_hex(4)}.kept"
+        try:
+            kept.mkdir(mode=0o700)
+        except OSError:
+            continue
+        try:
+            release.plan.save(kept / PLAN)
+            write_answers(release, kept / ANSWERS, 0o600)
+        except OSError:
+            for path in kept.iterdir():
+                path.unlink(missing_ok=True)
+            kept.rmdir()
+            continue
+        return kept
+    return None

@@ -1,0 +1,265 @@
+"""Release folders in parts: made piece by piece, and read lazily.
+
+    release.json            what the release is, and the digests of the files below
+    plan.npz                the plan
+    answers/                part-00000.npy ... and manifest.json with the digest of each
+    tables.json             the digests of the parts of all tables
+    <group>.parquet/        part-00000.parquet ...: one table, as a data set
+
+The folder is a release when release.json is there, which is written last. Every digest is checked
+when what it is of is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from fitplug.errors import InputError
+from fitplug.files import (
+    LocalPlace,
+    Place,
+    hash_content,
+    is_url,
+    make_partial_folder,
+    move_into_place,
+    open_place,
+)
+from fitplug.plan import Plan
+from fitplug.release.answer_parts import ANSWER_PARTS, name_part, read_checked
+from fitplug.release.file_names import PLAN
+from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.release.parted_answers import MANIFEST, PartedAnswers, read_manifest
+from fitplug.release.parted_tables import TABLES, PartedTables, decode_tables, encode_tables
+from fitplug.release.table_parts import TablePart, name_table_part
+
+RECORD = "release.json"
+
+_KIND, _FORMAT = "release of fitplug in parts", 1
+_MANIFEST = f"{ANSWER_PARTS}/{MANIFEST}"
+
+
+def complete_parted_folder(
+    folder: Place,
+    release: NoisyAnswers,
+    answers_digest: str,
+    tables: Sequence[TablePart],
+    *,
+    confidence: float,
+    record: Mapping[str, Any] | None = None,
+    add_files: Callable[[Place], None] | None = None,
+) -> None:
+    """Complete a folder that has all parts: from then on it is a release.
+
+    Args:
+        folder: The folder of the release, or its staging area, with all parts and the manifest of
+            the answers.
+        release: The release, with the answers of `write_manifest`.
+        answers_digest: The digest of the answers, by `write_manifest`.
+        tables: All parts of all tables.
+        confidence: The confidence of the intervals of groups whose target has none.
+        record: More entries of release.json.
+        add_files: A function that writes more files into the folder.
+
+    Raises:
+        InputError: Parts of the tables are missing, or the answers are others.
+        OSError: The folder cannot be written.
+    """
+    manifest = read_checked(folder.join(ANSWER_PARTS), MANIFEST, answers_digest)
+    content = encode_tables(release, tables, answers_digest, confidence)
+    plan = _encode_plan(release.plan)
+    folder.replace(PLAN, plan)
+    folder.replace(TABLES, content)
+    if add_files is not None:
+        add_files(folder)
+    files = {_MANIFEST: manifest, TABLES: content, PLAN: plan}
+    header = dict(record or {}) | {
+        "kind": _KIND,
+        "format": _FORMAT,
+        "plan_digest": release.plan_digest,
+        "answers_digest": answers_digest,
+        "files": {name: hash_content(one) for name, one in files.items()},
+    }
+    folder.replace(RECORD, json.dumps(header, indent=2, ensure_ascii=True).encode() + b"\n")
+
+
+def publish_parted_folder(staging: Path, directory: Path) -> None:
+    """Move a complete release from a local staging area to its place, in one step.
+
+    The folder gets the files that the manifests name, and those beside them, and nothing else:
+    what a killed writer left in the staging area holds other draws of the same answers, which
+    nobody may see. The staging area is removed.
+
+    Args:
+        staging: The staging area, on the file system of the place.
+        directory: The place, where there is nothing or an empty folder.
+
+    Raises:
+        InputError: The staging area holds no complete release.
+        OSError: The folder cannot be moved.
+    """
+    answers, tables, _ = _open(LocalPlace(staging))
+    with make_partial_folder(directory) as partial:
+        for name in sorted(_list_files(staging, answers, tables)):
+            target = partial / name
+            target.parent.mkdir(exist_ok=True)
+            os.link(staging / name, target)
+        mode = partial.stat().st_mode & 0o777  # as the umask of this process has it
+        for path in partial.rglob("*"):
+            path.chmod(mode if path.is_dir() else mode & 0o666)
+        move_into_place(partial, directory)
+    shutil.rmtree(staging, ignore_errors=True)
+
+
+def read_parted_folder(location: str | PathLike[str] | Place) -> tuple[dict[str, Any], str]:
+    """Open a release in parts. Its answers and tables are read when they are needed.
+
+    Args:
+        location: The folder, as a path, a URL of fsspec or a place.
+
+    Returns:
+        The fields of the release by the names of `Release`'s attributes, and the digest of the
+        answers.
+
+    Raises:
+        InputError: The folder is incomplete, damaged or was edited.
+        PlanError: The plan is damaged.
+        OSError: The folder cannot be read.
+    """
+    folder = location if isinstance(location, Place) else open_place(location)
+    answers, tables, fields = _open(folder)
+    return fields | {"answers": answers, "tables": tables}, tables.answers_digest
+
+
+def read_parted_digest(location: str | PathLike[str] | Place) -> str | None:
+    """Read the digest of the answers of a complete release in parts; None if there is none."""
+    folder = location if isinstance(location, Place) else open_place(location)
+    with suppress(InputError, OSError):
+        return str(_read_record(folder)["answers_digest"])
+    return None
+
+
+def is_parted_release(location: str | PathLike[str]) -> bool:
+    """Return whether a location is that of a release in parts, complete or not."""
+    if is_url(location):
+        return True
+    folder = open_place(location)
+    try:
+        return bool(json.loads(folder.read(RECORD)).get("kind") == _KIND)
+    except (OSError, ValueError, AttributeError):
+        return bool(folder.join(ANSWER_PARTS).list_sizes())
+
+
+def check_files(folder: Place, answers: PartedAnswers, tables: PartedTables) -> None:
+    """Check that the files of all parts are there with their sizes, without reading them.
+
+    Raises:
+        InputError: A file is missing, or has another size.
+        OSError: The folder cannot be listed.
+    """
+    expected = {name_part(part.number): part.bytes for part in answers.parts}
+    _check_sizes(folder.join(ANSWER_PARTS), expected)
+    for name, parts in tables.parts.items():
+        own = {name_table_part(part.slice.number): part.bytes for part in parts}
+        _check_sizes(tables.find_folder(name), own)
+
+
+def _check_sizes(folder: Place, expected: Mapping[str, int]) -> None:
+    """Check the sizes of files in a folder. Raises InputError."""
+    found = folder.list_sizes()
+    for name, size in expected.items():
+        if name not in found:
+            raise InputError(f"{folder}/{name} is missing; a release is read from its whole folder")
+        if found[name] != size:
+            raise InputError(
+                f"{folder}/{name} has {found[name]} bytes instead of {size}; get the folder again "
+                "from whoever released it"
+            )
+
+
+def _open(folder: Place) -> tuple[PartedAnswers, PartedTables, dict[str, Any]]:
+    """Open a complete folder: its answers, its tables, and the other fields of the release."""
+    record = _read_record(folder)
+    files = record["files"]
+    try:
+        digests = {name: str(files[name]) for name in (PLAN, TABLES, _MANIFEST)}
+    except (KeyError, TypeError):
+        raise InputError(
+            f"{folder}/{RECORD} is damaged; get the folder again from whoever released it"
+        ) from None
+    with _read_plan(folder, digests[PLAN]) as path:
+        plan = Plan.load(path)
+    read_checked(folder.join(ANSWER_PARTS), MANIFEST, digests[_MANIFEST])
+    fields, digest = read_manifest(folder, plan)
+    content = read_checked(folder, TABLES, digests[TABLES])
+    tables = decode_tables(folder, plan.workload, content)
+    if not record["answers_digest"] == tables.answers_digest == digest == digests[_MANIFEST]:
+        raise InputError(
+            f"{folder}/{RECORD} is of other answers than {_MANIFEST}; use the files of one folder"
+        )
+    answers: PartedAnswers = fields.pop("answers")
+    return answers, tables, fields
+
+
+def _read_record(folder: Place) -> dict[str, Any]:
+    """Read release.json. Raises InputError if it is missing or damaged."""
+    try:
+        content = folder.read(RECORD)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(
+            f"{folder}: {RECORD} is missing; the folder is not, or not yet, a complete release"
+        ) from None
+    try:
+        record = json.loads(content)
+        kind, version, _, _ = (record[k] for k in ("kind", "format", "files", "answers_digest"))
+    except Exception:  # JSON and types each raise their own kinds on damage
+        raise InputError(
+            f"{folder}/{RECORD} is damaged; get the folder again from whoever released it"
+        ) from None
+    if (kind, version) != (_KIND, _FORMAT):
+        raise InputError(
+            f"{folder}/{RECORD}: a release of format {version!r}; this fitplug reads {_FORMAT}"
+        )
+    assert isinstance(record, dict)
+    return record
+
+
+@contextmanager
+def _read_plan(folder: Place, digest: str) -> Iterator[Path]:
+    """Give the plan of a folder as a local file."""
+    content = read_checked(folder, PLAN, digest)
+    if isinstance(folder, LocalPlace):
+        yield folder.path / PLAN
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / PLAN
+        path.write_bytes(content)
+        yield path
+
+
+def _encode_plan(plan: Plan) -> bytes:
+    """Encode a plan as its file."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / PLAN
+        plan.save(path)
+        return path.read_bytes()
+
+
+def _list_files(staging: Path, answers: PartedAnswers, tables: PartedTables) -> set[str]:
+    """List the files of a complete release, by their paths in the folder."""
+    names = {path.name for path in staging.iterdir() if path.is_file()}
+    names = {name for name in names if not name.startswith(".")}
+    names.add(_MANIFEST)
+    names |= {f"{ANSWER_PARTS}/{name_part(part.number)}" for part in answers.parts}
+    for name, parts in tables.parts.items():
+        own = tables.find_folder(name)
+        assert isinstance(own, LocalPlace)
+        names |= {f"{own.path.name}/{name_table_part(part.slice.number)}" for part in parts}
+    return names

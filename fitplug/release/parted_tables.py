@@ -1,0 +1,188 @@
+"""The tables of a release in parts, and their manifest: each part is read when it is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fitplug.errors import InputError
+from fitplug.files import ArrowTable, Place
+from fitplug.numeric import AnyArray, FloatArray
+from fitplug.release.file_names import name_files
+from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.release.table_parts import TableBlock, TablePart, TableSlice, read_table_part
+from fitplug.release.tables import Intervals, choose_intervals
+from fitplug.workload import QueryGroup, Workload
+
+TABLES = "tables.json"
+"""The file name of the manifest."""
+
+_KIND, _FORMAT = "tables of fitplug in parts", 1
+
+
+class PartedTables:
+    """The tables of a release in parts.
+
+    Attributes:
+        answers_digest: The digest of the answers that the tables were made from.
+        parts: The parts of each group's table, in order.
+        intervals: The kind of intervals of each group's table.
+    """
+
+    def __init__(
+        self,
+        folder: Place,
+        workload: Workload,
+        answers_digest: str,
+        parts: Mapping[str, Sequence[TablePart]],
+        intervals: Mapping[str, Intervals],
+    ) -> None:
+        self.answers_digest = answers_digest
+        self.parts = parts
+        self.intervals = intervals
+        self._folder, self._workload = folder, workload
+        self._files = name_files(workload)
+
+    @cached_property
+    def estimates(self) -> Mapping[str, AnyArray]:
+        """The estimates by group, each read when it is asked for, and not kept."""
+        return _ReadEstimates(self, self._workload)
+
+    def find_folder(self, name: str) -> Place:
+        """Return the folder of a group's data set."""
+        return self._folder.join(f"{self._files[name]}.parquet")
+
+    def list_blocks(self, name: str) -> Sequence[TableBlock]:
+        """List the parts of a group's estimates."""
+        group, folder = self._workload[name], self.find_folder(name)
+        return [TableBlock(folder, part, part.slice.find_shape(group)) for part in self.parts[name]]
+
+    def iterate(self, name: str) -> Iterator[ArrowTable]:
+        """Read the parts of a group's table one after another.
+
+        Raises:
+            InputError: A part is missing, damaged or was edited.
+            OSError: A part cannot be read.
+            KeyError: There is no such group.
+        """
+        folder = self.find_folder(name)
+        for part in self.parts[name]:
+            yield read_table_part(folder, part)
+
+
+class _ReadEstimates(Mapping[str, AnyArray]):
+    """The estimates of all groups."""
+
+    def __init__(self, tables: PartedTables, workload: Workload) -> None:
+        self._tables, self._workload = tables, workload
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._workload.positions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._workload.names)
+
+    def __len__(self) -> int:
+        return len(self._workload.names)
+
+    def __getitem__(self, name: str) -> FloatArray:
+        group = self._workload[name]
+        found = np.empty(group.shape)
+        for block in self._tables.list_blocks(name):
+            block.part.slice.take(found)[...] = block.read()
+        found.setflags(write=False)
+        return found
+
+
+def encode_tables(
+    release: NoisyAnswers, parts: Sequence[TablePart], answers_digest: str, confidence: float
+) -> bytes:
+    """Encode the manifest of all tables.
+
+    Raises:
+        InputError: The parts do not have each answer of each group once.
+    """
+    by_group: dict[str, list[TablePart]] = {name: [] for name in release.plan.workload.names}
+    for part in sorted(parts, key=lambda part: part.slice.number):
+        by_group[part.slice.group].append(part)
+    groups = []
+    for group in release.plan.workload.groups:
+        own = by_group[group.name]
+        _check_parts(group, own)
+        kind = choose_intervals(group, None, default=confidence)
+        groups.append(
+            {
+                "name": group.name,
+                "axis": own[0].slice.axis,
+                **kind._asdict(),
+                "parts": [[one.slice.start, one.slice.stop, one.bytes, one.digest] for one in own],
+            }
+        )
+    header = {
+        "kind": _KIND,
+        "format": _FORMAT,
+        "answers_digest": answers_digest,
+        "groups": groups,
+    }
+    return json.dumps(header, ensure_ascii=True).encode()
+
+
+def decode_tables(folder: Place, workload: Workload, content: bytes) -> PartedTables:
+    """Decode the manifest of all tables of a folder.
+
+    Raises:
+        InputError: It is damaged, of another format, or does not fit the workload.
+    """
+    name = f"{folder}/{TABLES}"
+    try:
+        header = json.loads(content)
+        kind, version = header["kind"], header["format"]
+    except Exception:  # JSON and types each raise their own kinds on damage
+        raise InputError(
+            f"{name} is damaged; get the folder again from whoever released it"
+        ) from None
+    if (kind, version) != (_KIND, _FORMAT):
+        raise InputError(f"{name}: tables of format {version!r}; this fitplug reads {_FORMAT}")
+    try:
+        parts = {one["name"]: _parse_parts(one) for one in header["groups"]}
+        intervals = {
+            one["name"]: Intervals(float(one["confidence"]), bool(one["simultaneous"]))
+            for one in header["groups"]
+        }
+        for group in workload.groups:
+            _check_parts(group, parts[group.name])
+        return PartedTables(folder, workload, str(header["answers_digest"]), parts, intervals)
+    except Exception:  # entries that are missing or of another type raise many kinds of errors
+        raise InputError(
+            f"{name} does not fit the plan; get the folder again from whoever released it"
+        ) from None
+
+
+def _parse_parts(described: Mapping[str, Any]) -> list[TablePart]:
+    """Make the parts of a group of what a manifest says of them."""
+    return [
+        TablePart(
+            TableSlice(described["name"], number, int(described["axis"]), int(start), int(stop)),
+            int(size),
+            str(digest),
+        )
+        for number, (start, stop, size, digest) in enumerate(described["parts"])
+    ]
+
+
+def _check_parts(group: QueryGroup, parts: Sequence[TablePart]) -> None:
+    """Raise InputError unless parts have each answer of a group once, in order."""
+    shape = group.shape or (1,)
+    axis = parts[0].slice.axis if parts else 0
+    ends = [0, *(part.slice.stop for part in parts)]
+    fits = 0 <= axis < len(shape) and ends[-1] == shape[axis]
+    for number, (part, start) in enumerate(zip(parts, ends, strict=False)):
+        own = part.slice
+        fits = fits and (own.number, own.axis, own.start) == (number, axis, start)
+        fits = fits and own.start < own.stop
+    if not fits:
+        raise InputError(f"the parts of {group.name!r} do not have each answer once")
