@@ -58,7 +58,7 @@ class StagingArea:
     @property
     def label(self) -> str:
         """The part of file names that tells this release from others beside the same folder."""
-        return _label_files(self.plan, self.entry)
+        return label_files(self.plan, self.entry)
 
     def keep_plan(self) -> None:
         """Write the plan, to find before the charge whether files can be written here.
@@ -123,7 +123,7 @@ class StagingArea:
 
     def _name_file(self, name: str, entry: Entry | None) -> Path:
         """Return the path of a hidden file of this release for a charge."""
-        label = _label_files(self.plan, entry)
+        label = label_files(self.plan, entry)
         return self.folder.with_name(f".{self.folder.name}.{label}.{name}")
 
 
@@ -159,7 +159,7 @@ def find_kept_plan(ledger: Ledger, folder: Path, key: str | None) -> Plan | None
     return None
 
 
-def _label_files(plan: Plan, entry: Entry | None) -> str:
+def label_files(plan: Plan, entry: Entry | None) -> str:
     """Build the label of a release's files from its charge and its plan."""
     if entry is None:
         return f"0-{plan.digest[:12]}"

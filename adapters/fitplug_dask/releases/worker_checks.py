@@ -1,0 +1,93 @@
+"""The test of every worker before the ledger is charged: its sampler, and whether it can write."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from fitplug.errors import FitplugError
+from fitplug.files import LocalPlace, Place
+from fitplug_dask.kernel import Fault
+from fitplug_dask.releases.failures import report_faults
+from fitplug_dask.releases.staging import Output
+from fitplug_dask.scheduling import raise_fault
+from fitplug_opendp.part_noise import check_sampler_for
+
+_SECONDS = 120
+
+
+def check_workers(client: Any, output: Output, noise_std: float) -> None:
+    """Test all processes that may draw noise. Nothing is charged.
+
+    A worker that joins later tests its sampler before its first draw.
+
+    Args:
+        client: A client of dask.distributed, or None for this process.
+        output: Where the release goes.
+        noise_std: The standard deviation of the noise.
+
+    Raises:
+        FitplugError: The sampler of a worker fails its test, or a worker cannot reach the output.
+    """
+    name = f".probe-{secrets.token_hex(8)}"
+    if client is None:
+        check_sampler_for(name, noise_std)
+        return
+    place = output.place
+    if isinstance(place, LocalPlace):
+        place = LocalPlace(place.path.parent, 0o600)
+    place.create(name, b"")
+    try:
+        _check_each(client, place, name, noise_std)
+    finally:
+        place.remove(name)
+
+
+def check_process(place: Place, name: str, noise_std: float) -> Fault | None:
+    """Test the sampler of this process, and that it sees a file; return what is wrong."""
+
+    def check() -> None:
+        check_sampler_for(name, noise_std)
+        try:
+            place.read(name)
+        except FileNotFoundError:
+            raise FitplugError(
+                f"a worker does not see {place}; nothing was charged; give an output that all "
+                "workers share, under the same path"
+            ) from None
+
+    return report_faults(check, place)
+
+
+def _check_each(client: Any, place: Place, name: str, noise_std: float) -> None:
+    """Run the test on each worker. Raises FitplugError if one fails it, or does not answer."""
+    from distributed import wait
+
+    futures = [
+        client.submit(
+            check_process,
+            place,
+            name,
+            noise_std,
+            workers=[address],
+            allow_other_workers=False,
+            pure=False,
+            key=f"fitplug-check-worker-{name}-{number}",
+        )
+        for number, address in enumerate(client.nthreads())
+    ]
+    if not futures:
+        raise FitplugError("the cluster has no workers; start some; nothing was charged")
+    try:
+        wait(futures, timeout=_SECONDS)
+        for fault in client.gather(futures):
+            raise_fault(fault)
+    except FitplugError:
+        raise
+    except Exception as error:
+        raise FitplugError(
+            f"a worker did not answer the test of its sampler ({type(error).__name__}); nothing "
+            'was charged; check that all workers run the same version of "fitplug[all]"'
+        ) from None
+    finally:
+        client.cancel(futures)
