@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -36,6 +36,7 @@ from fitplug_dask.scheduling.reduction import reduce_tree
 from fitplug_dask.scheduling.threads import run_on_threads
 
 CountPartition: TypeAlias = Callable[[Job, Partition], "PartialCounts | Fault"]
+T = TypeVar("T")
 
 
 def count_partitions(
@@ -82,7 +83,7 @@ def make_empty_counts(job: Job) -> PartialCounts:
     return PartialCounts(tuple(np.zeros(job.count_cells(joint), np.int64) for joint in job.joints))
 
 
-def raise_fault(result: PartialCounts | Fault) -> PartialCounts:
+def raise_fault(result: T | Fault) -> T:
     """Return the result if it is no fault.
 
     Raises:

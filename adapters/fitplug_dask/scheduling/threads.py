@@ -10,7 +10,7 @@ from typing import Any
 from dask import config
 
 from fitplug_dask._compat import count_processors, run_threaded
-from fitplug_dask.kernel import Fault, PartialCounts
+from fitplug_dask.kernel import Fault
 
 
 def count_threads(client: Any) -> tuple[int, int]:
@@ -31,7 +31,7 @@ def run_on_threads(
     top: str,
     rows: Mapping[str, int],
     report_rows: Callable[[int], None],
-) -> PartialCounts | Fault:
+) -> Any:
     """Run a graph of tasks on threads.
 
     When this returns or raises, no task runs any more, and so no task reads or writes behind the
@@ -56,8 +56,7 @@ def run_on_threads(
             report_rows(rows[key])
 
     with contextlib.suppress(_StopError), _open_pool() as pool:
-        counted: PartialCounts = run_threaded(graph, top, pool, end_task)
-        return counted
+        return run_threaded(graph, top, pool, end_task)
     return faults[0]
 
 
