@@ -62,7 +62,8 @@ class DiscreteGaussian:
             assert 2 * modulus <= self.std
             return np.full(modulus, 1 / modulus)
         values, masses = self._masses
-        return np.bincount(values % modulus, weights=masses, minlength=modulus)
+        sums = np.bincount(values % modulus, weights=masses, minlength=modulus)
+        return np.asarray(sums, dtype=np.float64)
 
     @cached_property
     def _masses(self) -> tuple[IntArray, FloatArray]:

@@ -11,6 +11,7 @@
 | `jobs` | says what every task of a release knows |
 | `drawing` | draws the answers of a part, once |
 | `estimating` | estimates what an output has, and writes it as a part of a table |
+| `publishing` | computes all tables, and puts the complete release in its place |
 | `worker_checks` | tests every worker before the ledger is charged |
 | `parted_release` | takes the steps, each from where an earlier run ended |
 | `releasing` | checks what the caller gives, and counts: `release` |

@@ -45,9 +45,7 @@ def split_counts(job: ReleaseJob, given: tuple[int, IntArray]) -> Mapping[int, A
     return {part: pieces[part] for part in pieces if part in job.missing}
 
 
-def draw_answers(
-    job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]
-) -> DurablePart | Fault:
+def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> DurablePart | Fault:
     """Draw the answers of a part and make them durable, unless they are durable already.
 
     Args:

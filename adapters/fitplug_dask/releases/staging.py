@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import LocalPlace, Place, open_place
-from fitplug.release import publish_parted_folder, read_parted_digest
+from fitplug.release import name_part, publish_parted_folder, read_parted_digest
 from fitplug_opendp.folder_checks import encode_path, find_held_release, report_write_errors
 
 MARK = ".unfinished-release"
@@ -55,11 +55,12 @@ class Output:
         """Read the digest of the answers of the release that is there; None if there is none."""
         return read_parted_digest(self.place)
 
-    def check_free(self, staging: Staging | None) -> None:
+    def check_free(self, staging: Staging | None, tables: Collection[str]) -> None:
         """Check that a release can go here, and that a second writer of a part is refused.
 
         Args:
             staging: The staging area, if there is a charge already.
+            tables: The names of the folders of the tables.
 
         Raises:
             InputError: The output is taken, or is where no release can be published.
@@ -74,20 +75,26 @@ class Output:
                 LocalPlace(self.place.path.parent).check_exclusive()
             else:
                 if staging is None or not staging.is_marked():
-                    self._check_empty()
+                    self._check_empty(tables)
                 self.place.check_exclusive()
 
-    def stage(self, label: str) -> Staging:
-        """Return the staging area of a release with a label."""
+    def stage(self, label: str, cut: str) -> Staging:
+        """Return the staging area of a release.
+
+        Args:
+            label: What distinguishes the release from others.
+            cut: What says how its answers are cut into parts.
+        """
         place = self.place
         if isinstance(place, LocalPlace):
             hidden = place.path.with_name(f".{place.path.name}.{label}.parts")
             place = LocalPlace(hidden, 0o600)
-        return Staging(place, label, self)
+        return Staging(place, label, f"{label} {cut}", self)
 
-    def _check_empty(self) -> None:
+    def _check_empty(self, tables: Collection[str]) -> None:
         """Raise InputError if a store has anything where the release would go."""
-        if self.place.list_sizes() or self.place.join(_ANSWERS).list_sizes():
+        folders = (self.place, *map(self.place.join, (_ANSWERS, *tables)))
+        if any(folder.list_sizes() for folder in folders):
             raise InputError(
                 f"{self} holds files that are no finished release of this charge; name another "
                 "folder, or remove them"
@@ -101,14 +108,16 @@ class Staging:
     Attributes:
         place: The folder that holds them.
         label: What distinguishes this release: the charge, and the plan.
+        mark: The content of the mark: the label, and how the answers are cut into parts.
         output: Where the release goes.
     """
 
     place: Place
     label: str
+    mark: str
     output: Output
 
-    def mark(self) -> None:
+    def open(self) -> None:
         """Make the folder, and mark it as that of this release.
 
         Raises:
@@ -119,17 +128,17 @@ class Staging:
         with report_write_errors(Path(str(self.output)), remedy):
             if isinstance(self.place, LocalPlace):
                 self.place.path.mkdir(mode=0o700, exist_ok=True)
-            self.place.create(MARK, self.label.encode())
+            self.place.create(MARK, self.mark.encode())
         if not self.is_marked():
             raise InputError(
-                f"{self.output} holds an unfinished release of another charge; finish that one, or "
-                "name another folder"
+                f"{self.output} has an unfinished release of another charge, or of another version "
+                "of fitplug; finish that one with what it was begun with, or name another folder"
             )
 
     def is_marked(self) -> bool:
         """Return whether the folder is marked as that of this release."""
         try:
-            return self.place.read(MARK) == self.label.encode()
+            return self.place.read(MARK) == self.mark.encode()
         except FileNotFoundError:
             return False
 
@@ -145,9 +154,10 @@ class Staging:
                 "the release; give an output that all workers share, under the same path"
             )
 
-    def list_parts(self) -> frozenset[str]:
-        """List the names of the files of answers that are there."""
-        return frozenset(self.place.join(_ANSWERS).list_sizes())
+    def list_missing(self, parts: int) -> frozenset[int]:
+        """List the parts of the answers that are not there, of so many."""
+        found = self.place.join(_ANSWERS).list_sizes()
+        return frozenset(part for part in range(parts) if name_part(part) not in found)
 
     def publish(self) -> None:
         """Put the complete release in its place.
@@ -161,9 +171,18 @@ class Staging:
         self.remove()
 
     def remove(self) -> None:
-        """Remove what is left of a release that is published, or that nobody will finish."""
+        """Remove what is left here of a release that is published."""
         with suppress(OSError):
             if isinstance(self.place, LocalPlace):
                 shutil.rmtree(self.place.path, ignore_errors=True)
             else:
                 self.place.remove(MARK)
+
+    def discard(self) -> None:
+        """Remove all of a release that nobody will finish, as no ledger knows it."""
+        with suppress(OSError):
+            if not isinstance(self.place, LocalPlace):
+                answers = self.place.join(_ANSWERS)
+                for name in answers.list_sizes():
+                    answers.remove(name)
+        self.remove()
