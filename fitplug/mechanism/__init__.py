@@ -17,6 +17,7 @@ from fitplug.mechanism.dispatch import (
     check_strategy,
     compute_combined_covariance,
     compute_exact_cost,
+    cut_strategy,
     list_mechanisms,
     list_tables,
     make_estimates,
@@ -32,6 +33,7 @@ from fitplug.mechanism.integer_limits import (
 )
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.parted_strategy import PART, Output, PartedStrategy, Slab
 from fitplug.mechanism.prefix_variances import bound_prefix_stds
 from fitplug.mechanism.strategy import Strategy, meets_targets
 from fitplug.mechanism.total_update import find_total_covariances
@@ -42,6 +44,7 @@ __all__ = [
     "LARGEST_NOISE",
     "LEAST_NOISE",
     "MAX_ENTRY",
+    "PART",
     "SATURATION",
     "AttributeMatrix",
     "Basis",
@@ -49,6 +52,9 @@ __all__ = [
     "ChainMatrix",
     "DenseMatrix",
     "Mechanism",
+    "Output",
+    "PartedStrategy",
+    "Slab",
     "StepMatrices",
     "Strategy",
     "TreeBlock",
@@ -67,6 +73,7 @@ __all__ = [
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",
+    "cut_strategy",
     "find_total_covariances",
     "list_mechanisms",
     "list_tables",

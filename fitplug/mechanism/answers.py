@@ -15,7 +15,14 @@ from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.strategy import Strategy
-from fitplug.numeric import AnyArray, FloatArray, IntArray, find_largest_entry, multiply_exactly
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IntArray,
+    find_largest_entry,
+    make_room,
+    multiply_exactly,
+)
 
 
 def answer_blocks(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
@@ -23,16 +30,31 @@ def answer_blocks(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
     answers = np.zeros(strategy.size, dtype=np.int64)
     for block_set, i, _, start in list_blocks(strategy):
         block = int(block_set.blocks[i])
-        y = block_set.basis.multiply_counts(strategy.structure, block, read_counts)
-        (own,) = strategy.structure.subsets.list_attributes([block])
-        for axis, matrix in enumerate(strategy.attribute_matrices[a] for a in own):
-            if y.size and y.dtype != object and find_largest_entry(y) * matrix.growth >= 2**63:
-                y = y.astype(object)
-            y = matrix.apply(y, axis)
-        if y.size:
-            y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
-        answers[start : start + y.size] = np.clip(y, -SATURATION, SATURATION).ravel()
+        counts = block_set.basis.multiply_counts(strategy.structure, block, read_counts)
+        own = measure_block(strategy, block_set, i, counts)
+        answers[start : start + own.size] = own
     return answers
+
+
+def measure_block(strategy: Strategy, block_set: BlockSet, i: int, counts: AnyArray) -> IntArray:
+    """Compute the answers of a block from B x, clamped.
+
+    Args:
+        strategy: The strategy.
+        block_set: The set that the block is in.
+        i: The block's index in the set.
+        counts: B x: an axis of n_a cells for each attribute of the block, and a last one of n.
+
+    Returns:
+        The answers, shape (size,).
+    """
+    (own,) = strategy.structure.subsets.list_attributes(block_set.blocks[i : i + 1])
+    y = counts
+    for axis, matrix in enumerate(strategy.attribute_matrices[a] for a in own):
+        y = matrix.apply(make_room(y, matrix.growth), axis)
+    if y.size:
+        y = multiply_exactly(y.reshape(-1, y.shape[-1]), block_set.M[i].T)
+    return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)
 
 
 def may_be_clamped(noisy: IntArray, noise_std: float) -> bool:

@@ -8,6 +8,7 @@ without forming x (docs/theory/integer-mechanism.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -37,6 +38,46 @@ _NO_SPAN = "the basis does not span the workload: answers would be biased"
 
 MAX_COEFFICIENT = 2**20
 """Queries with larger integer coefficients (after scaling) are not used as rows of a basis."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a basis B reads from one table: some of its rows, times the table's counts.
+
+    Attributes:
+        dense: The dense attributes of the table, besides those of the block.
+        rows: The rows of B that this gives, shape (m,).
+        classes: The row of each of the D dense cells, -1 for none, shape (D,); None for queries.
+        queries: The rows over the dense cells, shape (m, D); None for classes.
+    """
+
+    dense: tuple[str, ...]
+    rows: IntArray
+    classes: IntArray | None
+    queries: IntArray | None
+
+    def multiply(self, counts: AnyArray) -> AnyArray:
+        """Multiply rows of B by counts, exactly.
+
+        Args:
+            counts: The cells of the block's attributes, and then those of `dense`.
+
+        Returns:
+            int64 or, where that might not hold it, Python integers, shape (cells, m).
+        """
+        if self.queries is not None:
+            x = counts.reshape(-1, self.queries.shape[1])
+            return multiply_exactly(x, self.queries.T)
+        assert self.classes is not None
+        x = counts.reshape(-1, len(self.classes))
+        if len(self.classes) == 1:
+            return x
+        if find_largest_entry(x) * len(self.classes) >= 2**62:
+            x = x.astype(object)
+        queried = np.flatnonzero(self.classes >= 0)
+        merged = np.zeros((len(self.rows), len(x)), dtype=x.dtype)
+        np.add.at(merged, self.classes[queried], x.T[queried])
+        return merged.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +168,26 @@ class Basis:
             needed += sorted({domain.ordered(own + structure.list_dense(g)) for g in groups})
         return needed
 
+    def list_readings(self, structure: Structure, block: int) -> list[Reading]:
+        """List what the basis of a block reads from each table that it needs.
+
+        Together the readings give each row of B x once.
+        """
+        if self.kind == "cells":
+            dense, index = self._find_classes(structure)
+            return [Reading(dense, np.arange(self.size), index, None)]
+        rows = structure.find_block_rows(block)[self.index]
+        groups = np.array([structure.find_group(row) for row in rows])
+        readings = []
+        for group in np.unique(groups).tolist():
+            mine = np.flatnonzero(groups == group)
+            dense = structure.list_dense(group)
+            queries = structure.build_rows(group, dense)
+            queries = queries[rows[mine] - structure.row_starts[group]]
+            scaled = np.asarray(queries * self.scale[mine, None], dtype=np.int64)
+            readings.append(Reading(dense, mine, None, scaled))
+        return readings
+
     def multiply_counts(
         self, structure: Structure, block: int, read_counts: ReadCounts
     ) -> AnyArray:
@@ -143,27 +204,15 @@ class Basis:
         """
         own = structure.name_attributes(block)
         shape = structure.workload.domain.shape_of(own)
-        if self.kind == "cells":
-            dense, index = self._find_classes(structure)
-            x = read_counts(own + dense).reshape(-1, len(index))
-            if find_largest_entry(x) * len(index) >= 2**62:
-                x = x.astype(object)
-            queried = np.flatnonzero(index >= 0)
-            merged = np.zeros((self.size, len(x)), dtype=x.dtype)
-            np.add.at(merged, index[queried], x.T[queried])
-            return merged.T.reshape(*shape, self.size)
-        rows = structure.find_block_rows(block)[self.index]
-        groups = np.array([structure.find_group(row) for row in rows])
-        found = np.zeros((*shape, self.size), dtype=object)
-        for group in np.unique(groups):
-            mine = groups == group
-            dense = structure.list_dense(int(group))
-            queries = structure.build_rows(int(group), dense)
-            queries = queries[rows[mine] - structure.row_starts[group]]
-            scaled = np.asarray(queries * self.scale[mine, None], dtype=np.int64)
-            x = read_counts(own + dense).reshape(-1, scaled.shape[1])
-            found[..., mine] = multiply_exactly(x, scaled.T).reshape(*shape, -1)
-        return found
+        parts = [
+            (reading, reading.multiply(read_counts(own + reading.dense)))
+            for reading in self.list_readings(structure, block)
+        ]
+        kind = np.result_type(*(found.dtype for _, found in parts))
+        product = np.zeros((math.prod(shape), self.size), dtype=kind)
+        for reading, found in parts:
+            product[:, reading.rows] = found
+        return product.reshape(*shape, self.size)
 
     def check_form(self, W: FloatArray) -> None:
         """Check that it is a basis of classes of cells or of distinct integer rows of W (m, d).

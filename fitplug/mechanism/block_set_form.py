@@ -18,6 +18,8 @@ from fitplug.mechanism.estimates import (
     compute_block_covariance,
 )
 from fitplug.mechanism.integer_limits import MAX_ENTRY
+from fitplug.mechanism.parted_blocks import PartedBlocks
+from fitplug.mechanism.parted_strategy import PartedStrategy
 from fitplug.mechanism.strategy import Strategy
 from fitplug.mechanism.strategy_form import S, StrategyForm
 from fitplug.numeric import FloatArray, IntArray, find_largest_entry
@@ -50,6 +52,9 @@ class BlockSetForm(StrategyForm[S]):
 
     def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
         return answer_blocks(strategy, read_counts)
+
+    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+        return PartedBlocks(strategy, self.list_tables(strategy), most)
 
     def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
         return BlockEstimates(strategy, answers)

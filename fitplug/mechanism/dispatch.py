@@ -12,6 +12,7 @@ from fitplug.mechanism.chain_form import ChainForm
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.parted_strategy import PART, PartedStrategy
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
 from fitplug.mechanism.strategy import Integers, Strategy
@@ -152,6 +153,22 @@ def answer_exactly(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
         The answers, shape (strategy.size,).
     """
     return _FORMS[type(strategy.structure)].answer_exactly(strategy, read_counts)
+
+
+def cut_strategy(strategy: Strategy, most: int = PART) -> PartedStrategy:
+    """Cut a strategy, so that its answers and estimates are made in parts.
+
+    The plan alone decides the parts: the same strategy and `most` give the same ones everywhere.
+
+    Args:
+        strategy: The strategy.
+        most: The most counts of a slab, answers of a part and estimates of an output, where the
+            smallest that the structure allows is not more.
+
+    Raises:
+        WorkloadError: If the smallest slab, part or output has more than 2^24 numbers.
+    """
+    return _FORMS[type(strategy.structure)].cut_strategy(strategy, most)
 
 
 def make_estimates(strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:

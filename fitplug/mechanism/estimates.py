@@ -22,7 +22,7 @@ from fitplug.mechanism.answers import estimate_residuals, list_blocks
 from fitplug.mechanism.strategy import Strategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, bound_solution_norms
 from fitplug.structure import Structure, list_names
-from fitplug.workload import QueryGroup
+from fitplug.workload import Factor, QueryGroup
 
 BlockRows: TypeAlias = tuple[dict[int, FloatArray], dict[int, FloatArray]]
 """Of each block that a combination uses, its rows in the block's basis, and bounds on their errors.
@@ -83,12 +83,7 @@ class BlockEstimates(LazyEstimates):
     def _estimate_group(self, g: int) -> FloatArray:
         structure = self._strategy.structure
         factors = structure.find_factors(g)
-        references = {
-            a: np.full(1, 1 / structure.sizes[a])
-            if factor is None
-            else factor.apply(self._strategy.attribute_matrices[a].compute_reference(), 0)
-            for a, factor in factors.items()
-        }
+        references = find_references(self._strategy, factors)
         total: FloatArray | float = 0.0
         for block in structure.subsets.find_blocks(g):
             (own,) = structure.subsets.list_attributes([block])
@@ -107,6 +102,26 @@ class BlockEstimates(LazyEstimates):
         block_set, i, shape, start = self._places[block]
         answers = self._answers[start : start + math.prod(shape)].reshape(shape)
         return estimate_residuals(self._strategy, block_set, i, answers)
+
+
+def find_references(
+    strategy: Strategy, factors: Mapping[int, Factor | None]
+) -> dict[int, FloatArray]:
+    """Find in which proportions a total is spread along each attribute.
+
+    Args:
+        strategy: The strategy.
+        factors: What a group asks of each attribute; see `Structure.find_factors`.
+
+    Returns:
+        By attribute F u, shape (rows,), or the one number that all cells have.
+    """
+    return {
+        a: np.full(1, 1 / strategy.structure.sizes[a])
+        if factor is None
+        else factor.apply(strategy.attribute_matrices[a].compute_reference(), 0)
+        for a, factor in factors.items()
+    }
 
 
 Place = TypeVar("Place", bound=Hashable)
@@ -206,12 +221,29 @@ def _find_block_rows(strategy: Strategy, coefficients: Mapping[str, FloatArray])
     return rows, errors
 
 
-def arrange_as_group(structure: Structure, g: int, values: FloatArray) -> FloatArray:
-    """Bring values, with axes for the attributes of A_t and the rows, to the group's shape."""
+def arrange_as_group(
+    structure: Structure,
+    g: int,
+    values: FloatArray,
+    axis: int | None = None,
+    output: tuple[int, ...] | None = None,
+) -> FloatArray:
+    """Bring values, with axes for the attributes of A_t and the rows, to the group's shape.
+
+    Args:
+        structure: The structure.
+        g: The group's index in the workload.
+        values: The values.
+        axis: The axis of the group's shape of which the values have a range; None for all.
+        output: The group's shape, with the length of that range.
+    """
     group = structure.workload.groups[g]
+    output = group.shape if output is None else output
     names, shape = _find_axes(structure, group, g)
     order = [names.index(f.attribute) for f in group.factors]
-    return np.array(np.broadcast_to(values.reshape(shape).transpose(order), group.shape))
+    if axis is not None:
+        shape[order[axis]] = output[axis]
+    return np.array(np.broadcast_to(values.reshape(shape).transpose(order), output))
 
 
 def arrange_as_block(structure: Structure, g: int, values: FloatArray) -> FloatArray:

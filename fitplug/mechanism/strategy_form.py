@@ -15,6 +15,7 @@ from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.parted_strategy import PartedStrategy
 from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.structure import Structure
@@ -108,6 +109,10 @@ class StrategyForm(ABC, Generic[S]):
     @abstractmethod
     def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
         """Compute A x of exact counts, clamped."""
+
+    @abstractmethod
+    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+        """Cut a strategy, so that its answers and estimates are made in parts."""
 
     @abstractmethod
     def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fitplug.mechanism.basis import ReadCounts
+from fitplug.mechanism.child_matrices import ChildMatrices
 from fitplug.mechanism.estimates import Latest, LazyEstimates, arrange_as_group
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.strategy import Strategy
@@ -30,7 +31,7 @@ def list_block_tables(structure: TreeStructure) -> list[tuple[str, ...]]:
     """List the attributes whose exact counts give the answers of each block in turn."""
     domain = structure.workload.domain
     return [
-        domain.ordered(structure.name_attributes(block) + _list_needed(structure, block))
+        domain.ordered(structure.name_attributes(block) + list_needed(structure, block))
         for block in range(len(structure.blocks))
     ]
 
@@ -90,7 +91,7 @@ def merge_classes(values: AnyArray, classes: CellClasses) -> AnyArray:
     return np.asarray(np.add.reduceat(values[..., order], starts, axis=-1, dtype=values.dtype))
 
 
-def _list_needed(structure: TreeStructure, block: int) -> tuple[str, ...]:
+def list_needed(structure: TreeStructure, block: int) -> tuple[str, ...]:
     """List the attributes that are not symmetric whose counts a block needs, the tree first."""
     used = {
         name
@@ -111,37 +112,58 @@ def _sum_counts(
         int64 or, where that might not hold them, Python integers, shape (rows, R, r): for each row
         of the tree, the rows of the contrasts and the classes of cells at the root.
     """
-    domain, tree, unfolded = structure.workload.domain, structure.tree, structure.unfolded
-    attributes, needed = structure.name_attributes(own.block), _list_needed(structure, own.block)
-    counts = read_counts(attributes + needed)
-    counts = make_room(counts, math.prod(domain.shape_of(needed)) * 2)
-    # The dense attributes that are not counted are summed out.
-    shape = domain.shape_of(attributes)
-    at_leaves = structure.tree_attribute in needed
-    counts = counts.reshape(*shape, len(tree.leaf_nodes) if at_leaves else 1, -1)
-    if at_leaves and len(tree.starts) < len(tree.leaf_nodes):
-        counts = np.add.reduceat(counts, tree.starts, axis=-2, dtype=counts.dtype)
-    counts = merge_classes(counts, _find_counted_classes(structure, own.block))
-    (indices,) = structure.subsets.list_attributes([own.block])
-    for axis, a in enumerate(indices):
-        matrix = strategy.attribute_matrices[a]
-        counts = matrix.apply(make_room(counts, matrix.growth), axis)
-    counts = counts.reshape(-1, *counts.shape[-2:])
-    # No sum of contrasts, over leaves or classes, is larger than the sum of the sizes of all.
-    counts = make_room(counts, 2 * math.prod(counts.shape[1:]))
-    if not at_leaves:
-        return counts.swapaxes(0, 1)
-    found = np.zeros((unfolded.size, len(counts), counts.shape[-1]), dtype=counts.dtype)
-    found[unfolded.leaves] = counts.swapaxes(0, 1)
+    unfolded, needed = structure.unfolded, list_needed(structure, own.block)
+    counts = read_counts(structure.name_attributes(own.block) + needed)
+    counts = contrast_counts(strategy, structure, own.block, counts, structure.tree.starts)
+    if structure.tree_attribute not in needed:
+        return counts
+    found = np.zeros((unfolded.size, *counts.shape[1:]), dtype=counts.dtype)
+    found[unfolded.leaves] = counts
     for siblings in reversed(unfolded.siblings):
         found[siblings.parents] = found[siblings.children].sum(axis=1, dtype=found.dtype)
     return found
 
 
+def contrast_counts(
+    strategy: Strategy, structure: TreeStructure, block: int, counts: AnyArray, starts: IntArray
+) -> AnyArray:
+    """Sum counts to leaves of the tree and classes, with the contrasts of a block's attributes.
+
+    Args:
+        strategy: The strategy.
+        structure: Its structure.
+        block: The block.
+        counts: Counts over the block's attributes and then those of `list_needed`, of which the
+            tree may have a range of cells.
+        starts: The first cell of each leaf in that range.
+
+    Returns:
+        Numbers whose sums over leaves and classes stay in their type, int64 or Python integers,
+        shape (leaves, R, r). Without the tree there is one leaf, the root.
+    """
+    domain, needed = structure.workload.domain, list_needed(structure, block)
+    counts = make_room(counts, math.prod(domain.shape_of(needed)) * 2)
+    # The dense attributes that are not counted are summed out.
+    shape = domain.shape_of(structure.name_attributes(block))
+    at_leaves = structure.tree_attribute in needed
+    cells = counts.shape[len(shape)] if at_leaves else 1
+    counts = counts.reshape(*shape, cells, -1)
+    if at_leaves and len(starts) < cells:
+        counts = np.add.reduceat(counts, starts, axis=-2, dtype=counts.dtype)
+    counts = merge_classes(counts, _find_counted_classes(structure, block))
+    (indices,) = structure.subsets.list_attributes([block])
+    for axis, a in enumerate(indices):
+        matrix = strategy.attribute_matrices[a]
+        counts = matrix.apply(make_room(counts, matrix.growth), axis)
+    counts = counts.reshape(-1, *counts.shape[-2:])
+    # No sum of contrasts, over leaves or classes, is larger than the sum of the sizes of all.
+    return make_room(counts, 2 * math.prod(counts.shape[1:])).swapaxes(0, 1)
+
+
 def _find_counted_classes(structure: TreeStructure, block: int) -> CellClasses:
     """Find a block's classes among the cells of the dense attributes that it needs."""
     classes, dense = structure.classes[block][0], structure.dense
-    needed = _list_needed(structure, block)
+    needed = list_needed(structure, block)
     # Classes do not vary along an attribute that none of the block's groups uses.
     first = tuple(slice(None) if name in needed else 0 for name in dense)
     of_cell = classes.of_cell.reshape(structure.workload.domain.shape_of(dense))[first].ravel()
@@ -154,29 +176,107 @@ def _answer_block(
     """Compute the answers of a block from counts (rows, R, r) into (R, answers), clamped."""
     at = len(own.root)
     if at:
-        answers[:, :at] = _clamp(multiply_exactly(counts[0], own.root.T))
+        answers[:, :at] = clamp_answers(multiply_exactly(counts[0], own.root.T))
     classes = structure.classes[own.block]
     for siblings, matrices in own.list_siblings(structure, counts[0].size):
         dense = matrices.dense[siblings.positions]
-        b, r = dense.shape[:2]
-        if not r:
+        if not dense.shape[1]:
             continue
         below = merge_classes(
             counts[siblings.children], find_merged(classes[0], classes[siblings.depth])
         )
-        k, R = below.shape[1:3]
-        measured = multiply_exactly(below.reshape(b, k * R, r), dense.swapaxes(1, 2))
-        of_children = matrices.take(siblings)
-        rows = of_children.rows
-        found = of_children.apply(measured.reshape(b, k, R * r)).reshape(b, rows, R, r)
-        size = b * rows * r
-        answers[:, at : at + size] = _clamp(np.moveaxis(found, 2, 0).reshape(R, size))
-        at += size
+        found = measure_children(matrices.take(siblings), dense, below)
+        answers[:, at : at + found.shape[1]] = found
+        at += found.shape[1]
 
 
-def _clamp(answers: AnyArray) -> AnyArray:
+def measure_children(of_children: ChildMatrices, dense: IntArray, below: AnyArray) -> IntArray:
+    """Compute the answers of nodes with equally many children, clamped.
+
+    Args:
+        of_children: A_v of b nodes.
+        dense: M_v, shape (b, r, r).
+        below: The counts of their children, shape (b, k, R, r).
+
+    Returns:
+        Shape (R, answers of all nodes): a node after another.
+    """
+    b, k, R, r = below.shape
+    measured = multiply_exactly(below.reshape(b, k * R, r), dense.swapaxes(1, 2))
+    found = of_children.apply(measured.reshape(b, k, R * r)).reshape(b, of_children.rows, R, r)
+    return clamp_answers(np.moveaxis(found, 2, 0).reshape(R, -1))
+
+
+def clamp_answers(answers: AnyArray) -> IntArray:
     """Clamp answers at +-2^62."""
-    return np.clip(answers, -SATURATION, SATURATION)
+    return np.asarray(np.clip(answers, -SATURATION, SATURATION), dtype=np.int64)
+
+
+def estimate_children(
+    of_children: ChildMatrices, X: FloatArray, answers: FloatArray, above: FloatArray
+) -> FloatArray:
+    """Estimate the counts of the children of nodes that have equally many.
+
+    Args:
+        of_children: A_v of b nodes.
+        X: M_v^-1, shape (b, r, r).
+        answers: Their answers, shape (R, answers of all nodes): a node after another.
+        above: The estimates of the nodes over the children's classes, shape (b, R, r).
+
+    Returns:
+        Shape (b, k, R, r).
+    """
+    b, R, r = above.shape
+    rows, spread = of_children.rows, of_children.reference[:, :, None, None]
+    y = np.moveaxis(answers.reshape(R, b, rows, r), 0, 2)
+    z = (y.reshape(b, rows * R, r) @ X.swapaxes(1, 2)).reshape(b, rows, R * r)
+    own_part = of_children.invert(z).reshape(b, spread.shape[1], R, r)
+    return np.asarray(spread * above[:, None] + own_part)
+
+
+def arrange_level(
+    strategy: Strategy, structure: TreeStructure, block: int, g: int, estimates: FloatArray
+) -> FloatArray:
+    """Arrange what a block says of some nodes of a group's level, spread over other attributes.
+
+    Args:
+        strategy: The strategy.
+        structure: Its structure.
+        block: The block.
+        g: The group's index in the workload.
+        estimates: Of the nodes, shape (nodes, cells of the block's attributes, r).
+
+    Returns:
+        Axes of the group's symmetric attributes, with one cell where they are not the block's,
+        and then of nodes and of rows of each node.
+    """
+    attributes = structure.subsets.group_attributes[g]
+    (own,) = structure.subsets.list_attributes([block])
+    part = find_part(structure, block, g)
+    L = structure.classes[block][part.level.depth].restrict(part.matrix)
+    found = np.moveaxis(estimates @ L.T, 1, 0)
+    sizes = [structure.sizes[a] if a in own else 1 for a in attributes]
+    spread = math.prod(structure.sizes[a] for a in attributes if a not in own)
+    return np.asarray(found.reshape(*sizes, *found.shape[1:]) / spread)
+
+
+def invert_contrasts(strategy: Strategy, block: int, answers: FloatArray) -> FloatArray:
+    """Invert the contrasts of a block's attributes.
+
+    Args:
+        strategy: The strategy.
+        block: The block.
+        answers: Its answers, shape (R, answers), with R the rows of all contrasts.
+
+    Returns:
+        Shape (cells of the block's attributes, answers).
+    """
+    (attributes,) = strategy.structure.subsets.list_attributes([block])
+    matrices = [strategy.attribute_matrices[a] for a in attributes]
+    found = answers.reshape(*(matrix.rows for matrix in matrices), answers.shape[-1])
+    for axis, matrix in enumerate(matrices):
+        found = matrix.invert(found, axis)
+    return found.reshape(math.prod(found.shape[:-1]), found.shape[-1])
 
 
 class TreeEstimates(LazyEstimates):
@@ -193,17 +293,11 @@ class TreeEstimates(LazyEstimates):
 
     def _estimate_group(self, g: int) -> FloatArray:
         structure = self._structure
-        attributes = structure.subsets.group_attributes[g]
         total: FloatArray | float = 0.0
         for block in structure.subsets.find_blocks(g):
-            (own,) = structure.subsets.list_attributes([block])
-            part = find_part(structure, block, g)
-            classes = structure.classes[block][part.level.depth]
-            L = classes.restrict(part.matrix)
-            estimates = np.moveaxis(self._levels[block, part.level.depth] @ L.T, 1, 0)
-            sizes = [structure.sizes[a] if a in own else 1 for a in attributes]
-            spread = math.prod(structure.sizes[a] for a in attributes if a not in own)
-            total = total + estimates.reshape(*sizes, *estimates.shape[1:]) / spread
+            depth = find_part(structure, block, g).level.depth
+            levels = self._levels[block, depth]
+            total = total + arrange_level(self._strategy, structure, block, g, levels)
         return arrange_as_group(structure, g, np.asarray(total))
 
     def _estimate_level(self, place: tuple[int, int]) -> FloatArray:
@@ -218,12 +312,10 @@ class TreeEstimates(LazyEstimates):
         block, depth = place
         structure, (own, shape, start) = self._structure, self._places[block]
         needed = own.count_answers(structure, depth)
-        integers = self._answers[start : start + math.prod(shape)].reshape(shape)[..., :needed]
-        answers = integers.astype(np.float64)
-        (attributes,) = structure.subsets.list_attributes([block])
-        for axis, a in enumerate(attributes):
-            answers = self._strategy.attribute_matrices[a].invert(answers, axis)
-        answers = answers.reshape(-1, answers.shape[-1])
+        integers = self._answers[start : start + math.prod(shape)]
+        by_contrast = integers.reshape(math.prod(shape[:-1]), shape[-1])
+        answers = by_contrast[:, :needed].astype(np.float64)
+        answers = invert_contrasts(self._strategy, block, answers)
         group = next(one.group for one in structure.parts[block] if one.level.depth == depth)
         estimates = self._sweep_down(own, answers, depth)
         return np.asarray(estimates[structure.find_level_rows(group)])
@@ -243,17 +335,14 @@ class TreeEstimates(LazyEstimates):
             for siblings, matrices in steps:
                 if siblings.depth != depth:
                     continue
+                of_children = matrices.take(siblings)
                 X = matrices.dense_inverses[0][siblings.positions]
-                (b, r), R = X.shape[:2], len(answers)
-                of_children, k = matrices.take(siblings), siblings.children.shape[1]
-                rows = of_children.rows
-                size = b * rows * r
-                y = np.moveaxis(answers[:, at : at + size].reshape(R, b, rows, r), 0, 2)
+                b, r = X.shape[:2]
+                size = b * of_children.rows * r
+                estimates[siblings.children] = estimate_children(
+                    of_children, X, answers[:, at : at + size], estimates[siblings.parents]
+                )
                 at += size
-                z = (y.reshape(b, rows * R, r) @ X.swapaxes(1, 2)).reshape(b, rows, R * r)
-                own_part = of_children.invert(z).reshape(b, k, R, r)
-                spread = of_children.reference[:, :, None, None]
-                estimates[siblings.children] = spread * estimates[siblings.parents, None] + own_part
         return estimates
 
 

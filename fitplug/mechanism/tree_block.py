@@ -72,6 +72,15 @@ class StepMatrices:
             return SiblingMatrices(self.children[siblings.positions])
         return self._siblings.take(siblings.positions)
 
+    def take_apart(self, positions: IntArray, k: int) -> tuple[ChildMatrices, IntArray]:
+        """Take A_v and M_v of some nodes with k children each, without anything of the others.
+
+        What `take` returns shares the inverses of all nodes of the step, which may be many.
+        """
+        own = self.children[positions]
+        of_children = LeafMatrices(own, k) if own.ndim == 1 else SiblingMatrices(own)
+        return of_children, self.dense[positions]
+
     def count_answers(self, step: TreeStep) -> int:
         """Count what the nodes measure of their children."""
         if isinstance(step, IdenticalLeaves):

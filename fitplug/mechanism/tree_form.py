@@ -8,6 +8,8 @@ from fitplug.errors import PlanError
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.covariance import write_out_covariance, write_out_matrix
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
+from fitplug.mechanism.parted_strategy import PartedStrategy
+from fitplug.mechanism.parted_trees import PartedTrees
 from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.mechanism.tree_answers import TreeEstimates, answer_trees, list_block_tables
@@ -45,6 +47,9 @@ class TreeForm(StrategyForm[TreeStructure]):
 
     def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
         return answer_trees(strategy, _read_structure(strategy), read_counts)
+
+    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+        return PartedTrees(strategy, _read_structure(strategy), most)
 
     def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
         return TreeEstimates(strategy, _read_structure(strategy), answers)

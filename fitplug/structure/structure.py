@@ -216,6 +216,23 @@ class Structure(ABC):
         rows = values[self.row_starts[g] : self.row_starts[g + 1]]
         return np.broadcast_to(rows.reshape(shape), group.shape)
 
+    def arrange_range(
+        self, values: AnyArray, group: int, axis: int | None, kept: slice
+    ) -> AnyArray:
+        """Arrange values of rows as a group's array, and keep a range along an axis.
+
+        Args:
+            values: Shape (rows,).
+            group: The group's index in the workload.
+            axis: The axis of the group's shape; None to keep all.
+            kept: The range.
+
+        Returns:
+            A read-only view, for which nothing larger than the result is made.
+        """
+        found = self._arrange_group(freeze(values), group)
+        return found if axis is None else found[(slice(None),) * axis + (kept,)]
+
     def name_attributes(self, block: int) -> tuple[str, ...]:
         """Name the attributes of a block's subset A."""
         (own,) = self.subsets.list_attributes([block])

@@ -231,6 +231,10 @@ class TreeStructure(Structure):
         """Find the nodes that a group asks for."""
         return self.level_nodes[self._levels[group]]
 
+    def list_row_axes(self, group: int) -> list[str]:
+        # Rows are in C order of (nodes, rows of each node), in whichever order a group names them.
+        return sorted(super().list_row_axes(group), key=lambda name: name != self.tree_attribute)
+
     def find_tree_axis(self, group: int) -> int | None:
         """Find the axis of the tree in a group's shape; None if the group sums it out."""
         if self._levels[group] == "total":
@@ -261,14 +265,29 @@ class TreeStructure(Structure):
         return np.concatenate(parts)
 
     def _arrange_group(self, values: AnyArray, g: int) -> AnyArray:
-        group, level = self.workload.groups[g], self.find_level(g)
-        own = values[self.row_starts[g] : self.row_starts[g + 1]]
-        own = own.reshape(len(level.nodes), -1)[level.positions]
-        names, shape = self._find_row_axes(g)
-        own = own.reshape([*shape.values()])
-        order = [names.index(f.attribute) for f in group.factors if f.attribute in shape]
-        sizes = [shape.get(f.attribute, 1) for f in group.factors]
-        return freeze(np.broadcast_to(own.transpose(order).reshape(sizes), group.shape))
+        return self.arrange_range(values, g, None, slice(None))
+
+    def arrange_range(
+        self, values: AnyArray, group: int, axis: int | None, kept: slice
+    ) -> AnyArray:
+        asked, level = self.workload.groups[group], self.find_level(group)
+        tree_axis = self.find_tree_axis(group)
+        nodes = level.positions[kept if axis is not None and axis == tree_axis else slice(None)]
+        own = values[self.row_starts[group] : self.row_starts[group + 1]]
+        own = own.reshape(len(level.nodes), -1)[nodes]
+        names, rows = self._find_row_axes(group)
+        if self.tree_attribute in rows:
+            rows[self.tree_attribute] = len(nodes)
+        own = own.reshape([*rows.values()])
+        order = [names.index(f.attribute) for f in asked.factors if f.attribute in rows]
+        sizes = [rows.get(f.attribute, 1) for f in asked.factors]
+        shape = list(asked.shape)
+        if tree_axis is not None:
+            shape[tree_axis] = len(nodes)
+        found = np.broadcast_to(own.transpose(order).reshape(sizes), shape)
+        if axis is not None and axis != tree_axis:
+            found = found[(slice(None),) * axis + (kept,)]
+        return freeze(np.asarray(found))
 
     def gather_parts(self, block: int) -> tuple[GroupPart, ...]:
         """Gather what a block answers of each of its groups."""

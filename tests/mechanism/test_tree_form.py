@@ -32,6 +32,7 @@ from fitplug.plan.plan_file import (
 from fitplug.structure import node_tree
 from tests.helpers.tree_strategies import (
     find_structure,
+    random_place,
     random_strategy,
     random_workload,
     wide_workload,
@@ -125,6 +126,28 @@ def test_answers_and_estimates(kind, seed) -> None:
     expected = W @ np.linalg.lstsq(A.astype(float), noisy.astype(float), rcond=1e-12)[0]
     np.testing.assert_allclose(found, expected, atol=1e-7 * np.abs(expected).max())
     assert all(estimates[group.name].shape == group.shape for group in workload.groups)
+
+
+@pytest.mark.parametrize("asked", [("age", "place"), ("place", "age")])
+def test_a_group_may_name_the_tree_before_or_after_the_dense_attributes(asked) -> None:
+    rng = np.random.default_rng(8)
+    kinds = {"age": "prefix", "place": "identity"}
+    domain = fp.Domain({"age": fp.Integers(0, 4), "place": random_place(rng)})
+    groups = [
+        fp.queries({name: kinds[name] for name in asked}, variance=1.0, name="asked"),
+        fp.queries({"place": "county"}, variance=3.0),
+    ]
+    strategy = random_strategy(rng, find_structure(fp.Workload(domain, groups)))
+    workload = strategy.structure.workload
+    x = rng.integers(0, 100, workload.shape)
+    estimates = make_estimates(strategy, answer_exactly(strategy, reader(strategy, x)))
+    group = workload.groups[0]
+    expected = (workload.matrix()[: group.size] @ x.ravel()).reshape(group.shape)
+    np.testing.assert_allclose(estimates["asked"], expected, atol=1e-6)
+    A, c = write_out(strategy).astype(float), rng.normal(size=group.shape)
+    weights = c.ravel() @ workload.matrix()[: group.size] @ np.linalg.pinv(A, rcond=1e-13)
+    (found,) = bound_combined_stds(strategy, [{"asked": c}])
+    np.testing.assert_allclose(found, np.linalg.norm(weights), rtol=1e-7)
 
 
 @cases

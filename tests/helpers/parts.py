@@ -1,0 +1,80 @@
+"""Answers and estimates in parts, put together, to compare them with those of the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fitplug.mechanism import PartedStrategy, answer_exactly, make_estimates
+
+
+def reader(strategy, x):
+    """Reads marginals of counts x over the workload's attributes."""
+    names = strategy.structure.workload.attributes
+
+    def read(asked):
+        rest = tuple(i for i, name in enumerate(names) if name not in asked)
+        kept = [name for name in names if name in asked]
+        return np.asarray(x.sum(axis=rest)).transpose([kept.index(name) for name in asked])
+
+    return read
+
+
+def answer_in_parts(parted: PartedStrategy, read):
+    """The answers of all parts, in the order of `answer_exactly`."""
+    pieces = {}
+    for s, slab in enumerate(parted.slabs):
+        counts = np.asarray(read(slab.names))[slab.index]
+        for part, piece in parted.split_counts(s, counts).items():
+            assert piece.dtype == np.int64
+            assert piece.ndim == 1
+            pieces.setdefault(part, {})[s] = piece
+    found = np.zeros(parted.strategy.size, dtype=np.int64)
+    times = np.zeros(parted.strategy.size, dtype=np.int64)
+    for part, size in enumerate(parted.sizes.tolist()):
+        assert sorted(pieces[part]) == list(parted.list_slabs(part))
+        answers = parted.answer_part(part, pieces[part])
+        assert answers.shape == (size,)
+        assert answers.dtype == np.int64
+        found[parted.place(part)] = answers
+        times[parted.place(part)] += 1
+    assert (times == 1).all()
+    assert parted.sizes.sum() == parted.strategy.size
+    return found
+
+
+def estimate_in_parts(parted: PartedStrategy, noisy):
+    """The estimates of all outputs, by group."""
+    pieces = {}
+    for part in range(len(parted.sizes)):
+        for output, piece in parted.split_answers(part, noisy[parted.place(part)]).items():
+            assert piece.ndim == 1
+            assert piece.dtype in (np.int64, np.float64)
+            pieces.setdefault(output, {})[part] = piece
+    groups = parted.strategy.structure.workload.groups
+    found = {group.name: np.full(group.shape, np.nan) for group in groups}
+    for o, output in enumerate(parted.outputs):
+        assert sorted(pieces[o]) == list(parted.list_parts(o))
+        own = parted.estimate(o, pieces[o])
+        assert own.shape == output.shape
+        assert np.isnan(found[output.group][output.index]).all()
+        found[output.group][output.index] = own
+    return found
+
+
+def check_parts(parted, x, rng, rtol=1e-11):
+    """Compare answers, estimates and variances in parts with those of the whole."""
+    strategy = parted.strategy
+    read = reader(strategy, x)
+    answers = answer_exactly(strategy, read)
+    np.testing.assert_array_equal(answer_in_parts(parted, read), answers)
+    noisy = np.clip(answers, -(2**40), 2**40) + rng.integers(-100, 100, strategy.size)
+    expected = make_estimates(strategy, noisy)
+    variances = strategy.bound_variances(2.0)
+    by_group = strategy.structure.group_values(variances)
+    for name, found in estimate_in_parts(parted, noisy).items():
+        scale = np.abs(expected[name]).max() + np.abs(noisy).max()
+        np.testing.assert_allclose(found, expected[name], rtol=rtol, atol=rtol * scale)
+    for o, output in enumerate(parted.outputs):
+        own = parted.slice_values(o, variances)
+        np.testing.assert_array_equal(own, by_group[output.group][output.index])
+        assert not own.flags.writeable
