@@ -70,7 +70,7 @@ def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> 
 
     def draw() -> IntArray:
         exact = job.parted.answer_part(part, pieces)
-        return draw_part(exact, noise_std, job.staging.label)
+        return draw_part(exact, noise_std, job.run)
 
     noisy = report_faults(draw, job.staging.output)
     if isinstance(noisy, Fault):

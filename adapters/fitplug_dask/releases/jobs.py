@@ -20,12 +20,14 @@ class ReleaseJob:
         plan: The plan.
         most: About the largest number of answers of a part.
         staging: Where the parts are.
+        run: What distinguishes this run; a process tests its sampler once for each.
         missing: The parts that were not there when the run began, for which counts are needed.
     """
 
     plan: Plan
     most: int
     staging: Staging
+    run: str
     missing: frozenset[int] = frozenset()
 
     def __repr__(self) -> str:

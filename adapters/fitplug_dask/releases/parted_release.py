@@ -18,7 +18,7 @@ import logging
 import secrets
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -69,6 +69,7 @@ class PartedRelease:
         client: A client of dask.distributed, or None for threads of this process.
         report: Is called with what is done, and with all that is to be done.
         charge: The charge and its stage; None before it, and without a ledger.
+        run: What distinguishes this run from others.
     """
 
     request: ReleaseRequest
@@ -80,6 +81,7 @@ class PartedRelease:
     client: Any
     report: Report
     charge: StagedCharge | None = None
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @classmethod
     def prepare(
@@ -111,7 +113,7 @@ class PartedRelease:
                 None if made.charge is None else made._make_job().staging,
                 [f"{name}.parquet" for name in folders],
             )
-            check_workers(client, output, plan.noise_std)
+            check_workers(client, output, plan.noise_std, made.run)
         return made
 
     @property
@@ -190,7 +192,7 @@ class PartedRelease:
 
     def _draw(self, tables: Tables) -> Release:
         """Draw all parts that are missing, make their manifest durable, and go on."""
-        job = self._make_job(None if self.charge is not None else secrets.token_hex(8))
+        job = self._make_job(None if self.charge is not None else self.run)
         try:
             job.staging.open()
             parts = self._draw_parts(job, tables)
@@ -277,4 +279,4 @@ class PartedRelease:
             label = label_files(plan, self.charge.entry)
         parted = cut_strategy(plan.strategy, self.most)
         cut = hash_values(__version__, self.most, *parted.sizes.tolist())[:16]
-        return ReleaseJob(plan, self.most, self.output.stage(label, cut))
+        return ReleaseJob(plan, self.most, self.output.stage(label, cut), self.run)

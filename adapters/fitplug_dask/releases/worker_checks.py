@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 from fitplug.errors import FitplugError
@@ -16,7 +15,7 @@ from fitplug_opendp.part_noise import check_sampler_for
 _SECONDS = 120
 
 
-def check_workers(client: Any, output: Output, noise_std: float) -> None:
+def check_workers(client: Any, output: Output, noise_std: float, run: str) -> None:
     """Test all processes that may draw noise. Nothing is charged.
 
     A worker that joins later tests its sampler before its first draw.
@@ -25,31 +24,32 @@ def check_workers(client: Any, output: Output, noise_std: float) -> None:
         client: A client of dask.distributed, or None for this process.
         output: Where the release goes.
         noise_std: The standard deviation of the noise.
+        run: What distinguishes this run from others.
 
     Raises:
         FitplugError: The sampler of a worker fails its test, or a worker cannot reach the output.
     """
-    name = f".probe-{secrets.token_hex(8)}"
+    name = f".probe-{run}"
     if client is None:
-        check_sampler_for(name, noise_std)
+        check_sampler_for(run, noise_std)
         return
     place = output.place
     if isinstance(place, LocalPlace):
         place = LocalPlace(place.path.parent, 0o600)
     place.create(name, b"")
     try:
-        _check_each(client, place, name, noise_std)
+        _check_each(client, place, run, noise_std)
     finally:
         place.remove(name)
 
 
-def check_process(place: Place, name: str, noise_std: float) -> Fault | None:
+def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
     """Test the sampler of this process, and that it sees a file; return what is wrong."""
 
     def check() -> None:
-        check_sampler_for(name, noise_std)
+        check_sampler_for(run, noise_std)
         try:
-            place.read(name)
+            place.read(f".probe-{run}")
         except FileNotFoundError:
             raise FitplugError(
                 f"a worker does not see {place}; nothing was charged; give an output that all "
@@ -59,7 +59,7 @@ def check_process(place: Place, name: str, noise_std: float) -> Fault | None:
     return report_faults(check, place)
 
 
-def _check_each(client: Any, place: Place, name: str, noise_std: float) -> None:
+def _check_each(client: Any, place: Place, run: str, noise_std: float) -> None:
     """Run the test on each worker. Raises FitplugError if one fails it, or does not answer."""
     from distributed import wait
 
@@ -67,12 +67,12 @@ def _check_each(client: Any, place: Place, name: str, noise_std: float) -> None:
         client.submit(
             check_process,
             place,
-            name,
+            run,
             noise_std,
             workers=[address],
             allow_other_workers=False,
             pure=False,
-            key=f"fitplug-check-worker-{name}-{number}",
+            key=f"fitplug-check-worker-{run}-{number}",
         )
         for number, address in enumerate(client.nthreads())
     ]
