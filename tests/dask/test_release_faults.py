@@ -110,11 +110,11 @@ def test_workers_killed(tmp_path, small_parts):
             ledger = fp.Ledger(root / "budget.db", rho=1.0)
             kills = []
 
-            def kill(at=rng.random() * 1.2, kills=kills):
+            def kill(at, kills):
                 time.sleep(at)
                 kills.append(kill_one(cluster, rng))
 
-            killer = threading.Thread(target=kill)
+            killer = threading.Thread(target=kill, args=(rng.random() * 1.2, kills))
             with Watch(root) as watch:
                 killer.start()
                 for _ in range(3):

@@ -40,7 +40,7 @@ from fitplug_dask.progress import Report
 from fitplug_dask.releases.drawing import DurablePart, draw_answers, split_counts
 from fitplug_dask.releases.failures import UNFINISHED
 from fitplug_dask.releases.jobs import ReleaseJob
-from fitplug_dask.releases.publishing import publish_answers
+from fitplug_dask.releases.publishing import MoreFiles, publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.strides import list_strides
 from fitplug_dask.releases.worker_checks import check_workers
@@ -68,6 +68,7 @@ class PartedRelease:
         confidence: The confidence of the intervals of groups whose target has none.
         client: A client of dask.distributed, or None for threads of this process.
         report: Is called with what is done, and with all that is to be done.
+        files: What the caller adds to the folder.
         charge: The charge and its stage; None before it, and without a ledger.
         run: What distinguishes this run from others.
     """
@@ -80,6 +81,7 @@ class PartedRelease:
     confidence: float
     client: Any
     report: Report
+    files: MoreFiles | None = None
     charge: StagedCharge | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -93,6 +95,7 @@ class PartedRelease:
         confidence: float,
         client: Any,
         report: Report,
+        files: MoreFiles | None = None,
     ) -> PartedRelease:
         """Refuse what can be refused without data. Nothing is charged.
 
@@ -105,7 +108,7 @@ class PartedRelease:
             request.make_ledger_request(noise_source.charged), output=output.text, in_folder=True
         )
         made = cls(
-            request, ledger_request, noise_source, output, most, confidence, client, report
+            request, ledger_request, noise_source, output, most, confidence, client, report, files
         )._read_charge()
         folders = name_files(plan.workload).values()
         if made.needs_counts:
@@ -252,7 +255,7 @@ class PartedRelease:
     def _finish(self, job: ReleaseJob) -> Release:
         """Publish the release, whose answers are made, from its staging area."""
         digest = None if self.charge is None else self.charge.stage.answers
-        publish_answers(job, self.confidence, self.client, self.report, digest)
+        publish_answers(job, self.confidence, self.client, self.report, digest, self.files)
         _LOG.info("the release is published in %s", self.output)
         if self.charge is not None and self.request.ledger is not None:
             self.request.ledger.record_publication(self.charge.stage, self.output.text)

@@ -5,9 +5,11 @@ All of it is computed from what is durable, so it may be done again, and by seve
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from fitplug.errors import InputError
+from fitplug.files import Place
 from fitplug.release import Release, TablePart, complete_parted_folder, read_manifest
 from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.progress import Report
@@ -15,8 +17,23 @@ from fitplug_dask.releases.estimating import split_answers, write_estimates
 from fitplug_dask.releases.jobs import ReleaseJob, TablesJob
 
 
+class MoreFiles(Protocol):
+    """What a caller adds to the folder of a release."""
+
+    def describe(self, release: Release) -> Mapping[str, Any]:
+        """Return more entries of release.json."""
+
+    def add_files(self, folder: Place, release: Release) -> None:
+        """Write more files into the folder, which holds everything else."""
+
+
 def publish_answers(
-    job: ReleaseJob, confidence: float, client: Any, report: Report, digest: str | None
+    job: ReleaseJob,
+    confidence: float,
+    client: Any,
+    report: Report,
+    digest: str | None,
+    files: MoreFiles | None,
 ) -> None:
     """Compute and write all tables, complete the folder, and put it in its place.
 
@@ -26,6 +43,7 @@ def publish_answers(
         client: A client of dask.distributed, or None for threads of this process.
         report: Is called with what is done, and with all that is to be done.
         digest: The digest that the answers have in the ledger; None without a ledger.
+        files: What the caller adds to the folder.
 
     Raises:
         InputError: The answers are missing or damaged, or are not those of the ledger.
@@ -45,5 +63,13 @@ def publish_answers(
         split_answers, write_estimates, len(job.parted.outputs), tables, confidential=False
     )
     parts: list[TablePart] = run_exchange(exchange, range(job.parts), client=client, report=report)
-    complete_parted_folder(place, release, found, parts, confidence=confidence)
+    complete_parted_folder(
+        place,
+        release,
+        found,
+        parts,
+        confidence=confidence,
+        record=None if files is None else files.describe(release),
+        add_files=None if files is None else lambda folder: files.add_files(folder, release),
+    )
     job.staging.publish()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import Tables, Where
 from fitplug.errors import BudgetError, InputError
@@ -16,7 +17,8 @@ from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.counting import count
 from fitplug_dask.progress import Report, choose_report
 from fitplug_dask.releases.kept_secret import KeptSecret
-from fitplug_dask.releases.parted_release import PartedRelease
+from fitplug_dask.releases.parted_release import PartedRelease, State
+from fitplug_dask.releases.publishing import MoreFiles
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options, Source
@@ -125,33 +127,71 @@ def release(
         key=key,
         again=again,
     )
+    counting: dict[str, Any] = {
+        "person": person,
+        "key": person_key,
+        "checkpoint": checkpoint,
+        "storage_options": storage_options,
+        "weight": weight,
+        "where": where,
+    }
     place = Output.open(output, output_options)
+    return make_release(source, request, place, counting, client, report, confidence)[0]
+
+
+def make_release(
+    source: Source | Tables,
+    request: ReleaseRequest,
+    output: Output,
+    counting: Mapping[str, Any],
+    client: Client | None,
+    report: Report,
+    confidence: float,
+    files: MoreFiles | None = None,
+) -> tuple[Release, State]:
+    """Make a release in parts, as `release` does.
+
+    Args:
+        source: Files of records, or exact tables.
+        request: What is released, and how it is charged.
+        output: Where it goes.
+        counting: Keywords of `count`: person, key, checkpoint, storage_options, weight and where.
+        client: A client of dask.distributed, or None.
+        report: Is called with what is done, and with all that is to be done.
+        confidence: The confidence of the intervals of groups whose target has none.
+        files: What the caller adds to the folder.
+
+    Returns:
+        The release, and how far an earlier run had come with it.
+
+    Raises:
+        FitplugError: As for `release`.
+    """
     prepared = PartedRelease.prepare(
-        request, place, most=PART, confidence=confidence, client=client, report=report
+        request,
+        output,
+        most=PART,
+        confidence=confidence,
+        client=client,
+        report=report,
+        files=files,
     )
-    secret = KeptSecret.keep(ledger, plan.digest, key, place.text)
+    plan, ledger = request.plan, request.ledger
+    secret = KeptSecret.keep(ledger, plan, request.key, output.text)
     tables = None
     if isinstance(source, Tables):
         tables = source
     elif prepared.needs_counts:
-        tables = count(
-            source,
-            plan,
-            client=client,
-            progress=report,
-            person=person,
-            contributions=None if person is None else contributions,
-            key=None if person is None else person_key or secret.person_key,
-            checkpoint=checkpoint,
-            storage_options=storage_options,
-            weight=weight,
-            where=where,
-        )
+        keywords = dict(counting)
+        if keywords["person"] is not None:
+            keywords["contributions"] = request.contributions
+            keywords["key"] = keywords["key"] or secret.person_key
+        tables = count(source, plan, client=client, progress=report, **keywords)
     if tables is not None:
         tables = _seal_again(tables, secret)
     made = prepared.publish(tables)
     secret.remove()
-    return made
+    return made, prepared.state
 
 
 def _seal_again(tables: Tables, secret: KeptSecret) -> Tables:
