@@ -62,8 +62,7 @@ class DiscreteGaussian:
             assert 2 * modulus <= self.std
             return np.full(modulus, 1 / modulus)
         values, masses = self._masses
-        sums = np.bincount(values % modulus, weights=masses, minlength=modulus)
-        return np.asarray(sums, dtype=np.float64)
+        return np.bincount(values % modulus, weights=masses, minlength=modulus).astype(np.float64)
 
     @cached_property
     def _masses(self) -> tuple[IntArray, FloatArray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from fitplug.errors import FitplugError
@@ -12,7 +13,7 @@ from fitplug_dask.releases.staging import Output
 from fitplug_dask.scheduling import raise_fault
 from fitplug_opendp.part_noise import check_sampler_for
 
-_SECONDS = 120
+_SECONDS, _PAUSE = 120, 0.05
 
 
 def check_workers(client: Any, output: Output, noise_std: float, run: str) -> None:
@@ -61,10 +62,8 @@ def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
 
 def _check_each(client: Any, place: Place, run: str, noise_std: float) -> None:
     """Run the test on each worker. Raises FitplugError if one fails it, or does not answer."""
-    from distributed import wait
-
-    futures = [
-        client.submit(
+    pending = {
+        address: client.submit(
             check_process,
             place,
             run,
@@ -75,19 +74,31 @@ def _check_each(client: Any, place: Place, run: str, noise_std: float) -> None:
             key=f"fitplug-check-worker-{run}-{number}",
         )
         for number, address in enumerate(client.nthreads())
-    ]
-    if not futures:
-        raise FitplugError("the cluster has no workers; start some; nothing was charged")
+    }
+    if not pending:
+        raise FitplugError("the cluster has no workers; nothing was charged; start some")
+    futures, end = list(pending.values()), time.monotonic() + _SECONDS
     try:
-        wait(futures, timeout=_SECONDS)
-        for fault in client.gather(futures):
-            raise_fault(fault)
+        while pending and time.monotonic() < end:
+            for address in [a for a, future in pending.items() if future.done()]:
+                raise_fault(pending.pop(address).result())
+            # A worker that is gone meanwhile need not answer.
+            there = client.nthreads()
+            pending = {a: future for a, future in pending.items() if a in there}
+            time.sleep(_PAUSE)
     except FitplugError:
         raise
-    except Exception as error:
-        raise FitplugError(
-            f"a worker did not answer the test of its sampler ({type(error).__name__}); nothing "
-            'was charged; check that all workers run the same version of "fitplug[all]"'
-        ) from None
+    except Exception as error:  # its words may be those of a worker
+        raise _make_silence_error(type(error).__name__) from None
     finally:
         client.cancel(futures)
+    if pending:
+        raise _make_silence_error(f"no answer in {_SECONDS} seconds")
+
+
+def _make_silence_error(why: str) -> FitplugError:
+    """Make the error for a worker that cannot make the test."""
+    return FitplugError(
+        f"a worker did not make the test of its sampler ({why}); nothing was charged; check that "
+        'all workers run the same version of "fitplug[all]"'
+    )
