@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from fitplug.errors import FitplugError
@@ -13,7 +14,7 @@ from fitplug_dask.releases.staging import Output
 from fitplug_dask.scheduling import raise_fault
 from fitplug_opendp.part_noise import check_sampler_for
 
-_SECONDS, _PAUSE = 120, 0.05
+_SECONDS, _RESULT_SECONDS, _PAUSE = 120, 2, 0.05
 
 
 def check_workers(client: Any, output: Output, noise_std: float, run: str) -> None:
@@ -81,7 +82,9 @@ def _check_each(client: Any, place: Place, run: str, noise_std: float) -> None:
     try:
         while pending and time.monotonic() < end:
             for address in [a for a, future in pending.items() if future.done()]:
-                raise_fault(pending.pop(address).result())
+                with suppress(TimeoutError):  # the worker is lost, and its result with it
+                    raise_fault(pending[address].result(timeout=_RESULT_SECONDS))
+                    del pending[address]
             # A worker that is gone meanwhile need not answer.
             there = client.nthreads()
             pending = {a: future for a, future in pending.items() if a in there}
