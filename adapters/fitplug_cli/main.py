@@ -111,9 +111,14 @@ def run(
     counts.check_checkpoint(spec, checkpoint)
     plan = plans.get_plan(spec, plan_file, charge.key)
     print_plan(plan, spec.data.contributions, spec.privacy.delta)
-    publication = releases.prepare_release(spec, plan, charge)
-    tables = counts.count_tables(spec, plan, checkpoint) if publication.needs_counts else None
-    record = releases.publish_release(spec, publication, charge, tables)
+    if spec.output.parts:
+        from fitplug_cli.commands.parted_releases import publish_in_parts
+
+        record = publish_in_parts(spec, plan, charge, checkpoint=checkpoint)
+    else:
+        publication = releases.prepare_release(spec, plan, charge)
+        tables = counts.count_tables(spec, plan, checkpoint) if publication.needs_counts else None
+        record = releases.publish_release(spec, publication, charge, tables)
     if as_json:
         print_json(record)
 
@@ -240,9 +245,15 @@ def release(
     releases.check_paths(spec)
     plan = plans.get_plan(spec, plan_file, charge.key)
     print_plan(plan, spec.data.contributions, spec.privacy.delta)
-    publication = releases.prepare_release(spec, plan, charge)
-    tables = read_counts(counts_file) if publication.needs_counts else None
-    record = releases.publish_release(spec, publication, charge, tables, counts_file)
+    if spec.output.parts:
+        from fitplug_cli.commands.parted_releases import publish_in_parts
+
+        tables = read_counts(counts_file)
+        record = publish_in_parts(spec, plan, charge, tables=tables, counts_file=counts_file)
+    else:
+        publication = releases.prepare_release(spec, plan, charge)
+        found = read_counts(counts_file) if publication.needs_counts else None
+        record = releases.publish_release(spec, publication, charge, found, counts_file)
     if as_json:
         print_json(record)
 

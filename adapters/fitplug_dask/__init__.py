@@ -22,13 +22,30 @@ and packages, each of which imports only those that come earlier in this table:
 | `schema` | lists the columns of the data, for people who write a domain from them |
 | `survey` | tells the files, rows, tasks and memory of a count without reading any row |
 | `counting` | counts: from files and wanted tables to exact tables |
+| `releases` | makes a release in parts, exactly once; it alone knows fitplug_opendp |
+
+`release` needs OpenDP, which is imported when it is used for the first time.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from fitplug_dask.counting import count
 from fitplug_dask.sources import DeltaTable, IcebergTable
 from fitplug_dask.survey import Survey, survey
 
-__all__ = ["DeltaTable", "IcebergTable", "Survey", "count", "survey"]
+if TYPE_CHECKING:
+    from fitplug_dask.releases import release
+
+__all__ = ["DeltaTable", "IcebergTable", "Survey", "count", "release", "survey"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs OpenDP when it is asked for: counting works without it."""
+    if name == "release":
+        from fitplug_dask.releases import release
+
+        return release
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

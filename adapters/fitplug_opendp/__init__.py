@@ -9,6 +9,7 @@ OpenDP is imported when a function here is called for the first time, not before
 # |---|---|
 # | `_compat` | holds every contact with the internals of OpenDP |
 # | `gaussian`, `noise_source` | draw the noise, and compute its cost for a person |
+# | `part_noise` | draws the noise of a part of the answers, for releases in parts |
 # | `sampler_check`, `discrete_gaussian` | test the sampler against the exact distribution |
 # | `memory_release` | makes a release in memory: `release` |
 # | `folder_release` | makes a release into a folder exactly once: `publish` |

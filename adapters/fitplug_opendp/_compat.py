@@ -8,9 +8,13 @@ the function that has to follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
+
+_FEATURES_LOCK = threading.Lock()
 
 
 def import_opendp() -> ModuleType:
@@ -38,6 +42,20 @@ def is_feature_enabled(feature: str) -> bool:
     from opendp.mod import GLOBAL_FEATURES
 
     return feature in GLOBAL_FEATURES
+
+
+@contextmanager
+def enable_contrib() -> Iterator[None]:
+    """Switch OpenDP's feature "contrib" on for the length of the block."""
+    dp = import_opendp()
+    with _FEATURES_LOCK:  # OpenDP has one set of features for all threads
+        was_enabled = is_feature_enabled("contrib")
+        dp.enable_features("contrib")
+        try:
+            yield
+        finally:
+            if not was_enabled:
+                dp.disable_features("contrib")
 
 
 def make_partial_constructor(constructor: Callable[[Any, Any], Any]) -> Any:

@@ -59,7 +59,9 @@ def make_noise(plan: Plan, scale: float = 1.0) -> Any:
     return make_gaussian(dp, plan.strategy.size, std)
 
 
-def make_sampler(size: int, noise_std: float, chunk_size: int | None = None) -> Sampler:
+def make_sampler(
+    size: int, noise_std: float, chunk_size: int | None = None, threads: int | None = None
+) -> Sampler:
     """Make a function that adds noise to exact answers (n,).
 
     A long vector is drawn in chunks, on as many threads as there are processors, as OpenDP's
@@ -73,12 +75,13 @@ def make_sampler(size: int, noise_std: float, chunk_size: int | None = None) -> 
         size: The number n of answers.
         noise_std: The standard deviation of the noise.
         chunk_size: The most answers that one call of OpenDP draws; None for a good number.
+        threads: The most threads that draw at once; None for as many as there are processors.
     """
     dp = import_opendp()
     chunk_size = chunk_size or _CHUNK
     starts = range(0, size, chunk_size)
     lengths = {min(chunk_size, size - start) for start in starts}
-    workers = min(len(starts), os.cpu_count() or 1)
+    workers = max(1, min(len(starts), threads or os.cpu_count() or 1))
     # Each thread has its own measurements: OpenDP does not say that threads may share them.
     free: SimpleQueue[dict[int, Any]] = SimpleQueue()
     for _ in range(workers):

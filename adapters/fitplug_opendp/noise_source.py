@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,7 +14,7 @@ from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions
 from fitplug.release import Release
-from fitplug_opendp._compat import import_opendp, is_feature_enabled
+from fitplug_opendp._compat import enable_contrib
 from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
 from fitplug_opendp.gaussian import (
     IntVector,
@@ -29,8 +26,6 @@ from fitplug_opendp.gaussian import (
 )
 from fitplug_opendp.input_checks import check_tables
 from fitplug_opendp.sampler_check import check_sampler
-
-_FEATURES_LOCK = threading.Lock()
 
 CLAMPED = (
     "some answers are as large as 64-bit integers hold, so estimates of this release may be far "
@@ -75,7 +70,7 @@ class NoiseSource:
             ImportError: OpenDP is not installed.
         """
         check_contributions(contributions)
-        with _enable_contrib():
+        with enable_contrib():
             noise, sample = make_noise(plan), make_sampler(plan.strategy.size, plan.noise_std)
         rho = noise.map(bound_sensitivity(plan, contributions))
         charged = _raise_to_cell_costs(Fraction(rho), CellCosts.from_plan(plan, contributions))
@@ -87,7 +82,7 @@ class NoiseSource:
         Raises:
             SamplerError: The sampler does not draw the noise that privacy is proven for.
         """
-        with _enable_contrib():
+        with enable_contrib():
             check_sampler(self.plan.noise_std)
 
     def draw(
@@ -160,17 +155,3 @@ def _raise_to_cell_costs(rho: Fraction, costs: CellCosts) -> Fraction:
     # The costs per cell are rounded up for one record; for many records they may exceed rho by a
     # unit in the last digit.
     return max(rho, costs.rho)
-
-
-@contextmanager
-def _enable_contrib() -> Iterator[None]:
-    """Switch OpenDP's feature "contrib" on for the length of the block."""
-    dp = import_opendp()
-    with _FEATURES_LOCK:  # OpenDP has one set of features for all threads
-        was_enabled = is_feature_enabled("contrib")
-        dp.enable_features("contrib")
-        try:
-            yield
-        finally:
-            if not was_enabled:
-                dp.disable_features("contrib")

@@ -58,7 +58,7 @@ class StagingArea:
     @property
     def label(self) -> str:
         """The part of file names that tells this release from others beside the same folder."""
-        return _label_files(self.plan, self.entry)
+        return label_files(self.plan, self.entry)
 
     def keep_plan(self) -> None:
         """Write the plan, to find before the charge whether files can be written here.
@@ -123,11 +123,11 @@ class StagingArea:
 
     def _name_file(self, name: str, entry: Entry | None) -> Path:
         """Return the path of a hidden file of this release for a charge."""
-        label = _label_files(self.plan, entry)
+        label = label_files(self.plan, entry)
         return self.folder.with_name(f".{self.folder.name}.{label}.{name}")
 
 
-def find_kept_plan(ledger: Ledger, folder: Path, key: str | None) -> Plan | None:
+def find_kept_plan(ledger: Ledger, folder: Path | str, key: str | None) -> Plan | None:
     """Find the plan of a release that was begun before, as its run kept it.
 
     Another processor or another version of NumPy may design a plan that differs in its last
@@ -135,13 +135,14 @@ def find_kept_plan(ledger: Ledger, folder: Path, key: str | None) -> Plan | None
 
     Args:
         ledger: The ledger that has the charge.
-        folder: The release folder.
+        folder: The release folder, or its URL.
         key: The key of the release. None finds an unfinished release without a key for the folder.
 
     Returns:
-        The plan, from beside the folder or from inside it; None if there is none.
+        The plan, from beside the folder, from inside it or from beside the ledger; None if there
+        is none.
     """
-    output = encode_path(folder)
+    output = encode_path(folder) if isinstance(folder, Path) else folder
     stages = ledger.stages()
     for entry in reversed(ledger.entries()):
         stage = stages.get(entry.id)
@@ -151,7 +152,8 @@ def find_kept_plan(ledger: Ledger, folder: Path, key: str | None) -> Plan | None
             continue
         place = Path(stage.output)
         beside = place.with_name(f".{place.name}.0-{entry.plan_digest[:12]}.{_KEPT_PLAN}")
-        for path in (beside, place / PLAN):
+        ledgers = find_beside_ledger(ledger, entry.plan_digest, key, stage.output, PLAN)
+        for path in (beside, place / PLAN, ledgers):
             with suppress(InputError):
                 plan = Plan.load(path)
                 if plan.digest == entry.plan_digest:
@@ -159,7 +161,25 @@ def find_kept_plan(ledger: Ledger, folder: Path, key: str | None) -> Plan | None
     return None
 
 
-def _label_files(plan: Plan, entry: Entry | None) -> str:
+def find_beside_ledger(
+    ledger: Ledger, plan_digest: str, key: str | None, output: str, name: str
+) -> Path:
+    """Return the path of a hidden file of a release beside its ledger.
+
+    Releases in parts keep there what a resumed run needs, as their output may be in a store.
+
+    Args:
+        ledger: The ledger.
+        plan_digest: The digest of the plan.
+        key: The key of the release.
+        output: Where the release goes, as the ledger keeps it.
+        name: What the file holds.
+    """
+    label = hash_values(plan_digest, key, output)[:16]
+    return ledger.path.absolute().with_name(f".{ledger.path.name}.{label}.{name}")
+
+
+def label_files(plan: Plan, entry: Entry | None) -> str:
     """Build the label of a release's files from its charge and its plan."""
     if entry is None:
         return f"0-{plan.digest[:12]}"

@@ -2,6 +2,7 @@
 
 from fitplug.counts.columns import can_name_columns, suggest_column
 from fitplug.counts.consistency import AttributeSet, Counts
+from fitplug.counts.seals import NONCE_BYTES
 from fitplug.counts.tables import Tables
 from fitplug.counts.weights_and_filters import (
     WEIGHT,
@@ -13,6 +14,7 @@ from fitplug.counts.weights_and_filters import (
 )
 
 __all__ = [
+    "NONCE_BYTES",
     "WEIGHT",
     "AttributeSet",
     "Counts",

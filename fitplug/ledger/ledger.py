@@ -323,7 +323,9 @@ class Ledger:
             charge, costs = read_charge_costs(self._file, database, entries, within, domain)
         return compute_slack(domain, charge.rho, costs)
 
-    def begin_release(self, request: ChargeRequest, counts: str | None = None) -> StagedCharge:
+    def begin_release(
+        self, request: ChargeRequest, counts: str | None = None, *, seal: str | None = None
+    ) -> StagedCharge:
         """Charge the release of a plan, or find the charge that the request is a retry of.
 
         Draw noise after this returns, and only if the stage is "begun". The entire ledger is
@@ -334,12 +336,13 @@ class Ledger:
             counts: The seal of the exact counts, if the records of a person were limited. For a
                 release that is free within an earlier charge they must be the counts of that
                 charge.
+            seal: The seal of all exact counts of a release in parts, which is kept with the charge.
 
         Returns:
             The charge and its stage.
 
         Raises:
-            KeyTaken: The key is that of another release.
+            KeyTaken: The key is that of another release, or parts were begun from other counts.
             AlreadyReleased: The plan was released before, and the request does not ask for a second
                 draw.
             OverBudget: The charge does not fit, or the release is not free.
@@ -347,7 +350,7 @@ class Ledger:
             InputError: As for `charge`.
             LedgerError: As for `charge` and `charge_free`.
         """
-        return begin_release(self._file, request, counts)
+        return begin_release(self._file, request, counts, seal)
 
     def find_release(self, request: ChargeRequest) -> StagedCharge | None:
         """Return what `begin_release` would find; None if it would make a new charge.

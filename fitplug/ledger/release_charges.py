@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from fractions import Fraction
 
+from fitplug.errors import KeyTaken
 from fitplug.ledger import rows as rows
 from fitplug.ledger.budget import Budget
 from fitplug.ledger.charges import Charge, check_covers, check_fits, check_texts, read_time
@@ -20,7 +21,9 @@ from fitplug.ledger.stages import Stage
 _LOG = logging.getLogger("fitplug.ledger")
 
 
-def begin_release(file: LedgerFile, request: ChargeRequest, counts: str | None) -> StagedCharge:
+def begin_release(
+    file: LedgerFile, request: ChargeRequest, counts: str | None, seal: str | None
+) -> StagedCharge:
     """Charge the release of a plan: see `Ledger.begin_release`."""
     check_texts(request.what, request.key, request.output)
     with file.open_transaction("IMMEDIATE") as database:
@@ -29,6 +32,7 @@ def begin_release(file: LedgerFile, request: ChargeRequest, counts: str | None) 
         if within is not None:
             check_counts(file, stages, within, counts)
         if found is not None:
+            _check_seal(file, found, seal)
             return found
         charge = Charge(
             rho=request.rho if within is None else Fraction(0),
@@ -41,10 +45,36 @@ def begin_release(file: LedgerFile, request: ChargeRequest, counts: str | None) 
         )
         entry, budget = charge.enter(database, budget)
         folder = request.output if request.in_folder else None
-        stage = Stage(entry.id, "begun", read_time(), output=folder)
+        stage = Stage(entry.id, "begun", read_time(), counts=seal, output=folder)
         rows.append_stage(database, budget, stage)
     _LOG.info("charged rho = %r as number %d of %s", float(entry.rho), entry.id, file.path)
     return StagedCharge(entry, stage)
+
+
+def _check_seal(file: LedgerFile, found: StagedCharge, seal: str | None) -> None:
+    """Raise KeyTaken if a release that is begun is made from other counts than those it began with.
+
+    Parts of it may be drawn already, and answers from two counts cost more than the charge.
+    """
+    begun = found.stage.counts
+    if found.stage.state != "begun" or begun == seal:
+        return
+    why = "it was begun in parts: finish it by the same call"
+    if begun is None:
+        why = "it was not begun in parts: finish it as it was begun"
+    elif seal is not None:
+        why = (
+            "the counts are not those that it was begun with: the data, or the secret file beside "
+            "the ledger, has changed since"
+        )
+    raise KeyTaken(
+        file.make_sentence(
+            f"has an unfinished release, number {found.entry.id} of {found.entry.time[:19]}, and "
+            f"{why}; nothing was charged; to draw all answers anew, at the whole cost, give "
+            "another key"
+        ),
+        number=found.entry.id,
+    )
 
 
 def find_release(file: LedgerFile, request: ChargeRequest) -> StagedCharge | None:

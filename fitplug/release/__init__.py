@@ -8,6 +8,7 @@ from fitplug.release.answer_parts import (
     WrittenPart,
     describe_place,
     find_answers_part,
+    name_part,
     write_answers_part,
 )
 from fitplug.release.answers_file import compute_answers_digest, read_answers, write_answers
@@ -15,7 +16,7 @@ from fitplug.release.combination import Combination, Combinations, Ratio, estima
 from fitplug.release.file_names import ANSWERS, PLAN, name_files
 from fitplug.release.folder import TableFiles, complete_folder, read_folder_digest
 from fitplug.release.linear_combinations import read_combination
-from fitplug.release.parted_answers import PartedAnswers, write_manifest
+from fitplug.release.parted_answers import PartedAnswers, read_manifest, write_manifest
 from fitplug.release.parted_folder import (
     complete_parted_folder,
     publish_parted_folder,
@@ -70,11 +71,13 @@ __all__ = [
     "format_markdown",
     "list_core_versions",
     "name_files",
+    "name_part",
     "number_outputs",
     "publish_parted_folder",
     "read_answers",
     "read_combination",
     "read_folder_digest",
+    "read_manifest",
     "read_parted_digest",
     "read_parted_folder",
     "review",

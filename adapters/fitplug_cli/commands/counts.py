@@ -73,7 +73,7 @@ def count_tables(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tabl
     import fitplug_dask
 
     print_row_rules(spec.data)
-    with _connect(spec) as client, open_progress_bar("count") as bar:
+    with connect(spec) as client, open_progress_bar("count") as bar:
         return fitplug_dask.count(
             spec.source,
             plan,
@@ -89,7 +89,7 @@ def count_tables(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tabl
 
 
 @contextlib.contextmanager
-def _connect(spec: Spec) -> Iterator[Client | None]:
+def connect(spec: Spec) -> Iterator[Client | None]:
     """Connect to the cluster that the spec names, during the block; yield None without one."""
     address = spec.data.cluster
     if address is None:

@@ -88,7 +88,8 @@ def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:
     if has_ledger_file(spec):
         ledger = open_ledger(spec)
         assert ledger is not None
-        kept = find_kept_plan(ledger, spec.output_dir, key)
+        folder = spec.output.path if spec.output.is_url else spec.output_dir
+        kept = find_kept_plan(ledger, folder, key)
         if kept is not None and _fits(spec, kept) and _has_design_options(spec, kept):
             return kept
     return design_within_limit(spec)

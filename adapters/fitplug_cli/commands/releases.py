@@ -135,7 +135,13 @@ def check_paths(spec: Spec) -> None:
                 )
         except (LedgerError, OSError) as error:
             raise SpecError(f"{spec.path}: [ledger] {error}") from None
-    check_release_folder(spec.output_dir, others)
+    if not spec.output.is_url:
+        check_release_folder(spec.output_dir, others)
+    elif not spec.output.parts:
+        raise SpecError(
+            f"{spec.path}: [output] path is a URL, which takes a release in parts: give "
+            "[output] parts = true, or the path of a folder"
+        )
 
 
 def prepare_release(spec: Spec, plan: Plan, options: ChargeOptions) -> Publication:
@@ -208,14 +214,14 @@ def publish_release(
     """
     plan = publication.request.plan
     if tables is not None:
-        _check_counts(spec, plan, tables, counts_file)
+        check_counts(spec, plan, tables, counts_file)
     if publication.request.ledger is None and spec.ledger is not None:
         publication = _prepare_publication(spec, plan, options, open_ledger(spec))
     ledger = publication.request.ledger
     files = ReleaseFiles(
         spec.output.confidence,
         spec.privacy.delta,
-        lambda release: _review_release(spec, release, ledger),
+        lambda release: review_release(spec, release, ledger),
         spec.output.spreadsheet_safe,
     )
     with open_progress_bar("draw") as bar:
@@ -240,7 +246,7 @@ def _describe_rows(spec: Spec) -> CountedRows:
     return CountedRows(spec.data.rows, "declared" if spec.data.person is None else "enforced")
 
 
-def _check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | None) -> None:
+def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | None) -> None:
     """Raise TablesError unless the counts are those that the spec describes."""
     try:
         check_limit(tables, spec.data.contributions)
@@ -264,7 +270,7 @@ def _check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | No
         )
 
 
-def _review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict[str, Any]:
+def review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict[str, Any]:
     """Make the review of a release; a ledger that cannot be read any more is left out."""
     keywords: dict[str, Any] = {
         "about": spec.about.about,

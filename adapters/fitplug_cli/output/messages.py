@@ -136,7 +136,9 @@ def warn_of_formulas(workload: Workload, *, safe: bool) -> None:
         err.print(f"warning: {warning}")
 
 
-def print_release(published: PublishedRelease, directory: Path, state: PublicationState) -> None:
+def print_release(
+    published: PublishedRelease, directory: Path | str, state: PublicationState
+) -> None:
     """Print what was released, and where it is.
 
     Args:

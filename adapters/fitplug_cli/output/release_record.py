@@ -92,13 +92,13 @@ class ReleaseFiles:
         Raises:
             OSError: If a file cannot be written.
         """
-        record = _describe_release(release, self.confidence, self.delta)
+        record = describe_release(release, self.confidence, self.delta)
         text = json.dumps(record | {"versions": list_versions()}, indent=2) + "\n"
         (folder / _RECORD).write_text(text, encoding="utf-8")
         write_review(folder, self.review(release))
 
 
-def _describe_release(release: Release, confidence: float, delta: float) -> dict[str, Any]:
+def describe_release(release: Release, confidence: float, delta: float) -> dict[str, Any]:
     """Build the content of release.json, except for the versions."""
     plan = release.plan
     k = release.contributions

@@ -80,6 +80,11 @@ class Spec:
         return self.resolve(self.output.path)
 
     @property
+    def output_location(self) -> str:
+        """The folder of the release, or its URL."""
+        return self.output.path if self.output.is_url else str(self.output_dir)
+
+    @property
     def ledger_path(self) -> Path | None:
         """The file of the ledger; None if the spec names none."""
         return None if self.ledger is None else self.resolve(self.ledger.path)

@@ -104,11 +104,21 @@ class OutputSection(_Section):
         confidence: The confidence of the intervals of groups that do not name one.
         spreadsheet_safe: Whether CSV tables have an apostrophe before texts that begin as formulas
             do.
+        parts: Whether the release is made and written in parts, on the workers of [data] cluster
+            if there is one. Its path may then be the URL of a store.
+        storage_options: Keywords of the file system that the URL names, such as credentials.
     """
 
     path: str = Field(default="release/", min_length=1)
     confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1)
     spreadsheet_safe: bool = False
+    parts: bool = False
+    storage_options: dict[str, Any] = Field(default={}, repr=False)
+
+    @property
+    def is_url(self) -> bool:
+        """Whether the path is the URL of a store."""
+        return "://" in self.path
 
 
 class AboutSection(_Section):

@@ -77,7 +77,9 @@ class _ClusterExchange:
 
     def run(self) -> list[Any] | Fault:
         """Split and gather until no pieces are missing."""
-        self._tasks = attempt(lambda: SingleTasks(self._client, self._plan.name))
+        self._tasks = attempt(
+            lambda: SingleTasks(self._client, self._plan.name, self._plan.packages)
+        )
         if isinstance(self._tasks, Fault):
             return self._tasks
         self._held = self._tasks.hold(self._plan, self._plan.lease)

@@ -15,6 +15,7 @@ from fitplug_dask.exchange.tasks import Add, ExchangePlan, Fold, Split, group_ou
 from fitplug_dask.exchange.threads import exchange_on_threads
 from fitplug_dask.progress import Report
 from fitplug_dask.scheduling import count_threads, raise_fault
+from fitplug_dask.workers import COUNTING_PACKAGES
 
 Gather: TypeAlias = Callable[[Any, int, Mapping[int, Any]], Any]
 
@@ -35,6 +36,7 @@ class Exchange:
             in the memory of the process that writes.
         memory: The most bytes of pieces that one process holds in memory; a share of that of the
             workers if None.
+        packages: The packages whose code workers must have as this process has it.
     """
 
     split: Split
@@ -42,6 +44,7 @@ class Exchange:
     shared: Any = None
     confidential: bool = True
     memory: int | None = None
+    packages: tuple[str, ...] = COUNTING_PACKAGES
 
     def __repr__(self) -> str:
         return f"Exchange({self.outputs} outputs)"
@@ -146,6 +149,7 @@ def _run(
         exchange.outputs,
         memory,
         exchange.confidential,
+        exchange.packages,
     )
     groups = group_outputs(exchange.outputs, most_groups)
     sizes = [1] * len(inputs) if sizes is None else list(sizes)

@@ -63,6 +63,7 @@ class ExchangePlan:
         outputs: The number of outputs.
         memory: The most bytes of pieces that one process holds in memory.
         confidential: Whether pieces are encrypted on disk.
+        packages: The packages whose code workers must have as the client has it.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ExchangePlan:
     outputs: int
     memory: int
     confidential: bool
+    packages: tuple[str, ...]
 
     def __repr__(self) -> str:
         return f"ExchangePlan({self.outputs} outputs)"

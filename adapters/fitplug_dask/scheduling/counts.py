@@ -18,8 +18,9 @@ from fitplug_dask.kernel import (
 from fitplug_dask.progress import Report
 from fitplug_dask.scheduling.graph import CountGraph, run_graph
 
-CountPartition: TypeAlias = Callable[[Job, Partition], "PartialCounts | Fault"]
 T = TypeVar("T")
+
+CountPartition: TypeAlias = Callable[[Job, Partition], "PartialCounts | Fault"]
 
 
 def count_partitions(

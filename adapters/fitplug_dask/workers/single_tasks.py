@@ -65,13 +65,20 @@ class SingleTasks:
             self._held.add(held.key)
         return held
 
-    def submit(self, action: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def submit(
+        self,
+        action: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        worker: str | None = None,
+    ) -> Any:
         """Submit a task, and return its future, or the Fault among its arguments or of the cluster.
 
         Args:
             action: What it does, in words of letters joined by hyphens, as the dashboard shows it.
             function: What it calls.
             arguments: The arguments; a future stands for the result of its task.
+            worker: The address of the only worker that may run it; any worker may if it is None.
         """
         from distributed import Future
 
@@ -88,7 +95,8 @@ class SingleTasks:
                 template.append(argument)
         task = seal((function, template))
         key = f"{name_tasks(action, self._run)}-{next(self._numbers)}"
-        submit = partial(self._client.submit, toolz.apply, self._guard, task, *terms)
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": False}
+        submit = partial(self._client.submit, toolz.apply, self._guard, task, *terms, **where)
         return attempt(lambda: submit(key=key, retries=RETRIES))
 
     def await_results(self, futures: Sequence[Any]) -> Iterator[tuple[int, Any]]:

@@ -1,0 +1,140 @@
+"""Releases in parts, on the workers of the spec's cluster or on threads."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fitplug.counts import Tables
+from fitplug.files import Place
+from fitplug.ledger import Ledger
+from fitplug.plan import Plan
+from fitplug.release import Release
+from fitplug.structure import list_names
+from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
+from fitplug_cli.commands.counts import connect
+from fitplug_cli.commands.releases import ChargeOptions, check_counts, review_release
+from fitplug_cli.output import (
+    build_ledger_record,
+    open_progress_bar,
+    print_charge,
+    print_release,
+    print_row_rules,
+)
+from fitplug_cli.output.release_record import describe_release, list_versions
+from fitplug_cli.output.review_files import write_review
+from fitplug_cli.spec import Spec, SpecError
+from fitplug_opendp.publication import PublicationState, PublishedRelease
+from fitplug_opendp.release_request import ReleaseRequest
+
+if TYPE_CHECKING:
+    from fitplug_dask.releases import State
+
+
+@dataclass(frozen=True)
+class _PartedFiles:
+    """What the command line adds to a release in parts: entries of release.json, and the review."""
+
+    spec: Spec
+    ledger: Ledger | None
+
+    def describe(self, release: Release) -> Mapping[str, Any]:
+        """Return the entries of release.json."""
+        record = describe_release(release, self.spec.output.confidence, self.spec.privacy.delta)
+        return record | {"versions": list_versions()}
+
+    def add_files(self, folder: Place, release: Release) -> None:
+        """Write the review. Raises OSError if it cannot be written."""
+        with tempfile.TemporaryDirectory() as directory:
+            write_review(Path(directory), review_release(self.spec, release, self.ledger))
+            for path in sorted(Path(directory).iterdir()):
+                folder.replace(path.name, path.read_bytes())
+
+
+def publish_in_parts(
+    spec: Spec,
+    plan: Plan,
+    options: ChargeOptions,
+    *,
+    tables: Tables | None = None,
+    counts_file: Path | None = None,
+    checkpoint: Path | None = None,
+) -> dict[str, Any]:
+    """Count, charge, draw and write a release in parts, or finish one that was interrupted.
+
+    Args:
+        spec: The spec.
+        plan: The plan.
+        options: How the release is charged.
+        tables: Exact counts, instead of the data of the spec.
+        counts_file: The file that the counts are from, for errors.
+        checkpoint: A folder that keeps finished counts until all are finished.
+
+    Returns:
+        The record of release.json, the folder, and what the ledger has left.
+
+    Raises:
+        SpecError: An earlier release is to be replaced, which releases in parts cannot do.
+        FitplugError: The release is refused or cannot be finished; see `fitplug_dask.release`.
+    """
+    from fitplug_dask.releases import Output, make_release
+
+    if options.replace:
+        raise SpecError(
+            f"{spec.path}: --replace is not for [output] parts; name another [output] path"
+        )
+    if tables is not None:
+        check_counts(spec, plan, tables, counts_file)
+    if spec.ledger is not None and not has_ledger_file(spec):
+        check_first_charge(spec, plan, options.within)
+    ledger = open_ledger(spec)
+    location = spec.output_location
+    request = ReleaseRequest(
+        plan,
+        location,
+        contributions=spec.data.contributions,
+        ledger=ledger,
+        within=options.within,
+        what=f"{spec.path.name}: {list_names(spec.workload.names)}",
+        key=options.key,
+        again=options.again,
+    )
+    data = spec.data
+    counting = {
+        "person": data.person,
+        "key": None,
+        "checkpoint": checkpoint,
+        "storage_options": data.storage_options,
+        "weight": data.weight,
+        "where": data.where,
+    }
+    print_row_rules(data)
+    files = _PartedFiles(spec, ledger)
+    with connect(spec) as client, open_progress_bar("release") as bar:
+        release, state = make_release(
+            spec.source if tables is None else tables,
+            request,
+            Output.open(location, spec.output.storage_options),
+            counting,
+            client,
+            lambda done, total: bar.show(done / total if total else 1.0),
+            spec.output.confidence,
+            files,
+        )
+    shown = _name_state(state)
+    print_charge(ledger, release, shown)
+    print_release(PublishedRelease(release, Path(location)), location, shown)
+    return {
+        "folder": location,
+        **files.describe(release),
+        "found": shown,
+        "ledger": build_ledger_record(ledger),
+    }
+
+
+def _name_state(state: State) -> PublicationState:
+    """Name a state as releases of other kinds name it."""
+    return "charged" if state == "begun" else state

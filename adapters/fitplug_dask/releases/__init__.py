@@ -1,0 +1,23 @@
+"""Releases in parts: exact counts, noise, estimates and tables, none of which fits one process.
+
+`release` makes one exactly once. The modules, each of which imports only those before it:
+
+| module | what it does |
+|---|---|
+| `kept_secret` | keeps the secrets that a resumed run needs, beside the ledger |
+| `staging` | keeps what is made until the release is published |
+| `failures` | tries again where a store fails, and turns errors into faults |
+| `jobs` | says what every task of a release knows |
+| `drawing` | draws the answers of a part, once |
+| `estimating` | estimates what an output has, and writes it as a part of a table |
+| `publishing` | computes all tables, and puts the complete release in its place |
+| `worker_checks` | tests every worker before the ledger is charged |
+| `parted_release` | takes the steps, each from where an earlier run ended |
+| `releasing` | checks what the caller gives, and counts: `release` |
+"""
+
+from fitplug_dask.releases.parted_release import State
+from fitplug_dask.releases.releasing import make_release, release
+from fitplug_dask.releases.staging import Output
+
+__all__ = ["Output", "State", "make_release", "release"]

@@ -1,0 +1,80 @@
+"""The secrets of a release in parts that a resumed run needs.
+
+The nonce makes the seal of the exact counts: the same counts have the same seal in each run, and
+nobody else can test a guess of the counts against it. The person key decides which rows of a person
+are kept. Both are in one file beside the ledger, which only its owner can read, from before the
+data are counted until the release is published. The plan is in another file there, as another
+machine may design one that differs in its last digits.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from fitplug.counts import NONCE_BYTES
+from fitplug.errors import InputError
+from fitplug.files import LocalPlace
+from fitplug.ledger import Ledger
+from fitplug.plan import Plan
+from fitplug.release import PLAN
+from fitplug_opendp.folder_checks import report_write_errors
+from fitplug_opendp.staged_answers import find_beside_ledger
+
+_KEY_BYTES = 32
+_SECRET = "secret"
+
+
+@dataclass(frozen=True)
+class KeptSecret:
+    """The secrets of one release.
+
+    Attributes:
+        nonce: What hides the exact counts in their seal.
+        person_key: The key of the hash that chooses rows of a person.
+        files: The files beside the ledger; none if no later run needs them.
+    """
+
+    nonce: bytes
+    person_key: bytes
+    files: tuple[Path, ...] = ()
+
+    def __repr__(self) -> str:
+        return "KeptSecret()"
+
+    @classmethod
+    def keep(cls, ledger: Ledger | None, plan: Plan, key: str | None, output: str) -> KeptSecret:
+        """Find the secrets of a release, or draw them and make them durable.
+
+        Args:
+            ledger: The ledger; without one no run is resumed, and nothing is written.
+            plan: The plan.
+            key: The name of the release in the ledger.
+            output: Where the release goes.
+
+        Raises:
+            FitplugError: The file cannot be written or read.
+        """
+        drawn = secrets.token_bytes(NONCE_BYTES + _KEY_BYTES)
+        if ledger is None:
+            return cls(drawn[:NONCE_BYTES], drawn[NONCE_BYTES:])
+        path, plan_path = (
+            find_beside_ledger(ledger, plan.digest, key, output, name) for name in (_SECRET, PLAN)
+        )
+        place = LocalPlace(path.parent, 0o600)
+        with report_write_errors(path, "nothing was charged; make it writable"):
+            place.create(path.name, drawn)
+            kept = place.read(path.name)  # whoever was first has decided
+            plan.save(plan_path)
+        if len(kept) != len(drawn):
+            raise InputError(
+                f"{path} is damaged, so a release that was begun cannot be finished; "
+                "remove the file, and ask for another draw with a new key"
+            )
+        return cls(kept[:NONCE_BYTES], kept[NONCE_BYTES:], (path, plan_path))
+
+    def remove(self) -> None:
+        """Remove the files, as the release is published."""
+        for path in self.files:
+            path.unlink(missing_ok=True)

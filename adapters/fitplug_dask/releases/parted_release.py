@@ -1,0 +1,285 @@
+"""The steps of a release in parts, which happens exactly once even when processes are killed.
+
+1. Charged: the ledger is charged once, with the seal of the exact counts, or it finds the charge of
+   the run that is resumed. A run whose counts have another seal is refused, because answers of
+   which some are drawn from one dataset and some from another would cost more than was charged.
+2. Drawn: each part is drawn on a worker, and made durable by whoever writes it first. A part that
+   is durable is never drawn again.
+3. Made: the manifest has the digest of every part, and the ledger enters its digest.
+4. Published: estimates and tables are computed from the noisy answers, the folder is completed and
+   put in its place, and the ledger enters that it is there.
+
+Steps 2 and 4 are safe to repeat, and safe for two clients at one time.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from fitplug import __version__
+from fitplug.counts import Tables
+from fitplug.errors import FitplugError, KeyTaken
+from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
+from fitplug.mechanism import cut_strategy
+from fitplug.release import (
+    AnswersPart,
+    Release,
+    describe_place,
+    name_files,
+    read_parted_folder,
+    write_manifest,
+)
+from fitplug_dask.exchange import Exchange, run_exchange
+from fitplug_dask.progress import Report
+from fitplug_dask.releases.drawing import DurablePart, draw_answers, split_counts
+from fitplug_dask.releases.failures import UNFINISHED
+from fitplug_dask.releases.jobs import RELEASE_PACKAGES, ReleaseJob
+from fitplug_dask.releases.publishing import MoreFiles, publish_answers
+from fitplug_dask.releases.staging import Output
+from fitplug_dask.releases.worker_checks import check_workers
+from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
+from fitplug_opendp.input_checks import check_limit, check_tables
+from fitplug_opendp.noise_source import CLAMPED, NoiseSource
+from fitplug_opendp.release_request import ReleaseRequest, find_charge
+from fitplug_opendp.staged_answers import label_files
+
+_LOG = logging.getLogger(__name__)
+
+State: TypeAlias = Literal["new", "begun", "made", "published"]
+
+
+@dataclass(frozen=True)
+class PartedRelease:
+    """A release in parts, and how far it has come. `PartedRelease.prepare` makes it.
+
+    Attributes:
+        request: What the caller asked for.
+        ledger_request: What the ledger is asked to charge.
+        noise_source: The noise, and what it costs.
+        output: Where the release goes.
+        most: About the largest number of answers of a part.
+        confidence: The confidence of the intervals of groups whose target has none.
+        client: A client of dask.distributed, or None for threads of this process.
+        report: Is called with what is done, and with all that is to be done.
+        files: What the caller adds to the folder.
+        charge: The charge and its stage; None before it, and without a ledger.
+        run: What distinguishes this run from others.
+    """
+
+    request: ReleaseRequest
+    ledger_request: ChargeRequest
+    noise_source: NoiseSource
+    output: Output
+    most: int
+    confidence: float
+    client: Any
+    report: Report
+    files: MoreFiles | None = None
+    charge: StagedCharge | None = None
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @classmethod
+    def prepare(
+        cls,
+        request: ReleaseRequest,
+        output: Output,
+        *,
+        most: int,
+        confidence: float,
+        client: Any,
+        report: Report,
+        files: MoreFiles | None = None,
+    ) -> PartedRelease:
+        """Refuse what can be refused without data. Nothing is charged.
+
+        Raises:
+            FitplugError: The release is refused.
+        """
+        plan = request.plan
+        noise_source = NoiseSource.from_plan(plan, request.contributions)
+        ledger_request = replace(
+            request.make_ledger_request(noise_source.charged), output=output.text, in_folder=True
+        )
+        made = cls(
+            request, ledger_request, noise_source, output, most, confidence, client, report, files
+        )._read_charge()
+        folders = name_files(plan.workload).values()
+        if made.needs_counts:
+            output.check_free(
+                None if made.charge is None else made._make_job().staging,
+                [f"{name}.parquet" for name in folders],
+            )
+            check_workers(client, output, plan.noise_std, made.run)
+        return made
+
+    @property
+    def state(self) -> State:
+        """How far the release has come."""
+        return "new" if self.charge is None else self.charge.stage.state
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether noise may still have to be drawn, which takes exact counts."""
+        return self.state in ("new", "begun")
+
+    def publish(self, tables: Tables | None) -> Release:
+        """Continue from the state that the release has come to, until it is published.
+
+        Args:
+            tables: Exact counts, with a nonce that is kept until the release is published. The
+                states "new" and "begun" need them.
+
+        Returns:
+            The release, read from its output.
+
+        Raises:
+            FitplugError: The release is refused, or cannot be finished now.
+        """
+        try:
+            return self._publish(tables)
+        except (FitplugError, OSError) as error:
+            current = self._read_charge()
+            if current.state == "published":  # by another client, meanwhile
+                return current._read_published()
+            if isinstance(error, FitplugError):
+                raise
+            why = (error.strerror or "it cannot be written").lower()
+        raise FitplugError(f"{self.output}: {why}; {UNFINISHED}")
+
+    def _publish(self, tables: Tables | None) -> Release:
+        """Take the steps that are left."""
+        if self.state == "published":
+            return self._read_published()
+        if self.needs_counts:
+            assert tables is not None
+            begun = self._charge(tables)
+            if begun.state != self.state and not begun.needs_counts:  # by another client
+                return begun._publish(None)
+            return begun._draw(tables)
+        return self._finish(self._make_job())
+
+    def _read_charge(self) -> PartedRelease:
+        """Return the release with the charge and the stage that the ledger and the output tell."""
+        ledger = self.request.ledger
+        charge = find_charge(ledger, self.ledger_request)
+        if charge is None or ledger is None:
+            return self
+        stage = charge.stage
+        if stage.output != self.output.text:
+            raise KeyTaken(
+                f"number {charge.entry.id} of the ledger {ledger.path} is a release into "
+                f"{stage.output}: nothing was charged; finish it there, or give another key",
+                number=charge.entry.id,
+            )
+        if stage.state == "made" and self.output.read_digest() == stage.answers:
+            # A process was killed after it had put the folder in place.
+            stage = ledger.record_publication(stage, self.output.text)
+        return replace(self, charge=StagedCharge(charge.entry, stage))
+
+    def _charge(self, tables: Tables) -> PartedRelease:
+        """Charge the ledger, if there is one, or find the charge that this release resumes."""
+        check_limit(tables, self.request.contributions)
+        check_tables(self.request.plan, tables)
+        ledger = self.request.ledger
+        if ledger is None:
+            return self
+        begun = ledger.begin_release(self.ledger_request, find_seal(tables), seal=tables.seal)
+        return replace(self, charge=begun)
+
+    def _draw(self, tables: Tables) -> Release:
+        """Draw all parts that are missing, make their manifest durable, and go on."""
+        job = self._make_job(None if self.charge is not None else self.run)
+        try:
+            job.staging.open()
+            parts = self._draw_parts(job, tables)
+            _, digest = write_manifest(job.staging.place, self._describe(tables), parts)
+            _LOG.info("the answers %s are drawn", digest[:12])
+            return self._enter_answers(digest, find_seal(tables))._finish(job)
+        except BaseException:
+            if self.charge is None:  # nobody will ever take these answers
+                job.staging.discard()
+            raise
+
+    def _draw_parts(self, job: ReleaseJob, tables: Tables) -> Sequence[AnswersPart]:
+        """Draw the missing parts on the workers, and list all parts."""
+        parted = job.parted
+        job = replace(job, missing=job.staging.list_missing(job.parts))
+        numbers = sorted({slab for part in job.missing for slab in parted.list_slabs(part)})
+        slabs = [
+            (number, tables.marginal(parted.slabs[number].names)[parted.slabs[number].index])
+            for number in numbers
+        ]
+        exchange = Exchange(split_counts, job.parts, job, packages=RELEASE_PACKAGES)
+        durable: list[DurablePart] = run_exchange(
+            exchange, draw_answers, slabs, client=self.client, report=self.report
+        )
+        if any(part.may_be_clamped for part in durable):
+            warnings.warn(CLAMPED, RuntimeWarning, stacklevel=6)
+        return [
+            AnswersPart(number, describe_place(parted.place(number)), part.bytes, part.digest)
+            for number, part in enumerate(durable)
+        ]
+
+    def _describe(self, tables: Tables) -> Release:
+        """Make the release without its answers."""
+        plan = self.request.plan
+        return Release(
+            plan=plan,
+            answers=np.zeros(0, dtype=np.int64),
+            rho=self.noise_source.rho,
+            contributions=self.request.contributions,
+            entry=None if self.charge is None else self.charge.entry,
+            limited=find_limit(tables),
+            rows=tables.rows,
+            seal=find_seal(tables),
+            outside=list_outside_attributes(plan, tables),
+        )
+
+    def _enter_answers(self, digest: str, counts: str | None) -> PartedRelease:
+        """Enter in the ledger that all answers are made."""
+        if self.charge is None or self.request.ledger is None:
+            return self
+        entry = self.charge.entry
+        stage = self.request.ledger.record_draw(
+            entry, digest, counts=counts, output=self.output.text
+        )
+        return replace(self, charge=StagedCharge(entry, stage))
+
+    def _finish(self, job: ReleaseJob) -> Release:
+        """Publish the release, whose answers are made, from its staging area."""
+        digest = None if self.charge is None else self.charge.stage.answers
+        publish_answers(job, self.confidence, self.client, self.report, digest, self.files)
+        _LOG.info("the release is published in %s", self.output)
+        if self.charge is not None and self.request.ledger is not None:
+            self.request.ledger.record_publication(self.charge.stage, self.output.text)
+        return Release(**read_parted_folder(self.output.place)[0])
+
+    def _read_published(self) -> Release:
+        """Read the release that is published. Raises FitplugError if it is not there."""
+        assert self.charge is not None
+        stage = self.charge.stage
+        if self.output.read_digest() != stage.answers:
+            raise FitplugError(
+                f"number {stage.entry} of the ledger was published in {self.output} at "
+                f"{stage.time[:19]}, which does not hold it any more; look where it was moved to, "
+                "or ask for another draw with a new key"
+            )
+        self._make_job().staging.remove()
+        return Release(**read_parted_folder(self.output.place)[0])
+
+    def _make_job(self, label: str | None = None) -> ReleaseJob:
+        """Make what all tasks know, for a label or for the charge."""
+        plan = self.request.plan
+        if label is None:
+            assert self.charge is not None
+            label = label_files(plan, self.charge.entry)
+        parted = cut_strategy(plan.strategy, self.most)
+        cut = hash_values(__version__, self.most, *parted.sizes.tolist())[:16]
+        return ReleaseJob(plan, self.most, self.output.stage(label, cut), self.run)

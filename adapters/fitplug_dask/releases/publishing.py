@@ -1,0 +1,81 @@
+"""Publishing: from noisy answers that are made to a complete release in its place.
+
+All of it is computed from what is durable, so it may be done again, and by several clients at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from fitplug.errors import InputError
+from fitplug.files import Place
+from fitplug.release import Release, TablePart, complete_parted_folder, read_manifest
+from fitplug_dask.exchange import Exchange, run_exchange
+from fitplug_dask.progress import Report
+from fitplug_dask.releases.estimating import split_answers, write_estimates
+from fitplug_dask.releases.jobs import RELEASE_PACKAGES, ReleaseJob, TablesJob
+
+
+class MoreFiles(Protocol):
+    """What a caller adds to the folder of a release."""
+
+    def describe(self, release: Release) -> Mapping[str, Any]:
+        """Return more entries of release.json."""
+
+    def add_files(self, folder: Place, release: Release) -> None:
+        """Write more files into the folder, which holds everything else."""
+
+
+def publish_answers(
+    job: ReleaseJob,
+    confidence: float,
+    client: Any,
+    report: Report,
+    digest: str | None,
+    files: MoreFiles | None,
+) -> None:
+    """Compute and write all tables, complete the folder, and put it in its place.
+
+    Args:
+        job: The release, whose answers and their manifest are in its staging area.
+        confidence: The confidence of the intervals of groups whose target has none.
+        client: A client of dask.distributed, or None for threads of this process.
+        report: Is called with what is done, and with all that is to be done.
+        digest: The digest that the answers have in the ledger; None without a ledger.
+        files: What the caller adds to the folder.
+
+    Raises:
+        InputError: The answers are missing or damaged, or are not those of the ledger.
+        FitplugError: A worker cannot write.
+        OSError: The folder cannot be written.
+    """
+    place = job.staging.place
+    fields, found = read_manifest(place, job.plan)
+    if digest is not None and found != digest:
+        raise InputError(
+            f"the answers beside {job.staging.output} are not those that the ledger has as drawn; "
+            "put those back, or ask for another draw with a new key"
+        )
+    release = Release(**fields)
+    tables = TablesJob(job, release, found, confidence)
+    exchange = Exchange(
+        split_answers,
+        len(job.parted.outputs),
+        tables,
+        confidential=False,
+        packages=RELEASE_PACKAGES,
+    )
+    parts: list[TablePart] = run_exchange(
+        exchange, write_estimates, range(job.parts), client=client, report=report
+    )
+    complete_parted_folder(
+        place,
+        release,
+        found,
+        parts,
+        confidence=confidence,
+        record=None if files is None else files.describe(release),
+        add_files=None if files is None else lambda folder: files.add_files(folder, release),
+    )
+    job.staging.publish()

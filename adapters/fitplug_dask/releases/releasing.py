@@ -1,0 +1,210 @@
+"""Releasing: from files of records to a release in parts, which happens exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from fitplug.counts import Tables, Where
+from fitplug.errors import BudgetError, InputError
+from fitplug.ledger import ChargeReference, Ledger
+from fitplug.mechanism import PART
+from fitplug.plan import Plan
+from fitplug.release import Release
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+from fitplug_dask.counting import count
+from fitplug_dask.progress import Report, choose_report
+from fitplug_dask.releases.kept_secret import KeptSecret
+from fitplug_dask.releases.parted_release import PartedRelease, State
+from fitplug_dask.releases.publishing import MoreFiles
+from fitplug_dask.releases.staging import Output
+from fitplug_dask.request import check_client, check_libraries
+from fitplug_dask.sources import Options, Source
+from fitplug_opendp.release_request import ReleaseRequest
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def release(
+    source: Source | Tables,
+    plan: Plan,
+    output: str | PathLike[str],
+    *,
+    client: Client | None = None,
+    ledger: Ledger | None = None,
+    key: str | None = None,
+    person: str | None = None,
+    contributions: int = 1,
+    person_key: bytes | None = None,
+    checkpoint: str | PathLike[str] | None = None,
+    progress: bool | Report | None = None,
+    storage_options: Options | None = None,
+    output_options: Options | None = None,
+    weight: str | None = None,
+    where: Where | None = None,
+    within: ChargeReference | None = None,
+    what: str | None = None,
+    again: bool = False,
+    confidence: float = DEFAULT_CONFIDENCE,
+) -> Release:
+    """Make the release of a plan in parts, exactly once, on threads or on a cluster.
+
+    The noise of about a million answers at a time is drawn by OpenDP where its part is made. Each
+    part is durable before the next step, and whoever writes it first decides what it holds, so a
+    worker that is lost, or a task that runs twice, never publishes a second draw of an answer. The
+    sampler of every worker is tested before the ledger is charged.
+
+    With a ledger, the same call finishes a run that was killed, at no further cost, and draws only
+    the parts that are missing. It counts again, and is refused if the data have changed since, as
+    answers from two datasets would cost more than was charged. For this, a secret file is kept
+    beside the ledger until the release is published. Without a ledger, a run that was killed leaves
+    nothing that is taken again.
+
+    Args:
+        source: Files of records, as `count` takes them; or exact tables.
+        plan: The plan, from `fitplug.design`.
+        output: The release folder: a path, which the client and all workers share, or a URL of a
+            store, as fsspec has it.
+        client: A dask.distributed Client; None works on threads of this process.
+        ledger: The ledger that is charged rho, once, before any noise is drawn.
+        key: The name of the release in the ledger. Without a key, the plan, its cost and the output
+            identify the release.
+        person: A column that identifies persons, as in `count`.
+        contributions: The largest number of records that one person may have. With `person`, no
+            more are counted.
+        person_key: The secret key that chooses the rows of each person; drawn if left out.
+        checkpoint: A folder that keeps finished counts, as in `count`.
+        progress: True shows a percentage on stderr; a callable is told (done, all) of each step.
+            These numbers may be exact counts of rows, so show their ratio only.
+        storage_options: Keywords of the file systems of the source.
+        output_options: Keywords of the file system of the output, such as credentials.
+        weight: A column of integers, as in `count`.
+        where: Which rows are counted, as in `count`.
+        within: The key or the number of an earlier charge within which this release is free.
+        what: The text that the ledger keeps with the charge.
+        again: Whether to make another draw of a plan that the ledger has a release of. It is for
+            releases without a key.
+        confidence: The confidence of the tables' intervals for groups whose target names none.
+
+    Returns:
+        The release, which reads its parts from the output when they are needed.
+
+    Raises:
+        AlreadyReleased: The ledger has a release of this plan, and neither a key nor `again` asks
+            for another.
+        KeyTaken: The key names something else, or the release was begun from other counts.
+        OverBudget: The ledger has less left than the release costs.
+        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for. Nothing
+            was charged.
+        InputError: The output is taken, or another argument is wrong; so are the errors of `count`.
+        LedgerError: The ledger cannot be read or written.
+        FitplugError: Workers fail, or the output cannot be written. The same call then finishes
+            the release.
+    """
+    check_confidence(confidence)
+    check_client(client)
+    check_libraries()
+    report = choose_report(progress)
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
+    if ledger is None and (key is not None or again):
+        raise BudgetError("key and again are for releases that a ledger records: give the ledger")
+    if key is not None and again:
+        raise BudgetError("again is for releases without a key: give another draw another key")
+    counted = isinstance(source, Tables)
+    if counted and (person or checkpoint or storage_options or weight or where or person_key):
+        raise InputError("the source is counted already; give files, or leave out how to count")
+    request = ReleaseRequest(
+        plan,
+        directory=os.fspath(output),
+        contributions=contributions,
+        ledger=ledger,
+        within=within,
+        what=what,
+        key=key,
+        again=again,
+    )
+    counting: dict[str, Any] = {
+        "person": person,
+        "key": person_key,
+        "checkpoint": checkpoint,
+        "storage_options": storage_options,
+        "weight": weight,
+        "where": where,
+    }
+    place = Output.open(output, output_options)
+    return make_release(source, request, place, counting, client, report, confidence)[0]
+
+
+def make_release(
+    source: Source | Tables,
+    request: ReleaseRequest,
+    output: Output,
+    counting: Mapping[str, Any],
+    client: Client | None,
+    report: Report,
+    confidence: float,
+    files: MoreFiles | None = None,
+) -> tuple[Release, State]:
+    """Make a release in parts, as `release` does.
+
+    Args:
+        source: Files of records, or exact tables.
+        request: What is released, and how it is charged.
+        output: Where it goes.
+        counting: Keywords of `count`: person, key, checkpoint, storage_options, weight and where.
+        client: A client of dask.distributed, or None.
+        report: Is called with what is done, and with all that is to be done.
+        confidence: The confidence of the intervals of groups whose target has none.
+        files: What the caller adds to the folder.
+
+    Returns:
+        The release, and how far an earlier run had come with it.
+
+    Raises:
+        FitplugError: As for `release`.
+    """
+    prepared = PartedRelease.prepare(
+        request,
+        output,
+        most=PART,
+        confidence=confidence,
+        client=client,
+        report=report,
+        files=files,
+    )
+    plan, ledger = request.plan, request.ledger
+    secret = KeptSecret.keep(ledger, plan, request.key, output.text)
+    tables = None
+    if isinstance(source, Tables):
+        tables = source
+    elif prepared.needs_counts:
+        keywords = dict(counting)
+        if keywords["person"] is not None:
+            keywords["contributions"] = request.contributions
+            keywords["key"] = keywords["key"] or secret.person_key
+        tables = count(source, plan, client=client, progress=report, **keywords)
+    if tables is not None:
+        tables = _seal_again(tables, secret)
+    made = prepared.publish(tables)
+    secret.remove()
+    return made, prepared.state
+
+
+def _seal_again(tables: Tables, secret: KeptSecret) -> Tables:
+    """Return the tables with the nonce that each run of this release has.
+
+    The same counts then have the same seal in each run.
+    """
+    return Tables(
+        tables.domain,
+        dict(tables),
+        contributions=tables.contributions,
+        person=tables.person,
+        rows=tables.rows,
+        copy=False,
+        nonce=secret.nonce,
+    )

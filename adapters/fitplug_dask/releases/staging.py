@@ -1,0 +1,188 @@
+"""Staging: the parts of a release until it is published.
+
+On a file system they are in a hidden folder beside the output, which only its owner can read. In a
+store, where no folder can be moved, they are in the output, which is no release until its record
+is written. A mark says which charge the parts belong to: parts of another charge are never taken.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fitplug.errors import FitplugError, InputError
+from fitplug.files import LocalPlace, Place, open_place
+from fitplug.release import name_part, publish_parted_folder, read_parted_digest
+from fitplug_opendp.folder_checks import encode_path, find_held_release, report_write_errors
+
+MARK = ".unfinished-release"
+_ANSWERS = "answers"
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a release goes.
+
+    Attributes:
+        place: The folder.
+    """
+
+    place: Place
+
+    @classmethod
+    def open(cls, location: str | os.PathLike[str], options: Mapping[str, Any] | None) -> Output:
+        """Open an output.
+
+        Raises:
+            InputError: It is in a store that cannot hold a release in parts.
+        """
+        return cls(open_place(location, options))
+
+    @property
+    def text(self) -> str:
+        """The output as ledgers keep it."""
+        return encode_path(self.place.path) if isinstance(self.place, LocalPlace) else str(self)
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+    def read_digest(self) -> str | None:
+        """Read the digest of the answers of the release that is there; None if there is none."""
+        return read_parted_digest(self.place)
+
+    def check_free(self, staging: Staging | None, tables: Collection[str]) -> None:
+        """Check that a release can go here, and that a second writer of a part is refused.
+
+        Args:
+            staging: The staging area, if there is a charge already.
+            tables: The names of the folders of the tables.
+
+        Raises:
+            InputError: The output is taken, or is where no release can be published.
+            FitplugError: Nothing can be written there.
+        """
+        if self.read_digest() is not None:
+            raise InputError(f"{self} holds a release already; name another folder")
+        with report_write_errors(Path(str(self)), "nothing was charged; name another place"):
+            if isinstance(self.place, LocalPlace):
+                if find_held_release(self.place.path) is not None:
+                    raise InputError(f"{self} holds a release already; name another folder")
+                LocalPlace(self.place.path.parent).check_exclusive()
+            else:
+                if staging is None or not staging.is_marked():
+                    self._check_empty(tables)
+                self.place.check_exclusive()
+
+    def stage(self, label: str, cut: str) -> Staging:
+        """Return the staging area of a release.
+
+        Args:
+            label: What distinguishes the release from others.
+            cut: What says how its answers are cut into parts.
+        """
+        place = self.place
+        if isinstance(place, LocalPlace):
+            hidden = place.path.with_name(f".{place.path.name}.{label}.parts")
+            place = LocalPlace(hidden, 0o600)
+        return Staging(place, label, f"{label} {cut}", self)
+
+    def _check_empty(self, tables: Collection[str]) -> None:
+        """Raise InputError if a store has anything where the release would go."""
+        folders = (self.place, *map(self.place.join, (_ANSWERS, *tables)))
+        if any(folder.list_sizes() for folder in folders):
+            raise InputError(
+                f"{self} holds files that are no finished release of this charge; name another "
+                "folder, or remove them"
+            )
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The parts of one release that is not published.
+
+    Attributes:
+        place: The folder that holds them.
+        label: What distinguishes this release: the charge, and the plan.
+        mark: The content of the mark: the label, and how the answers are cut into parts.
+        output: Where the release goes.
+    """
+
+    place: Place
+    label: str
+    mark: str
+    output: Output
+
+    def open(self) -> None:
+        """Make the folder, and mark it as that of this release.
+
+        Raises:
+            InputError: It is marked as another release's.
+            FitplugError: It cannot be written.
+        """
+        remedy = "the release is not finished: run the same again, which charges nothing more"
+        with report_write_errors(Path(str(self.output)), remedy):
+            if isinstance(self.place, LocalPlace):
+                self.place.path.mkdir(mode=0o700, exist_ok=True)
+            self.place.create(MARK, self.mark.encode())
+        if not self.is_marked():
+            raise InputError(
+                f"{self.output} has an unfinished release of another charge, or of another version "
+                "of fitplug; finish that one with what it was begun with, or name another folder"
+            )
+
+    def is_marked(self) -> bool:
+        """Return whether the folder is marked as that of this release."""
+        try:
+            return self.place.read(MARK) == self.mark.encode()
+        except FileNotFoundError:
+            return False
+
+    def check_mark(self) -> None:
+        """Check, on a worker, that the folder is there and is that of this release.
+
+        Raises:
+            FitplugError: It is not.
+        """
+        if not self.is_marked():
+            raise FitplugError(
+                f"{self.place} is not there, as this worker sees it, so it cannot add a part to "
+                "the release; give an output that all workers share, under the same path"
+            )
+
+    def list_missing(self, parts: int) -> frozenset[int]:
+        """List the parts of the answers that are not there, of so many."""
+        found = self.place.join(_ANSWERS).list_sizes()
+        return frozenset(part for part in range(parts) if name_part(part) not in found)
+
+    def publish(self) -> None:
+        """Put the complete release in its place.
+
+        Raises:
+            InputError: It is not complete.
+            OSError: It cannot be moved.
+        """
+        if isinstance(self.place, LocalPlace) and isinstance(self.output.place, LocalPlace):
+            publish_parted_folder(self.place.path, self.output.place.path)
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove what is left here of a release that is published."""
+        with suppress(OSError):
+            if isinstance(self.place, LocalPlace):
+                shutil.rmtree(self.place.path, ignore_errors=True)
+            else:
+                self.place.remove(MARK)
+
+    def discard(self) -> None:
+        """Remove all of a release that nobody will finish, as no ledger knows it."""
+        with suppress(OSError):
+            if not isinstance(self.place, LocalPlace):
+                answers = self.place.join(_ANSWERS)
+                for name in answers.list_sizes():
+                    answers.remove(name)
+        self.remove()

@@ -1,0 +1,57 @@
+"""Releases in parts by the command line: [output] parts, a store, and a cluster."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from distributed import LocalCluster
+
+import fitplug as fp
+from tests.helpers.command_line import SPEC, fitplug, make, names, truth
+
+PARTS = SPEC.replace('path = "release/"', 'path = "release/"\nparts = true')
+
+
+def test_run_and_run_again(tmp_path):
+    root = make(tmp_path, PARTS).parent
+    first = fitplug("run", root / "spec.toml", "--key", "2026")
+    assert first.code == 0, first.err
+    folder = root / "release"
+    release = fp.Release.read(folder)
+    release.verify()
+    record = json.loads((folder / "release.json").read_text(encoding="utf-8"))
+    assert record["rho"] == release.rho
+    assert {"plan.npz", "review.yaml", "review.md", "answers", "tables.json"} <= names(folder)
+    again = fitplug("run", root / "spec.toml", "--key", "2026")
+    assert again.code == 0, again.err
+    assert "done already" in again.out
+    assert len(fp.Ledger(root / "budget.db").entries()) == 1
+    total = truth().marginal(("SEX",)).sum()
+    assert abs(release.combine("total").value - total) < 6 * 3.0
+
+
+def test_on_a_cluster(tmp_path):
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
+    ) as cluster:
+        address = f'cluster = "{cluster.scheduler_address}"'
+        root = make(tmp_path, PARTS.replace("[data]", f"[data]\n{address}")).parent
+        ran = fitplug("run", root / "spec.toml")
+        assert ran.code == 0, ran.err
+        fp.Release.read(root / "release").verify()
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "says"),
+    [
+        (SPEC.replace('path = "release/"', 'path = "s3://bucket/x"'), [], "parts = true"),
+        (PARTS, ["--replace"], "--replace is not for"),
+        (PARTS.replace('path = "release/"', 'path = "ftp://host/x"'), [], "no store that fitplug"),
+    ],
+)
+def test_what_is_refused(tmp_path, spec, options, says):
+    root = make(tmp_path, spec).parent
+    ran = fitplug("run", root / "spec.toml", *options)
+    assert ran.code == 2
+    assert says in ran.err

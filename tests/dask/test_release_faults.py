@@ -1,0 +1,269 @@
+"""Releases in parts under fire: workers, clients and schedulers killed at random moments.
+
+Whatever is killed, the ledger is charged once, every answer is drawn once into the release (proven
+by an audit of all draws), and what is durable never changes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import fitplug as fp
+import fitplug_dask as fpd
+from fitplug.errors import FitplugError
+from fitplug.mechanism import cut_strategy
+from tests.dask.test_faults import kill_one
+from tests.helpers.audited_releases import (
+    PART,
+    PLAN,
+    TABLES,
+    Audit,
+    Watch,
+    check_drawn_once,
+    use_small_parts,
+)
+
+pytestmark = pytest.mark.slow
+
+SOURCE = Path(fp.__file__).parents[1]
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": f"{SOURCE}:{SOURCE / 'adapters'}",
+    "OMP_NUM_THREADS": "1",
+    "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "50",
+}
+
+CLIENT = f"""
+import sys
+import fitplug as fp, fitplug_dask as fpd
+from fitplug_dask.releases import releasing
+from pathlib import Path
+from tests.helpers.audited_releases import PLAN, TABLES, Audit
+releasing.PART = {PART}
+root = Path(sys.argv[1])
+client = None
+if len(sys.argv) > 2:
+    from distributed import Client
+    client = Client(sys.argv[2], timeout=20)
+else:
+    Audit(root / "audit").setup()
+print("ready", flush=True)
+ledger = fp.Ledger(root / "budget.db", rho=1.0)
+fpd.release(TABLES, PLAN, root / "out", ledger=ledger, key="a", client=client)
+print("done", flush=True)
+"""
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        env=ENVIRONMENT,
+        cwd=SOURCE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def check_once(root, audit, watch):
+    ledger = fp.Ledger(root / "budget.db")
+    assert len(ledger.entries()) == 1
+    assert [stage.state for stage in ledger.stages().values()] == ["published"]
+    _, draws = check_drawn_once(root / "out", audit, watch)
+    left = {path.name for path in root.iterdir()}
+    assert left == {"budget.db", "out", "audit"}
+    return draws
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    use_small_parts(monkeypatch)
+
+
+def test_workers_killed(tmp_path, small_parts):
+    """A worker is killed at a random moment of each release, and Dask starts another."""
+    rng, killed, extra = random.Random(3), 0, 0
+    parts = len(cut_strategy(PLAN.strategy, PART).sizes)
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 50}))
+        cluster = stack.enter_context(
+            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
+        )
+        client = stack.enter_context(Client(cluster))
+        for run in range(40):
+            root = tmp_path / str(run)
+            root.mkdir()
+            audit = Audit(root / "audit")
+            client.register_plugin(audit)
+            ledger = fp.Ledger(root / "budget.db", rho=1.0)
+            kills = []
+
+            def kill(at, kills):
+                time.sleep(at)
+                kills.append(kill_one(cluster, rng))
+
+            killer = threading.Thread(target=kill, args=(rng.random() * 1.2, kills))
+            with Watch(root) as watch:
+                killer.start()
+                for _ in range(3):
+                    try:
+                        fpd.release(
+                            TABLES, PLAN, root / "out", ledger=ledger, key="a", client=client
+                        )
+                        break
+                    except FitplugError as error:
+                        print(run, error)
+                killer.join()
+            draws = check_once(root, audit, watch)
+            killed += sum(kills)
+            extra += draws - parts
+            client.wait_for_workers(2, timeout=60)
+            if killed >= 30:
+                break
+    assert killed >= 30
+    print(f"{killed} workers killed; {extra} draws were discarded, as another was durable first")
+
+
+def test_clients_killed_on_threads(tmp_path):
+    """The client, which also draws, is killed at random moments; the same call then finishes."""
+    rng, killed = random.Random(5), 0
+    while killed < 30:
+        root = tmp_path / str(killed)
+        root.mkdir()
+        audit = Audit(root / "audit")
+        with Watch(root) as watch:
+            for _ in range(20):
+                client = start("-c", CLIENT, root)
+                assert client.stdout.readline() == "ready\n"
+                try:
+                    said, _ = client.communicate(timeout=rng.random() * 0.7)
+                except subprocess.TimeoutExpired:
+                    client.send_signal(signal.SIGKILL)
+                    client.communicate()
+                    killed += 1
+                    continue
+                assert said == "done\n", said
+                break
+            else:
+                client = start("-c", CLIENT, root)
+                assert client.communicate(timeout=60)[0] == "ready\ndone\n"
+        check_once(root, audit, watch)
+
+
+@contextmanager
+def run_cluster(folder):
+    """A scheduler and two workers in processes of their own, which a killed client leaves alone."""
+    folder.mkdir(exist_ok=True)
+    address_file = folder / f"scheduler-{time.monotonic_ns()}.json"
+    common = ("--scheduler-file", address_file)
+    scheduler = start(
+        "-m", "distributed.cli.dask_scheduler", *common, "--port", "0", "--no-dashboard"
+    )
+    processes = [scheduler]
+    try:
+        for number in range(2):
+            options = ("--nthreads", "1", "--no-dashboard", "--no-nanny", "--name", number)
+            options += ("--local-directory", folder, "--death-timeout", "20")
+            processes.append(start("-m", "distributed.cli.dask_worker", *common, *options))
+        with Client(scheduler_file=str(address_file), timeout=60) as client:
+            client.wait_for_workers(2, timeout=60)
+            address = client.scheduler.address
+        yield address, scheduler
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.communicate()
+
+
+def install(address, audit):
+    with Client(address, timeout=20) as client:
+        client.register_plugin(audit)
+
+
+def test_clients_of_a_cluster_killed(tmp_path):
+    rng, killed = random.Random(6), 0
+    with run_cluster(tmp_path / "cluster") as (address, _):
+        while killed < 30:
+            root = tmp_path / str(killed)
+            root.mkdir()
+            audit = Audit(root / "audit")
+            install(address, audit)
+            with Watch(root) as watch:
+                for _ in range(4):
+                    client = start("-c", CLIENT, root, address)
+                    assert client.stdout.readline() == "ready\n"
+                    time.sleep(rng.random() * 1.5)
+                    if client.poll() is None:
+                        client.send_signal(signal.SIGKILL)
+                        killed += 1
+                    client.communicate()
+                client = start("-c", CLIENT, root, address)
+                said = client.communicate(timeout=120)[0]
+                assert said.endswith("done\n"), said
+                time.sleep(0.5)  # tasks of killed clients may still run
+            check_once(root, audit, watch)
+
+
+def test_schedulers_killed(tmp_path):
+    """The client ends by a clear error in time, and another cluster finishes the release."""
+    rng, killed = random.Random(7), 0
+    while killed < 30:
+        root = tmp_path / str(killed)
+        root.mkdir()
+        audit = Audit(root / "audit")
+        with Watch(root) as watch:
+            for last in (False, True):
+                with run_cluster(tmp_path / "cluster") as (address, scheduler):
+                    install(address, audit)
+                    client = start("-c", CLIENT, root, address)
+                    assert client.stdout.readline() == "ready\n"
+                    if not last:
+                        time.sleep(rng.random() * 1.2)
+                        scheduler.send_signal(signal.SIGKILL)
+                        killed += 1
+                    said = client.communicate(timeout=120)[0]
+                    assert said.endswith("done\n") or (not last and "Error" in said), said
+        check_once(root, audit, watch)
+
+
+def test_noise_after_kills_is_as_large_as_the_plan_says(tmp_path, small_parts):
+    """The choice of a durable draw does not depend on what was drawn: 60 resumed releases."""
+    from fitplug.mechanism import answer_exactly
+    from fitplug_dask.releases import drawing
+
+    exact, rng, noise = answer_exactly(PLAN.strategy, TABLES.marginal), random.Random(8), []
+    real = drawing.write_answers_part
+    for run in range(60):
+        root = tmp_path / str(run)
+        root.mkdir()
+        ledger = fp.Ledger(root / "budget.db", rho=1.0)
+        for _ in range(50):
+
+            def write(*given):
+                if rng.random() < 0.3:
+                    raise OSError(28, "No space left on device")
+                return real(*given)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(drawing, "write_answers_part", write)
+                try:
+                    released = fpd.release(TABLES, PLAN, root / "out", ledger=ledger)
+                    break
+                except FitplugError:
+                    continue
+        noise.append(np.asarray(released.answers) - exact)
+    scaled = np.concatenate(noise) / PLAN.noise_std
+    assert abs(float((scaled**2).mean()) - 1) < 5.5 * np.sqrt(2 / scaled.size)
+    assert abs(float(scaled.mean())) < 5.5 / np.sqrt(scaled.size)

@@ -1,0 +1,400 @@
+"""Releases in parts: the mechanism's distribution, charged once, drawn once, from any state."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+from scipy.stats import chi2
+
+import fitplug as fp
+import fitplug_dask as fpd
+import fitplug_opendp as fpo
+from fitplug.errors import BudgetError, FitplugError, InputError
+from fitplug.files import LocalPlace
+from fitplug.mechanism import answer_exactly, cut_strategy, make_estimates
+from fitplug_dask.releases import drawing, failures, publishing
+from fitplug_opendp import gaussian
+from tests.helpers.audited_releases import (
+    CELLS,
+    DOMAIN,
+    PART,
+    PLAN,
+    TABLES,
+    Audit,
+    Watch,
+    check_drawn_once,
+    check_left_over,
+    use_small_parts,
+)
+from tests.helpers.plans import split_apart_plan, symmetric_plan
+from tests.helpers.tree_plans import design_tree, people_by_place
+
+COUNTED = {("a", "b"): CELLS}
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    use_small_parts(monkeypatch)
+
+
+@pytest.fixture
+def audit(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(drawing, "draw_part", drawing.draw_part)  # is put back
+    audit = Audit(tmp_path_factory.mktemp("audit") / "draws")
+    audit.setup()
+    return audit
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return fp.Ledger(tmp_path / "budget.db", rho=1.0)
+
+
+def list_states(ledger):
+    return [stage.state for stage in ledger.stages().values()]
+
+
+def count_zeros(plan):
+    domain = plan.domain
+    return fp.Tables(domain, {t: np.zeros(domain.shape_of(t), np.int64) for t in plan.tables})
+
+
+class TestTheMechanism:
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: PLAN,
+            lambda: design_tree(people_by_place(ages=True)),
+            split_apart_plan,
+            symmetric_plan,
+        ],
+        ids=["margins", "tree", "split apart", "symmetric"],
+    )
+    def test_answers_and_tables_are_those_of_the_plan(self, make, tmp_path, audit, monkeypatch):
+        use_small_parts(monkeypatch, 20)
+        plan = make()
+        tables = count_zeros(plan)
+        fpd.release(tables, plan, tmp_path / "out")
+        released, draws = check_drawn_once(tmp_path / "out", audit, None, plan, tables)
+        assert draws == len(cut_strategy(plan.strategy, 20).sizes) > 1
+        wanted = make_estimates(plan.strategy, np.asarray(released.answers))
+        for name in plan.workload.names:
+            scale = np.sqrt(plan.variances[name].max())
+            np.testing.assert_allclose(released.estimates[name], wanted[name], atol=1e-9 * scale)
+
+    def test_noise_has_the_size_that_is_charged_for(self, tmp_path, audit):
+        """2,000 answers of two releases: 10 % more or less noise is noticed."""
+        errors = []
+        for name in ("one", "two"):
+            released = fpd.release(TABLES, PLAN, tmp_path / name)
+            errors.append(
+                np.asarray(released.answers) - answer_exactly(PLAN.strategy, TABLES.marginal)
+            )
+        assert not np.array_equal(*errors)
+        scaled = np.concatenate(errors) / PLAN.noise_std
+        assert 1e-6 < chi2.cdf(float(scaled @ scaled), scaled.size) < 1 - 1e-6
+
+
+class TestTheCharge:
+    def test_once_and_then_it_is_found(self, tmp_path, ledger, audit):
+        first = fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key="2026")
+        again = fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key="2026")
+        assert ledger.spent == first.rho == PLAN.rho
+        assert list_states(ledger) == ["published"]
+        np.testing.assert_array_equal(np.asarray(first.answers), np.asarray(again.answers))
+        _, draws = check_drawn_once(tmp_path / "out", audit)
+        assert draws == len(first.answers.parts)
+        check_left_over(tmp_path, names=["budget.db", "out"])
+        with pytest.raises(fp.AlreadyReleased):
+            fpd.release(TABLES, PLAN, tmp_path / "other", ledger=ledger)
+
+    def test_a_refusal_draws_nothing_and_leaves_nothing(self, tmp_path, audit):
+        ledger = fp.Ledger(tmp_path / "budget.db", rho=PLAN.rho / 2)
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "thing").touch()
+        before = sorted(p.name for p in tmp_path.iterdir())
+        for output, raised, keywords in (
+            ("out", fp.OverBudget, {"ledger": ledger}),
+            ("full", InputError, {}),
+            ("out", BudgetError, {"key": "a"}),
+            ("out", BudgetError, {"contributions": 0}),
+            ("out", InputError, {"person": "id"}),
+        ):
+            with pytest.raises(raised):
+                fpd.release(TABLES, PLAN, tmp_path / output, **keywords)
+        assert not audit.read()
+        assert not ledger.entries()
+        check_left_over(tmp_path, names=before)
+
+    def test_a_sampler_that_is_wrong_charges_nothing(self, tmp_path, ledger, audit, monkeypatch):
+        class Halved:
+            def __init__(self, _dp, size, std):
+                self.size, self.std = size, std
+
+            def map(self, distance):
+                return (distance / self.std) ** 2 / 2 * (1 + 1e-15)
+
+            def __call__(self, answers):
+                noise = np.random.default_rng().normal(0, self.std / 2, self.size)
+                return answers + np.rint(noise).astype(np.int64)
+
+        monkeypatch.setattr(gaussian, "make_gaussian", Halved)
+        with pytest.raises(fp.SamplerError):
+            fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+        assert not audit.read()
+        assert not ledger.entries()
+        check_left_over(tmp_path, names=["budget.db"])
+
+    def test_of_a_limit_per_person(self, tmp_path, ledger):
+        limited = fp.Tables(DOMAIN, COUNTED, contributions=3, person="id")
+        with pytest.raises(fp.TablesError, match="up to 3 records"):
+            fpd.release(limited, PLAN, tmp_path / "out", ledger=ledger)
+        assert not ledger.entries()
+        released = fpd.release(limited, PLAN, tmp_path / "out", ledger=ledger, contributions=3)
+        assert released.limited == "enforced"
+        assert ledger.spent == released.rho >= 9 * float(PLAN.rho_exact)
+
+
+def fail_after(parts, error):
+    """Wrap the writing of parts, which fails with an error once there are so many."""
+    real, left, lock = drawing.write_answers_part, list(range(parts)), threading.Lock()
+
+    def write(folder, number, noisy):
+        with lock:
+            if not left:
+                raise error
+            left.pop()
+        return real(folder, number, noisy)
+
+    return write
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+class TestResuming:
+    def interrupt(self, monkeypatch, tmp_path, ledger, parts=4, tables=TABLES, **keywords):
+        with monkeypatch.context() as patch:
+            patch.setattr(drawing, "write_answers_part", fail_after(parts, FULL))
+            with pytest.raises(
+                FitplugError, match=r"no space left on device.*charges nothing more"
+            ):
+                fpd.release(tables, PLAN, tmp_path / "out", ledger=ledger, **keywords)
+
+    def test_a_full_disk_keeps_what_is_durable(self, tmp_path, ledger, audit, monkeypatch):
+        with Watch(tmp_path) as watch:
+            self.interrupt(monkeypatch, tmp_path, ledger)
+            assert list_states(ledger) == ["begun"]
+            (staged,) = tmp_path.glob(".out.*.parts")
+            assert staged.stat().st_mode & 0o777 == 0o700
+            durable = {p.name: p.read_bytes() for p in staged.glob("answers/part-*")}
+            assert len(durable) == 4
+            fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+        check_drawn_once(tmp_path / "out", audit, watch)
+        for name, content in durable.items():
+            assert (tmp_path / "out" / "answers" / name).read_bytes() == content
+        assert ledger.spent == PLAN.rho
+        check_left_over(tmp_path, names=["budget.db", "out"])
+
+    def test_other_counts_are_refused(self, tmp_path, ledger, audit, monkeypatch):
+        self.interrupt(monkeypatch, tmp_path, ledger, key="a")
+        cells = CELLS.copy()
+        cells[0, 0] += 1
+        other = fp.Tables(DOMAIN, {("a", "b"): cells})
+        before = len(audit.read())
+        with pytest.raises(fp.KeyTaken, match="the data, or the secret file"):
+            fpd.release(other, PLAN, tmp_path / "out", ledger=ledger, key="a")
+        with pytest.raises(fp.KeyTaken, match="begun in parts"):
+            fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="a")
+        with pytest.raises(fp.KeyTaken, match="finish it there"):
+            fpd.release(TABLES, PLAN, tmp_path / "elsewhere", ledger=ledger, key="a")
+        assert len(audit.read()) == before
+        assert ledger.spent == PLAN.rho
+        fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key="a")
+        check_drawn_once(tmp_path / "out", audit)
+
+    def test_without_the_secret_it_cannot_be_told_whether_counts_are_the_same(
+        self, tmp_path, ledger, audit, monkeypatch
+    ):
+        self.interrupt(monkeypatch, tmp_path, ledger)
+        (secret,) = tmp_path.glob(".budget.db.*.secret")
+        assert secret.stat().st_mode & 0o777 == 0o600
+        secret.unlink()
+        with pytest.raises(fp.KeyTaken, match="the secret file beside"):
+            fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+
+    def test_tables_that_cannot_be_written_do_not_cost_a_second_draw(
+        self, tmp_path, ledger, audit, monkeypatch
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(publishing, "complete_parted_folder", lambda *_, **__: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+        assert list_states(ledger) == ["made"]
+        drawn = audit.read()
+        fpd.release("nothing is counted", PLAN, tmp_path / "out", ledger=ledger)
+        assert audit.read() == drawn
+        check_drawn_once(tmp_path / "out", audit)
+        check_left_over(tmp_path, names=["budget.db", "out"])
+
+    def test_without_a_ledger_nothing_is_taken_again(self, tmp_path, audit, monkeypatch):
+        with monkeypatch.context() as patch:
+            patch.setattr(drawing, "write_answers_part", fail_after(4, FULL))
+            with pytest.raises(FitplugError, match="no space left"):
+                fpd.release(TABLES, PLAN, tmp_path / "out")
+        check_left_over(tmp_path, names=[])
+        fpd.release(TABLES, PLAN, tmp_path / "out")
+        assert len(audit.read()) >= 4 + len(cut_strategy(PLAN.strategy, PART).sizes)
+
+    def test_a_store_that_fails_for_a_moment_is_tried_again(
+        self, tmp_path, ledger, audit, monkeypatch
+    ):
+        monkeypatch.setattr(failures, "_PAUSES", (0.0,) * 3)
+        real, rng = LocalPlace.create, np.random.default_rng(1)
+
+        def create(place, name, content):
+            if name.startswith("part-"):
+                before = rng.random() < 0.2
+                if before or rng.random() < 0.2:
+                    if not before:
+                        real(place, name, content)  # the answer is lost, and not the request
+                    raise ConnectionResetError("reset")
+            return real(place, name, content)
+
+        monkeypatch.setattr(LocalPlace, "create", create)
+        said = []
+        with Watch(tmp_path) as watch:
+            for _ in range(20):
+                try:
+                    fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+                    break
+                except FitplugError as error:
+                    said.append(str(error))
+        assert all("charges nothing more" in sentence for sentence in said)
+        check_drawn_once(tmp_path / "out", audit, watch)
+        assert len(ledger.entries()) == 1
+
+    def test_parts_of_another_cut_are_not_taken(self, tmp_path, ledger, monkeypatch):
+        self.interrupt(monkeypatch, tmp_path, ledger)
+        with monkeypatch.context() as patch:
+            use_small_parts(patch, PART + 50)
+            with pytest.raises(InputError, match="another version of fitplug"):
+                fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+
+    def test_of_files_and_persons(self, tmp_path, ledger, audit, monkeypatch):
+        """A run that is resumed keeps the same rows of each person, although nobody gave a key."""
+        rng, rows = np.random.default_rng(5), 3000
+        columns = {
+            "id": rng.integers(0, 500, rows),
+            "a": rng.integers(1, 41, rows),
+            "b": rng.integers(1, 26, rows),
+        }
+        people = tmp_path / "people.parquet"
+        pq.write_table(pa.table(columns), people)
+        keywords = {"ledger": ledger, "person": "id", "contributions": 2}
+        with monkeypatch.context() as patch:
+            patch.setattr(drawing, "write_answers_part", fail_after(3, FULL))
+            with pytest.raises(FitplugError, match="no space left"):
+                fpd.release(people, PLAN, tmp_path / "out", **keywords)
+        released = fpd.release(people, PLAN, tmp_path / "out", **keywords)
+        assert released.limited == "enforced"
+        assert len(ledger.entries()) == 1
+        total = released.combine("total").value
+        assert abs(total - 1000) < 8 * float(np.sqrt(PLAN.variances["total"].max())) + 60
+
+
+def test_two_clients_at_once_make_one_release(tmp_path, ledger, audit):
+    released, errors = [], []
+
+    def run():
+        try:
+            own = fp.Ledger(tmp_path / "budget.db")
+            released.append(fpd.release(TABLES, PLAN, tmp_path / "out", ledger=own, key="a"))
+        except Exception as error:  # shown below
+            errors.append(error)
+
+    with Watch(tmp_path) as watch:
+        clients = [threading.Thread(target=run) for _ in range(3)]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+    assert not errors
+    check_drawn_once(tmp_path / "out", audit, watch)
+    assert len({tuple(np.asarray(one.answers)) for one in released}) == 1
+    assert len(ledger.entries()) == 1
+    assert list_states(ledger) == ["published"]
+
+
+def test_into_a_store(ledger, audit, monkeypatch):
+    import fsspec
+
+    url = f"memory://{os.getpid()}/release"
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(drawing, "write_answers_part", fail_after(4, FULL))
+            with pytest.raises(FitplugError, match="no space left"):
+                fpd.release(TABLES, PLAN, url, ledger=ledger)
+        with pytest.raises(InputError, match="no finished release"):
+            fpd.release(TABLES, PLAN, url)
+        fpd.release(TABLES, PLAN, url, ledger=ledger)
+        check_drawn_once(url, audit)
+        assert list_states(ledger) == ["published"]
+        with pytest.raises(InputError, match="holds a release already"):
+            fpd.release(TABLES, PLAN, url)
+    finally:
+        fsspec.filesystem("memory").rm(f"/{os.getpid()}", recursive=True)
+
+
+@pytest.mark.slow
+def test_on_a_cluster_of_processes(tmp_path, ledger):
+    audit = Audit(tmp_path / "audit")
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(audit)
+        keywords = {"ledger": ledger, "client": client}
+        released = fpd.release(TABLES, PLAN, tmp_path / "out", key="a", **keywords)
+        _, draws = check_drawn_once(tmp_path / "out", audit)
+        assert draws == len(released.answers.parts)
+        (tmp_path / "out").rename(tmp_path / "moved")
+        with pytest.raises(FitplugError, match="does not hold it any more"):
+            fpd.release(TABLES, PLAN, tmp_path / "out", key="a", **keywords)
+
+
+def test_processes_that_are_forked_draw_other_noise(tmp_path):
+    """OpenDP takes its randomness from the operating system for each draw, also after a fork."""
+    from fitplug_opendp.part_noise import draw_part
+
+    def draw():
+        return draw_part(np.zeros(20, dtype=np.int64), 1e6, "fork").tolist()
+
+    draws = [draw()]
+    for _ in range(2):
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                os.write(write, repr(draw()).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        draws.append(eval(os.read(read, 10_000)))
+    draws.append(draw())
+    values = [value for drawn in draws for value in drawn]
+    assert len(values) == 80
+    assert len(set(values)) > 75
+
+
+def test_a_release_in_parts_is_read_from_its_folder_alone(tmp_path):
+    fpd.release(TABLES, PLAN, tmp_path / "out")
+    assert "a" in pq.read_table(Path(tmp_path / "out" / "a_x_b.parquet")).column_names
