@@ -39,7 +39,6 @@ domain, which the messages of tasks do not contain, takes {job:.1f} MB and is se
 reads is a message of {message:,} bytes. Memory is the resident set of the process.
 
     python benchmarks/cluster.py > benchmarks/cluster.md
-
 """
 
 
