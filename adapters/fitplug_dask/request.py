@@ -79,7 +79,7 @@ def prepare_request(
     from fitplug_dask.workers import check_workers
 
     if client is not None:
-        check_workers(client)
+        check_workers(client, warn=True)
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}
     job = Job(attributes, choose_joint_tables(domain, names), weight, filters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from fitplug_dask import scheduling, workers
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, count_partition, partitions
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
+from fitplug_dask.loops import COMPILED
 from fitplug_dask.sources import find_files
 from fitplug_dask.workers import inspection, settings
 from tests.helpers.dask_processes import Processes, copy_packages, dask_processes, write_blocker
@@ -125,6 +127,31 @@ def test_workers_with_other_code_and_without_are_refused_by_name(
     exact = fpd.count(people, WANTED)
     for names in exact:
         np.testing.assert_array_equal(counted[names], exact[names])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not COMPILED, reason="this process has no compiled loops to compare with")
+def test_workers_without_compiled_loops_count_and_with_altered_ones_do_not(
+    people: Path, processes: Processes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    packages = copy_packages(tmp_path / "other")
+    (loops,) = (packages / "fitplug_dask").glob(
+        f"compiled_loops*{sysconfig.get_config_var('EXT_SUFFIX')}"
+    )
+    content = loops.read_bytes()
+    loops.unlink()
+    scheduler, _ = processes.start_scheduler()
+    processes.start_worker(scheduler, "other", path=[packages])
+    with Client(scheduler) as client:
+        other = find_address(client, "other")
+        counted = fpd.count(people, WANTED, client=client)
+        exact = fpd.count(people, WANTED)
+        for names in exact:
+            np.testing.assert_array_equal(counted[names], exact[names])
+        warnings = [record.message for record in caplog.records if other in record.message]
+        assert warnings == [f"{other} has no compiled loops: it counts with NumPy, slowly"]
+        loops.write_bytes(content + b"x")
+        assert f"{other}: its compiled loops are others ({loops.name})" in refuse(people, client)
 
 
 def import_counters() -> None:

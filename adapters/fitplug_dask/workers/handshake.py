@@ -58,12 +58,16 @@ def make_guard(expected: dict[str, Any]) -> SentText:
     return SentText("Guard", expected, *_list_inspected(expected))
 
 
-def check_workers(client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) -> dict[str, Any]:
+def check_workers(
+    client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES, *, warn: bool = False
+) -> dict[str, Any]:
     """Check that all workers have the code of this process.
 
     Args:
         client: A client of dask.distributed.
         packages: The packages whose code takes part.
+        warn: Whether to log a warning of workers without the compiled loops of this process. A
+            count inspects workers more than once, and should warn once.
 
     Returns:
         What workers that come later must have, too.
@@ -83,7 +87,9 @@ def check_workers(client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) ->
             f"this process cannot tell which code workers must have: {'; '.join(stale)}"
         )
     found = _ask_all(client, expected)
-    _agree_on_loops(expected, here, found)
+    for warning in _agree_on_loops(expected, here, found):
+        if warn:
+            _LOG.warning(warning)
     differences = {
         worker: [answer] if isinstance(answer, str) else list_differences(expected, answer)
         for worker, answer in found.items()
@@ -159,21 +165,26 @@ async def _visit(client: Any, visitor: SentText, worker: str, seconds: float) ->
 
 def _agree_on_loops(
     expected: dict[str, Any], here: dict[str, Any], found: dict[str, _Answer]
-) -> None:
+) -> list[str]:
     """Add compiled loops that this process does not have to what is expected.
 
     The loops of another platform cannot be compared with those of this process. They must then be
     the same on all workers of that platform. Workers without compiled loops use NumPy, with the
     same results.
+
+    Returns:
+        Warnings about workers whose loops are not those of this process.
     """
+    warnings = []
     for worker, answer in sorted(found.items()):
         if not isinstance(answer, dict) or answer["files"]["fitplug_dask"] is None:
             continue
         if answer["loops"] is None:
             if here["loops"] is not None:
-                _LOG.warning("%s has no compiled loops: it counts with NumPy, more slowly", worker)
+                warnings.append(f"{worker} has no compiled loops: it counts with NumPy, slowly")
             continue
         name, digest = answer["loops"]
         if name not in expected["loops"]:
-            _LOG.warning("compiled loops %s are only compared among workers: %s", name, worker)
+            warnings.append(f"compiled loops {name} can only be compared with those of {worker}")
             expected["loops"][name] = digest
+    return warnings
