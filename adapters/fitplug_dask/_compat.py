@@ -111,3 +111,70 @@ def request_s3_object(
 
     fetched: tuple[bytes, Mapping[str, Any]] = sync(system.loop, lambda: wait_for(fetch(), seconds))
     return fetched
+
+
+def read_machine_memory() -> int:
+    """Return the bytes that this process may use, with the limits of containers.
+
+    `distributed.system` is in no documentation; it is what workers take their limits from.
+    """
+    from distributed.system import MEMORY_LIMIT
+
+    limit: int = MEMORY_LIMIT
+    return limit
+
+
+# How workers send each other pieces of an exchange. Dask's own exchange between workers, of
+# `distributed.shuffle`, does the same: a handler of the worker's server, called by its pool of
+# connections, which use the cluster's TLS. Neither is in the documentation of workers, and there is
+# no other way that sends from worker to worker what is no task's result.
+
+
+def add_worker_operation(worker: Any, name: str, operation: Callable[..., Any]) -> None:
+    """Let other workers call this coroutine function by its name."""
+    worker.handlers[name] = operation
+
+
+async def call_worker(worker: Any, address: str, name: str, what: dict[str, Any]) -> Any:
+    """Call an operation of the worker at another address, from the event loop of this one."""
+    return await getattr(worker.rpc(address), name)(**what)
+
+
+def serialize_apart(content: bytes) -> Any:
+    """Return what an operation answers with in place of large bytes, so that they are not copied.
+
+    `to_serialize` is in no documentation.
+    """
+    from distributed.protocol import to_serialize
+
+    return to_serialize(content)
+
+
+def run_on_worker_loop(worker: Any, coroutine: Any) -> Any:
+    """Run a coroutine on the event loop of a worker, from a thread of its tasks; await it."""
+    import asyncio
+
+    return asyncio.run_coroutine_threadsafe(coroutine, worker.loop.asyncio_loop).result()
+
+
+def spawn_on_worker_loop(worker: Any, coroutine: Any) -> None:
+    """Run a coroutine on the event loop of a worker, from a thread of its tasks."""
+    import asyncio
+
+    asyncio.run_coroutine_threadsafe(coroutine, worker.loop.asyncio_loop)
+
+
+def is_running(worker: Any) -> bool:
+    """Return whether a worker has not begun to close. Its status is in no documentation."""
+    return worker.status.name in ("init", "running", "paused", "undefined")
+
+
+async def knows_key(worker: Any, key: str) -> bool:
+    """Return whether the scheduler has the result of a task, from the event loop of a worker."""
+    held = await worker.scheduler.who_has(keys=[key])
+    return bool(held.get(key))
+
+
+async def knows_worker(worker: Any, address: str) -> bool:
+    """Return whether the scheduler knows a worker, from the event loop of another one."""
+    return address in await worker.scheduler.ncores()

@@ -133,7 +133,7 @@ def count(
     check_libraries()
     from fitplug_dask.files import sample_checksums, take_snapshot
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
-    from fitplug_dask.persons import count_by_person
+    from fitplug_dask.persons import count_by_person, cut_person_partitions
     from fitplug_dask.scheduling import check_where, count_partitions
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
@@ -172,9 +172,10 @@ def count(
         if kept is not None:
             partitions = cut_partitions(files, job.total_cells, kept.recall_workers(threads))
             return count_partitions(job, partitions, client, report, kept.count_partition)
-        partitions = cut_partitions(files, job.total_cells, threads)
         if selection is not None:
+            partitions = cut_person_partitions(files, threads)
             return count_by_person(job, selection, partitions, client, report, threads)
+        partitions = cut_partitions(files, job.total_cells, threads)
         return count_partitions(job, partitions, client, report)
 
     if checkpoint is None:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fitplug.errors import TablesError
 from fitplug.mechanism.basis import Reading
 from fitplug.mechanism.block_parts import BlockParts
 from fitplug.mechanism.packed_integers import ExactTotals, pack_integers, unpack_integers
-from fitplug.mechanism.parted_strategy import sum_margin
+from fitplug.mechanism.parted_strategy import read_slab_counts, sum_margin
 from fitplug.mechanism.strategy import Strategy
 from fitplug.numeric import AnyArray, IntArray, make_room
 
@@ -23,14 +22,7 @@ class BlockCountSplit:
         self._strategy, self._cut, self._slab = strategy, cut, slab
         self._table = cut.table_of_slab[slab]
         own = cut.slabs[slab]
-        shape = list(strategy.structure.workload.domain.shape_of(own.names))
-        if own.attribute is not None:
-            shape[own.names.index(own.attribute)] = own.stop - own.start
-        if counts.shape != tuple(shape):
-            raise TablesError(
-                f"the counts of slab {slab} have the shape {counts.shape}, and not {tuple(shape)}"
-            )
-        self._counts = make_room(counts, counts.size)
+        self._counts = read_slab_counts(own, strategy.structure.workload.domain, counts)
         self._latest: tuple[int, list[AnyArray]] = (-1, [])
 
     def make_piece(self, part: int) -> IntArray:

@@ -12,13 +12,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fitplug.errors import TablesError
 from fitplug.mechanism.answers import measure_block
 from fitplug.mechanism.block_answer_pieces import BlockAnswerSplit, BlockEstimation
 from fitplug.mechanism.block_count_pieces import BlockCountGathering, BlockCountSplit
 from fitplug.mechanism.block_parts import BlockPart, BlockParts, PlacedBlock
 from fitplug.mechanism.integer_limits import SATURATION
-from fitplug.mechanism.parted_strategy import PartedStrategy, Pieces, check_pieces
+from fitplug.mechanism.parted_strategy import (
+    PartedStrategy,
+    Pieces,
+    check_pieces,
+    read_part_answers,
+)
 from fitplug.mechanism.strategy import Strategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room, multiply_exactly
 
@@ -74,11 +78,7 @@ class PartedBlocks(PartedStrategy):
         )
 
     def split_answers(self, part: int, noisy: IntArray) -> Mapping[int, FloatArray]:
-        if noisy.shape != (self.sizes[part],):
-            raise TablesError(
-                f"part {part} has {self.sizes[part]} answers, but {noisy.size} were given; "
-                "they are of another plan or part"
-            )
+        noisy = read_part_answers(part, int(self.sizes[part]), noisy)
         split = BlockAnswerSplit(self.strategy, self._cut, part, noisy)
         return Pieces(split.list_outputs(), split.make_piece)
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fitplug.errors import TablesError
 from fitplug.mechanism.packed_integers import ExactTotals, pack_integers, unpack_integers
-from fitplug.mechanism.parted_strategy import sum_margin
+from fitplug.mechanism.parted_strategy import read_slab_counts, sum_margin
 from fitplug.mechanism.strategy import Strategy
 from fitplug.mechanism.tree_answers import (
     clamp_answers,
@@ -21,7 +20,7 @@ from fitplug.mechanism.tree_answers import (
 )
 from fitplug.mechanism.tree_parts import Segment, TreeParts
 from fitplug.mechanism.tree_units import list_different
-from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly
+from fitplug.numeric import AnyArray, IntArray, multiply_exactly
 from fitplug.structure import TreeStructure
 
 
@@ -38,14 +37,7 @@ class TreeCountSplit:
     ) -> None:
         self._strategy, self._structure, self._cut, self._slab = strategy, structure, cut, slab
         own = cut.slabs[slab]
-        shape = list(structure.workload.domain.shape_of(own.names))
-        if own.attribute is not None:
-            shape[own.names.index(own.attribute)] = own.stop - own.start
-        if counts.shape != tuple(shape):
-            raise TablesError(
-                f"the counts of slab {slab} have the shape {counts.shape}, and not {tuple(shape)}"
-            )
-        self._counts = make_room(counts, counts.size)
+        self._counts = read_slab_counts(own, structure.workload.domain, counts)
         self._rows = np.zeros(1, dtype=np.int64)
         if structure.tree_attribute in own.names:
             self._rows = cut.list_slab_rows(slab)

@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
+from fitplug_dask.exchange import memory
 from fitplug_dask.kernel import partitions
 from fitplug_dask.persons import shuffle
 from fitplug_dask.workers import attempt
@@ -106,8 +107,9 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
     limit: dict[str, Any] = {"person": "id", "contributions": 3, "key": bytes(16)}
     wanted = (DOMAIN, [("age",), ()])
     expected = fpd.count(tmp_path, wanted, **limit)
-    monkeypatch.setattr(partitions, "_MOST_ROWS", 2_500)
-    monkeypatch.setattr(shuffle, "MEMORY", 1_500_000)
+    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 1_000)
+    monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 500)
+    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-5)
     pids = list(client.run(os.getpid).values())[:1]
 
     def kill(done: int, total: int) -> None:
@@ -176,8 +178,8 @@ def test_the_codes_of_a_tree_are_sent_once(
     if not limit:
         assert_same(counted, fpd.count(tmp_path, wanted))
     tree_bytes = len(pickle.dumps(tree))
-    (job,) = (key for key in seen if "send-job" in key)
-    others = [s for key, s in seen.items() if not key.startswith(("('fitplug-check", job))]
+    (job,) = (key for key in seen if ("exchange-plan" if limit else "send-job") in key)
+    others = [s for key, s in seen.items() if "fitplug-check-worker" not in key and key != job]
     assert len(others) > 20
     assert seen[job] < 1.1 * tree_bytes
     assert 50 * max(others) < tree_bytes

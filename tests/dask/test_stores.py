@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,7 +266,9 @@ def test_a_survey_reads_no_row(
     monkeypatch.setattr(reading, "open_file", None)
     told = fpd.survey("memory://p", WANTED)
     assert (told.files, told.format, told.rows, told.cells) == (6, "Parquet", 1800, 40)
-    assert told == fpd.survey(tmp_path / "p", WANTED)
+    on_disk = fpd.survey(tmp_path / "p", WANTED)
+    # In a store fewer first pages are looked at.
+    assert told == dataclasses.replace(on_disk, without_checksums=told.without_checksums)
     assert 1 <= told.tasks <= 18
     assert told.threads >= 1
     assert told.memory > 2**20

@@ -234,6 +234,9 @@ class TestDamage:
         assert read_parted_digest(folder) == digest == fields["tables"].answers_digest
         assert isinstance(fields["answers"], PartedAnswers)
         assert read_parted_digest(tmp_path) is None
+        (tmp_path / "file").write_text("no folder")
+        with pytest.raises(fp.InputError, match="no such release folder"):
+            fp.Release.read(tmp_path / "file")
         write_answers(LocalPlace(tmp_path), release)
         with pytest.raises(fp.InputError, match=r"release\.json is missing"):
             fp.Release.read(tmp_path)
@@ -362,6 +365,7 @@ class TestPieces:
         place = LocalPlace(tmp_path)
         first = write_answers(place, release)
         assert write_answers(place, release) == first
+        (tmp_path / "other").mkdir()
         other = open_place(tmp_path / "other")
         write_answers_part(other, 0, release.answers)
         (tmp_path / "other" / "answers" / "manifest.json").write_bytes(

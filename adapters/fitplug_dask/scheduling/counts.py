@@ -18,9 +18,8 @@ from fitplug_dask.kernel import (
 from fitplug_dask.progress import Report
 from fitplug_dask.scheduling.graph import CountGraph, run_graph
 
-T = TypeVar("T")
-
 CountPartition: TypeAlias = Callable[[Job, Partition], "PartialCounts | Fault"]
+T = TypeVar("T")
 
 
 def count_partitions(

@@ -10,7 +10,7 @@ from typing import Any
 from dask import config
 
 from fitplug_dask._compat import count_processors, run_threaded
-from fitplug_dask.kernel import Fault, PartialCounts
+from fitplug_dask.kernel import Fault
 from fitplug_dask.workers import Graph, Key, read_threads
 
 
@@ -32,7 +32,7 @@ def run_on_threads(
     top: Key,
     rows: Mapping[Key, int],
     report_rows: Callable[[int], None],
-) -> PartialCounts | Fault:
+) -> Any:
     """Run a graph of tasks on threads.
 
     When this returns or raises, no task runs any more, and so no task reads or writes behind the
@@ -57,8 +57,7 @@ def run_on_threads(
             report_rows(rows[key])
 
     with contextlib.suppress(_StopError), _open_pool() as pool:
-        counted: PartialCounts = run_threaded(graph, top, pool, end_task)
-        return counted
+        return run_threaded(graph, top, pool, end_task)
     return faults[0]
 
 

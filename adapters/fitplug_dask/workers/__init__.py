@@ -7,7 +7,7 @@ from fitplug_dask.workers.handshake import COUNTING_PACKAGES, check_workers
 from fitplug_dask.workers.inspection import describe_sources
 from fitplug_dask.workers.patience import ask, read_threads
 from fitplug_dask.workers.settings import read_rows_per_task
-from fitplug_dask.workers.tasks import Parts
+from fitplug_dask.workers.single_tasks import SingleTasks
 
 __all__ = [
     "COUNTING_PACKAGES",
@@ -15,7 +15,7 @@ __all__ = [
     "Fault",
     "Graph",
     "Key",
-    "Parts",
+    "SingleTasks",
     "ask",
     "attempt",
     "check_workers",

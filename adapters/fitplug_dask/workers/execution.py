@@ -68,10 +68,10 @@ def run_on_cluster(
     try:
         result = _await_result(client, ended, amounts, report_rows)
     except BaseException:  # what `report_rows` raises, or the user's interrupt
-        _cancel(client, submitted)
+        cancel(client, submitted)
         raise
     if isinstance(result, Fault):
-        _cancel(client, submitted)
+        cancel(client, submitted)
     return result
 
 
@@ -116,7 +116,7 @@ def _await_result(
         check.add_done_callback(ends.put)
     left = len(checks)
     while left:
-        batch = attempt(partial(_gather_ended, client, ends, left))
+        batch = attempt(partial(gather_ended, client, ends, left))
         if isinstance(batch, Fault):
             return batch
         left -= len(batch)
@@ -126,17 +126,17 @@ def _await_result(
         # Outside of `attempt`: what this raises is the caller's.
         report_rows(sum(checks[check] for check in batch))
     top.add_done_callback(ends.put)
-    ended = attempt(partial(_gather_ended, client, ends, 1))
+    ended = attempt(partial(gather_ended, client, ends, 1))
     return ended if isinstance(ended, Fault) else attempt(lambda: read_outcome(ended[top]))
 
 
-def _cancel(client: Any, futures: list[Any]) -> None:
+def cancel(client: Any, futures: list[Any]) -> None:
     """Cancel futures if the scheduler answers."""
     with contextlib.suppress(Exception):
         ask(client, partial(client.cancel, futures), _CANCEL_SECONDS)
 
 
-def _gather_ended(client: Any, ends: queue.SimpleQueue[Any], left: int) -> dict[Any, Any]:
+def gather_ended(client: Any, ends: queue.SimpleQueue[Any], left: int) -> dict[Any, Any]:
     """Wait until futures end, and return their results.
 
     Fetching takes as long as it takes while the scheduler answers and has workers: a worker that

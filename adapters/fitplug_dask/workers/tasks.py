@@ -10,19 +10,16 @@ from __future__ import annotations
 import io
 import pickle
 import threading
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
-
-T = TypeVar("T")
 
 Sealed: TypeAlias = io.BytesIO
 """A pickle. Its repr shows nothing."""
 
-Outcome: TypeAlias = tuple[tuple[str, bool] | None, Sealed | list[Sealed] | None]
-"""Why a task failed (the fields of a Fault) or None, and its result, which may be in Parts."""
+Outcome: TypeAlias = tuple[tuple[str, bool] | None, Sealed | None]
+"""Why a task failed (the fields of a Fault) or None, and its result."""
 
 _HELD_LOCK = threading.Lock()
 
@@ -38,31 +35,6 @@ class Term:
 
     number: int
     held: str | None
-
-
-class Parts(Sequence[T]):
-    """A result of which other tasks take one part each. It is confidential, and so is its repr.
-
-    Each part travels as a pickle of its own, so that a task that takes one reads no other.
-    """
-
-    def __init__(self, parts: Iterable[T]) -> None:
-        """Hold some parts."""
-        self._parts = list(parts)
-
-    def __repr__(self) -> str:
-        return "Parts(confidential)"
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def __getitem__(self, number: Any) -> Any:
-        part = self._parts[number]
-        return open_sealed(part) if isinstance(part, io.BytesIO) else part
-
-    def seal(self) -> list[Sealed]:
-        """Return the parts in the form in which they travel."""
-        return [io.BytesIO(pickle.dumps(p, pickle.HIGHEST_PROTOCOL)) for p in self._parts]
 
 
 def seal(value: object) -> Sealed:
@@ -105,8 +77,6 @@ def make_outcome(result: object) -> Outcome:
     """Return a result in the form in which it travels."""
     if isinstance(result, Fault):
         return (result.message, result.of_data), None
-    if isinstance(result, Parts):
-        return None, result.seal()
     return None, io.BytesIO(pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
 
 
@@ -116,7 +86,7 @@ def read_outcome(outcome: Outcome) -> Any:
     if fault is not None:
         return Fault(*fault)
     assert result is not None
-    return Parts(result) if isinstance(result, list) else open_sealed(result)
+    return open_sealed(result)
 
 
 def _take(held: dict[str, Any], term: Term, terms: tuple[Any, ...]) -> Any:

@@ -1,0 +1,28 @@
+"""Memory: how many bytes of rows a process may hold while they are exchanged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fitplug_dask._compat import read_machine_memory, read_worker_memory_limits
+from fitplug_dask.workers import Fault, attempt
+
+MEMORY_SHARE = 0.2
+"""The fraction of the memory of a process that pieces may take, and tasks together may take.
+
+Both together stay well below where a worker pauses (80 %).
+"""
+
+
+def measure_memory(client: Any) -> int | Fault:
+    """Return the bytes that pieces may take in one process.
+
+    Args:
+        client: A client of dask.distributed, or None for this process.
+    """
+    if client is None:
+        return int(MEMORY_SHARE * read_machine_memory())
+    limits = attempt(lambda: read_worker_memory_limits(client))
+    if isinstance(limits, Fault):
+        return limits
+    return int(MEMORY_SHARE * min(limits, default=read_machine_memory()))

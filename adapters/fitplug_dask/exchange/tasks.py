@@ -1,0 +1,140 @@
+"""Tasks: what an exchange does with one input and with some outputs, wherever it runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fitplug_dask.encryption import EncryptionMissingError
+from fitplug_dask.exchange.depot import Depot
+from fitplug_dask.exchange.pieces import unpack_piece
+from fitplug_dask.kernel import OUT_OF_MEMORY, Fault
+
+Split: TypeAlias = Callable[[Any, Any], "Mapping[int, Any] | Fault"]
+Fold: TypeAlias = Callable[[Any, Iterator[tuple[int, Mapping[int, Any]]]], Any]
+Add: TypeAlias = Callable[..., Any]
+Fetch: TypeAlias = Callable[[int], "Mapping[int, memoryview] | Missing"]
+"""Returns the packed pieces of an output by the number of their input."""
+
+_NO_ENCRYPTION = Fault(
+    "confidential rows exceed the memory that they may take, and they are not written to a disk "
+    'without encryption; install it with: pip install "fitplug[dask]", or give the workers more '
+    "memory",
+    of_data=False,
+)
+_NO_DISK = Fault(
+    "rows exceed the memory that they may take, and the disk for temporary files cannot hold them; "
+    "make room there, or give the workers more memory or their temporary directory another disk",
+    of_data=False,
+)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """That an output was not gathered, as the pieces of some depots are lost.
+
+    Attributes:
+        depots: The names of the depots.
+    """
+
+    depots: frozenset[str]
+
+
+class _MissingError(Exception):
+    """Ends a task that cannot have all pieces."""
+
+    def __init__(self, missing: Missing) -> None:
+        super().__init__()
+        self.missing = missing
+
+
+@dataclass(frozen=True, repr=False)
+class ExchangePlan:
+    """What every task of an exchange knows. It is confidential, and so is its repr.
+
+    Attributes:
+        name: What distinguishes this exchange from all others.
+        split: Makes the pieces of an input.
+        fold: Makes a result of the pieces of some outputs.
+        add: Adds results; None if each is returned.
+        shared: What `split` and `fold` get first.
+        outputs: The number of outputs.
+        memory: The most bytes of pieces that one process holds in memory.
+        confidential: Whether pieces are encrypted on disk.
+    """
+
+    name: str
+    split: Split
+    fold: Fold
+    add: Add | None
+    shared: Any
+    outputs: int
+    memory: int
+    confidential: bool
+
+    def __repr__(self) -> str:
+        return f"ExchangePlan({self.outputs} outputs)"
+
+    @property
+    def lease(self) -> str:
+        """The key of the task that holds this plan: the exchange lasts as long as its result."""
+        return f"fitplug-exchange-job-{self.name}"
+
+    def open_depot(self, folder: str | None) -> Depot:
+        """Open a depot for the pieces that one process makes."""
+        return Depot(self.outputs, self.memory, folder, self.confidential)
+
+
+def split_into_depot(plan: ExchangePlan, given: Any, depot: Depot) -> int | Fault:
+    """Make the pieces of an input and keep them.
+
+    Returns:
+        The number of the deposit.
+    """
+    try:
+        pieces = plan.split(plan.shared, given)
+        return pieces if isinstance(pieces, Fault) else depot.deposit(pieces)
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except EncryptionMissingError:
+        return _NO_ENCRYPTION
+    except OSError:
+        return _NO_DISK
+    except Exception as error:  # its words may quote rows, and a worker would log them
+        return describe_failure(error)
+
+
+def gather_outputs(plan: ExchangePlan, outputs: Sequence[int], fetch: Fetch) -> Any:
+    """Return the result of some outputs, or Missing or a Fault."""
+
+    def unpack_outputs() -> Iterator[tuple[int, Mapping[int, Any]]]:
+        for output in outputs:
+            packed = fetch(output)
+            if isinstance(packed, Missing):
+                raise _MissingError(packed)
+            yield output, {number: unpack_piece(packed[number]) for number in sorted(packed)}
+
+    try:
+        return plan.fold(plan.shared, unpack_outputs())
+    except _MissingError as error:
+        return error.missing
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except OSError:
+        return Fault("temporary files of an exchange cannot be read; check the disk", of_data=False)
+    except Exception as error:
+        return describe_failure(error)
+
+
+def describe_failure(error: Exception) -> Fault:
+    """Return a Fault that names the type of an error and quotes nothing of it."""
+    return Fault(f"an exchange of rows failed ({type(error).__name__})", of_data=False)
+
+
+def group_outputs(outputs: int, groups: int) -> list[range]:
+    """Cut the outputs into at most so many groups of about equally many neighbours."""
+    count = min(outputs, groups)
+    cuts = [outputs * i // count for i in range(count + 1)]
+    return [range(start, end) for start, end in itertools.pairwise(cuts)]

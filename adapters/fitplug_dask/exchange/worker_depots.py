@@ -1,0 +1,236 @@
+"""Worker depots: the pieces on the workers of a cluster, and how one worker fetches from another.
+
+Pieces are no results of Dask's tasks: a worker would write these to its disk as they are. They
+stay in a depot of the worker that made them, and travel from there straight to the worker that
+gathers them. A depot ends with its exchange: when the client has ended it, or when the scheduler
+does not know the exchange any more, for instance as the client is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from fitplug_dask import _compat
+from fitplug_dask.exchange.depot import Depot, Stretches
+from fitplug_dask.exchange.tasks import ExchangePlan, Missing, gather_outputs, split_into_depot
+from fitplug_dask.kernel import Fault
+
+_OPERATION = "fitplug_read_pieces"
+_LEASE_SECONDS = 10
+_TRIES = 3
+_ASKING_SECONDS = 1
+_AT_ONCE = 8
+"""The most workers that one task fetches from at once."""
+
+_depots: WeakKeyDictionary[Any, dict[str, Depot]] = WeakKeyDictionary()
+_lost: set[str] = set()
+"""The depots of other workers that did not answer, so that no other task waits for them."""
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Deposit:
+    """Where the pieces of an input are.
+
+    Attributes:
+        address: The address of the worker.
+        depot: The name of its depot.
+        number: The number of the deposit there.
+    """
+
+    address: str
+    depot: str
+    number: int
+
+
+@dataclass(frozen=True, repr=False)
+class Manifest:
+    """Where the pieces of all inputs are.
+
+    Attributes:
+        inputs: The number of the input of each deposit, by the worker's address and its depot.
+    """
+
+    inputs: Mapping[tuple[str, str], Mapping[int, int]]
+
+    @classmethod
+    def create(cls, deposits: Sequence[Deposit]) -> Manifest:
+        """Create the manifest of the deposits of all inputs, in their order."""
+        inputs: dict[tuple[str, str], dict[int, int]] = {}
+        for i, deposit in enumerate(deposits):
+            inputs.setdefault((deposit.address, deposit.depot), {})[deposit.number] = i
+        return cls(inputs)
+
+
+def split_on_worker(plan: ExchangePlan, given: Any) -> Deposit | Fault:
+    """Make the pieces of an input and keep them on this worker.
+
+    Args:
+        plan: The exchange.
+        given: The input.
+    """
+    from distributed import get_worker
+
+    worker = get_worker()
+    depot = _open_depot(worker, plan)
+    number = split_into_depot(plan, given, depot)
+    return number if isinstance(number, Fault) else Deposit(worker.address, depot.name, number)
+
+
+def gather_on_worker(plan: ExchangePlan, manifest: Manifest, outputs: Sequence[int]) -> Any:
+    """Make the results of some outputs, as `gather_outputs` does, from the pieces of all workers.
+
+    The pieces of all inputs are there, or nothing is gathered.
+    """
+    from distributed import get_worker
+
+    worker = get_worker()
+
+    def fetch(output: int) -> Mapping[int, memoryview] | Missing:
+        reading = _fetch_output(worker, plan.name, manifest, output)
+        fetched: Mapping[int, memoryview] | Missing = _compat.run_on_worker_loop(worker, reading)
+        return fetched
+
+    return gather_outputs(plan, outputs, fetch)
+
+
+def drop_depot(exchange: str, dask_worker: Any) -> None:
+    """Forget the pieces that a worker keeps of an exchange."""
+    with _lock:
+        _depots.get(dask_worker, {}).pop(exchange, None)
+
+
+def _open_depot(worker: Any, plan: ExchangePlan) -> Depot:
+    """Return the depot of an exchange on this worker, which is opened if there is none."""
+    with _lock:
+        depots = _depots.get(worker)
+        if depots is None:
+            depots = _depots[worker] = {}
+            _compat.add_worker_operation(worker, _OPERATION, _make_reader(depots))
+        opened = plan.name not in depots
+        if opened:
+            depots[plan.name] = plan.open_depot(worker.local_directory)
+        depot = depots[plan.name]
+    if opened:
+        _compat.spawn_on_worker_loop(worker, _end_with_lease(worker, depots, plan))
+    return depot
+
+
+async def _end_with_lease(worker: Any, depots: dict[str, Depot], plan: ExchangePlan) -> None:
+    """Forget an exchange when the scheduler has forgotten it."""
+    end = time.monotonic() + _LEASE_SECONDS
+    while plan.name in depots and _compat.is_running(worker):
+        await asyncio.sleep(0.5)
+        if time.monotonic() > end:
+            end += _LEASE_SECONDS
+            try:
+                known = await _compat.knows_key(worker, plan.lease)
+            except Exception:  # the scheduler is away; if it stays away, so will this worker
+                continue
+            if not known:
+                depots.pop(plan.name, None)
+
+
+def _make_reader(depots: Mapping[str, Depot]) -> Any:
+    """Return the operation by which other workers read the pieces of this one."""
+
+    async def read_pieces(exchange: str, depot: str, output: int) -> dict[str, Any] | None:
+        stretches = await _read(depots, exchange, depot, output)
+        if stretches is None:
+            return None
+        return {
+            "numbers": [number for number, _ in stretches],
+            "lengths": [packed.nbytes for _, packed in stretches],
+            "content": _compat.serialize_apart(b"".join(packed for _, packed in stretches)),
+        }
+
+    return read_pieces
+
+
+async def _read(
+    depots: Mapping[str, Depot], exchange: str, depot: str, output: int
+) -> Stretches | None:
+    """Return the packed pieces of one output in a depot, or None if they are lost."""
+    found = depots.get(exchange)
+    if found is None or found.name != depot:
+        return None
+    try:
+        return await asyncio.to_thread(found.collect, output)
+    except Exception:  # a disk that fails has lost the pieces, which are made again elsewhere
+        return None
+
+
+async def _fetch_output(
+    worker: Any, exchange: str, manifest: Manifest, output: int
+) -> Mapping[int, memoryview] | Missing:
+    """Fetch the packed pieces of one output from all workers."""
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def fetch_one(address: str, depot: str) -> Stretches | None:
+        async with limit:
+            return await _fetch_from(worker, address, exchange, depot, output)
+
+    places = list(manifest.inputs)
+    answers = await asyncio.gather(*(fetch_one(*place) for place in places))
+    pieces: dict[int, memoryview] = {}
+    lost: set[str] = set()
+    for place, stretches in zip(places, answers, strict=True):
+        inputs = manifest.inputs[place]
+        if stretches is None:
+            lost.add(place[1])
+        else:
+            # No task's result names the other deposits: their tasks ran again.
+            pieces.update((inputs[n], packed) for n, packed in stretches if n in inputs)
+    return Missing(frozenset(lost)) if lost else pieces
+
+
+async def _fetch_from(
+    worker: Any, address: str, exchange: str, depot: str, output: int
+) -> Stretches | None:
+    """Fetch the packed pieces of one output in one depot; None if they are lost."""
+    if depot in _lost:
+        return None
+    if address == worker.address:
+        return await _read(_depots.get(worker, {}), exchange, depot, output)
+    what = {"exchange": exchange, "depot": depot, "output": output}
+    for attempt in range(_TRIES):
+        try:
+            answer = await _ask(worker, address, what)
+            break
+        except Exception:  # a connection that is lost is not yet a worker that is lost
+            await asyncio.sleep(0.2 * 4**attempt)
+    else:
+        answer = None
+    if answer is None:
+        _lost.add(depot)
+        return None
+    content, start = memoryview(answer["content"]), 0
+    stretches = []
+    for number, length in zip(answer["numbers"], answer["lengths"], strict=True):
+        stretches.append((number, content[start : start + length]))
+        start += length
+    return stretches
+
+
+async def _ask(worker: Any, address: str, what: dict[str, Any]) -> dict[str, Any] | None:
+    """Ask another worker for pieces. Return None when that worker is lost.
+
+    A connection to a worker that has ended is tried for half a minute, and one to a machine that
+    has stopped may never end. The scheduler knows earlier which workers are lost.
+    """
+    asking = asyncio.ensure_future(_compat.call_worker(worker, address, _OPERATION, what))
+    try:
+        while True:
+            ended, _ = await asyncio.wait({asking}, timeout=_ASKING_SECONDS)
+            if ended:
+                return asking.result()
+            if not await _compat.knows_worker(worker, address):
+                return None
+    finally:
+        asking.cancel()

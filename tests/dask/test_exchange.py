@@ -1,0 +1,315 @@
+"""Exchanges: every piece reaches its output once, whatever spills, fails or is killed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from fitplug.errors import DataError, FitplugError
+from fitplug_dask import encryption
+from fitplug_dask.exchange import Exchange, add_exchange, run_exchange, spill_file, worker_depots
+from fitplug_dask.exchange.depot import Depot
+from fitplug_dask.exchange.spill_file import SpillFile
+from fitplug_dask.kernel import Fault
+
+SECRET = b"a secret that no file may hold"
+
+
+def make_piece(given: int, output: int) -> bytes:
+    return SECRET + f" {given} {output} ".encode() * (given % 3)
+
+
+def split(shared: int, given: int) -> Mapping[int, Any] | Fault:
+    """Bytes for even outputs and objects for odd ones; none where the sum is a multiple of 5."""
+    if given == -1:
+        return Fault("input -1 is damaged")
+    if given == -2:
+        raise RuntimeError(SECRET.decode())
+    return {
+        output: make_piece(given, output) if output % 2 == 0 else (given, output, shared)
+        for output in range(shared)
+        if (given + output) % 5
+    }
+
+
+def gather(shared: int, output: int, pieces: Mapping[int, Any]) -> Any:
+    return output, [(i, bytes(p) if output % 2 == 0 else p) for i, p in pieces.items()]
+
+
+def slow_gather(shared: int, output: int, pieces: Mapping[int, Any]) -> Any:
+    time.sleep(0.05)
+    return gather(shared, output, pieces)
+
+
+def expect(inputs: int, outputs: int) -> list[Any]:
+    """What is gathered, written down without any exchange."""
+    return [
+        (
+            o,
+            [
+                (i, make_piece(i, o) if o % 2 == 0 else (i, o, outputs))
+                for i in range(inputs)
+                if (i + o) % 5
+            ],
+        )
+        for o in range(outputs)
+    ]
+
+
+def count_pieces(shared: int, gathered: Iterator[tuple[int, Mapping[int, Any]]]) -> int:
+    return sum((i + 1) * (output + 1) for output, pieces in gathered for i in pieces)
+
+
+def add(*terms: int) -> int:
+    return sum(terms)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def one_process() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("on", ["threads", "one_process", "client"])
+@pytest.mark.parametrize("memory", [2**30, 300])
+@pytest.mark.parametrize("confidential", [True, False])
+def test_each_piece_reaches_its_output_once(
+    on: str, memory: int, confidential: bool, request: pytest.FixtureRequest
+) -> None:
+    client = None if on == "threads" else request.getfixturevalue(on)
+    told: list[tuple[int, int]] = []
+    exchange = Exchange(split, 13, 13, confidential, memory)
+    sizes = [1 + i for i in range(20)]
+    found = run_exchange(
+        exchange,
+        gather,
+        range(20),
+        client=client,
+        sizes=sizes,
+        report=lambda *weights: told.append(weights),
+    )
+    assert found == expect(20, 13)
+    assert told[0] == (0, 2 * sum(sizes))
+    assert told[-1] == (2 * sum(sizes), 2 * sum(sizes))
+    total = add_exchange(Exchange(split, 13, 13), count_pieces, add, range(20), client=client)
+    assert total == sum((i + 1) * (o + 1) for i in range(20) for o in range(13) if (i + o) % 5)
+
+
+@pytest.mark.parametrize("on", ["threads", "client"])
+@pytest.mark.parametrize("inputs", [0, 1])
+def test_few_inputs_and_one_output(on: str, inputs: int, request: pytest.FixtureRequest) -> None:
+    client = None if on == "threads" else request.getfixturevalue(on)
+    assert run_exchange(Exchange(split, 1, 1), gather, range(inputs), client=client) == expect(
+        inputs, 1
+    )
+
+
+@pytest.mark.parametrize("on", ["threads", "client"])
+def test_faults_end_an_exchange_and_quote_nothing(on: str, request: pytest.FixtureRequest) -> None:
+    client = None if on == "threads" else request.getfixturevalue(on)
+    for given, error, says in [
+        (-1, DataError, "^input -1 is damaged$"),
+        (-2, FitplugError, r"^an exchange of rows failed \(RuntimeError\)$"),
+    ]:
+        with pytest.raises(error, match=says) as caught:
+            run_exchange(Exchange(split, 3, 3), gather, [0, given, 2], client=client)
+        assert caught.value.__context__ is None
+
+
+class Killer:
+    """Kills a worker when so many of the tasks have ended."""
+
+    def __init__(self, client: Client, share: float) -> None:
+        self._pids = list(client.run(os.getpid).values())[:1]
+        self._share = share
+        self.killed = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._pids and done >= self._share * total:
+            os.kill(self._pids.pop(), signal.SIGKILL)
+            self.killed += 1
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.7])
+def test_a_killed_worker_loses_no_piece(client: Client, share: float) -> None:
+    client.wait_for_workers(2)
+    killer = Killer(client, share)
+    exchange = Exchange(split, 24, 24, memory=1000)
+    assert run_exchange(exchange, slow_gather, range(30), client=client, report=killer) == expect(
+        30, 24
+    )
+    assert killer.killed == 1
+    client.wait_for_workers(2)
+    killer = Killer(client, share)
+    expected = sum((i + 1) * (o + 1) for i in range(30) for o in range(24) if (i + o) % 5)
+    counting = Exchange(split, 24, 24, memory=1000)
+    assert (
+        add_exchange(counting, count_pieces, add, range(30), client=client, report=killer)
+        == expected
+    )
+    assert killer.killed == 1
+
+
+def list_exchanges(dask_worker: Any) -> int:
+    return len(worker_depots._depots.get(dask_worker, {}))
+
+
+def count_unnamed_files() -> int:
+    """The files that this process holds open and that have no name any more."""
+    links = (str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink())
+    return sum("(deleted)" in link and "/tmp" in link for link in links)
+
+
+def test_nothing_stays_on_the_workers(client: Client) -> None:
+    client.wait_for_workers(2)
+    run_exchange(Exchange(split, 5, 5, memory=10), gather, range(9), client=client)
+    assert set(client.run(list_exchanges).values()) == {0}
+
+
+def test_workers_forget_an_exchange_whose_client_is_gone(
+    one_process: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_depots, "_LEASE_SECONDS", 0)
+    started = threading.Event()
+
+    class GoneError(Exception):
+        pass
+
+    def leave(done: int, total: int) -> None:
+        if done > 0:
+            started.set()
+            other.close()
+
+    with Client(one_process.cluster.scheduler_address) as other, pytest.raises(FitplugError):
+        run_exchange(Exchange(split, 5, 5), gather, range(9), client=other, report=leave)
+    assert started.is_set()
+    end = time.monotonic() + 10
+    while any(one_process.run(list_exchanges).values()):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+# The files
+
+
+def read_all(depot: Depot, outputs: int) -> list[list[tuple[int, bytes]]]:
+    return [[(n, bytes(packed)) for n, packed in depot.collect(o)] for o in range(outputs)]
+
+
+@pytest.mark.parametrize("confidential", [True, False])
+def test_a_depot_returns_what_it_was_given_and_its_file_is_encrypted(
+    confidential: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill_file, "_BLOCK_BYTES", 64)
+    opened: list[SpillFile] = []
+
+    class Watched(SpillFile):
+        def __init__(self, folder: str | None, confidential: bool) -> None:
+            super().__init__(folder, confidential)
+            opened.append(self)
+
+    monkeypatch.setattr("fitplug_dask.exchange.depot.SpillFile", Watched)
+    small = Depot(4, 500, str(tmp_path), confidential)
+    large = Depot(4, 2**30, str(tmp_path), confidential)
+    for i in range(20):
+        pieces = {o: make_piece(i, o) for o in range(4) if (i + o) % 5}
+        assert small.deposit(pieces) == large.deposit(pieces) == i
+    assert read_all(small, 4) == read_all(large, 4)
+    assert small.spilled_bytes > 1000
+    assert large.spilled_bytes == 0
+    assert list(tmp_path.iterdir()) == []
+    (file,) = opened
+    assert file._descriptor is not None
+    assert os.fstat(file._descriptor).st_mode & 0o777 == 0o600
+    content = os.pread(file._descriptor, 10**6, 0)
+    assert len(content) == small.spilled_bytes
+    assert (SECRET in content) is not confidential
+    if confidential:
+        os.pwrite(file._descriptor, bytes([content[5] ^ 1]), 5)
+        with pytest.raises(ValueError, match="was changed"):
+            read_all(small, 4)
+
+
+def test_messages_are_read_in_no_other_place() -> None:
+    file = SpillFile(None, True)
+    one, other = file.append(b"x" * 100, b"one"), file.append(b"y" * 100, b"other")
+    assert bytes(file.read(one, b"one")) == b"x" * 100
+    for place, context in [(one, b"other"), (other._replace(position=one.position), b"other")]:
+        with pytest.raises(ValueError, match="was changed"):
+            file.read(place, context)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="lists open files")
+def test_files_are_closed_at_the_end_and_after_a_fault() -> None:
+    gc.collect()
+    before = count_unnamed_files()
+    exchange = Exchange(split, 3, 3, memory=10)
+    run_exchange(exchange, gather, range(9), client=None)
+    with pytest.raises(DataError):
+        run_exchange(exchange, gather, [*range(9), -1], client=None)
+    gc.collect()
+    assert count_unnamed_files() == before
+
+
+def test_a_full_disk_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", fail)
+    exchange = Exchange(split, 3, 3, memory=10)
+    with pytest.raises(FitplugError, match="disk for temporary files cannot hold them"):
+        run_exchange(exchange, gather, range(9), client=None)
+
+
+def test_without_the_package_nothing_confidential_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lack(key: bytes) -> Any:
+        raise encryption.EncryptionMissingError
+
+    monkeypatch.setattr(encryption, "_load_cipher", lack)
+    with pytest.raises(FitplugError, match=r"not written to a disk without.*fitplug\[dask\]"):
+        run_exchange(Exchange(split, 3, 3, memory=10), gather, range(9), client=None)
+    exchange = Exchange(split, 3, 3, memory=10, confidential=False)
+    assert run_exchange(exchange, gather, range(9), client=None) == expect(9, 3)
+    assert run_exchange(Exchange(split, 3, 3), gather, range(9), client=None) == expect(9, 3)
+
+
+def test_a_cipher_is_aes_gcm() -> None:
+    # Test case 14 of McGrew and Viega, "The Galois/Counter Mode of Operation" (2004).
+    cipher = encryption.Cipher(bytes(32))
+    assert cipher.encrypt(0, bytes(16), b"").hex() == (
+        "cea7403d4d606b6e074ec5d3baf39d18d0d1c8a799996bf0265b98b5d48ab919"
+    )
+    shared = encryption.RandomCipher(bytes(32))
+    first, second = shared.encrypt(SECRET, b"a"), shared.encrypt(SECRET, b"a")
+    assert first != second
+    assert encryption.RandomCipher(bytes(32)).decrypt(first, b"a") == SECRET
+    for other, context in [(bytes(32), b"b"), (b"k" * 32, b"a")]:
+        with pytest.raises(ValueError, match="was changed"):
+            encryption.RandomCipher(other).decrypt(first, context)
