@@ -20,11 +20,12 @@ import pyarrow.types as pt
 from fitplug_dask.files.header import DamagedFileError
 from fitplug_dask.files.roaring_bitmaps import read_framed_positions, read_positions
 from fitplug_dask.files.stored_columns import find_stored_column
-from fitplug_dask.sources import Deletion, DeletionKind
+from fitplug_dask.sources import Deletion, DeletionKind, StoreError
 
 Kept = npt.NDArray[np.bool_]
 
 _FILE_PATH, _POSITION = "file_path", "pos"
+_CHECK = "check the table"
 
 
 class DeletedRows(Protocol):
@@ -60,9 +61,21 @@ def load_deleted_rows(planned: PlannedDeletion) -> DeletedRows:
     """Read which rows are deleted.
 
     Raises:
-        DamagedFileError: The file that tells changed since the table was looked at.
-        Exception: It is damaged.
+        DamagedFileError: What tells is damaged or gone, or changed since the table was looked at.
+        StoreError: The store does not send it.
     """
+    try:
+        return _load(planned)
+    except (DamagedFileError, StoreError, MemoryError):
+        raise
+    except FileNotFoundError:
+        fault = "is gone"
+    except Exception:  # what a reader says may quote values
+        fault = "is damaged"
+    raise DamagedFileError(f"has deleted rows, and the file that tells which {fault}; {_CHECK}")
+
+
+def _load(planned: PlannedDeletion) -> DeletedRows:
     deletion = planned.deletion
     location = deletion.location
     if location is None:
@@ -70,24 +83,29 @@ def load_deleted_rows(planned: PlannedDeletion) -> DeletedRows:
     state = deletion.size, deletion.stamp
     if location.read_state() != state:
         raise DamagedFileError(
-            "has a file of deleted rows that changed while it was counted; count again"
+            "has deleted rows, and the file that tells which changed while it was counted; count "
+            "again"
         )
-    if deletion.kind is DeletionKind.BITMAP:
-        with closing(location.open(sequential=False, state=state)) as file:
-            file.seek(deletion.start)
-            positions = read_framed_positions(file.read(deletion.length))
-        return _DeletedPositions(_check_count(positions, deletion))
     with closing(location.open(sequential=False, state=state)) as file:
+        if deletion.kind is DeletionKind.EQUAL_VALUES:
+            return _DeletedValues.read(file, planned)
         if deletion.kind is DeletionKind.POSITIONS:
-            table = pq.read_table(
-                file,
-                columns=[_FILE_PATH, _POSITION],
-                filters=[(_FILE_PATH, "=", deletion.file_path)],
-                use_threads=False,
-            )
-            held = table.column(_POSITION).combine_chunks().to_numpy(zero_copy_only=False)
-            return _DeletedPositions(np.unique(held.astype(np.int64)))
-        return _DeletedValues.read(file, planned)
+            return _DeletedPositions(_read_position_file(file, deletion.file_path))
+        file.seek(deletion.start)
+        positions = read_framed_positions(file.read(deletion.length))
+        return _DeletedPositions(_check_count(positions, deletion))
+
+
+def _read_position_file(file: Any, file_path: str) -> npt.NDArray[np.int64]:
+    """Return the positions (n,) that a file of positions tells of one file."""
+    table = pq.read_table(
+        file,
+        columns=[_FILE_PATH, _POSITION],
+        filters=[(_FILE_PATH, "=", file_path)],
+        use_threads=False,
+    )
+    held = table.column(_POSITION).combine_chunks().to_numpy(zero_copy_only=False)
+    return np.unique(held.astype(np.int64))
 
 
 def _check_count(positions: npt.NDArray[np.int64], deletion: Deletion) -> npt.NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 import uuid
@@ -114,7 +115,9 @@ def _find_deletion(root: str, action: Mapping[str, Any], options: Options | None
     kind, told = vector["storageType"], vector["pathOrInlineDv"]
     count = vector["cardinality"]
     if kind == "i":
-        return replace(none, content=decode_z85(told)[: vector["sizeInBytes"]], count=count)
+        content = decode_z85(told)[: vector["sizeInBytes"]]
+        stamp = hashlib.sha256(content).hexdigest()
+        return replace(none, content=content, stamp=stamp, count=count)
     if kind == "u":
         folder, name = told[:-_UUID_CHARACTERS], told[-_UUID_CHARACTERS:]
         file = f"deletion_vector_{uuid.UUID(bytes=decode_z85(name))}.bin"

@@ -45,8 +45,9 @@ class Deletion:
     Attributes:
         kind: How they are told.
         location: The file that tells; None if `content` holds it.
-        size: The size of that file in bytes when the metadata were read, and its stamp.
-        stamp: See `size`.
+        size: The size of that file in bytes when the metadata were read.
+        stamp: The stamp of that file then, or what distinguishes `content` from others. A
+            checkpoint holds it.
         content: The bitmap itself, if the metadata hold it.
         start: Where in the file the bitmap begins.
         length: The bytes of the bitmap.
