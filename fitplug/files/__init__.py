@@ -18,8 +18,8 @@ from fitplug.files.parquet import (
     read_parquet,
     write_parquet,
 )
-from fitplug.files.parquet_footer import EncryptedError, Footer, read_footer
-from fitplug.files.parquet_schema import ColumnChunk, ParquetSchema, RowGroup
+from fitplug.files.parquet_footer import EncryptedError, Footer, decode_footer, read_footer
+from fitplug.files.parquet_schema import ColumnChunk, MovedGroup, ParquetSchema, RowGroup
 from fitplug.files.replacement import replace_file
 from fitplug.files.thrift import ThriftFields, WantedFields, read_struct
 
@@ -32,12 +32,14 @@ __all__ = [
     "EncryptedError",
     "Footer",
     "Header",
+    "MovedGroup",
     "ParquetSchema",
     "RowGroup",
     "ThriftFields",
     "WantedFields",
     "check_arrow",
     "compute_digest",
+    "decode_footer",
     "import_library",
     "make_partial_folder",
     "move_into_place",

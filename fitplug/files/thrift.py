@@ -2,7 +2,7 @@
 
 https://github.com/apache/thrift/blob/master/doc/specs
 
-Where fitplug was installed with a C compiler, this module is compiled with the types in `thrift.pxd`.
+Where fitplug was installed with a C compiler, this module is compiled, by the types in thrift.pxd.
 
 A function that reads takes bytes and the position where a value begins, and returns the value and
 the position behind it. Its time and memory are in proportion to the number of bytes, also for

@@ -3,8 +3,8 @@
 from fitplug_dask.files.checked_file import CheckedFile
 from fitplug_dask.files.fetching import Fetcher
 from fitplug_dask.files.portions import (
+    Fetched,
     Member,
-    Piece,
     Portion,
     can_be_portioned,
     cut_portions,
@@ -24,9 +24,9 @@ __all__ = [
     "CheckAll",
     "CheckOne",
     "CheckedFile",
+    "Fetched",
     "Fetcher",
     "Member",
-    "Piece",
     "Portion",
     "can_be_portioned",
     "check_on_threads",

@@ -15,6 +15,7 @@ from fitplug_dask.sources.locations import (
 )
 from fitplug_dask.sources.range_requests import StoredObject, get_request_pool
 from fitplug_dask.sources.store_errors import ChangedError, StoreError
+from fitplug_dask.sources.stored_bytes import open_stored_regions
 
 __all__ = [
     "TEXT_FORMATS",
@@ -32,5 +33,6 @@ __all__ = [
     "describe_local_state",
     "find_files",
     "get_request_pool",
+    "open_stored_regions",
     "redact_url",
 ]
