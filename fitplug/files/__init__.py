@@ -20,8 +20,8 @@ from fitplug.files.parquet import (
     read_parquet,
     write_parquet,
 )
-from fitplug.files.parquet_footer import EncryptedError, Footer, read_footer
-from fitplug.files.parquet_schema import ColumnChunk, ParquetSchema, RowGroup
+from fitplug.files.parquet_footer import EncryptedError, Footer, decode_footer, read_footer
+from fitplug.files.parquet_schema import ColumnChunk, MovedGroup, ParquetSchema, RowGroup
 from fitplug.files.places import LocalPlace, Place, hash_content, is_url, open_place
 from fitplug.files.replacement import replace_file
 from fitplug.files.thrift import ThriftFields, WantedFields, read_struct
@@ -36,6 +36,7 @@ __all__ = [
     "Footer",
     "Header",
     "LocalPlace",
+    "MovedGroup",
     "ParquetSchema",
     "Place",
     "RowGroup",
@@ -43,6 +44,7 @@ __all__ = [
     "WantedFields",
     "check_arrow",
     "compute_digest",
+    "decode_footer",
     "decode_parquet",
     "encode_parquet",
     "hash_content",

@@ -10,7 +10,7 @@ https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thr
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import IO, Any
@@ -115,23 +115,32 @@ def read_footer(file: IO[bytes]) -> Footer:
         IndexError: The footer ends early.
     """
     size = file.seek(0, io.SEEK_END)
-    tail = _read_end(file, size, _TAIL_BYTES)
+
+    def read_end(length: int) -> bytes:
+        file.seek(size - length)
+        return file.read(length)
+
+    return decode_footer(size, read_end)
+
+
+def decode_footer(size: int, read_end: Callable[[int], bytes]) -> Footer:
+    """Read the footer of a Parquet file as `read_footer` does.
+
+    Args:
+        size: The size of the file in bytes.
+        read_end: Returns so many bytes from the end of the file.
+    """
+    tail = read_end(min(size, _TAIL_BYTES))
     length = int.from_bytes(tail[-8:-4], "little")
     if tail[-4:] != _MAGIC or length > size - 8:
         raise ValueError("no footer")
     if length + 8 > len(tail):
-        tail = _read_end(file, size, length + 8)
+        tail = read_end(length + 8)
     data = tail[len(tail) - 8 - length : -8]
     fields, end = thrift.read_struct(data, 0, _WANTED)
     if end > len(data):
         raise ValueError("a footer that is longer than it says")
     return _build_footer(fields, size)
-
-
-def _read_end(file: IO[bytes], size: int, length: int) -> bytes:
-    """Read the last bytes of a file, at most `length`."""
-    file.seek(max(0, size - length))
-    return file.read(length)
 
 
 def _build_footer(fields: ThriftFields, size: int) -> Footer:

@@ -71,14 +71,6 @@ class ColumnChunk(NamedTuple):
     data_page: int
     dictionary_page: int
 
-    def move(self, distance: int) -> ColumnChunk:
-        """Return the chunk as it is if its bytes lie `distance` bytes further behind."""
-        return self._replace(
-            start=self.start + distance,
-            data_page=self.data_page + distance,
-            dictionary_page=self.dictionary_page + distance if self.dictionary else 0,
-        )
-
 
 class Leaf(NamedTuple):
     """A column, its physical type, and the names on its path as an encoded list."""
@@ -93,6 +85,18 @@ class RowGroup(NamedTuple):
 
     rows: int
     chunks: Mapping[int, ColumnChunk]
+
+
+class MovedGroup(NamedTuple):
+    """A row group whose bytes lie elsewhere than in its own file.
+
+    Attributes:
+        group: The row group.
+        distances: By the positions of the columns, how many bytes further behind the chunk lies.
+    """
+
+    group: RowGroup
+    distances: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -133,8 +137,12 @@ class ParquetSchema:
         Args:
             groups: The row groups. Columns without a chunk must not be read.
         """
-        rows = sum(group.rows for group in groups)
-        encoded = [self._encode_group(group) for group in groups]
+        return self.encode_moved([MovedGroup(group, {}) for group in groups])
+
+    def encode_moved(self, moved: Sequence[MovedGroup]) -> bytes:
+        """Encode the footer of row groups that lie elsewhere, as `encode_file` does."""
+        rows = sum(group.rows for group, _ in moved)
+        encoded = [self._encode_group(group, distances) for group, distances in moved]
         footer = (
             self._encoded_head
             + bytes((1 << 4 | I64,))
@@ -172,12 +180,11 @@ class ParquetSchema:
             fields.append((_WRITER - _GROUPS, BINARY, thrift.encode_binary(writer)))
         return thrift.encode_struct(fields)
 
-    def _encode_group(self, group: RowGroup) -> bytes:
-        chunks = group.chunks
-        columns = [
-            leaf_chunks.encode(chunks[i]) if i in chunks else leaf_chunks.absent
-            for i, leaf_chunks in enumerate(self._chunk_encoders)
-        ]
+    def _encode_group(self, group: RowGroup, distances: Mapping[int, int]) -> bytes:
+        chunks, encoders = group.chunks, self._chunk_encoders
+        columns = list(self._absent_chunks)
+        for i, chunk in chunks.items():
+            columns[i] = encoders[i].encode(chunk, distances.get(i, 0))
         plain_bytes = sum(chunk.plain_bytes for chunk in chunks.values())
         return thrift.encode_struct(
             [
@@ -190,6 +197,10 @@ class ParquetSchema:
     @cached_property
     def _chunk_encoders(self) -> tuple[_ChunkEncoder, ...]:
         return tuple(map(_ChunkEncoder, self.leaves))
+
+    @cached_property
+    def _absent_chunks(self) -> tuple[bytes, ...]:
+        return tuple(encoder.absent for encoder in self._chunk_encoders)
 
 
 class _ChunkEncoder:
@@ -208,20 +219,20 @@ class _ChunkEncoder:
         self._head = thrift.encode_struct(fields)[:-1]
         self.absent = self.encode(ColumnChunk(4, 0, False, 0, 0, 0, 4, 0))
 
-    def encode(self, chunk: ColumnChunk) -> bytes:
-        encode = thrift.encode_integer
+    def encode(self, chunk: ColumnChunk, distance: int = 0) -> bytes:
+        encode, data_page = thrift.encode_integer, chunk.data_page + distance
         fields = [
             (_CODEC, I32, encode(chunk.codec)),
             (_VALUES, I64, encode(chunk.values)),
             (_PLAIN_BYTES, I64, encode(chunk.plain_bytes)),
             (_BYTES, I64, encode(chunk.bytes)),
-            (_DATA_PAGE, I64, encode(chunk.data_page)),
+            (_DATA_PAGE, I64, encode(data_page)),
         ]
         if chunk.dictionary:
-            fields.append((_DICTIONARY_PAGE, I64, encode(chunk.dictionary_page)))
+            fields.append((_DICTIONARY_PAGE, I64, encode(chunk.dictionary_page + distance)))
         relative = [(number - _PATH, kind, value) for number, kind, value in fields]
         metadata = self._head + thrift.encode_struct(relative)
-        place = (_PLACE, I64, encode(chunk.data_page))
+        place = (_PLACE, I64, encode(data_page))
         return thrift.encode_struct([place, (_METADATA, STRUCT, metadata)])
 
 

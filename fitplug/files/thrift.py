@@ -2,6 +2,8 @@
 
 https://github.com/apache/thrift/blob/master/doc/specs
 
+Where fitplug was installed with a C compiler, this module is compiled, by the types in thrift.pxd.
+
 A function that reads takes bytes and the position where a value begins, and returns the value and
 the position behind it. Its time and memory are in proportion to the number of bytes, also for
 damaged ones. A value that does not end raises IndexError, and bytes that are no Thrift ValueError.
@@ -59,9 +61,8 @@ def read_struct(data: bytes, at: int, wanted: WantedFields) -> tuple[ThriftField
             else:
                 fields[number], at = read_integer(data, at)
         elif kind == BINARY:
-            length, at = _read_varint(data, at)
-            fields[number] = data[at : at + length]
-            at += length
+            start, at = _find_binary(data, at)
+            fields[number] = data[start:at]
         elif kind == STRUCT and number in wanted:
             inner, start = wanted[number], at
             if inner is None:
@@ -113,8 +114,8 @@ def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
             at += 1
         return at + 1
     if kind == BINARY:
-        length, at = _read_varint(data, at)
-        return at + length
+        _, at = _find_binary(data, at)
+        return at
     if depth > _DEEPEST:
         raise ValueError("too deep")
     if kind == STRUCT:
@@ -132,6 +133,14 @@ def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     if kind == BYTE:
         return at + 1
     raise ValueError("no kind of value")
+
+
+def _find_binary(data: bytes, at: int) -> tuple[int, int]:
+    """Return where the bytes of a binary begin, and the position behind it."""
+    length, at = _read_varint(data, at)
+    if length > len(data) - at:
+        raise IndexError
+    return at, at + length
 
 
 def _skip_struct(data: bytes, at: int, depth: int) -> int:

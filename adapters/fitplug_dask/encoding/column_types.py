@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ _ACCEPTED: dict[type, set[str]] = {
 }
 
 
+@lru_cache(2**10)
 def classify_type(arrow_type: Any) -> str | None:
     """Return what a column of an Arrow type holds, as attributes distinguish values.
 

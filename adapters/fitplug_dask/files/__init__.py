@@ -5,8 +5,8 @@ from fitplug_dask.files.fetching import Fetcher
 from fitplug_dask.files.header import DamagedFileError
 from fitplug_dask.files.page_checksums import sample_checksums
 from fitplug_dask.files.portions import (
+    Fetched,
     Member,
-    Piece,
     Portion,
     can_be_portioned,
     cut_portions,
@@ -29,9 +29,9 @@ __all__ = [
     "CheckedFile",
     "ColumnRules",
     "DamagedFileError",
+    "Fetched",
     "Fetcher",
     "Member",
-    "Piece",
     "Portion",
     "can_be_portioned",
     "check_on_threads",

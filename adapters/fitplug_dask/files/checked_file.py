@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from fitplug.files import Footer, ParquetSchema, RowGroup
@@ -55,6 +56,11 @@ class ParquetLayout:
         if len(wanted) != len(columns) or not all(schema.columns[i].flat for i in wanted):
             return None
         return cls(schema, tuple(wanted), footer.read_groups(wanted))
+
+    @cached_property
+    def bytes(self) -> tuple[int, ...]:
+        """The number of bytes of the wanted columns in each row group."""
+        return tuple(sum(chunk.bytes for chunk in g.chunks.values()) for g in self.groups)
 
     def can_travel(self) -> bool:
         """Return whether tasks take the layout along, and do not read the footer again."""

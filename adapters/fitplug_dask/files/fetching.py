@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, TypeAlias
 
 from fitplug_dask.files.checked_file import CheckedFile
-from fitplug_dask.files.portions import PAD_BYTES, Member, Piece, Portion
+from fitplug_dask.files.portions import PAD_BYTES, Fetched, Member, Piece, Portion, join_pieces
 from fitplug_dask.sources import ChangedError, describe_local_state, get_request_pool
 
 _AHEAD_BYTES = 2**26
@@ -24,7 +24,7 @@ _LEAST_GAP, _GAP_SHARE = 2**12, 1 / 16
 wanted."""
 
 
-Fetch: TypeAlias = Callable[[], list[Piece]]
+Fetch: TypeAlias = Callable[[], Fetched]
 """Returns the bytes of the column chunks of one row group."""
 
 
@@ -115,7 +115,7 @@ class Fetcher:
             if member.file.location.options is None:
                 yield member, partial(_read_local, member)
             else:
-                yield member, partial(_await_pieces, requests)
+                yield member, partial(_await_pieces, member, requests)
 
     def _request_ahead(self) -> None:
         while self._waiting and (not self._requested or self._bytes < _AHEAD_BYTES):
@@ -131,12 +131,13 @@ class _Request(NamedTuple):
     parts: list[Future[bytes]]
 
 
-def _await_pieces(requests: Sequence[_Request]) -> list[Piece]:
+def _await_pieces(member: Member, requests: Sequence[_Request]) -> Fetched:
     """Return the bytes that were requested when they are there."""
-    return [
+    pieces = [
         Piece(request.start, b"".join([part.result() for part in request.parts]))
         for request in requests
     ]
+    return join_pieces(member, pieces)
 
 
 def _request(member: Member) -> list[_Request]:
@@ -168,7 +169,7 @@ class _OpenedLater:
         return file.location.store(file.state).read_range(start, end)
 
 
-def _read_local(member: Member) -> list[Piece]:
+def _read_local(member: Member) -> Fetched:
     """Read the bytes of a row group of a local file, which must be unchanged before and after."""
     file = member.file
     descriptor = os.open(file.location.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
@@ -181,7 +182,7 @@ def _read_local(member: Member) -> list[Piece]:
         _check_unchanged(descriptor, file)
     finally:
         os.close(descriptor)
-    return pieces
+    return join_pieces(member, pieces)
 
 
 def _check_unchanged(descriptor: int, file: CheckedFile) -> None:

@@ -5,6 +5,7 @@ What PyArrow raises may quote values: callers drop it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -13,12 +14,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fitplug.files import ColumnChunk, EncryptedError, ParquetSchema, read_footer
+from fitplug.files import (
+    ColumnChunk,
+    EncryptedError,
+    Footer,
+    ParquetSchema,
+    RowGroup,
+    decode_footer,
+    read_footer,
+)
 from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
 from fitplug_dask.files.header import DamagedFileError, Header
 from fitplug_dask.files.parquet_pages import holds_rows
 from fitplug_dask.files.portions import INT96_UNIT
-from fitplug_dask.sources import Location, State
+from fitplug_dask.sources import Location, State, open_stored_regions
 
 ENCRYPTED_FAULT = "is encrypted, and fitplug takes no keys; store it decrypted"
 DAMAGED_FOOTER_FAULT = "has a damaged footer; write it again"
@@ -27,6 +36,7 @@ ENCRYPTED_COLUMNS_FAULT = "has encrypted columns, and fitplug takes no keys; sto
 _LOCAL_BUFFER = 2**20
 _LOCAL_READ_AHEAD = 2**10  # the header of a page
 _STORE_BUFFER = 2**22  # a request to a store takes as long as reading a few MB
+_STORE_BUFFERS = 2**25
 
 
 def read_parquet_header(location: Location, state: State) -> Header:
@@ -37,12 +47,30 @@ def read_parquet_header(location: Location, state: State) -> Header:
         Exception: The footer is damaged.
     """
     try:
-        with location.open(sequential=False, state=state) as file:
-            footer = read_footer(file)
+        footer = _read_footer(location, state)
     except EncryptedError:
         raise DamagedFileError(ENCRYPTED_COLUMNS_FAULT) from None
     schema = _read_arrow_schema(footer.schema)
     return Header(schema, footer.rows, True, sum(footer.rows), footer)
+
+
+def _read_footer(location: Location, state: State) -> Footer:
+    """Return the footer of a file. It raises what `read_footer` and the file system do."""
+    if location.options is not None:
+        with location.open(sequential=False, state=state) as file:
+            return read_footer(file)
+    # Of many small files, file objects would take as long as all else.
+    descriptor = os.open(location.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        size = os.fstat(descriptor).st_size
+
+        def read_end(length: int) -> bytes:
+            os.lseek(descriptor, size - length, os.SEEK_SET)
+            return os.read(descriptor, length)
+
+        return decode_footer(size, read_end)
+    finally:
+        os.close(descriptor)
 
 
 @lru_cache(2**7)
@@ -52,18 +80,6 @@ def _read_arrow_schema(schema: ParquetSchema) -> Any:
         pa.BufferReader(schema.encode_file([])), coerce_int96_timestamp_unit=INT96_UNIT
     ) as parquet:
         return parquet.schema_arrow
-
-
-def open_parquet(location: Location, state: State, footer: bytes, **options: Any) -> Any:
-    """Open a ParquetFile, which the caller closes; Arrow looks at no footer but this one."""
-    if location.options is None:
-        source = location.path
-    else:
-        source = location.open(sequential=False, state=state)
-    metadata = pq.read_metadata(pa.BufferReader(footer))
-    return pq.ParquetFile(
-        source, metadata=metadata, coerce_int96_timestamp_unit=INT96_UNIT, **options
-    )
 
 
 @contextmanager
@@ -77,12 +93,14 @@ def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
         if column.flat and column.path in file.columns
     ]
     groups = footer.read_groups(flat)
-    with open_parquet(
-        file.location,
-        file.state,
-        footer.for_arrow,
+    in_store = file.location.options is not None
+    with pq.ParquetFile(
+        _open_chunks(file, groups) if in_store else file.location.path,
+        # Arrow looks at no footer but this one.
+        metadata=pq.read_metadata(pa.BufferReader(footer.for_arrow)),
+        coerce_int96_timestamp_unit=INT96_UNIT,
         read_dictionary=list(file.dictionaries),
-        buffer_size=_LOCAL_BUFFER if file.location.options is None else _STORE_BUFFER,
+        buffer_size=_choose_store_buffer(len(flat)) if in_store else _LOCAL_BUFFER,
         pre_buffer=False,  # it would hold an entire row group, read by threads of Arrow's own
         page_checksum_verification=True,
     ) as parquet:
@@ -96,6 +114,18 @@ def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
             )
 
         yield read_row_group
+
+
+def _choose_store_buffer(columns: int) -> int:
+    """Return how many bytes of each column are requested at once, and as many ahead."""
+    return max(_LOCAL_BUFFER // 4, min(_STORE_BUFFER, _STORE_BUFFERS // max(1, columns)))
+
+
+def _open_chunks(file: CheckedFile, groups: Sequence[RowGroup]) -> Any:
+    """Open a file in a store whose column chunks are read in turns."""
+    chunks = [chunk for group in groups for chunk in group.chunks.values()]
+    regions = [(chunk.start, chunk.start + chunk.bytes) for chunk in chunks]
+    return open_stored_regions(file.location.store(file.state), regions)
 
 
 def _check_pages(file: CheckedFile, chunks: Sequence[ColumnChunk], rows: int) -> None:

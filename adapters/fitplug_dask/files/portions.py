@@ -9,15 +9,14 @@ footer is made here.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fitplug.files import ColumnChunk, RowGroup
+from fitplug.files import MovedGroup, RowGroup
 from fitplug_dask.files.checked_file import Batches, CheckedFile, ParquetLayout
 from fitplug_dask.files.parquet_pages import holds_rows
 
@@ -55,6 +54,11 @@ class Member(NamedTuple):
         return self.file.layout
 
     @property
+    def bytes(self) -> int:
+        """The number of bytes of the wanted columns."""
+        return self.layout.bytes[self.row_group]
+
+    @property
     def group(self) -> RowGroup:
         """The row group: its rows, and its chunks by the positions of their columns."""
         return self.layout.groups[self.row_group]
@@ -83,7 +87,7 @@ class Portion:
     @property
     def bytes(self) -> int:
         """The number of bytes of the wanted columns."""
-        return sum(map(_count_bytes, self.members))
+        return sum(member.bytes for member in self.members)
 
 
 class Piece(NamedTuple):
@@ -93,11 +97,24 @@ class Piece(NamedTuple):
     content: bytes
 
 
+class Fetched(NamedTuple):
+    """The bytes of a row group's column chunks.
+
+    Attributes:
+        content: The bytes of all pieces, one behind the other.
+        distances: By the positions of the columns, how many bytes further behind a chunk lies in
+            the content than in its file.
+    """
+
+    content: bytes
+    distances: Mapping[int, int]
+
+
 def can_be_portioned(file: CheckedFile, row_group: int) -> bool:
     """Return whether a row group may be read as a part of a portion."""
     if file.layout is None or not file.columns or file.has_deletions:
         return False
-    size = _count_bytes(Member(file, row_group))
+    size = file.layout.bytes[row_group]
     return size <= (
         _LARGEST_LOCAL_GROUP if file.location.options is None else _LARGEST_STORED_GROUP
     )
@@ -108,7 +125,7 @@ def cut_portions(members: Iterable[Member]) -> Iterator[Portion]:
     held: list[Member] = []
     size = plain = 0
     for member in members:
-        more = _count_bytes(member)
+        more = member.bytes
         more_plain = sum(chunk.plain_bytes for chunk in member.group.chunks.values())
         full = (
             size + more > _PORTION_BYTES
@@ -124,10 +141,6 @@ def cut_portions(members: Iterable[Member]) -> Iterator[Portion]:
         yield Portion(tuple(held))
 
 
-def _count_bytes(member: Member) -> int:
-    return sum(chunk.bytes for chunk in member.group.chunks.values())
-
-
 def _go_together(one: Member, other: Member) -> bool:
     """Return whether two row groups may be decoded together."""
     a, b = one.file, other.file
@@ -140,107 +153,67 @@ def _go_together(one: Member, other: Member) -> bool:
     )
 
 
-def holds_pages(member: Member, pieces: Sequence[Piece]) -> bool:
+def join_pieces(member: Member, pieces: Sequence[Piece]) -> Fetched:
+    """Return the bytes of a row group, laid one behind the other."""
+    content = pieces[0].content if len(pieces) == 1 else b"".join(p.content for p in pieces)
+    distances = {}
+    for i, chunk in member.group.chunks.items():
+        place = 0
+        for piece in pieces:
+            end = piece.start + len(piece.content)
+            if piece.start <= chunk.start and chunk.start + chunk.bytes <= end:
+                distances[i] = place - piece.start
+            place += len(piece.content)
+    return Fetched(content, distances)
+
+
+def holds_pages(member: Member, fetched: Fetched) -> bool:
     """Return whether the pages of a row group hold the rows that the footer says.
 
     This must be known before Arrow reads the pages.
 
     Args:
         member: The row group.
-        pieces: The bytes of its column chunks.
+        fetched: Its bytes.
+
+    Raises:
+        Exception: The bytes are no pages.
     """
-    content = _join_pieces(pieces)
-    file = io.BytesIO(content.content)
-    rows = member.group.rows
+    file, group = io.BytesIO(fetched.content), member.group
     return all(
-        holds_rows(file, content.move(chunk), rows, 0) for chunk in member.group.chunks.values()
+        holds_rows(file, chunk, group.rows, 0, fetched.distances[i])
+        for i, chunk in group.chunks.items()
     )
 
 
-def decode(members: Sequence[Member], fetched: Sequence[Sequence[Piece]], rows: int) -> Batches:
+def decode(members: Sequence[Member], fetched: Sequence[Fetched], rows: int) -> Batches:
     """Yield the rows of row groups in batches of at most `rows`.
 
     Args:
         members: The row groups.
-        fetched: The bytes of the column chunks of each.
+        fetched: The bytes of each.
         rows: The most rows of a batch.
 
     Raises:
         Exception: The bytes are damaged. The words may quote values.
     """
-    content = _join_pieces([piece for pieces in fetched for piece in pieces])
     groups = []
-    first = 0
-    for member, pieces in zip(members, fetched, strict=True):
-        held = content.select(first, len(pieces))
-        first += len(pieces)
-        chunks = {i: held.move(chunk) for i, chunk in member.group.chunks.items()}
-        groups.append(RowGroup(member.group.rows, chunks))
-    file, layout = members[0].file.name_stored(), members[0].layout
-    with _open_in_memory(layout, groups, content.content, file, rows) as parquet:
-        yield from parquet.iter_batches(
-            rows, range(len(groups)), list(file.columns), use_threads=False
-        )
-
-
-@contextmanager
-def _open_in_memory(
-    layout: ParquetLayout,
-    groups: Sequence[RowGroup],
-    content: bytes,
-    file: CheckedFile,
-    rows: int,
-) -> Iterator[Any]:
-    large = sum(group.rows for group in groups) >= _DICTIONARY_ROWS * len(groups)
-    footer = layout.schema.encode_file(groups)
+    place = len(_HEAD)
+    for member, (content, distances) in zip(members, fetched, strict=True):
+        moved = {i: distance + place for i, distance in distances.items()}
+        groups.append(MovedGroup(member.group, moved))
+        place += len(content)
+    content = b"".join([_HEAD, *(held.content for held in fetched)])
+    file, schema = members[0].file.name_stored(), members[0].layout.schema
+    large = sum(member.group.rows for member in members) >= _DICTIONARY_ROWS * len(members)
     with pq.ParquetFile(
         pa.BufferReader(content),
-        metadata=pq.read_metadata(pa.BufferReader(footer)),
+        metadata=pq.read_metadata(pa.BufferReader(schema.encode_moved(groups))),
         coerce_int96_timestamp_unit=INT96_UNIT,
         read_dictionary=list(file.dictionaries) if large else None,
         pre_buffer=False,
         page_checksum_verification=True,
     ) as parquet:
-        yield parquet
-
-
-class _Content(NamedTuple):
-    """Pieces laid one behind the other.
-
-    Attributes:
-        content: The bytes of all pieces.
-        starts: Where each piece begins in its file.
-        ends: Where each piece ends in its file.
-        places: Where each piece begins in the content.
-    """
-
-    content: bytes
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-    places: tuple[int, ...]
-
-    def select(self, first: int, number: int) -> _Content:
-        """Return the content with some neighbouring pieces only, which are those of one file."""
-        which = slice(first, first + number)
-        return _Content(self.content, self.starts[which], self.ends[which], self.places[which])
-
-    def move(self, chunk: ColumnChunk) -> ColumnChunk:
-        """Return a column chunk of the file as it lies in the content."""
-        for start, end, place in zip(self.starts, self.ends, self.places, strict=True):
-            if start <= chunk.start and chunk.start + chunk.bytes <= end:
-                return chunk.move(place - start)
-        raise ValueError("a column chunk that was not read")
-
-
-def _join_pieces(pieces: Sequence[Piece]) -> _Content:
-    places = []
-    place = len(_HEAD)
-    for piece in pieces:
-        places.append(place)
-        place += len(piece.content)
-    return _Content(
-        b"".join([_HEAD, *(piece.content for piece in pieces)]),
-        tuple(piece.start for piece in pieces),
-        tuple(piece.start + len(piece.content) for piece in pieces),
-        tuple(places),
-    )
+        yield from parquet.iter_batches(
+            rows, range(len(groups)), list(file.columns), use_threads=False
+        )

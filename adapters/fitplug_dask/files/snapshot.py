@@ -20,6 +20,7 @@ from fitplug_dask.sources import FoundFile, State, StoreError
 
 # Files read at once: local files wait for a processor here, those in a store for the network.
 _LOCAL_READERS, _STORE_READERS = 4, 32
+_LOCAL_RUN = 32
 
 
 CheckOne: TypeAlias = Callable[[FoundFile], CheckedFile]
@@ -70,8 +71,12 @@ def check_on_threads(check: CheckOne, found: Sequence[FoundFile]) -> Sequence[Ch
         DataError: As by `check`, for the first file that fails.
     """
     in_store = any(file.location.options is not None for file in found)
-    with ThreadPoolExecutor(_STORE_READERS if in_store else _LOCAL_READERS) as readers:
-        return list(readers.map(check, found))
+    # Local files are so fast that each thread takes many at once.
+    threads, run = (_STORE_READERS, 1) if in_store else (_LOCAL_READERS, _LOCAL_RUN)
+    runs = [found[start : start + run] for start in range(0, len(found), run)]
+    with ThreadPoolExecutor(threads) as readers:
+        checked = readers.map(lambda some: [check(file) for file in some], runs)
+        return [file for some in checked for file in some]
 
 
 def read_found_header(found: FoundFile) -> tuple[State, Header]:

@@ -10,9 +10,9 @@ from fitplug.domain import OUTSIDE
 from fitplug_dask.files import (
     CheckedFile,
     DamagedFileError,
+    Fetched,
     Fetcher,
     Member,
-    Piece,
     Portion,
     can_be_portioned,
     cut_portions,
@@ -99,30 +99,28 @@ def _is_outside(file: CheckedFile) -> bool:
 
 def _read_portion(consumer: RowConsumer, portion: Portion, fetcher: Fetcher) -> Fault | None:
     """Read a portion, whose files must be unchanged before and after."""
-    members: list[Member] = []
-    fetched: list[list[Piece]] = []
+    fetched: list[Fetched] = []
     for member, fetch in fetcher.fetch():
-        pieces = _attempt_reading(member.file, fetch)
-        if isinstance(pieces, Fault):
-            return pieces
+        held = _attempt_reading(member.file, fetch)
+        if isinstance(held, Fault):
+            return held
         if not _proves_state(member.file):
             # The bytes were requested ahead, and not of a known version.
             fault = _attempt_reading(member.file, partial(_check_unchanged, member.file))
             if fault:
                 return fault
         try:
-            whole = holds_pages(member, pieces)
+            whole = holds_pages(member, held)
         except Exception:
             whole = False
         if not whole:
             return Fault(describe_damage(member.file, member.row_group))
-        members.append(member)
-        fetched.append(pieces)
+        fetched.append(held)
     return _decode_portion(consumer, portion, fetched)
 
 
 def _decode_portion(
-    consumer: RowConsumer, portion: Portion, fetched: Sequence[Sequence[Piece]]
+    consumer: RowConsumer, portion: Portion, fetched: Sequence[Fetched]
 ) -> Fault | None:
     """Give the rows of a portion to a consumer. Their number must be that of the footers."""
     file, shared = portion.file, dict(portion.file.folder_codes)
@@ -140,12 +138,12 @@ def _decode_portion(
     return None if rows == portion.rows else _find_damage(portion, fetched)
 
 
-def _find_damage(portion: Portion, fetched: Sequence[Sequence[Piece]]) -> Fault:
+def _find_damage(portion: Portion, fetched: Sequence[Fetched]) -> Fault:
     """Return the fault of the first row group that cannot be decoded by itself."""
     damaged = portion.members[0]
-    for member, pieces in zip(portion.members, fetched, strict=True):
+    for member, held in zip(portion.members, fetched, strict=True):
         try:
-            rows = sum(batch.num_rows for batch in decode([member], [pieces], _BATCH_ROWS))
+            rows = sum(batch.num_rows for batch in decode([member], [held], _BATCH_ROWS))
         except MemoryError:
             return OUT_OF_MEMORY
         except Exception:

@@ -7,7 +7,9 @@ threads, and some read far ahead, again and again where columns are read in turn
 from __future__ import annotations
 
 import io
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -24,6 +26,16 @@ def open_stored_file(stored: StoredObject, *, sequential: bool) -> Any:
     if sequential:
         return io.BufferedReader(_SequentialReader(stored), _BLOCK_BYTES)
     return io.BufferedReader(_RangeReader(stored), _RANDOM_ACCESS_BYTES)
+
+
+def open_stored_regions(stored: StoredObject, regions: Sequence[tuple[int, int]]) -> Any:
+    """Open a file in a store of which some regions are each read from beginning to end, in turns.
+
+    Args:
+        stored: The file.
+        regions: Where each region begins and ends. They do not overlap.
+    """
+    return _RegionReader(stored, regions)
 
 
 class _RangeReader(io.RawIOBase):
@@ -51,6 +63,43 @@ class _RangeReader(io.RawIOBase):
         buffer[: len(read)] = read
         self._offset = end
         return len(read)
+
+
+class _RegionReader(_RangeReader):
+    """A file in a store, where the range behind each that is read is requested ahead."""
+
+    def __init__(self, stored: StoredObject, regions: Sequence[tuple[int, int]]) -> None:
+        super().__init__(stored)
+        self._regions = sorted(regions)
+        self._ahead: dict[int, Future[bytes]] = {}
+
+    def read(self, size: int = -1) -> bytes:
+        start = self._offset
+        end = self._stored.size if size < 0 else min(start + size, self._stored.size)
+        if end <= start:
+            return b""
+        self._offset = end
+        held = b""
+        if start in self._ahead:
+            held = self._ahead.pop(start).result()
+        if start + len(held) < end:
+            held += self._stored.read_range(start + len(held), end)
+        self._request_behind(end, end - start)
+        return held[: end - start]
+
+    def close(self) -> None:
+        for request in self._ahead.values():
+            request.cancel()
+        self._ahead.clear()
+        super().close()
+
+    def _request_behind(self, start: int, size: int) -> None:
+        """Request as many bytes again, as far as the region goes."""
+        index = bisect_right(self._regions, (start, self._stored.size)) - 1
+        end = min(start + size, self._regions[index][1] if index >= 0 else 0)
+        if start < end:
+            pool = get_request_pool()
+            self._ahead[start] = pool.submit(self._stored.read_range, start, end)
 
 
 class _SequentialReader(io.RawIOBase):
