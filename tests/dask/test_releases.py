@@ -168,8 +168,8 @@ class TestTheCharge:
         first = fpo.release(plan, limited, contributions=2, ledger=ledger, key="a")
         other = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": old}, std=20.0)]))
         keywords = {"contributions": 2, "ledger": ledger, "within": "a"}
+        recounted = fp.Tables(DOMAIN, COUNTED, contributions=2, person="id")
         with pytest.raises(LedgerError, match="does not know these counts"):
-            recounted = fp.Tables(DOMAIN, COUNTED, contributions=2, person="id")
             fpd.release(recounted, other, tmp_path / "out", key="b", **keywords)
         free = fpd.release(limited, other, tmp_path / "out", key="b", **keywords)
         assert free.seal == first.seal == limited.seal
