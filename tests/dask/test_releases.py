@@ -22,7 +22,7 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
 from fitplug.files import LocalPlace
-from fitplug.mechanism import answer_exactly, cut_strategy, make_estimates
+from fitplug.mechanism import answer_exactly, cut_strategy, make_estimates, parted_strategy
 from fitplug.mechanism.parted_blocks import PartedBlocks
 from fitplug_dask.releases import drawing, failures, parted_release, publishing
 from fitplug_opendp import gaussian
@@ -140,6 +140,27 @@ class TestTheCharge:
         assert not audit.read()
         assert not ledger.entries()
         check_left_over(tmp_path, names=before)
+
+    @pytest.mark.parametrize("what", ["a result column", "a unit", "a name"])
+    def test_what_could_never_be_finished_is_refused_before_the_charge(
+        self, tmp_path, ledger, monkeypatch, what
+    ):
+        plan, tables, output = PLAN, TABLES, tmp_path / "out"
+        raised, message = fp.WorkloadError, "may hold 1"
+        if what == "a result column":
+            domain = fp.Domain({"std": ["1", "2"]})
+            plan = fp.design(fp.Workload(domain, [fp.marginal("std", std=9.0)]))
+            tables, message = count_zeros(plan), "'std' has the name of a result column"
+        elif what == "a unit":
+            use_small_parts(monkeypatch, 1)
+            monkeypatch.setattr(parted_strategy, "LARGEST_UNIT", 1)
+        else:
+            output = tmp_path / ("o" * 230)
+            raised, message = FitplugError, "name too long; nothing was charged"
+        with pytest.raises(raised, match=message):
+            fpd.release(tables, plan, output, ledger=ledger)
+        assert not ledger.entries()
+        check_left_over(tmp_path, names=["budget.db"])
 
     def test_a_sampler_that_is_wrong_charges_nothing(self, tmp_path, ledger, audit, monkeypatch):
         class Halved:

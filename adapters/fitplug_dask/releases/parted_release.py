@@ -31,6 +31,7 @@ from fitplug.mechanism import cut_strategy
 from fitplug.release import (
     AnswersPart,
     Release,
+    check_names,
     describe_place,
     name_files,
     read_manifest,
@@ -126,10 +127,11 @@ class PartedRelease:
         )._read_charge()
         folders = name_files(plan.workload).values()
         if made.needs_counts:
-            output.check_free(
-                None if made.charge is None else made._make_job().staging,
-                [f"{name}.parquet" for name in folders],
-            )
+            # A plan whose answers cannot be cut, or whose tables cannot be written, is refused now.
+            staging = made._make_job(None if made.charge else made.run).staging
+            for group in plan.workload.groups:
+                check_names(group)
+            output.check_free(staging, [f"{name}.parquet" for name in folders])
             check_workers(client, output, plan.noise_std, made.run)
         return made
 

@@ -8,6 +8,7 @@ is written. A mark says which charge the parts belong to: parts of another charg
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -22,6 +23,9 @@ from fitplug_opendp.folder_checks import encode_path, find_held_release, report_
 
 MARK = ".unfinished-release"
 _ANSWERS = "answers"
+_STAGED = ".parts"
+_LONGEST_LABEL = 40
+"""As many characters as `label_files` makes, for charges of up to 18 digits."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,11 @@ class Output:
         """Read the digest of the answers of the release that is there; None if there is none."""
         return read_parted_digest(self.place)
 
-    def check_free(self, staging: Staging | None, tables: Collection[str]) -> None:
+    def check_free(self, staging: Staging, tables: Collection[str]) -> None:
         """Check that a release can go here, and that a second writer of a part is refused.
 
         Args:
-            staging: The staging area, if there is a charge already.
+            staging: The staging area of the charge, or of a run that has none yet.
             tables: The names of the folders of the tables.
 
         Raises:
@@ -73,8 +77,9 @@ class Output:
                 if find_held_release(self.place.path) is not None:
                     raise InputError(f"{self} holds a release already; name another folder")
                 LocalPlace(self.place.path.parent).check_exclusive()
+                _check_length(self.place.path)
             else:
-                if staging is None or not staging.is_marked():
+                if not staging.is_marked():
                     self._check_empty(tables)
                 self.place.check_exclusive()
 
@@ -87,7 +92,7 @@ class Output:
         """
         place = self.place
         if isinstance(place, LocalPlace):
-            hidden = place.path.with_name(f".{place.path.name}.{label}.parts")
+            hidden = place.path.with_name(f".{place.path.name}.{label}{_STAGED}")
             place = LocalPlace(hidden, 0o600)
         return Staging(place, label, f"{label} {cut}", self)
 
@@ -107,6 +112,17 @@ class Output:
         except FileNotFoundError:
             return False
         return True
+
+
+def _check_length(output: Path) -> None:
+    """Check that a file system takes names as long as that of a staging area after its charge.
+
+    Raises:
+        OSError: It does not, or nothing can be written.
+    """
+    probe = output.with_name(f".{output.name}.{secrets.token_hex(_LONGEST_LABEL // 2)}{_STAGED}")
+    probe.mkdir(mode=0o700)
+    probe.rmdir()
 
 
 @dataclass(frozen=True)
