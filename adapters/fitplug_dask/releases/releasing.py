@@ -15,7 +15,7 @@ from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.counting import count
-from fitplug_dask.progress import Report, choose_report
+from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.kept_secret import KeptSecret
 from fitplug_dask.releases.parted_release import PartedRelease, State
 from fitplug_dask.releases.publishing import MoreFiles
@@ -40,7 +40,7 @@ def release(
     contributions: int = 1,
     person_key: bytes | None = None,
     checkpoint: str | PathLike[str] | None = None,
-    progress: bool | Report | None = None,
+    progress: Progress = None,
     storage_options: Options | None = None,
     output_options: Options | None = None,
     weight: str | None = None,
@@ -107,7 +107,7 @@ def release(
     check_confidence(confidence)
     check_client(client)
     check_libraries()
-    report = choose_report(progress)
+    choose_report(progress)
     if not isinstance(plan, Plan):
         raise TypeError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
     if ledger is None and (key is not None or again):
@@ -136,7 +136,7 @@ def release(
         "where": where,
     }
     place = Output.open(output, output_options)
-    return make_release(source, request, place, counting, client, report, confidence)[0]
+    return make_release(source, request, place, counting, client, progress, confidence)[0]
 
 
 def make_release(
@@ -145,7 +145,7 @@ def make_release(
     output: Output,
     counting: Mapping[str, Any],
     client: Client | None,
-    report: Report,
+    progress: Progress,
     confidence: float,
     files: MoreFiles | None = None,
 ) -> tuple[Release, State]:
@@ -157,7 +157,7 @@ def make_release(
         output: Where it goes.
         counting: Keywords of `count`: person, key, checkpoint, storage_options, weight and where.
         client: A client of dask.distributed, or None.
-        report: Is called with what is done, and with all that is to be done.
+        progress: How each step reports what is done.
         confidence: The confidence of the intervals of groups whose target has none.
         files: What the caller adds to the folder.
 
@@ -173,7 +173,7 @@ def make_release(
         most=PART,
         confidence=confidence,
         client=client,
-        report=report,
+        progress=progress,
         files=files,
     )
     plan, ledger = request.plan, request.ledger
@@ -186,7 +186,7 @@ def make_release(
         if keywords["person"] is not None:
             keywords["contributions"] = request.contributions
             keywords["key"] = keywords["key"] or secret.person_key
-        tables = count(source, plan, client=client, progress=report, **keywords)
+        tables = count(source, plan, client=client, progress=progress, **keywords)
     if tables is not None:
         tables = _seal_again(tables, secret)
     made = prepared.publish(tables)
