@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the one part that is compiled, and static editable installs."""
+"""What pyproject.toml cannot say: the parts that are compiled, and static editable installs."""
 
 import base64
 import hashlib
@@ -65,10 +65,16 @@ def digest(held: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(held).digest()).rstrip(b"=").decode()
 
 
-# There is no need for the loops: where there is no C compiler, NumPy does their work.
-(loops,) = cythonize(
-    [Extension("fitplug_dask.compiled_loops", ["adapters/fitplug_dask/compiled_loops.pyx"])]
-)
-loops.optional = True  # only now: `cythonize` would lose it
+# There is no need for these: where there is no C compiler, NumPy does the work of the loops, and
+# the module of Thrift runs as it is.
+loops = Extension("fitplug_dask.compiled_loops", ["adapters/fitplug_dask/compiled_loops.pyx"])
+thrift = Extension("fitplug.files.thrift", ["fitplug/files/thrift.py"])
+compiled = [
+    *cythonize([loops]),
+    # The types are those of thrift.pxd.
+    *cythonize([thrift], compiler_directives={"annotation_typing": False}),
+]
+for extension in compiled:
+    extension.optional = True  # only now: `cythonize` would lose it
 
-setup(ext_modules=[loops], cmdclass={"editable_wheel": StaticEditableWheel})
+setup(ext_modules=compiled, cmdclass={"editable_wheel": StaticEditableWheel})

@@ -260,7 +260,7 @@ def release(
 
 @app.command()
 def estimate(
-    folder: Annotated[Path, typer.Argument(help="Folder of a release.", metavar="OUT")],
+    folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
     expressions: Annotated[
         list[str] | None,
         typer.Argument(

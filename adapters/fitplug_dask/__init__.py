@@ -10,6 +10,7 @@ and packages, each of which imports only those that come earlier in this table:
 | `_compat` | holds everything undocumented that is used of other libraries |
 | `progress` | reports the number of rows that are counted |
 | `loops` | does what is done for every row: compiled, or in NumPy (`numpy_loops`) |
+| `workers` | checks the code of the workers of a cluster, and runs tasks there |
 | `sources` | finds the files that a path, folder, glob or URL means |
 | `encoding` | turns values of columns, texts and folder names into codes of the domain |
 | `files` | reads headers, takes the snapshot of all files, and reads their rows |
@@ -29,12 +30,13 @@ and packages, each of which imports only those that come earlier in this table:
 from typing import TYPE_CHECKING, Any
 
 from fitplug_dask.counting import count
+from fitplug_dask.sources import DeltaTable, IcebergTable
 from fitplug_dask.survey import Survey, survey
 
 if TYPE_CHECKING:
     from fitplug_dask.releases import release
 
-__all__ = ["Survey", "count", "release", "survey"]
+__all__ = ["DeltaTable", "IcebergTable", "Survey", "count", "release", "survey"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,11 +19,10 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 import numpy as np
-import pyarrow as pa
 
 import fitplug
 from fitplug.errors import FitplugError, InputError
@@ -31,9 +30,11 @@ from fitplug.files import replace_file, sync
 from fitplug_dask.files import CheckedFile
 from fitplug_dask.kernel import Fault, Job, PartialCounts, Partition, count_partition
 from fitplug_dask.sources import UNTRACKED
+from fitplug_dask.workers import COUNTING_PACKAGES, describe_sources
 
 T = TypeVar("T")
 
+_LIBRARIES = {"NumPy": "numpy", "PyArrow": "pyarrow"}
 _README = "README"
 _LOCK = ".lock"
 _WORKERS = "workers"
@@ -239,7 +240,7 @@ def _digest_count(job: Job, files: Sequence[CheckedFile]) -> str:
         for file in files
     ]
     content = {
-        "code": _describe_code(),
+        "code": [fitplug.__version__, describe_sources(COUNTING_PACKAGES, _LIBRARIES)],
         "attributes": [[name, attribute.spec()] for name, attribute in job.attributes.items()],
         "joints": job.joints,
         "weight": job.weight,
@@ -248,18 +249,6 @@ def _digest_count(job: Job, files: Sequence[CheckedFile]) -> str:
     }
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _describe_code() -> list[Any]:
-    """Return the versions, and a digest of the sources, of what turns files into counts."""
-    sources = hashlib.sha256()
-    for module in (fitplug.__file__, __file__):
-        package = Path(module).parent
-        for source in sorted(package.rglob("*.py*")):
-            if "__pycache__" not in source.parts:
-                name = source.relative_to(package).as_posix()
-                sources.update(name.encode() + b"\0" + source.read_bytes())
-    return [fitplug.__version__, np.__version__, pa.__version__, sources.hexdigest()]
 
 
 def _name_file(partition: Partition) -> str:

@@ -3,3 +3,8 @@ from fitplug_dask.numpy_loops import add_weights_of_pairs as add_weights_of_pair
 from fitplug_dask.numpy_loops import increment as increment
 from fitplug_dask.numpy_loops import increment_pairs as increment_pairs
 from fitplug_dask.numpy_loops import locate as locate
+from fitplug_dask.numpy_person_loops import hash_integers as hash_integers
+from fitplug_dask.numpy_person_loops import hash_messages as hash_messages
+from fitplug_dask.numpy_person_loops import hash_stretches as hash_stretches
+from fitplug_dask.numpy_person_loops import select_rows as select_rows
+from fitplug_dask.numpy_person_loops import sort_records as sort_records

@@ -9,6 +9,7 @@ is used as an index before it is compared with the length of the array.
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 ctypedef fused Value:
     int8_t
@@ -187,3 +188,287 @@ def add_weights_of_pairs(
                 beyond = True
     if beyond:
         raise IndexError("a cell lies beyond the table")
+
+
+# SipHash-2-4 with 128 bits of output, for little-endian machines; `numpy_person_loops` says what it is.
+
+cdef inline uint64_t rotate(uint64_t word, int bits) noexcept nogil:
+    return (word << bits) | (word >> (64 - bits))
+
+
+cdef inline void mix(uint64_t *v, int rounds) noexcept nogil:
+    cdef int i
+    for i in range(rounds):
+        v[0] += v[1]
+        v[1] = rotate(v[1], 13) ^ v[0]
+        v[0] = rotate(v[0], 32)
+        v[2] += v[3]
+        v[3] = rotate(v[3], 16) ^ v[2]
+        v[0] += v[3]
+        v[3] = rotate(v[3], 21) ^ v[0]
+        v[2] += v[1]
+        v[1] = rotate(v[1], 17) ^ v[2]
+        v[2] = rotate(v[2], 32)
+
+
+cdef inline void start_hash(uint64_t *v, uint64_t first, uint64_t second) noexcept nogil:
+    v[0] = first ^ <uint64_t>0x736F6D6570736575
+    v[1] = second ^ <uint64_t>0x646F72616E646F6D ^ 0xEE  # the variant of 128 bits
+    v[2] = first ^ <uint64_t>0x6C7967656E657261
+    v[3] = second ^ <uint64_t>0x7465646279746573
+
+
+cdef inline void absorb(uint64_t *v, uint64_t word) noexcept nogil:
+    v[3] ^= word
+    mix(v, 2)
+    v[0] ^= word
+
+
+cdef inline uint64_t end_first_half(uint64_t *v) noexcept nogil:
+    v[2] ^= 0xEE
+    mix(v, 4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+cdef inline uint64_t end_second_half(uint64_t *v) noexcept nogil:
+    v[1] ^= 0xDD
+    mix(v, 4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+cdef void hash_message(
+    const uint8_t *message, Py_ssize_t length, uint64_t first, uint64_t second, uint64_t *tag
+) noexcept nogil:
+    cdef uint64_t v[4]
+    cdef uint64_t word
+    cdef Py_ssize_t i, whole = length // 8
+    start_hash(v, first, second)
+    for i in range(whole):
+        memcpy(&word, message + 8 * i, 8)
+        absorb(v, word)
+    word = <uint64_t>length << 56
+    for i in range(length - 8 * whole):
+        word |= <uint64_t>message[8 * whole + i] << (8 * i)
+    absorb(v, word)
+    tag[0] = end_first_half(v)
+    tag[1] = end_second_half(v)
+
+
+def hash_messages(
+    uint64_t first, uint64_t second, const uint8_t[:, ::1] messages, uint64_t[:, ::1] tags
+):
+    cdef Py_ssize_t i, rows = messages.shape[0], length = messages.shape[1]
+    cdef const uint8_t *start = &messages[0, 0] if rows and length else NULL
+    if tags.shape[0] != rows or tags.shape[1] != 2:
+        raise ValueError("each message must have a tag of two words")
+    with nogil:
+        for i in range(rows):
+            hash_message(start + i * length, length, first, second, &tags[i, 0])
+
+
+def hash_stretches(
+    uint64_t first,
+    uint64_t second,
+    const uint8_t[::1] content,
+    const int64_t[::1] offsets,
+    uint64_t[:, ::1] tags,
+):
+    cdef Py_ssize_t i, rows = tags.shape[0]
+    cdef int64_t size = content.shape[0]
+    cdef const uint8_t *start = &content[0] if size else NULL
+    cdef bint beyond = False
+    if offsets.shape[0] != rows + 1 or tags.shape[1] != 2:
+        raise ValueError("each stretch must have an end and a tag of two words")
+    with nogil:
+        for i in range(rows):
+            if not 0 <= offsets[i] <= offsets[i + 1] <= size:
+                beyond = True
+                break
+            hash_message(
+                start + offsets[i], offsets[i + 1] - offsets[i], first, second, &tags[i, 0]
+            )
+    if beyond:
+        raise IndexError("a stretch lies beyond the content")
+
+
+def hash_integers(uint64_t first, uint64_t second, const int64_t[::1] values, uint64_t[:, ::1] tags):
+    cdef Py_ssize_t i, rows = values.shape[0]
+    cdef uint64_t v[4]
+    if tags.shape[0] != rows or tags.shape[1] != 2:
+        raise ValueError("each value must have a tag of two words")
+    with nogil:
+        for i in range(rows):
+            start_hash(v, first, second)
+            absorb(v, <uint64_t>values[i])
+            # The length, 9, and the ninth byte, which is the sign.
+            absorb(v, (<uint64_t>9 << 56) | (0xFF if values[i] < 0 else 0))
+            tags[i, 0] = end_first_half(v)
+            tags[i, 1] = end_second_half(v)
+
+
+cdef struct Ranked:
+    uint64_t tag
+    uint64_t half
+    uint64_t priority
+    int64_t row
+
+
+cdef inline bint precedes(
+    const Ranked *a, const Ranked *b, const uint64_t *words, Py_ssize_t width
+) noexcept nogil:
+    cdef Py_ssize_t w
+    cdef uint64_t one, other
+    if a.tag != b.tag:
+        return a.tag < b.tag
+    if a.priority != b.priority and a.half == b.half:
+        return a.priority < b.priority
+    if a.half != b.half:
+        return a.half < b.half
+    for w in range(width - 1, -1, -1):
+        one, other = words[a.row * width + w], words[b.row * width + w]
+        if one != other:
+            return one < other
+    return False
+
+
+cdef void sink(
+    Ranked *held, Py_ssize_t at, Py_ssize_t rows, const uint64_t *words, Py_ssize_t width
+) noexcept nogil:
+    """Restore a heap below one of its rows."""
+    cdef Ranked one = held[at]
+    cdef Py_ssize_t child = 2 * at + 1
+    while child < rows:
+        if child + 1 < rows and precedes(&held[child], &held[child + 1], words, width):
+            child += 1
+        if not precedes(&one, &held[child], words, width):
+            break
+        held[at] = held[child]
+        at, child = child, 2 * child + 1
+    held[at] = one
+
+
+cdef void rank_rows(
+    Ranked *held, Py_ssize_t rows, const uint64_t *words, Py_ssize_t width
+) noexcept nogil:
+    """Sort rows: few by insertion, many by a heap, which has no bad case."""
+    cdef Py_ssize_t i, j
+    cdef Ranked one
+    if rows > 24:
+        for i in range(rows // 2 - 1, -1, -1):
+            sink(held, i, rows, words, width)
+        for i in range(rows - 1, 0, -1):
+            one = held[0]
+            held[0] = held[i]
+            held[i] = one
+            sink(held, 0, i, words, width)
+        return
+    for i in range(1, rows):
+        one = held[i]
+        j = i
+        while j > 0 and precedes(&one, &held[j - 1], words, width):
+            held[j] = held[j - 1]
+            j -= 1
+        held[j] = one
+
+
+def select_rows(
+    uint64_t first,
+    uint64_t second,
+    const uint64_t[:, ::1] tags,
+    const uint64_t[:, ::1] words,
+    int64_t limit,
+    int64_t[::1] kept,
+):
+    cdef Py_ssize_t rows = tags.shape[0], width = words.shape[1]
+    cdef Py_ssize_t i, j, w, start, count, found = 0, rank
+    cdef int bits = 0, shift
+    cdef uint64_t v[4]
+    cdef Ranked *one
+    if tags.shape[1] != 2 or words.shape[0] != rows or kept.shape[0] != rows:
+        raise ValueError("each row must have a tag of two words, and room among those kept")
+    if not rows:
+        return 0
+    cdef const uint64_t *content = &words[0, 0] if width else NULL
+    while bits < 40 and (<int64_t>1 << bits) < rows:
+        bits += 1
+    shift = 63 - bits
+    cdef Py_ssize_t groups = <Py_ssize_t>1 << bits
+    # Persons are grouped by the first bits of the second half of their hashes: the rows of one
+    # bucket share the first bits of the first half.
+    cdef int64_t *ends = <int64_t *>PyMem_Malloc((groups + 1) * sizeof(int64_t))
+    cdef Ranked *held = <Ranked *>PyMem_Malloc(rows * sizeof(Ranked))
+    try:
+        if ends == NULL or held == NULL:
+            raise MemoryError
+        with nogil:
+            for i in range(groups + 1):
+                ends[i] = 0
+            for i in range(rows):
+                ends[(tags[i, 1] >> 1 >> shift) + 1] += 1
+            for i in range(groups):
+                ends[i + 1] += ends[i]
+            for i in range(rows):
+                j = tags[i, 1] >> 1 >> shift
+                one = &held[ends[j]]
+                ends[j] += 1
+                one.tag, one.half, one.row = tags[i, 0], tags[i, 1], i
+            # Now each group ends where it says, and begins where the group before ends.
+            start = 0
+            for j in range(groups):
+                count = ends[j] - start
+                if count <= limit:
+                    for i in range(start, start + count):
+                        kept[found] = held[i].row
+                        found += 1
+                else:
+                    for i in range(start, start + count):
+                        one = &held[i]
+                        start_hash(v, first, second)
+                        absorb(v, one.tag)
+                        absorb(v, one.half)
+                        for w in range(width):
+                            absorb(v, content[one.row * width + w])
+                        absorb(v, <uint64_t>((16 + 8 * width) & 0xFF) << 56)
+                        one.priority = end_first_half(v)
+                    rank_rows(&held[start], count, content, width)
+                    rank = 0
+                    for i in range(start, start + count):
+                        one = &held[i]
+                        if i > start and (
+                            one.tag != held[i - 1].tag or one.half != held[i - 1].half
+                        ):
+                            rank = 0
+                        if rank < limit:
+                            kept[found] = one.row
+                            found += 1
+                        rank += 1
+                start += count
+    finally:
+        PyMem_Free(ends)
+        PyMem_Free(held)
+    return found
+
+
+def sort_records(
+    const uint8_t[:, ::1] records,
+    const uint16_t[::1] buckets,
+    int64_t[::1] ends,
+    uint8_t[:, ::1] ordered,
+):
+    cdef Py_ssize_t i, rows = records.shape[0], width = records.shape[1], count = ends.shape[0]
+    cdef int64_t at
+    cdef bint beyond = False
+    if buckets.shape[0] != rows or ordered.shape[0] != rows or ordered.shape[1] != width:
+        raise ValueError("each record must have a bucket and a place")
+    if not rows or not width:
+        return
+    with nogil:
+        for i in range(rows):
+            if buckets[i] >= count or not 0 <= ends[buckets[i]] < rows:
+                beyond = True
+                break
+            at = ends[buckets[i]]
+            ends[buckets[i]] += 1
+            memcpy(&ordered[at, 0], &records[i, 0], width)
+    if beyond:
+        raise IndexError("a bucket lies beyond the records")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import AttributeSet, Tables, Where, check_weight, describe_rows, make_filters
 from fitplug.errors import InputError
@@ -14,8 +15,10 @@ from fitplug_dask.request import (
     check_client,
     check_libraries,
     check_person,
+    check_source,
     list_tables,
     prepare_request,
+    prepare_rules,
 )
 from fitplug_dask.sources import Options, Source, find_files
 
@@ -43,8 +46,10 @@ def count(
     storage_options: Options | None = None,
     weight: str | None = None,
     where: Where | None = None,
+    zone: str | None = None,
+    missing: Mapping[str, Any] | None = None,
 ) -> Tables:
-    """Count the tables that a plan needs, exactly, from Parquet, Arrow or CSV files.
+    """Count the tables that a plan needs, exactly, from files, tables of lakes, or frames.
 
     A record that is null or outside the domain on any attribute that any wanted table uses is left
     out of every table, as the tables must be marginals of one histogram.
@@ -66,12 +71,18 @@ def count(
             types the text of CSV files, whose first line must name the columns, with commas
             between them: text that spells no value of the attribute's type is a value outside the
             domain, and an empty value is null (a quoted one is the empty string).
+
+            Or a `DeltaTable` or `IcebergTable`; a dask.dataframe, or delayed frames of pandas,
+            Polars or Arrow; a data set, Table or RecordBatchReader of Arrow; a LazyFrame of
+            Polars or a relation of DuckDB. The last four are streams that this process reads: they
+            are never whole in memory, and cannot be counted with `client`.
         wanted: A Plan, a Workload, or (domain, attribute sets); the set () is the total.
-        client: A dask.distributed Client whose workers see the files under the same paths; None
-            counts on threads of this process. A CSV file is one task, however large; of other
-            files every row group or record batch may be one.
+        client: A dask.distributed Client whose workers see the files under the same paths and have
+            the code of this process, which is checked; None counts on threads of this process. A
+            CSV file is one task, however large; of other files every row group or record batch may
+            be one.
         progress: True shows a percentage on stderr; a callable is told (rows counted, rows in all)
-            in this process whenever a task ends. Those numbers are exact, so show their ratio
+            in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not say how many rows they hold they are guesses by their bytes.
         person: A column that identifies persons. At most `contributions` rows of each are counted.
             Which ones is decided by a keyed hash of the person's own rows, so that one person more
@@ -98,6 +109,10 @@ def count(
             integers, booleans or dates, of one type a column, which say how its values are read,
             as attributes do; null never matches. The columns may be attributes, folder keys (files
             in folders of other keys are not read) or neither.
+        zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin".
+            Without it they are refused where the domain expects dates.
+        missing: {column: value}: for files without the column, the value of all of their rows;
+            None is null. Without it such files are refused.
 
     Returns:
         Tables of int64 arrays, one for each attribute set, axes in the domain's order.
@@ -109,16 +124,17 @@ def count(
         DomainError: The domain does not have an attribute, or weights or filters are invalid.
         BudgetError: The contributions are no number of rows.
         InputError: The checkpoint cannot be used.
-        FitplugError: The workers of `client` fail, or the checkpoint cannot be written.
+        FitplugError: The workers of `client` fail or have other code than this process, or the
+            checkpoint cannot be written.
     """
     report = choose_report(progress)
     check_client(client)
     domain, names = list_tables(wanted)
     check_libraries()
-    from fitplug_dask.files import take_snapshot
+    from fitplug_dask.files import sample_checksums, take_snapshot
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
-    from fitplug_dask.persons import count_by_person
-    from fitplug_dask.scheduling import count_partitions
+    from fitplug_dask.persons import count_by_person, cut_person_partitions
+    from fitplug_dask.scheduling import check_where, count_partitions
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, threads = request.job, request.threads
@@ -130,16 +146,36 @@ def count(
             "written to a file; leave out the checkpoint or the person"
         )
     request.check_memory()
+    rules = prepare_rules(job, zone, missing, person)
     found = find_files(source, storage_options)
-    files = take_snapshot(found, job.attributes, person, weight=weight, filters=job.filters)
+    check_source(found, client)
+    files = take_snapshot(
+        found,
+        job.attributes,
+        person,
+        weight=weight,
+        filters=job.filters,
+        rules=rules,
+        check_all=check_where(client),
+    )
+
+    lacking, looked_at = sample_checksums(files)
+    if lacking:
+        _LOG.info(
+            "%d of %d Parquet files that were looked at have pages without checksums, in which "
+            "damage may not be noticed",
+            lacking,
+            looked_at,
+        )
 
     def count_all(kept: Checkpoint | None) -> PartialCounts:
         if kept is not None:
             partitions = cut_partitions(files, job.total_cells, kept.recall_workers(threads))
             return count_partitions(job, partitions, client, report, kept.count_partition)
-        partitions = cut_partitions(files, job.total_cells, threads)
         if selection is not None:
+            partitions = cut_person_partitions(files, threads)
             return count_by_person(job, selection, partitions, client, report, threads)
+        partitions = cut_partitions(files, job.total_cells, threads)
         return count_partitions(job, partitions, client, report)
 
     if checkpoint is None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from fitplug.counts import AttributeSet, Filters
-from fitplug.domain import Domain
-from fitplug.errors import DomainError, TablesError
+import numpy as np
+
+from fitplug.counts import WEIGHT, AttributeSet, Filters
+from fitplug.domain import OUTSIDE, Attribute, Domain, Encoder
+from fitplug.errors import DataError, DomainError, TablesError, suggest_nearest
 from fitplug.plan import Plan
 from fitplug.workload import Workload
+from fitplug_dask.sources import Format, FoundFile
 
 if TYPE_CHECKING:
+    from fitplug_dask.files import ColumnRules
     from fitplug_dask.kernel import Job
 
 Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
@@ -56,7 +61,7 @@ class Request:
 def prepare_request(
     domain: Domain, names: Sequence[AttributeSet], client: Any, weight: str | None, filters: Filters
 ) -> Request:
-    """Prepare the count of these tables with this client.
+    """Prepare the count of these tables with this client, whose workers are inspected first.
 
     Args:
         domain: The domain.
@@ -67,10 +72,14 @@ def prepare_request(
 
     Raises:
         DomainError: The domain does not have an attribute.
+        FitplugError: The cluster does not answer, or a worker has other code than this process.
     """
     from fitplug_dask.kernel import Job, choose_joint_tables
     from fitplug_dask.scheduling import count_threads
+    from fitplug_dask.workers import check_workers
 
+    if client is not None:
+        check_workers(client, warn=True)
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}
     job = Job(attributes, choose_joint_tables(domain, names), weight, filters)
@@ -111,6 +120,64 @@ def check_person(person: str | None, used: Container[str]) -> None:
         )
 
 
+def prepare_rules(
+    job: Job, zone: str | None, missing: Mapping[str, Any] | None, person: str | None
+) -> ColumnRules:
+    """Check and return how columns are read that no type alone says how to read.
+
+    Args:
+        job: What to count.
+        zone: The name of a time zone, or None.
+        missing: The values that stand for columns which files lack.
+        person: The column that identifies persons, if there is one.
+
+    Raises:
+        DomainError: There is no such zone, or a value stands for no column or is none of it.
+    """
+    from fitplug_dask.files import ColumnRules
+
+    if zone is not None and not is_zone(zone):
+        raise DomainError(f'zone = {zone!r} is no time zone; name one such as "Europe/Berlin"')
+    given = dict(missing or {})
+    encoders: dict[str, Encoder] = {**job.filters, **job.attributes}
+    if job.weight is not None:
+        encoders[job.weight] = WEIGHT
+    for name, value in given.items():
+        if name == person:
+            raise DomainError(
+                f"missing cannot give a value for {name!r}, which identifies persons: the rows of "
+                "a file without it would all be one person's"
+            )
+        if name not in encoders:
+            raise DomainError(
+                f"missing gives a value for {name!r}, which is not counted; "
+                f"{suggest_nearest(name, sorted(encoders))}"
+            )
+        if value is not None and not _is_value(value, encoders[name], job.attributes.get(name)):
+            raise DomainError(
+                f"missing gives {name!r} the value {value!r}, which the domain does not have; "
+                "give one of its values, or None for null"
+            )
+    return ColumnRules(zone, given)
+
+
+def is_zone(name: object) -> bool:
+    """Return whether there is a time zone of this name."""
+    try:
+        return isinstance(name, str) and bool(ZoneInfo(name))
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        return False
+
+
+def _is_value(value: Any, encoder: Encoder, attribute: Attribute | None) -> bool:
+    """Return whether a value is of the type that a column is read as, and in the domain."""
+    try:
+        code = encoder.codes(np.array([value, None], dtype=object))[0]
+    except DataError:
+        return False
+    return attribute is None or code != OUTSIDE
+
+
 def check_client(client: Any) -> None:
     """Raise TypeError if `client` is neither None nor a client that can be waited for."""
     if client is None:
@@ -119,6 +186,16 @@ def check_client(client: Any) -> None:
         raise TypeError(f"client must be a dask.distributed Client, not {type(client).__name__}")
     if getattr(client, "asynchronous", False):
         raise TypeError("client must be a synchronous Client, made with asynchronous=False")
+
+
+def check_source(found: Sequence[FoundFile], client: Any) -> None:
+    """Raise DataError if workers of a cluster cannot read what is found."""
+    for file in found:
+        if client is not None and file.format is Format.STREAM:
+            raise DataError(
+                f"{file.path} can be read by this process only; leave out the client, or write "
+                "the rows as Parquet files where the workers see them"
+            )
 
 
 def check_libraries() -> None:

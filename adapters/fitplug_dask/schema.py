@@ -39,7 +39,10 @@ def list_columns(
     from fitplug_dask.encoding import classify_type
     from fitplug_dask.files import read_found_header
 
-    first = find_files(source, storage_options)[0]
+    found = find_files(source, storage_options)
+    if not found:
+        raise DataError("the table has no files, so nothing says which columns it has")
+    first = found[0]
     _, file_header = read_found_header(first)
     schema = file_header.schema
     if first.format in TEXT_FORMATS and len(names := schema.names) == 1:

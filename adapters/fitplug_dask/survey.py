@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import Filters, Where, check_weight, describe_rows, make_filters
 from fitplug_dask.request import (
@@ -13,8 +13,10 @@ from fitplug_dask.request import (
     check_client,
     check_libraries,
     check_person,
+    check_source,
     list_tables,
     prepare_request,
+    prepare_rules,
 )
 from fitplug_dask.sources import TEXT_FORMATS, FoundFile, Options, Source, find_files
 
@@ -49,6 +51,8 @@ class Survey:
         memory: The most bytes that one process will hold, about.
         left_out: How many more files lie in folders whose rows do not pass the filters.
         rows_are: A sentence that says how rows are understood.
+        without_checksums: How many Parquet files, of up to 100 that were looked at, have pages
+            without checksums, in which damage may not be noticed.
         counts: If each row is taken for one record, the columns that by their names and types may
             say of how many records the row is an aggregate.
     """
@@ -63,6 +67,7 @@ class Survey:
     left_out: int = 0
     rows_are: str = "each row is one record"
     counts: tuple[str, ...] = ()
+    without_checksums: int = field(default=0, compare=False)
 
     def __repr__(self) -> str:
         return f"Survey({self.files} {self.format} files, {self.cells} cells; rows confidential)"
@@ -77,6 +82,8 @@ def survey(
     person: str | None = None,
     weight: str | None = None,
     where: Where | None = None,
+    zone: str | None = None,
+    missing: Mapping[str, Any] | None = None,
 ) -> Survey:
     """Tell what `count` with the same arguments would read and take.
 
@@ -91,6 +98,8 @@ def survey(
         person: As for `count`.
         weight: As for `count`.
         where: As for `count`.
+        zone: As for `count`.
+        missing: As for `count`.
 
     Raises:
         DataError: As by `count`.
@@ -100,31 +109,45 @@ def survey(
     check_client(client)
     domain, names = list_tables(wanted)
     check_libraries()
-    from fitplug_dask.files import take_snapshot
+    from fitplug_dask.files import sample_checksums, take_snapshot
     from fitplug_dask.kernel import cut_partitions
+    from fitplug_dask.scheduling import check_where
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     request.check_memory()
     job, threads = request.job, request.threads
     check_weight(weight, job.filters, job.attributes, person)
     check_person(person, job.attributes)
+    rules = prepare_rules(job, zone, missing, person)
     found = find_files(source, storage_options)
-    files = take_snapshot(found, job.attributes, person, weight=weight, filters=job.filters)
+    check_source(found, client)
+    files = take_snapshot(
+        found,
+        job.attributes,
+        person,
+        weight=weight,
+        filters=job.filters,
+        rules=rules,
+        check_all=check_where(client),
+    )
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]
     known = (*domain.names, *job.filters)
     single = weight is None and person is None
     return Survey(
         files=len(read),
-        format=files[0].format.value,
+        format=files[0].format.value if files else "no",
         rows=None if None in records else sum(n for n in records if n is not None),
         tasks=len(cut_partitions(files, job.total_cells, threads)),
         threads=threads,
         cells=job.total_cells,
         memory=request.estimate_memory() + request.process_threads * _THREAD_BYTES,
         left_out=len(files) - len(read),
+        without_checksums=sample_checksums(read).lacking,
         rows_are=_describe_rows(weight, job.filters),
-        counts=_find_count_columns(found[0], known) if single and files[0].columns else (),
+        counts=_find_count_columns(found[0], known)
+        if single and files and files[0].columns
+        else (),
     )
 
 
@@ -145,6 +168,8 @@ def _find_count_columns(file: FoundFile, known: Sequence[str]) -> tuple[str, ...
     from fitplug_dask.files import read_found_header
 
     _, header = read_found_header(file)
+    if header.unchecked:
+        return ()
     return tuple(
         name
         for name, held in zip(header.schema.names, header.schema.types, strict=True)

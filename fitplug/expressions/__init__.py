@@ -2,7 +2,7 @@
 
 from fitplug.expressions.arithmetic import Quotient, Terms
 from fitplug.expressions.cell_runs import Runs, union
-from fitplug.expressions.coefficients import SparseCoefficients, add_coefficients
+from fitplug.expressions.coefficients import SparseCoefficients, add_boxes
 from fitplug.expressions.parser import DenseTerms, Expressions, expand_terms, parse
 from fitplug.expressions.selections import Selector
 
@@ -14,7 +14,7 @@ __all__ = [
     "Selector",
     "SparseCoefficients",
     "Terms",
-    "add_coefficients",
+    "add_boxes",
     "expand_terms",
     "parse",
     "union",

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from fitplug.errors import WorkloadError
-from fitplug.expressions.coefficients import SparseCoefficients
+from fitplug.expressions.coefficients import Box, Coefficients
 from fitplug.expressions.tokens import Token
 
-Terms: TypeAlias = Mapping[str, SparseCoefficients]
+Terms: TypeAlias = Mapping[str, Coefficients]
 """The coefficients of a sum: by group, those that are not zero."""
 
-UnaddedTerms: TypeAlias = dict[str, list[SparseCoefficients]]
+UnaddedTerms: TypeAlias = dict[str, list[Box]]
 """The coefficients of a sum that is being read: by group, those that are still to be added."""
 
 
@@ -98,7 +98,7 @@ def scale(found: Value, factor: float) -> Value:
 def _scale_counts(counts: UnaddedTerms, factor: float) -> UnaddedTerms:
     """Multiply a sum of counts by a factor."""
     return {
-        name: [SparseCoefficients(one.positions, factor * one.values) for one in summands]
+        name: [Box(one.factors, factor * one.weight) for one in summands]
         for name, summands in counts.items()
     }
 

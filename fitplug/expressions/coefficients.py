@@ -1,18 +1,28 @@
-"""Coefficients of the answers of one query group in a sum."""
+"""Coefficients of the answers of one query group in a sum.
+
+What an expression selects of a group is a box: the product of what it selects along each axis. A
+box of any size is held by its factors, and its answers are listed only where there are few.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.numeric import BoolArray, FloatArray, IntArray
+
+_FEW = 2**20
+"""A sum of boxes with no more coefficients is computed from a list of its answers."""
 
 
 @dataclass(frozen=True, eq=False)
 class SparseCoefficients:
-    """The coefficients of a group's answers in a sum, of which most are zero.
+    """The coefficients of answers in a sum, of which most are zero.
 
     Attributes:
         positions: Shape (n,): the positions of the other answers in C order of the group's shape,
@@ -23,11 +33,191 @@ class SparseCoefficients:
     positions: IntArray
     values: FloatArray
 
+    @property
+    def count(self) -> int:
+        """The number of coefficients."""
+        return len(self.positions)
+
+    @property
+    def boxes(self) -> None:
+        """None, as the coefficients are listed one by one."""
+        return None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all coefficients are finite."""
+        return bool(np.isfinite(self.values).all())
+
     def to_array(self, shape: tuple[int, ...]) -> FloatArray:
         """Return the coefficients of all answers of the group, as an array of its shape."""
         array = np.zeros(shape)
         array.ravel()[self.positions] = self.values
         return array
+
+    def scale(self, factor: float) -> SparseCoefficients:
+        """Multiply by a factor."""
+        return SparseCoefficients(self.positions, factor * self.values)
+
+    def keep_range(
+        self, shape: tuple[int, ...], axis: int, start: int, stop: int
+    ) -> SparseCoefficients:
+        """Keep the answers whose index along an axis is in a range.
+
+        Returns:
+            Their coefficients, in an array that has only the range of that axis.
+        """
+        if not shape:
+            return self
+        inner = math.prod(shape[axis + 1 :])
+        outer, within = np.divmod(self.positions, shape[axis] * inner)
+        index, rest = np.divmod(within, inner)
+        kept = (index >= start) & (index < stop)
+        moved = (outer * (stop - start) + index - start) * inner + rest
+        return SparseCoefficients(moved[kept], self.values[kept])
+
+    def multiply_values(self, values: FloatArray) -> float:
+        """Compute the sum of the coefficients times values of the group's shape."""
+        return float(self.values @ values.ravel()[self.positions])
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """Coefficients that are a product along the axes of a group's shape.
+
+    Attributes:
+        factors: The coefficients along each axis.
+        weight: What the product is multiplied by.
+    """
+
+    factors: tuple[SparseCoefficients, ...]
+    weight: float = 1.0
+
+    @property
+    def count(self) -> int:
+        """The number of coefficients."""
+        return math.prod(factor.count for factor in self.factors)
+
+    def list_coefficients(self, shape: tuple[int, ...]) -> SparseCoefficients:
+        """List the coefficients in an array of a shape."""
+        found = multiply_coefficients(self.factors, shape)
+        return found if self.weight == 1.0 else found.scale(self.weight)
+
+    def multiply_values(self, values: FloatArray) -> float:
+        """Compute the sum of the coefficients times values of the group's shape."""
+        chosen = values
+        for axis, factor in enumerate(self.factors):
+            first = int(factor.positions[0])
+            if np.array_equal(factor.positions, np.arange(first, first + factor.count)):
+                own = slice(first, first + factor.count)  # a view, without a copy
+                chosen = chosen[(slice(None),) * axis + (own,)]
+            else:
+                chosen = np.take(chosen, factor.positions, axis=axis)
+        for factor in reversed(self.factors):
+            chosen = chosen @ factor.values
+        return float(chosen) * self.weight
+
+    def keep_range(self, axis: int, start: int, stop: int) -> Box | None:
+        """Keep the answers whose index along an axis is in a range; None if there are none."""
+        if not self.factors:
+            return self
+        own = self.factors[axis]
+        kept: BoolArray = (own.positions >= start) & (own.positions < stop)
+        if not kept.any():
+            return None
+        part = SparseCoefficients(own.positions[kept] - start, own.values[kept])
+        return Box((*self.factors[:axis], part, *self.factors[axis + 1 :]), self.weight)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxCoefficients:
+    """The coefficients of a group's answers in a sum, as a sum of boxes.
+
+    Attributes:
+        shape: The group's shape.
+        boxes: The boxes.
+    """
+
+    shape: tuple[int, ...]
+    boxes: tuple[Box, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of coefficients, where those of boxes that overlap count more than once."""
+        return sum(box.count for box in self.boxes)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all coefficients are finite."""
+        largest = [
+            abs(box.weight) * math.prod(float(np.abs(f.values).max()) for f in box.factors)
+            for box in self.boxes
+        ]
+        return bool(np.isfinite(largest).all() and math.isfinite(sum(largest)))
+
+    @property
+    def positions(self) -> IntArray:
+        """The positions of the answers with coefficients; see `SparseCoefficients`."""
+        return self._listed.positions
+
+    @property
+    def values(self) -> FloatArray:
+        """The coefficients of these answers."""
+        return self._listed.values
+
+    def to_array(self, shape: tuple[int, ...]) -> FloatArray:
+        """Return the coefficients of all answers of the group, as an array of its shape."""
+        return self._listed.to_array(shape)
+
+    def scale(self, factor: float) -> BoxCoefficients:
+        """Multiply by a factor."""
+        boxes = tuple(Box(box.factors, factor * box.weight) for box in self.boxes)
+        return BoxCoefficients(self.shape, boxes)
+
+    def keep_range(
+        self, shape: tuple[int, ...], axis: int, start: int, stop: int
+    ) -> BoxCoefficients:
+        """Keep the answers whose index along an axis is in a range.
+
+        Returns:
+            Their coefficients, in an array that has only the range of that axis.
+        """
+        kept = [box.keep_range(axis, start, stop) for box in self.boxes]
+        own = tuple(stop - start if k == axis else n for k, n in enumerate(shape))
+        return BoxCoefficients(own, tuple(box for box in kept if box is not None))
+
+    def multiply_values(self, values: FloatArray) -> float:
+        """Compute the sum of the coefficients times values of the group's shape."""
+        if self.count <= _FEW:
+            return self._listed.multiply_values(values) if self.boxes else 0.0
+        return math.fsum(box.multiply_values(values) for box in self.boxes)
+
+    @cached_property
+    def _listed(self) -> SparseCoefficients:
+        """The coefficients one by one."""
+        return add_coefficients([box.list_coefficients(self.shape) for box in self.boxes])
+
+
+Coefficients: TypeAlias = SparseCoefficients | BoxCoefficients
+
+
+def add_boxes(summands: Sequence[Coefficients]) -> Coefficients:
+    """Add several coefficients of one group, as boxes if all are."""
+    boxed = [one for one in summands if isinstance(one, BoxCoefficients)]
+    if len(boxed) == len(summands):
+        return merge_boxes(boxed[0].shape, [box for one in boxed for box in one.boxes])
+    return add_coefficients([SparseCoefficients(one.positions, one.values) for one in summands])
+
+
+def merge_boxes(shape: tuple[int, ...], boxes: Sequence[Box]) -> BoxCoefficients:
+    """Add boxes; the weights of those with the same factors are added."""
+    merged: dict[tuple[bytes, ...], Box] = {}
+    for box in boxes:
+        key = tuple(
+            array.tobytes() for factor in box.factors for array in (factor.positions, factor.values)
+        )
+        weight = box.weight + (merged[key].weight if key in merged else 0.0)
+        merged[key] = Box(box.factors, weight)
+    return BoxCoefficients(shape, tuple(merged.values()))
 
 
 def add_coefficients(summands: Sequence[SparseCoefficients]) -> SparseCoefficients:

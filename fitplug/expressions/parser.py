@@ -38,7 +38,7 @@ from fitplug.expressions.arithmetic import (
     scale,
 )
 from fitplug.expressions.cell_runs import Runs
-from fitplug.expressions.coefficients import add_coefficients
+from fitplug.expressions.coefficients import merge_boxes
 from fitplug.expressions.conditions import COMPARISONS, Clause, Condition
 from fitplug.expressions.selections import Selector
 from fitplug.expressions.tokens import Token, split_tokens
@@ -88,8 +88,11 @@ class Expressions:
                     hint = suggest_nearest("", self._workload.names)
                     raise WorkloadError(f"it is a number and asks for no count; {hint}")
                 if isinstance(found, Quotient):
-                    return Quotient(_add_up(found.numerator), _add_up(found.denominator))
-                return _add_up(found)
+                    return Quotient(
+                        _add_up(self._workload, found.numerator),
+                        _add_up(self._workload, found.denominator),
+                    )
+                return _add_up(self._workload, found)
         except WorkloadError as error:
             shown = text if len(text) <= 60 else f"{text[:57]}..."
             raise WorkloadError(f"expression {shown!r}: {error}") from None
@@ -114,9 +117,9 @@ def expand_terms(workload: Workload, terms: Terms) -> DenseTerms:
     return {name: one.to_array(workload[name].shape) for name, one in terms.items()}
 
 
-def _add_up(found: UnaddedTerms) -> Terms:
+def _add_up(workload: Workload, found: UnaddedTerms) -> Terms:
     """Add the coefficients of each group."""
-    return {name: add_coefficients(summands) for name, summands in found.items()}
+    return {name: merge_boxes(workload[name].shape, boxes) for name, boxes in found.items()}
 
 
 class _Parser:

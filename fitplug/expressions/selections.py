@@ -29,9 +29,9 @@ from fitplug.domain import ValueLookup
 from fitplug.errors import WorkloadError, quote, suggest_nearest
 from fitplug.expressions.cell_runs import Runs, complement, intersection, union
 from fitplug.expressions.coefficients import (
+    Box,
     SparseCoefficients,
     add_coefficients,
-    multiply_coefficients,
 )
 from fitplug.expressions.conditions import MOST_SHOWN, ORDERS, Clause, Condition, write_value
 from fitplug.numeric import IntArray
@@ -69,7 +69,7 @@ class Selector:
 
     def select(
         self, name: str, clauses: Sequence[Clause], within: Mapping[str, Runs] | None = None
-    ) -> SparseCoefficients:
+    ) -> Box:
         """Find coefficients of a group's answers that count the people of a selection.
 
         Args:
@@ -98,7 +98,7 @@ class Selector:
                 coefficients.append(_select_rows(lookup, own, regions.get(factor.attribute)))
             except WorkloadError as error:
                 raise WorkloadError(f"{name!r}: {error}") from None
-        return multiply_coefficients(coefficients, group.shape)
+        return Box(tuple(coefficients))
 
     def _find_lookup(self, group: QueryGroup, factor: Factor) -> _RowLookup:
         """Return the lookup of a factor, which is made once."""

@@ -20,7 +20,8 @@ from fitplug.files.parquet import (
     read_parquet,
     write_parquet,
 )
-from fitplug.files.parquet_footer import ColumnChunk, EncryptedError, Footer, read_footer
+from fitplug.files.parquet_footer import EncryptedError, Footer, decode_footer, read_footer
+from fitplug.files.parquet_schema import ColumnChunk, MovedGroup, ParquetSchema, RowGroup
 from fitplug.files.places import LocalPlace, Place, hash_content, is_url, open_place
 from fitplug.files.replacement import replace_file
 from fitplug.files.thrift import ThriftFields, WantedFields, read_struct
@@ -35,11 +36,15 @@ __all__ = [
     "Footer",
     "Header",
     "LocalPlace",
+    "MovedGroup",
+    "ParquetSchema",
     "Place",
+    "RowGroup",
     "ThriftFields",
     "WantedFields",
     "check_arrow",
     "compute_digest",
+    "decode_footer",
     "decode_parquet",
     "encode_parquet",
     "hash_content",

@@ -119,16 +119,19 @@ class LocalPlace(Place):
     Attributes:
         path: The absolute path; the folder need not exist.
         mode: The permissions of new files, less those that the umask takes away.
+        root: For a folder inside another place, the folder of that place. It is never made here:
+            where a staging area was removed, a late writer fails, and leaves nothing.
     """
 
     path: Path
     mode: int = 0o666
+    root: Path | None = None
 
     def __str__(self) -> str:
         return str(self.path)
 
     def join(self, name: str) -> LocalPlace:
-        return replace(self, path=self.path / name)
+        return replace(self, path=self.path / name, root=self.root or self.path)
 
     def read(self, name: str) -> bytes:
         return (self.path / name).read_bytes()
@@ -141,7 +144,7 @@ class LocalPlace(Place):
                     for entry in entries
                     if entry.is_file() and not entry.name.startswith(".")
                 }
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
 
     def create(self, name: str, content: bytes) -> bool:
@@ -168,7 +171,7 @@ class LocalPlace(Place):
 
     def _write_partial(self, name: str, content: bytes) -> Path:
         """Write a complete and durable file under a name that nobody else uses."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         partial = self.path / f".{name}.{secrets.token_hex(8)}.partial"
         try:
             number = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self.mode)
@@ -183,6 +186,15 @@ class LocalPlace(Place):
             partial.unlink(missing_ok=True)
             raise
         return partial
+
+    def _make_folder(self) -> None:
+        """Make the folder, if it is not there."""
+        if self.root is None:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return
+        inside = self.path.relative_to(self.root)
+        for folder in [*reversed(inside.parents[:-1]), inside]:
+            (self.root / folder).mkdir(exist_ok=True)
 
 
 def _link(partial: Path, target: Path) -> bool:
@@ -249,10 +261,13 @@ class StorePlace(Place):
                     self._system.pipe_file(self._locate(name), content, mode="create")
             else:
                 self._system.pipe_file(self._locate(name), content, mode="create")
-        except FileExistsError:
-            # The client may have repeated a request that had succeeded: nobody else has these
-            # bytes unless they were computed to be the same, and then it does not matter.
-            return self.read(name) == content
+        except OSError as error:
+            # The client may have repeated a request that had succeeded, or lost the answer to one.
+            # Then these bytes are there. If other writers compute the same, it does not matter.
+            try:
+                return self.read(name) == content
+            except FileNotFoundError:
+                raise error from None
         return True
 
     def replace(self, name: str, content: bytes) -> None:

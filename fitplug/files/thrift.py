@@ -2,6 +2,8 @@
 
 https://github.com/apache/thrift/blob/master/doc/specs
 
+Where fitplug was installed with a C compiler, this module is compiled, by the types in thrift.pxd.
+
 A function that reads takes bytes and the position where a value begins, and returns the value and
 the position behind it. Its time and memory are in proportion to the number of bytes, also for
 damaged ones. A value that does not end raises IndexError, and bytes that are no Thrift ValueError.
@@ -20,7 +22,7 @@ ThriftFields: TypeAlias = dict[int, Any]
 
 WantedFields: TypeAlias = Mapping[int, Any]
 """The fields whose structs, or lists of structs, are read: by number, the same for the structs
-inside, or None for a struct that is left as its bytes. Integers of 16 bits and more, truth values
+inside, or None for structs that are left as their bytes. Integers of 16 bits and more, truth values
 and binaries are always read, and all other values are skipped.
 """
 
@@ -59,9 +61,8 @@ def read_struct(data: bytes, at: int, wanted: WantedFields) -> tuple[ThriftField
             else:
                 fields[number], at = read_integer(data, at)
         elif kind == BINARY:
-            length, at = _read_varint(data, at)
-            fields[number] = data[at : at + length]
-            at += length
+            start, at = _find_binary(data, at)
+            fields[number] = data[start:at]
         elif kind == STRUCT and number in wanted:
             inner, start = wanted[number], at
             if inner is None:
@@ -78,12 +79,17 @@ def read_struct(data: bytes, at: int, wanted: WantedFields) -> tuple[ThriftField
     return fields, at + 1
 
 
-def _read_structs(data: bytes, at: int, wanted: WantedFields) -> tuple[list[ThriftFields], int]:
-    """Read a list of structs."""
+def _read_structs(data: bytes, at: int, wanted: WantedFields | None) -> tuple[list[Any], int]:
+    """Read a list of structs, or leave each as its bytes."""
     kind, size, at = _read_list_head(data, at)
     if kind != STRUCT and size:
         raise ValueError("no list of structs")
-    found = []
+    found: list[Any] = []
+    if wanted is None:
+        for _ in range(size):
+            start, at = at, _skip_struct(data, at, 0)
+            found.append(data[start:at])
+        return found, at
     for _ in range(size):
         fields, at = read_struct(data, at, wanted)
         found.append(fields)
@@ -108,8 +114,8 @@ def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
             at += 1
         return at + 1
     if kind == BINARY:
-        length, at = _read_varint(data, at)
-        return at + length
+        _, at = _find_binary(data, at)
+        return at
     if depth > _DEEPEST:
         raise ValueError("too deep")
     if kind == STRUCT:
@@ -127,6 +133,14 @@ def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     if kind == BYTE:
         return at + 1
     raise ValueError("no kind of value")
+
+
+def _find_binary(data: bytes, at: int) -> tuple[int, int]:
+    """Return where the bytes of a binary begin, and the position behind it."""
+    length, at = _read_varint(data, at)
+    if length > len(data) - at:
+        raise IndexError
+    return at, at + length
 
 
 def _skip_struct(data: bytes, at: int, depth: int) -> int:

@@ -4,10 +4,12 @@ from fitplug.mechanism.answers import may_be_clamped
 from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.mechanism.basis import Basis, choose_basis, solve_from_right
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.boxed_combinations import Product
 from fitplug.mechanism.chain_form import place_chain
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
 from fitplug.mechanism.dispatch import (
     answer_exactly,
+    bound_boxed_stds,
     bound_combined_stds,
     bound_unit_variances,
     build_dense_covariance,
@@ -15,6 +17,7 @@ from fitplug.mechanism.dispatch import (
     build_strategy,
     build_tree_strategy,
     check_strategy,
+    compute_boxed_covariance,
     compute_combined_covariance,
     compute_exact_cost,
     cut_strategy,
@@ -54,12 +57,14 @@ __all__ = [
     "Mechanism",
     "Output",
     "PartedStrategy",
+    "Product",
     "Slab",
     "StepMatrices",
     "Strategy",
     "TreeBlock",
     "TreeMatrix",
     "answer_exactly",
+    "bound_boxed_stds",
     "bound_combined_stds",
     "bound_prefix_stds",
     "bound_unit_variances",
@@ -70,6 +75,7 @@ __all__ = [
     "build_tree_strategy",
     "check_strategy",
     "choose_basis",
+    "compute_boxed_covariance",
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",

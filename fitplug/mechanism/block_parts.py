@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
@@ -60,15 +62,20 @@ class PlacedBlock:
 class BlockPart:
     """A part: some blocks, or a range of the columns of one.
 
+    A range of columns is one of the rows of the attributes before c and, where these are one row,
+    of those after it. Its answers are in the order of the block's.
+
     Attributes:
         first: The position of its first block.
         last: The position after its last block.
         columns: The range of columns of its one block, each of n answers a row; None for all.
+        shape: How many rows of the attributes before c, and after it, the range has.
     """
 
     first: int
     last: int
     columns: tuple[int, int] | None
+    shape: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +123,12 @@ class BlockParts:
         sizes = self.strategy.structure.sizes
         return max(attributes, key=lambda a: (sizes[a], a), default=None)
 
+    def find_axis(self, own: PlacedBlock) -> int:
+        """Find the axis of a block's largest attribute; it has one."""
+        cut = self.find_cut(own.own)
+        assert cut is not None
+        return own.own.index(cut)
+
     @cached_property
     def slabs(self) -> tuple[Slab, ...]:
         """The slabs of all tables."""
@@ -160,6 +173,21 @@ class BlockParts:
         return found
 
     @cached_property
+    def readers(self) -> list[list[tuple[int, Reading]]]:
+        """The positions of the blocks that read each table, ascending, and what they read."""
+        found: list[list[tuple[int, Reading]]] = [[] for _ in self.tables]
+        for k, readings in enumerate(self.readings):
+            for t, reading in readings:
+                found[t].append((k, reading))
+        return found
+
+    def list_readers(self, table: int, part: int) -> list[tuple[int, Reading]]:
+        """List the blocks of a part that read a table, ascending, and what they read."""
+        readers, one = self.readers[table], self.parts[part]
+        ends = [bisect_left(readers, k, key=itemgetter(0)) for k in (one.first, one.last)]
+        return readers[slice(*ends)]
+
+    @cached_property
     def parts_of_block(self) -> list[range]:
         """The parts that each block has answers in."""
         first = [len(self.parts)] * len(self.blocks)
@@ -173,9 +201,9 @@ class BlockParts:
     def parts_of_table(self) -> list[list[int]]:
         """The parts that read each table, ascending."""
         found: list[dict[int, None]] = [{} for _ in self.tables]
-        for k, readings in enumerate(self.readings):
-            for t, _ in readings:
-                found[t].update(dict.fromkeys(self.parts_of_block[k]))
+        for own, readers in zip(found, self.readers, strict=True):
+            for k, _ in readers:
+                own.update(dict.fromkeys(self.parts_of_block[k]))
         return [sorted(own) for own in found]
 
     @cached_property
@@ -199,14 +227,17 @@ class BlockParts:
         columns = one.columns
         if columns is None:
             return slice(own.start, last.start + last.size)
-        cut = self.find_cut(own.own)
-        assert cut is not None
-        axis = own.own.index(cut)
-        rows, n = own.shape[axis], own.shape[-1]
-        after = math.prod(own.shape[axis + 1 :])
-        before, within = np.divmod(np.arange(columns[0] * n, columns[1] * n), after)
-        row = np.arange(rows)[:, None]
-        return np.asarray(own.start + (before * rows + row) * after + within).ravel()
+        rows, after = self._find_strides(own)
+        n = own.shape[-1]
+        before, row = np.arange(one.shape[0])[:, None, None], np.arange(rows)[:, None]
+        first, offset = divmod(columns[0] * n, after)
+        column = offset + np.arange(one.shape[1] * n)
+        return np.asarray(own.start + ((first + before) * rows + row) * after + column).ravel()
+
+    def _find_strides(self, own: PlacedBlock) -> tuple[int, int]:
+        """Find the rows of a block's largest attribute, and the answers of each of them."""
+        axis = self.find_axis(own)
+        return own.shape[axis], math.prod(own.shape[axis + 1 :])
 
     def _cut_tables(self, tables: Sequence[tuple[str, ...]]) -> tuple[TableCut, ...]:
         structure = self.strategy.structure
@@ -237,16 +268,34 @@ class BlockParts:
                 first, total = k, 0
             total += own.size
             if cut is not None:
-                rows = own.shape[own.own.index(cut)]
-                unit = rows * own.shape[-1]
-                names = self.strategy.structure.name_attributes(own.block)
-                check_unit(unit, _describe(names), whole=own.size)
-                columns = cut_evenly(own.size // unit, self.most // unit)
-                found += [BlockPart(k, k + 1, pair) for pair in columns]
+                found += self._cut_columns(k)
                 first, total = k + 1, 0
         if first < len(self.blocks):
             found.append(BlockPart(first, len(self.blocks), None))
         return tuple(found)
+
+    def _cut_columns(self, k: int) -> list[BlockPart]:
+        """Cut a block that is larger than a part."""
+        own = self.blocks[k]
+        n = own.shape[-1]
+        rows, stride = self._find_strides(own)
+        check_unit(
+            rows * n,
+            _describe(self.strategy.structure.name_attributes(own.block)),
+            whole=own.size,
+        )
+        most, after = self.most // (rows * n), stride // n
+        before = own.size // (rows * stride)
+        if most >= after:
+            return [
+                BlockPart(k, k + 1, (start * after, stop * after), (stop - start, after))
+                for start, stop in cut_evenly(before, most // after)
+            ]
+        return [
+            BlockPart(k, k + 1, (i * after + start, i * after + stop), (1, stop - start))
+            for i in range(before)
+            for start, stop in cut_evenly(after, most)
+        ]
 
     def _cut_groups(self) -> tuple[Output, ...]:
         found: list[Output] = []

@@ -11,11 +11,14 @@ from fitplug.errors import PlanError
 from fitplug.mechanism.answers import answer_blocks
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.boxed_combinations import Products, find_boxed_rows
 from fitplug.mechanism.covariance import build_block_covariance, build_block_strategy
 from fitplug.mechanism.estimates import (
     BlockEstimates,
     bound_block_stds,
+    bound_row_stds,
     compute_block_covariance,
+    compute_row_covariance,
 )
 from fitplug.mechanism.integer_limits import MAX_ENTRY
 from fitplug.mechanism.parted_blocks import PartedBlocks
@@ -68,6 +71,14 @@ class BlockSetForm(StrategyForm[S]):
         self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         return compute_block_covariance(strategy, combinations)
+
+    def bound_boxed_stds(self, strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+        return bound_row_stds(strategy, find_boxed_rows(strategy, combinations))
+
+    def compute_boxed_covariance(
+        self, strategy: Strategy, combinations: Sequence[Products]
+    ) -> FloatArray:
+        return compute_row_covariance(strategy, find_boxed_rows(strategy, combinations))
 
     def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
         return build_block_covariance(strategy, noise_std)

@@ -8,6 +8,7 @@ from typing import Any
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.boxed_combinations import Products
 from fitplug.mechanism.chain_form import ChainForm
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
@@ -216,6 +217,38 @@ def compute_combined_covariance(
         diagonal.
     """
     return _FORMS[type(strategy.structure)].compute_combined_covariance(strategy, combinations)
+
+
+def bound_boxed_stds(strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+    """Bound the stds of linear combinations of large groups from above, at noise variance 1.
+
+    Args:
+        strategy: The strategy.
+        combinations: k mappings from names of groups to products of coefficients, which are added.
+
+    Returns:
+        The bounds, shape (k,). No array of a group's size is formed.
+
+    Raises:
+        WorkloadError: If the products are too many.
+    """
+    return _FORMS[type(strategy.structure)].bound_boxed_stds(strategy, combinations)
+
+
+def compute_boxed_covariance(strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+    """Compute the covariance of linear combinations of large groups, at noise variance 1.
+
+    Args:
+        strategy: The strategy.
+        combinations: As for `bound_boxed_stds`.
+
+    Returns:
+        As for `compute_combined_covariance`.
+
+    Raises:
+        WorkloadError: If the products are too many.
+    """
+    return _FORMS[type(strategy.structure)].compute_boxed_covariance(strategy, combinations)
 
 
 def build_dense_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:

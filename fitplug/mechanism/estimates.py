@@ -149,10 +149,10 @@ def bound_block_stds(
     strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Bound the stds; see `fitplug.mechanism.dispatch.bound_combined_stds`."""
-    return _bound_stds(strategy, [_find_block_rows(strategy, one) for one in combinations])
+    return bound_row_stds(strategy, [_find_block_rows(strategy, one) for one in combinations])
 
 
-def _bound_stds(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
+def bound_row_stds(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
     """Bound the stds of combinations given by their rows in the blocks' bases, shape (k,)."""
     parts: dict[int, list[int]] = {}
     for k, (rows, _) in enumerate(several):
@@ -171,12 +171,18 @@ def compute_block_covariance(
     strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Compute the covariance; see `fitplug.mechanism.dispatch.compute_combined_covariance`."""
-    several = [_find_block_rows(strategy, one) for one in combinations]
+    return compute_row_covariance(
+        strategy, [_find_block_rows(strategy, one) for one in combinations]
+    )
+
+
+def compute_row_covariance(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
+    """Compute the covariance of combinations given by their rows in the blocks' bases, (k, k)."""
     parts: dict[int, list[tuple[int, FloatArray]]] = {}
     for j, (in_blocks, _) in enumerate(several):
         for block, rows in in_blocks.items():
             parts.setdefault(block, []).append((j, rows))
-    covariance = np.zeros((len(combinations), len(combinations)))
+    covariance = np.zeros((len(several), len(several)))
     for block, held in parts.items():
         M = strategy.build_block_matrix(block)
         # The weights of the block's answers in each combination. All answers have independent
@@ -184,7 +190,7 @@ def compute_block_covariance(
         weights = [solve_triangular(M, rows.T, trans="T").ravel() for _, rows in held]
         at = [j for j, _ in held]
         covariance[np.ix_(at, at)] += np.stack(weights) @ np.stack(weights).T
-    above = _bound_stds(strategy, several) ** 2
+    above = bound_row_stds(strategy, several) ** 2
     covariance[np.diag_indices_from(covariance)] = np.maximum(np.diag(covariance), above)
     return covariance
 

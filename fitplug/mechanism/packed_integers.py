@@ -42,11 +42,28 @@ def unpack_integers(packed: IntArray) -> AnyArray:
     return np.asarray(found)
 
 
-def choose_sum_type(arrays: Sequence[AnyArray]) -> type:
-    """Choose a type that holds every sum of some entries, at most one of each array."""
-    largest = [find_largest_entry(array) for array in arrays if array.size]
-    is_int64 = all(array.dtype != object for array in arrays) and sum(largest) < 2**63
-    return np.int64 if is_int64 else object
+class ExactTotals:
+    """Totals of integers that are added piece by piece, without overflow.
+
+    Args:
+        shapes: The shape of each total.
+
+    Attributes:
+        totals: int64 or, where that might not hold them, Python integers.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        self.totals: list[AnyArray] = [np.zeros(shape, dtype=np.int64) for shape in shapes]
+        self._bound, self._is_int64 = 0, True
+
+    def make_room(self, values: AnyArray) -> None:
+        """Make room for adding each of some values to one entry at most, and once."""
+        if not self._is_int64 or not values.size:
+            return
+        self._bound += find_largest_entry(values)
+        if values.dtype == object or self._bound >= 2**63:
+            self.totals = [total.astype(object) for total in self.totals]
+            self._is_int64 = False
 
 
 def _fits(values: AnyArray) -> bool:

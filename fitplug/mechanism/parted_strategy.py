@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.domain import Domain
 from fitplug.errors import TablesError, WorkloadError
 from fitplug.mechanism.strategy import Strategy
-from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
 
 PART = 2**20
 """The most answers of a part, where its smallest unit is not larger."""
@@ -211,6 +212,38 @@ class PartedStrategy(ABC):
         structure = self.strategy.structure
         g = structure.workload.position(one.group)
         return structure.arrange_range(values, g, one.axis, slice(one.start, one.stop))
+
+
+def read_slab_counts(slab: Slab, domain: Domain, counts: AnyArray) -> AnyArray:
+    """Read a slab's counts as integers with room for the sum of all of them.
+
+    Raises:
+        TablesError: If they have another shape, or a type that int64 does not hold.
+    """
+    shape = list(domain.shape_of(slab.names))
+    if slab.attribute is not None:
+        shape[slab.names.index(slab.attribute)] = slab.stop - slab.start
+    if counts.shape != tuple(shape) or not np.can_cast(counts.dtype, np.int64):
+        raise TablesError(
+            f"the counts of {' x '.join(slab.names) or 'the total'} are {counts.dtype} of the "
+            f"shape {counts.shape}, and not int64 of the shape {tuple(shape)}"
+        )
+    return make_room(counts.astype(np.int64, copy=False), counts.size)
+
+
+def read_part_answers(part: int, size: int, noisy: AnyArray) -> IntArray:
+    """Read a part's noisy answers as int64.
+
+    Raises:
+        TablesError: If there are more or fewer answers, or their type is one that int64 does not
+            hold.
+    """
+    if noisy.shape != (size,) or not np.can_cast(noisy.dtype, np.int64):
+        raise TablesError(
+            f"part {part} has {size} answers, but {noisy.size} of the type {noisy.dtype} were "
+            "given; they are of another plan or part"
+        )
+    return noisy.astype(np.int64, copy=False)
 
 
 def sum_margin(counts: AnyArray, names: Sequence[str], kept: Sequence[str]) -> AnyArray:

@@ -11,8 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fitplug.errors import TablesError
-from fitplug.mechanism.parted_strategy import PartedStrategy, Pieces, check_pieces
+from fitplug.mechanism.parted_strategy import (
+    PartedStrategy,
+    Pieces,
+    check_pieces,
+    read_part_answers,
+)
 from fitplug.mechanism.strategy import Strategy
 from fitplug.mechanism.tree_answer_pieces import TreeAnswerSplit, TreeEstimation
 from fitplug.mechanism.tree_count_pieces import TreeCountGathering, TreeCountSplit
@@ -54,14 +58,10 @@ class PartedTrees(PartedStrategy):
 
     def answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
         check_pieces(pieces, self.list_slabs(part), f"part {part} of the answers")
-        return TreeCountGathering(self.strategy, self._structure, self._cut, part, pieces).answer()
+        return TreeCountGathering(self.strategy, self._structure, self._cut, part).answer(pieces)
 
     def split_answers(self, part: int, noisy: IntArray) -> Mapping[int, AnyArray]:
-        if noisy.shape != (self.sizes[part],):
-            raise TablesError(
-                f"part {part} has {self.sizes[part]} answers, but {noisy.size} were given; "
-                "they are of another plan or part"
-            )
+        noisy = read_part_answers(part, int(self.sizes[part]), noisy)
         split = TreeAnswerSplit(self._structure, self._cut, part, noisy)
         return Pieces(self._outputs_of_part[part], split.make_piece)
 

@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 from fitplug.errors import PlanError
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
+from fitplug.mechanism.boxed_combinations import Products
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.parted_strategy import PartedStrategy
@@ -129,6 +130,16 @@ class StrategyForm(ABC, Generic[S]):
         self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         """Compute the covariance of linear combinations of estimates, at noise variance 1."""
+
+    @abstractmethod
+    def bound_boxed_stds(self, strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+        """Bound the stds of combinations given by products, at noise variance 1."""
+
+    @abstractmethod
+    def compute_boxed_covariance(
+        self, strategy: Strategy, combinations: Sequence[Products]
+    ) -> FloatArray:
+        """Compute the covariance of combinations given by products, at noise variance 1."""
 
     @abstractmethod
     def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -16,10 +18,31 @@ from fitplug.mechanism.tree_answers import (
     invert_contrasts,
     merge_classes,
 )
+from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.mechanism.tree_parts import TreeParts
-from fitplug.mechanism.tree_units import list_ranges
+from fitplug.mechanism.tree_units import list_different, list_ranges
 from fitplug.numeric import AnyArray, FloatArray, IntArray, invert_each_with_residual
 from fitplug.structure import TreeStructure
+
+
+@dataclass(frozen=True, eq=False)
+class PathStep:
+    """The rows of some paths whose units are of one kind.
+
+    Attributes:
+        kind: The kind.
+        rows: The indices of the rows in the paths, shape (n,).
+        children: The index of each row's unit among `units`, and its index among the unit's
+            children, both of shape (n,).
+        units: The units, as indices of those of the kind, shape (b,).
+        parents: The indices of the units' nodes in the paths, shape (b,).
+    """
+
+    kind: int
+    rows: IntArray
+    children: tuple[IntArray, IntArray]
+    units: IntArray
+    parents: IntArray
 
 
 class TreeAnswerSplit:
@@ -64,21 +87,52 @@ class TreeEstimation:
         self._output = cut.outputs[output]
         self._group = structure.workload.position(self._output.group)
         self._nodes, self._path = cut.list_output_rows(output)
-        self._units = np.unique(cut.units.unit_of_row[self._path]).astype(np.int64)
+        self._units = cut.units.list_row_units(self._path)
         self._answers = self._gather(pieces)
 
     def estimate(self) -> FloatArray:
         """Add up what the blocks say."""
         strategy, structure, g = self._strategy, self._structure, self._group
-        order = np.argsort(self._path)
-        nodes = order[np.searchsorted(self._path[order], self._nodes)]
         total: FloatArray | float = 0.0
         for block in structure.subsets.find_blocks(g):
-            estimates = self._sweep_down(block)[nodes]
+            estimates = self._sweep_down(block)[self._find(self._nodes)]
             total = total + arrange_level(strategy, structure, block, g, estimates)
         return arrange_as_group(
             structure, g, np.asarray(total), self._output.axis, self._output.shape
         )
+
+    def _find(self, rows: IntArray) -> IntArray:
+        """Find the indices of rows of the tree in the paths."""
+        order, ordered = self._order
+        return np.asarray(order[np.searchsorted(ordered, rows)])
+
+    @cached_property
+    def _order(self) -> tuple[IntArray, IntArray]:
+        """The indices of the paths' rows in their order, and these rows."""
+        order = np.argsort(self._path)
+        return order, self._path[order]
+
+    @cached_property
+    def _steps(self) -> list[PathStep]:
+        """The steps of the paths, from below the root downwards."""
+        units, path = self._cut.units, self._path
+        kinds = units.kind_of_unit[units.unit_of_row[path]]
+        found = []
+        for kind in list_different(kinds[1:]).tolist():
+            rows = np.flatnonzero(kinds == kind)
+            different, first, unit_of = np.unique(
+                units.unit_of_row[path[rows]], return_index=True, return_inverse=True
+            )
+            found.append(
+                PathStep(
+                    kind=kind,
+                    rows=rows,
+                    children=(unit_of.ravel(), units.child_of_row[path[rows]]),
+                    units=different - units.kinds[kind].first,
+                    parents=self._find(units.parent_of_row[path[rows[first]]]),
+                )
+            )
+        return found
 
     def _gather(self, pieces: Mapping[int, AnyArray]) -> dict[int, FloatArray]:
         """Gather the answers of each block, (R, answers of all units)."""
@@ -103,50 +157,43 @@ class TreeEstimation:
 
     def _sweep_down(self, block: int) -> FloatArray:
         """Estimate the rows of the path, (rows, cells of the block's attributes, r)."""
-        structure, units, path = self._structure, self._cut.units, self._path
+        structure, units = self._structure, self._cut.units
         own = self._strategy.tree_blocks[block]
         deepest = find_part(structure, block, self._group).level.depth
         answers = invert_contrasts(self._strategy, block, self._answers[block])
         at = len(own.root)
         # The path has the row of the root first, and then the rows by kind.
-        estimates = np.zeros((len(path), len(answers), at))
+        estimates = np.zeros((len(self._path), len(answers), at))
         estimates[0] = answers[:, :at] @ own.root_inverse.T
-        kinds = units.kind_of_unit[units.unit_of_row[path]]
         for depth in range(1, deepest + 1):
             classes = find_classes_below(structure, block, depth)
             estimates = merge_classes(estimates, classes)
-            for kind in np.unique(kinds).tolist():
-                if kind and units.kinds[kind].depth == depth:
-                    rows = np.flatnonzero(kinds == kind)
-                    at += self._visit(block, kind, rows, answers[:, at:], estimates)
+            for step in self._steps:
+                if units.kinds[step.kind].depth == depth:
+                    at += self._visit(own, step, answers[:, at:], estimates)
         return estimates
 
     def _visit(
-        self, block: int, kind: int, rows: IntArray, answers: FloatArray, estimates: FloatArray
+        self, block: TreeBlock, step: PathStep, answers: FloatArray, estimates: FloatArray
     ) -> int:
-        """Estimate the rows of a path whose units are of one kind.
+        """Estimate the rows of a step.
 
         Args:
             block: The block.
-            kind: The kind.
-            rows: The indices of the rows in the path.
-            answers: The answers of their units, and then others.
-            estimates: Of the rows of the path; those of the rows are set.
+            step: The step.
+            answers: The answers of its units, and then others.
+            estimates: Of the rows of the paths; those of the step are set.
 
         Returns:
-            How many answers their units have.
+            How many answers its units have.
         """
-        units, path = self._cut.units, self._path
-        own = units.kinds[kind]
-        numbers, unit_of = np.unique(units.unit_of_row[path[rows]], return_inverse=True)
-        positions = own.positions[numbers - own.first]
-        step = self._strategy.tree_blocks[block].steps[own.step]
-        of_children, dense = step.take_apart(positions, own.children.shape[1])
+        kind = self._cut.units.kinds[step.kind]
+        of_children, dense = block.steps[kind.step].take_apart(
+            kind.positions[step.units], kind.children.shape[1]
+        )
         X = invert_each_with_residual(dense.astype(np.float64))[0]
-        order = np.argsort(path)
-        parents = units.parent_of_row[own.children[numbers - own.first, 0]]
-        above = estimates[order[np.searchsorted(path[order], parents)]]
-        size = len(numbers) * of_children.rows * dense.shape[1]
+        size = len(dense) * of_children.rows * dense.shape[1]
+        above = estimates[step.parents]
         children = estimate_children(of_children, X, answers[:, :size], above)
-        estimates[rows] = children[unit_of.ravel(), units.child_of_row[path[rows]]]
+        estimates[step.rows] = children[step.children]
         return size

@@ -12,11 +12,13 @@ rounding of the sweep: each g_j carries a bound on the norm of its error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
+from fitplug.mechanism.boxed_combinations import Boxes, Products
 from fitplug.mechanism.estimates import arrange_as_block
 from fitplug.mechanism.strategy import Strategy
 from fitplug.mechanism.tree_answers import find_classes_below, find_part
@@ -64,13 +66,33 @@ class AnswerWeights:
     squares: FloatArray
 
 
+BlockWeights: TypeAlias = tuple[list[int], Iterator[AnswerWeights]]
+"""The numbers of the combinations that use a block, and the weights of its answers in parts."""
+
+
 def bound_tree_stds(
     strategy: Strategy, structure: TreeStructure, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Bound the stds; see `fitplug.mechanism.dispatch.bound_combined_stds`."""
-    squares = np.zeros(len(combinations))
-    for own in strategy.tree_blocks:
-        users, found = _list_answer_weights(strategy, structure, own, combinations)
+    weights = (
+        _list_answer_weights(strategy, structure, own, combinations) for own in strategy.tree_blocks
+    )
+    return _bound_stds(len(combinations), weights)
+
+
+def bound_boxed_tree_stds(
+    strategy: Strategy, structure: TreeStructure, combinations: Sequence[Products]
+) -> FloatArray:
+    """Bound the stds; see `fitplug.mechanism.dispatch.bound_boxed_stds`."""
+    boxes = Boxes(strategy, combinations)
+    weights = (_list_boxed_weights(structure, own, boxes) for own in strategy.tree_blocks)
+    return _bound_stds(len(combinations), weights)
+
+
+def _bound_stds(combinations: int, weights: Iterable[BlockWeights]) -> FloatArray:
+    """Bound the stds of combinations from the weights of each block's answers."""
+    squares = np.zeros(combinations)
+    for users, found in weights:
         for part in found:
             squares[users] += part.squares
     return np.asarray(np.sqrt(squares) * (1 + 1e-12))
@@ -80,10 +102,26 @@ def compute_tree_covariance(
     strategy: Strategy, structure: TreeStructure, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Compute the covariance; see `fitplug.mechanism.dispatch.compute_combined_covariance`."""
-    covariance = np.zeros((len(combinations), len(combinations)))
-    squares = np.zeros(len(combinations))
-    for own in strategy.tree_blocks:
-        users, found = _list_answer_weights(strategy, structure, own, combinations)
+    weights = (
+        _list_answer_weights(strategy, structure, own, combinations) for own in strategy.tree_blocks
+    )
+    return _compute_covariance(len(combinations), weights)
+
+
+def compute_boxed_tree_covariance(
+    strategy: Strategy, structure: TreeStructure, combinations: Sequence[Products]
+) -> FloatArray:
+    """Compute the covariance; see `fitplug.mechanism.dispatch.compute_boxed_covariance`."""
+    boxes = Boxes(strategy, combinations)
+    weights = (_list_boxed_weights(structure, own, boxes) for own in strategy.tree_blocks)
+    return _compute_covariance(len(combinations), weights)
+
+
+def _compute_covariance(combinations: int, weights: Iterable[BlockWeights]) -> FloatArray:
+    """Compute the covariance of combinations from the weights of each block's answers."""
+    covariance = np.zeros((combinations, combinations))
+    squares = np.zeros(combinations)
+    for users, found in weights:
         for part in found:
             covariance[np.ix_(users, users)] += part.weights @ part.weights.T
             squares[users] += part.squares
@@ -97,12 +135,8 @@ def _list_answer_weights(
     structure: TreeStructure,
     own: TreeBlock,
     combinations: Sequence[Mapping[str, FloatArray]],
-) -> tuple[list[int], Iterator[AnswerWeights]]:
-    """List the weights of a block's answers in those combinations that use the block.
-
-    Returns:
-        The numbers of these combinations, and the weights of the answers in parts.
-    """
+) -> BlockWeights:
+    """List the weights of a block's answers in those combinations that use the block."""
     position = structure.workload.positions
     asked = {part.group for part in structure.parts[own.block]}
     uses = [
@@ -118,6 +152,73 @@ def _list_answer_weights(
     if not weights:
         return [], iter(())
     return users, _sweep_up(structure, own, len(users), weights)
+
+
+def _list_boxed_weights(structure: TreeStructure, own: TreeBlock, boxes: Boxes) -> BlockWeights:
+    """List the weights of a block's answers in those combinations of boxes that use the block."""
+    users = boxes.find_users([part.group for part in structure.parts[own.block]])
+    if not users:
+        return [], iter(())
+    (attributes,) = structure.subsets.list_attributes([own.block])
+    coordinates, off = boxes.find_coordinates(attributes, users)
+    combinations = list(dict.fromkeys(boxes.combination[j] for j in users))
+    pairs = dict.fromkeys((boxes.combination[j], boxes.group[j]) for j in users)
+    weights = []
+    for k, g in pairs:
+        chosen = [
+            i for i, j in enumerate(users) if (boxes.combination[j], boxes.group[j]) == (k, g)
+        ]
+        listed = [boxes.list_rest(users[i], attributes) for i in chosen]
+        weights.append(
+            _weigh_boxes(
+                structure, own.block, combinations.index(k), g, listed, coordinates[chosen],
+                off[chosen],
+            )
+        )  # fmt: skip
+    return combinations, _sweep_up(structure, own, len(combinations), weights)
+
+
+def _weigh_boxes(
+    structure: TreeStructure,
+    block: int,
+    combination: int,
+    g: int,
+    listed: Sequence[tuple[IntArray, FloatArray]],
+    coordinates: FloatArray,
+    off: FloatArray,
+) -> LevelWeights:
+    """Find what the boxes of a group ask of a block.
+
+    Args:
+        structure: The structure.
+        block: The block.
+        combination: The number of the combination.
+        g: The group.
+        listed: The coefficients of each box over the group's rows; see `Boxes.list_rest`.
+        coordinates: Of each box in the block's rows, shape (boxes, directions).
+        off: Bounds on the norms of their errors, shape (boxes,).
+    """
+    part = find_part(structure, block, g)
+    rows, width = structure.find_level_rows(g), len(part.matrix)
+    chosen = np.unique(np.concatenate([positions // width for positions, _ in listed]))
+    # The last column is for what the errors may add in directions without a column.
+    found = np.zeros((len(chosen), coordinates.shape[1] + 1, width))
+    sizes, errors = np.zeros(found.shape), np.zeros((len(chosen), 1))
+    L = structure.classes[block][part.level.depth].restrict(part.matrix)
+    for (positions, values), coordinate, error in zip(
+        listed, coordinates, off.tolist(), strict=True
+    ):
+        at, column = np.searchsorted(chosen, positions // width), positions % width
+        asked = values[:, None] * coordinate
+        found[at, :-1, column] += asked  # no box has an answer twice
+        sizes[at, :-1, column] += np.abs(asked)
+        if error:
+            weights = np.zeros((len(chosen), width))
+            weights[at, column] = np.abs(values)
+            errors += error * bound_norm(weights @ np.abs(L), axis=1)[:, None] * (1 + gamma(16))
+    rounding = gamma(len(L) + len(listed) + 8)
+    errors = errors + bound_norm(sizes @ np.abs(L), axis=2) * rounding
+    return LevelWeights(part.level.depth, combination, rows[chosen], found @ L, errors)
 
 
 def _find_level_weights(

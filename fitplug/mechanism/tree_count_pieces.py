@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fitplug.errors import TablesError
-from fitplug.mechanism.packed_integers import choose_sum_type, pack_integers, unpack_integers
-from fitplug.mechanism.parted_strategy import sum_margin
+from fitplug.mechanism.packed_integers import ExactTotals, pack_integers, unpack_integers
+from fitplug.mechanism.parted_strategy import read_slab_counts, sum_margin
 from fitplug.mechanism.strategy import Strategy
 from fitplug.mechanism.tree_answers import (
     clamp_answers,
@@ -20,7 +19,8 @@ from fitplug.mechanism.tree_answers import (
     merge_classes,
 )
 from fitplug.mechanism.tree_parts import Segment, TreeParts
-from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly
+from fitplug.mechanism.tree_units import list_different
+from fitplug.numeric import AnyArray, IntArray, multiply_exactly
 from fitplug.structure import TreeStructure
 
 
@@ -37,14 +37,7 @@ class TreeCountSplit:
     ) -> None:
         self._strategy, self._structure, self._cut, self._slab = strategy, structure, cut, slab
         own = cut.slabs[slab]
-        shape = list(structure.workload.domain.shape_of(own.names))
-        if own.attribute is not None:
-            shape[own.names.index(own.attribute)] = own.stop - own.start
-        if counts.shape != tuple(shape):
-            raise TablesError(
-                f"the counts of slab {slab} have the shape {counts.shape}, and not {tuple(shape)}"
-            )
-        self._counts = make_room(counts, counts.size)
+        self._counts = read_slab_counts(own, structure.workload.domain, counts)
         self._rows = np.zeros(1, dtype=np.int64)
         if structure.tree_attribute in own.names:
             self._rows = cut.list_slab_rows(slab)
@@ -65,7 +58,7 @@ class TreeCountSplit:
 
     def _choose_rows(self, one: Segment) -> IntArray:
         """Choose the indices of the slab's rows that a segment needs."""
-        units = np.asarray(self._cut.units.unit_of_row[self._rows], dtype=np.int64)
+        units = self._cut.units.unit_of_row[self._rows]
         if self._cut.is_at_root(one.block):
             units = units[:1]
         ranks = self._cut.units.rank_of_unit[units]
@@ -78,7 +71,7 @@ class TreeCountSplit:
         counts = self._sum_counts(one.block)
         kinds = units.kind_of_unit[units.unit_of_row[self._rows[chosen]]]
         found = []
-        for kind in np.unique(kinds).tolist():
+        for kind in list_different(kinds).tolist():
             own = counts[chosen[kinds == kind], one.start : one.stop]
             merged = find_merged(classes[0], classes[units.kinds[kind].depth])
             found.append(merge_classes(own, merged))
@@ -107,7 +100,7 @@ class TreeCountSplit:
         found = np.zeros((len(rows), *counts.shape[1:]), dtype=counts.dtype)
         found[order[np.searchsorted(rows[order], leaves)]] = counts
         kinds = units.kind_of_unit[units.unit_of_row[rows]]
-        for kind in np.unique(kinds)[::-1].tolist():
+        for kind in list_different(kinds)[::-1].tolist():
             own = np.flatnonzero(kinds == kind)
             parents = units.parent_of_row[rows[own]]
             own = own[np.argsort(parents, kind="stable")]
@@ -119,39 +112,53 @@ class TreeCountSplit:
 
 
 class TreeCountGathering:
-    """The counts of a part's children, from the pieces of all slabs."""
+    """The counts of a part's children, added up slab by slab.
+
+    Args:
+        strategy: The strategy.
+        structure: Its structure.
+        cut: How it is cut.
+        part: The number of the part.
+    """
 
     def __init__(
-        self,
-        strategy: Strategy,
-        structure: TreeStructure,
-        cut: TreeParts,
-        part: int,
-        pieces: Mapping[int, IntArray],
+        self, strategy: Strategy, structure: TreeStructure, cut: TreeParts, part: int
     ) -> None:
-        self._strategy, self._structure, self._cut = strategy, structure, cut
-        self._segments, self._pieces = cut.parts[part], pieces
-        # By slab: the rows of each segment, and the counts of all.
-        self._rows: dict[int, list[IntArray]] = {}
-        self._values: dict[int, AnyArray] = {}
-        for slab, piece in pieces.items():
-            table = cut.table_of_slab[slab]
-            count = sum(cut.table_of_block[one.block] == table for one in self._segments)
-            ends = count + np.cumsum(piece[:count])
-            self._rows[slab] = np.split(piece[count : int(ends[-1])], ends[:-1] - count)
-            self._values[slab] = unpack_integers(piece[int(ends[-1]) :])
-        self._kind = choose_sum_type([*self._values.values()])
-        self._at = dict.fromkeys(pieces, (0, 0))
+        self._strategy, self._cut, self._segments = strategy, cut, cut.parts[part]
+        # By segment and kind of units, their numbers and the index of their children's counts.
+        self._units: list[dict[int, tuple[IntArray, int]]] = []
+        shapes: list[tuple[int, ...]] = []
+        for one in self._segments:
+            every = cut.list_measured(one)
+            kinds = cut.units.kind_of_unit[every]
+            self._units.append({})
+            for kind in list_different(kinds).tolist():
+                units, own = every[kinds == kind], cut.units.kinds[kind]
+                self._units[-1][kind] = units, len(shapes)
+                r = structure.classes[one.block][own.depth].size
+                k = own.children.shape[1]
+                shapes.append((len(units), k, one.stop - one.start, r))
+        self._sums = ExactTotals(shapes)
 
-    def answer(self) -> IntArray:
-        """Compute the part's answers."""
-        return np.concatenate([self._answer_segment(one).ravel() for one in self._segments])
+    def answer(self, pieces: Mapping[int, IntArray]) -> IntArray:
+        """Compute the part's answers from the pieces of all slabs, of which one is held a time."""
+        for slab in pieces:
+            self._add_piece(slab, pieces[slab])
+        return np.concatenate(
+            [
+                self._answer_segment(one, units).ravel()
+                for one, units in zip(self._segments, self._units, strict=True)
+            ]
+        )
 
-    def _answer_segment(self, one: Segment) -> IntArray:
+    def _answer_segment(
+        self, one: Segment, of_kind: Mapping[int, tuple[IntArray, int]]
+    ) -> IntArray:
         """Compute the answers of a segment, (rows of contrasts, answers)."""
         kinds, own = self._cut.units.kinds, self._strategy.tree_blocks[one.block]
         found = []
-        for kind, (units, counts) in self._sum_segment(one).items():
+        for kind, (units, i) in of_kind.items():
+            counts = self._sums.totals[i]
             if kind == 0:
                 found.append(clamp_answers(multiply_exactly(counts[0, 0], own.root.T)))
                 continue
@@ -161,40 +168,32 @@ class TreeCountGathering:
             found.append(measure_children(*matrices, counts))
         return np.concatenate(found, axis=1)
 
-    def _sum_segment(self, one: Segment) -> dict[int, tuple[IntArray, AnyArray]]:
-        """Sum the counts of the children of a segment's units, from all slabs.
+    def _add_piece(self, slab: int, piece: IntArray) -> None:
+        """Add what a slab's piece holds of each segment."""
+        cut, table = self._cut, self._cut.table_of_slab[slab]
+        readers = [
+            i for i, one in enumerate(self._segments) if cut.table_of_block[one.block] == table
+        ]
+        ends = np.cumsum(piece[: len(readers)])
+        rows = piece[len(readers) : len(readers) + int(ends[-1])]
+        values = unpack_integers(piece[len(readers) + int(ends[-1]) :])
+        self._sums.make_room(values)
+        at = 0
+        for i, own in zip(readers, np.split(rows, ends[:-1]), strict=True):
+            at += self._add_rows(i, own, values[at:])
 
-        Returns:
-            By kind, the units and their children's counts, shape (units, k, R, r).
-        """
-        cut, classes = self._cut, self._structure.classes[one.block]
-        every = cut.list_measured(one)
-        of_kind = cut.units.kind_of_unit[every]
-        found = {}
-        for kind in np.unique(of_kind).tolist():
-            own = cut.units.kinds[kind]
-            units = every[of_kind == kind]
-            shape = (len(units), own.children.shape[1], one.stop - one.start)
-            r = classes[own.depth].size
-            found[kind] = units, np.zeros((*shape, r), dtype=self._kind)
-        for slab in self._pieces:
-            if cut.table_of_slab[slab] == cut.table_of_block[one.block]:
-                self._add_piece(slab, found)
-        return found
-
-    def _add_piece(self, slab: int, found: dict[int, tuple[IntArray, AnyArray]]) -> None:
-        """Add what a slab's piece holds of the next segment."""
-        segment, start = self._at[slab]
-        rows = self._rows[slab][segment]
-        units = self._cut.units.unit_of_row[rows]
-        kinds = self._cut.units.kind_of_unit[units]
-        for kind in np.unique(kinds).tolist():
-            own, counts = found[kind]
+    def _add_rows(self, segment: int, rows: IntArray, values: AnyArray) -> int:
+        """Add the counts of rows to those of a segment, and return how many these are."""
+        units, at = self._cut.units, 0
+        of_row = units.unit_of_row[rows]
+        kinds = units.kind_of_unit[of_row]
+        for kind in list_different(kinds).tolist():
+            own, i = self._units[segment][kind]
+            total = self._sums.totals[i]
             mine = np.flatnonzero(kinds == kind)
-            children = self._cut.units.child_of_row[rows[mine]]
-            shape = (len(mine), *counts.shape[2:])
-            stop = start + math.prod(shape)
-            values = self._values[slab][start:stop].reshape(shape)
-            counts[np.searchsorted(own, units[mine]), children] += values
-            start = stop
-        self._at[slab] = segment + 1, start
+            shape = (len(mine), *total.shape[2:])
+            size = math.prod(shape)
+            place = np.searchsorted(own, of_row[mine]), units.child_of_row[rows[mine]]
+            total[place] += values[at : at + size].reshape(shape)
+            at += size
+        return at

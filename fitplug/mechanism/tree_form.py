@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fitplug.errors import PlanError
 from fitplug.mechanism.basis import ReadCounts
+from fitplug.mechanism.boxed_combinations import Products
 from fitplug.mechanism.covariance import write_out_covariance, write_out_matrix
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
 from fitplug.mechanism.parted_strategy import PartedStrategy
@@ -13,7 +14,12 @@ from fitplug.mechanism.parted_trees import PartedTrees
 from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.mechanism.tree_answers import TreeEstimates, answer_trees, list_block_tables
-from fitplug.mechanism.tree_combinations import bound_tree_stds, compute_tree_covariance
+from fitplug.mechanism.tree_combinations import (
+    bound_boxed_tree_stds,
+    bound_tree_stds,
+    compute_boxed_tree_covariance,
+    compute_tree_covariance,
+)
 from fitplug.mechanism.tree_cost import bound_tree_variances, compute_tree_cost
 from fitplug.mechanism.tree_matrix import list_covariances, list_matrices
 from fitplug.numeric import FloatArray, IntArray
@@ -63,6 +69,14 @@ class TreeForm(StrategyForm[TreeStructure]):
         self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         return compute_tree_covariance(strategy, _read_structure(strategy), combinations)
+
+    def bound_boxed_stds(self, strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+        return bound_boxed_tree_stds(strategy, _read_structure(strategy), combinations)
+
+    def compute_boxed_covariance(
+        self, strategy: Strategy, combinations: Sequence[Products]
+    ) -> FloatArray:
+        return compute_boxed_tree_covariance(strategy, _read_structure(strategy), combinations)
 
     def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
         structure = _read_structure(strategy)

@@ -16,7 +16,7 @@ import numpy as np
 from fitplug.mechanism.parted_strategy import Output, Slab, check_unit, cut_evenly
 from fitplug.mechanism.strategy import Strategy
 from fitplug.mechanism.tree_answers import list_block_tables, list_needed, list_tree_blocks
-from fitplug.mechanism.tree_units import TreeUnits, list_ranges
+from fitplug.mechanism.tree_units import TreeUnits, list_different, list_ranges
 from fitplug.numeric import BoolArray, IntArray
 from fitplug.structure import TreeStructure
 from fitplug.workload import select_largest_sets
@@ -154,7 +154,7 @@ class TreeParts:
     def list_output_units(self, output: int) -> IntArray:
         """List the units that an output needs, ascending."""
         _, path = self.list_output_rows(output)
-        return np.unique(self.units.unit_of_row[path]).astype(np.int64)
+        return self.units.list_row_units(path)
 
     @cached_property
     def parts_of_span(self) -> list[list[list[int]]]:
@@ -181,7 +181,7 @@ class TreeParts:
         ranks = self.units.rank_of_unit[units[self.find_measured(block, units)]]
         spans = np.searchsorted(self.span_starts[block], ranks, side="right") - 1
         of_span = self.parts_of_span[block]
-        return {p for span in np.unique(spans).tolist() for p in of_span[span]}
+        return {p for span in list_different(spans).tolist() for p in of_span[span]}
 
     @cached_property
     def parts_of_slab(self) -> list[list[int]]:
@@ -192,7 +192,7 @@ class TreeParts:
             readers = [b for b, t in enumerate(self.table_of_block) if t == table]
             units = root
             if not all(map(self.is_at_root, readers)):
-                units = np.unique(self.units.unit_of_row[self.list_slab_rows(slab)])
+                units = self.units.list_row_units(self.list_slab_rows(slab))
             parts = (self.find_parts(b, root if self.is_at_root(b) else units) for b in readers)
             found.append(sorted(set().union(*parts)))
         return found

@@ -6,6 +6,7 @@ from fitplug.release.answer_parts import (
     AnswersPart,
     Stride,
     WrittenPart,
+    describe_place,
     find_answers_part,
     name_part,
     write_answers_part,
@@ -27,7 +28,13 @@ from fitplug.release.records_lost import Lost, estimate_lost
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import format_markdown
 from fitplug.release.reviews import review
-from fitplug.release.table_parts import TablePart, TableSlice, cut_table, write_table_part
+from fitplug.release.table_parts import (
+    TablePart,
+    TableSlice,
+    cut_table,
+    number_outputs,
+    write_table_part,
+)
 from fitplug.release.tables import MEASURES, RESULT_COLUMNS, choose_intervals
 from fitplug.release.versions import list_core_versions
 
@@ -56,6 +63,7 @@ __all__ = [
     "complete_parted_folder",
     "compute_answers_digest",
     "cut_table",
+    "describe_place",
     "describe_population",
     "estimate_each",
     "estimate_lost",
@@ -64,6 +72,7 @@ __all__ = [
     "list_core_versions",
     "name_files",
     "name_part",
+    "number_outputs",
     "publish_parted_folder",
     "read_answers",
     "read_combination",

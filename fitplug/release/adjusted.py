@@ -31,6 +31,7 @@ from fitplug.release.least_squares import (
     solve_nonnegative,
 )
 from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.release.stepwise_adjustment import adjust_stepwise, find_finest
 from fitplug.workload import QueryGroup, Workload
 
 MOST_ENTRIES = 10_000_000
@@ -49,6 +50,8 @@ class Adjusted:
         totals: The public numbers that are kept.
         histogram: A histogram that all tables are of, with an axis for each attribute of the
             workload. Where the queries do not distinguish cells, it is one of many.
+        by_steps: Whether the release is large, so that the histogram was made from the total down
+            (`fitplug.release.stepwise_adjustment`) instead of by least squares over all cells.
         biased: True.
     """
 
@@ -56,6 +59,7 @@ class Adjusted:
     method: Literal["nonnegative", "integers"]
     totals: Mapping[str, float]
     histogram: AnyArray
+    by_steps: bool = False
     biased: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -99,7 +103,7 @@ class Adjusted:
         metadata = {
             "fitplug.group": name,
             "fitplug.biased": "true",
-            "fitplug.adjustment": self.method,
+            "fitplug.adjustment": f"{self.method}, by steps" if self.by_steps else self.method,
             "fitplug.plan_digest": plan.digest,
             "fitplug.rho": repr(self.release.rho),
             "fitplug.units": "estimate: records",
@@ -113,6 +117,8 @@ class Adjusted:
 def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Adjusted:
     """Make tables without negative counts: see `Release.nonnegative`."""
     workload = release.plan.workload
+    if _is_large(release):
+        return _adjust_stepwise(release, "nonnegative", totals)
     E, kept = _read_totals(workload, totals)
     histogram = _solve(release, E, kept).reshape(workload.shape)
     return Adjusted(release, "nonnegative", MappingProxyType(dict(totals)), histogram)
@@ -124,6 +130,8 @@ def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
         if isinstance(value, (float, np.floating)) and not float(value).is_integer():
             raise WorkloadError(f"total {name!r} = {value!r} is not an integer")
     workload = release.plan.workload
+    if _is_large(release):
+        return _adjust_stepwise(release, "integers", totals)
     E, kept = _read_totals(workload, totals)
     real = _solve(release, E, kept)
     try:
@@ -136,16 +144,41 @@ def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
     return Adjusted(release, "integers", MappingProxyType(dict(totals)), histogram)
 
 
+def _is_large(release: NoisyAnswers) -> bool:
+    """Return whether least squares over all cells would take too long."""
+    return release.plan.workload.cell_count * release.plan.strategy.size > MOST_ENTRIES
+
+
+def _adjust_stepwise(
+    release: NoisyAnswers, method: Literal["nonnegative", "integers"], totals: Mapping[str, float]
+) -> Adjusted:
+    """Adjust a large release from the total down. Raises WorkloadError."""
+    workload = release.plan.workload
+    group = find_finest(workload)
+    if group is None:
+        raise WorkloadError(
+            f"{release.plan.strategy.size} answers over {workload.cell_count} cells are too many "
+            f"to adjust together, at most {MOST_ENTRIES:,} answers times cells, and no group lists "
+            "all cells, which large releases are adjusted by; show the release as it is, or "
+            "release tables of fewer attributes by a plan of their own"
+        )
+    for name in totals:
+        whole = name in workload.positions and workload[name].size == 1
+        if not whole or workload[name].attributes or len(totals) > 1:
+            raise WorkloadError(
+                f"total {name!r} cannot be kept by a release this large; give the number of all "
+                "records alone, by the name of its group"
+            )
+    _check_numbers(totals)
+    histogram = adjust_stepwise(
+        release, group, next(iter(totals.values()), None), integers=method == "integers"
+    )
+    return Adjusted(release, method, MappingProxyType(dict(totals)), histogram, by_steps=True)
+
+
 def _solve(release: NoisyAnswers, E: FloatArray, kept: FloatArray) -> FloatArray:
     """Compute the histogram (d,) without negative counts that has the totals E x = kept."""
     plan = release.plan
-    cells, answers = plan.workload.cell_count, plan.strategy.size
-    if cells * answers > MOST_ENTRIES:
-        raise WorkloadError(
-            f"{answers} answers over {cells} cells are too many to adjust together, at most "
-            f"{MOST_ENTRIES:,} answers times cells; show the release as it is, or release tables "
-            "of fewer attributes by a plan of their own"
-        )
     try:
         scaled = np.asarray(release.answers) / plan.noise_std
         return solve_nonnegative(_scale_strategy(release), scaled, E, kept)
@@ -168,14 +201,18 @@ def _scale_strategy(release: NoisyAnswers) -> FloatArray:
 
 def _read_totals(workload: Workload, totals: Mapping[str, float]) -> tuple[FloatArray, FloatArray]:
     """Return the coefficients (k, d) of the totals over the cells, and their values (k,)."""
-    rows = []
+    _check_numbers(totals)
+    rows = [_count_cells(workload, _read_total(workload, name)).ravel() for name in totals]
+    shape = (len(rows), workload.cell_count)
+    return np.array(rows).reshape(shape), np.array(list(totals.values()), dtype=np.float64)
+
+
+def _check_numbers(totals: Mapping[str, float]) -> None:
+    """Raise WorkloadError unless all totals are finite numbers."""
     for name, value in totals.items():
         is_number = isinstance(value, (int, float, np.integer, np.floating))
         if not is_number or isinstance(value, bool) or not np.isfinite(value):
             raise WorkloadError(f"total {name!r} = {value!r} is not a finite number")
-        rows.append(_count_cells(workload, _read_total(workload, name)).ravel())
-    shape = (len(rows), workload.cell_count)
-    return np.array(rows).reshape(shape), np.array(list(totals.values()), dtype=np.float64)
 
 
 def _read_total(workload: Workload, name: str) -> DenseTerms:

@@ -67,6 +67,60 @@ class Stride(NamedTuple):
         return np.asarray(numbers).ravel()
 
 
+def describe_place(place: slice | IntArray) -> tuple[Stride, ...]:
+    """Describe which answers a part has, by few strides where their numbers have a pattern.
+
+    Args:
+        place: What `PartedStrategy.place` returns: a range, or numbers in the part's order, (n,).
+    """
+    if isinstance(place, slice):
+        assert place.step in (None, 1)
+        return (Stride(place.start, (place.stop - place.start,), (1,)),)
+    if not len(place):
+        return ()
+    # Numbers at equal distances first, then such runs at equal distances, and so on.
+    strides = _list_progressions(np.asarray(place))
+    while True:
+        merged = _merge_strides(strides)
+        if len(merged) == len(strides):
+            return tuple(merged)
+        strides = merged
+
+
+def _list_progressions(numbers: IntArray) -> list[Stride]:
+    """Split numbers into runs at equal distances, shape (n,)."""
+    steps = np.diff(numbers)
+    # Where the run of equal steps ends that each step is in.
+    changes = np.flatnonzero(np.diff(steps)) + 1
+    ends = np.append(changes, len(steps))
+    last = ends[np.searchsorted(changes, np.arange(len(steps)), side="right")].tolist()
+    found, at = [], 0
+    while at < len(numbers):
+        end = last[at] + 1 if at < len(steps) else at + 1
+        step = int(steps[at]) if end > at + 1 else 1
+        found.append(Stride(int(numbers[at]), (end - at,), (step,)))
+        at = end
+    return found
+
+
+def _merge_strides(strides: list[Stride]) -> list[Stride]:
+    """Merge neighbours that differ only in their starts, at equal distances."""
+    found, at = [], 0
+    while at < len(strides):
+        first, end, step = strides[at], at + 1, 0
+        while end < len(strides) and strides[end][1:] == first[1:]:
+            distance = strides[end].start - strides[end - 1].start
+            if end > at + 1 and distance != step:
+                break
+            step, end = distance, end + 1
+        if end == at + 1:
+            found.append(first)
+        else:
+            found.append(Stride(first.start, (end - at, *first.shape), (step, *first.strides)))
+        at = end
+    return found
+
+
 @dataclass(frozen=True)
 class AnswersPart:
     """One part of the noisy answers.

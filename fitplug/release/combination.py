@@ -16,11 +16,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.expressions import Expressions, Quotient, Terms, expand_terms
-from fitplug.mechanism import compute_combined_covariance
+from fitplug.expressions import Expressions, Quotient, Terms
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.release.linear_combinations import (
     CombinationLike,
+    compute_covariance,
     count_coefficients,
     estimate_stds,
     estimate_values,
@@ -230,10 +230,7 @@ def combine_all(
     expressions = Expressions(release.plan.workload)
     found = [_read_named(expressions, name, one) for name, one in named.items()]
     sums = _list_sums(found)
-    coefficients = [expand_terms(release.plan.workload, terms) for terms in sums]
-    covariance = release.noise_std**2 * compute_combined_covariance(
-        release.plan.strategy, coefficients
-    )
+    covariance = compute_covariance(release, sums)
     estimates, stds = estimate_values(release, sums), np.sqrt(np.diag(covariance))
     gradient, values, k_sum = np.zeros((len(found), len(sums))), [], 0
     for k, (name, one) in enumerate(zip(named, found, strict=True)):

@@ -20,10 +20,16 @@ from fitplug.expressions import (
     Runs,
     SparseCoefficients,
     Terms,
-    add_coefficients,
+    add_boxes,
     expand_terms,
 )
-from fitplug.mechanism import bound_combined_stds
+from fitplug.mechanism import (
+    Product,
+    bound_boxed_stds,
+    bound_combined_stds,
+    compute_boxed_covariance,
+    compute_combined_covariance,
+)
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
 
@@ -56,15 +62,16 @@ def read_combination(
     found = expressions.read(asked, within)
     for terms in (found.numerator, found.denominator) if isinstance(found, Quotient) else (found,):
         for name, coefficients in terms.items():
-            _check_finite(name, coefficients.values)
+            if not coefficients.is_finite:
+                raise WorkloadError(f"coefficients of {name!r} must be finite")
     return found
 
 
 def subtract(left: Terms, factor: float, right: Terms) -> Terms:
     """Return left - factor * right."""
-    less = {name: SparseCoefficients(c.positions, -factor * c.values) for name, c in right.items()}
+    less = {name: c.scale(-factor) for name, c in right.items()}
     return {
-        name: add_coefficients([one[name] for one in (left, less) if name in one])
+        name: add_boxes([one[name] for one in (left, less) if name in one])
         for name in dict.fromkeys([*left, *less])
     }
 
@@ -72,12 +79,25 @@ def subtract(left: Terms, factor: float, right: Terms) -> Terms:
 def estimate_values(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray:
     """Compute the sums (k,) of coefficients times estimates."""
     values = np.zeros(len(several))
-    # Group by group, as the estimates of a group are computed when they are read.
+    # Group by group, as the estimates of a group are computed, or read, when they are needed.
     for name, users in _index_by_group(several).items():
-        estimates = release.estimates[name].ravel()
-        for k in users:
-            coefficients = several[k][name]
-            values[k] += float(coefficients.values @ estimates[coefficients.positions])
+        if release.parted_tables is None:
+            estimates = release.estimates[name]
+            for k in users:
+                values[k] += several[k][name].multiply_values(estimates)
+            continue
+        shape = release.plan.workload[name].shape
+        for block in release.parted_tables.list_blocks(name):
+            # Only the parts are read that hold answers of some sum.
+            parts = {
+                k: several[k][name].keep_range(shape, block.axis, block.start, block.stop)
+                for k in users
+            }
+            parts = {k: part for k, part in parts.items() if part.count}
+            if parts:
+                estimates = block.read()
+                for k, part in parts.items():
+                    values[k] += part.multiply_values(estimates)
     return values
 
 
@@ -86,13 +106,18 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
     stds = np.zeros(len(several))
     single = [terms if _is_single(terms) else {} for terms in several]
     for name, users in _index_by_group(single).items():
-        variances = release.variances[name].ravel()
+        variances = release.variances[name]  # a view of few numbers, where many are equal
         for k in users:
             coefficients = several[k][name]
-            std = np.abs(coefficients.values) * np.sqrt(variances[coefficients.positions])
-            stds[k] = std.item() * (1 + 1e-12)
-    workload, strategy = release.plan.workload, release.plan.strategy
+            at = np.unravel_index(int(coefficients.positions[0]), variances.shape)
+            stds[k] = abs(float(coefficients.values[0])) * np.sqrt(variances[at]) * (1 + 1e-12)
     rest = [k for k, terms in enumerate(single) if not terms]
+    boxed = [k for k in rest if _is_boxed(release, several[k])]
+    for k in boxed:
+        (found,) = bound_boxed_stds(release.plan.strategy, [_list_boxes(several[k])])
+        stds[k] = release.noise_std * found
+    workload, strategy = release.plan.workload, release.plan.strategy
+    rest = [k for k in rest if k not in set(boxed)]
     for batch in _split_batches(release, rest, several):
         stds[batch] = release.noise_std * bound_combined_stds(
             strategy, [expand_terms(workload, several[k]) for k in batch]
@@ -100,10 +125,30 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
     return stds
 
 
+def compute_covariance(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray:
+    """Compute the covariance (k, k) of sums of answers, with upper bounds on its diagonal."""
+    plan = release.plan
+    if any(_is_boxed(release, terms) for terms in several):
+        if not all(_has_boxes(terms) for terms in several):
+            raise WorkloadError(
+                "coefficients of groups this large are not combined with others; ask for all by "
+                "expressions"
+            )
+        found = compute_boxed_covariance(plan.strategy, [_list_boxes(one) for one in several])
+    else:
+        found = compute_combined_covariance(
+            plan.strategy, [expand_terms(plan.workload, terms) for terms in several]
+        )
+    return release.noise_std**2 * found
+
+
 def count_coefficients(release: NoisyAnswers, terms: Terms) -> int:
     """Count the coefficients that the std of a combination is computed from."""
     if _is_single(terms):
         return 1
+    if _is_boxed(release, terms):
+        groups = release.plan.workload
+        return sum(sum(groups[name].shape) * len(c.boxes or ()) for name, c in terms.items())
     return sum(release.plan.workload[name].size for name in terms)
 
 
@@ -140,7 +185,29 @@ def _check_finite(name: str, coefficients: FloatArray) -> None:
 
 def _is_single(terms: Terms) -> bool:
     """Return whether a combination is of one answer only."""
-    return sum(len(coefficients.positions) for coefficients in terms.values()) == 1
+    return sum(coefficients.count for coefficients in terms.values()) == 1
+
+
+def _has_boxes(terms: Terms) -> bool:
+    """Return whether all coefficients of a combination are sums of boxes."""
+    return all(coefficients.boxes is not None for coefficients in terms.values())
+
+
+def _is_boxed(release: NoisyAnswers, terms: Terms) -> bool:
+    """Return whether a std is computed from boxes, as arrays of the groups' shapes are large."""
+    sizes = [release.plan.workload[name].size for name in terms]
+    return sum(sizes) > _BATCH_COEFFICIENTS and _has_boxes(terms)
+
+
+def _list_boxes(terms: Terms) -> dict[str, list[Product]]:
+    """List the boxes of a combination, as the mechanism takes them."""
+    return {
+        name: [
+            Product(box.weight, tuple((f.positions, f.values) for f in box.factors))
+            for box in coefficients.boxes or ()
+        ]
+        for name, coefficients in terms.items()
+    }
 
 
 def _split_batches(

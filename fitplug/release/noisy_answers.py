@@ -164,11 +164,16 @@ class NoisyAnswers:
         """Sentences that say which records the estimates and their intervals are about."""
         return describe_population(self.contributions, self.limited, outside=self.outside)
 
+    @property
+    def parted_tables(self) -> TablesInParts | None:
+        """The tables that estimates are read from; None if they are computed from the answers."""
+        return None if isinstance(self.answers, np.ndarray) else self.tables
+
     @cached_property
     def estimates(self) -> ByGroup:
         """The unbiased estimates by group, of the group's shape, each computed when it is read."""
-        if self.tables is not None:
-            return self.tables.estimates
+        if self.parted_tables is not None:
+            return self.parted_tables.estimates
         return make_estimates(self.plan.strategy, np.asarray(self.answers))
 
     @cached_property
@@ -213,4 +218,5 @@ class NoisyAnswers:
         group = self.plan.workload[name]
         stds = np.sqrt(self.variances[name])
         moe = compute_moe(confidence, stds, group.size if simultaneous else 1)
-        return self.estimates[name] - moe, self.estimates[name] + moe
+        estimates = self.estimates[name]
+        return estimates - moe, estimates + moe

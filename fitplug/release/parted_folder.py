@@ -151,10 +151,9 @@ def is_parted_release(location: str | PathLike[str]) -> bool:
     if is_url(location):
         return True
     folder = open_place(location)
-    try:
-        return bool(json.loads(folder.read(RECORD)).get("kind") == _KIND)
-    except (OSError, ValueError, AttributeError):
-        return bool(folder.join(ANSWER_PARTS).list_sizes())
+    with suppress(Exception):  # files of any kind may have this name
+        return bool(json.loads(folder.read(RECORD))["kind"] == _KIND)
+    return bool(folder.join(ANSWER_PARTS).list_sizes())
 
 
 def check_files(folder: Place, answers: PartedAnswers, tables: PartedTables) -> None:

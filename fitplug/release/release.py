@@ -211,17 +211,22 @@ class Release(NoisyAnswers):
         """
         return cls(**read_folder(directory)[0])
 
-    def verify(self) -> None:
-        """Check every part of a release in parts: its digest, and each table with the answers.
+    def verify(self, *, sample: int | None = None, seed: int = 0) -> None:
+        """Check the parts of a release in parts: their digests, and the tables with the answers.
 
         A release whose answers are in memory was checked when it was read.
+
+        Args:
+            sample: How many random parts of the answers, and of the tables, are checked; None for
+                all. The answers that the chosen tables are made from are read too.
+            seed: What the random parts are chosen by.
 
         Raises:
             InputError: A part is missing, damaged or was edited, or a table does not say what the
                 answers do; the message names the file.
             OSError: A part cannot be read.
         """
-        verify_parts(self)
+        verify_parts(self, sample, seed)
 
     def iter_tables(self, name: str) -> Iterator[ArrowTable]:
         """Read the table of a group part by part.
@@ -240,17 +245,18 @@ class Release(NoisyAnswers):
             KeyError: There is no such group.
             InputError: A part is missing, damaged or was edited.
         """
-        if self.tables is None:
+        if self.parted_tables is None:
             yield self.to_arrow(name)
         else:
-            yield from self.tables.iterate(name)
+            yield from self.parted_tables.iterate(name)
 
     def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> Adjusted:
         """Make tables without negative counts that all agree with one histogram, for showing.
 
-        The histogram is the nearest to the answers by generalised least squares. The tables are
-        biased and have no standard deviations. This release stays unbiased; it is the one for
-        statistics.
+        The histogram is the nearest to the answers by generalised least squares. For a large
+        release it is made from the total down, by least squares among the children of each count;
+        see `Adjusted.by_steps`. The tables are biased and have no standard deviations. This release
+        stays unbiased; it is the one for statistics.
 
         Args:
             totals: Known public numbers, which are kept exactly, by group of one answer or by
@@ -260,7 +266,9 @@ class Release(NoisyAnswers):
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: There are too many cells, or no such histogram has the totals.
+            WorkloadError: There are too many cells, no such histogram has the totals, or the
+                release is large and no group lists all cells, or other totals are given than the
+                number of all records.
         """
         return make_nonnegative(self, totals or {})
 

@@ -7,7 +7,7 @@ are those of the group's whole table.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from fitplug.files import (
     hash_content,
     import_library,
 )
+from fitplug.mechanism import Output
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.release.answer_parts import read_checked
 from fitplug.release.file_names import name_files
@@ -145,6 +146,21 @@ def cut_table(group: QueryGroup, most: int) -> Iterator[TableSlice]:
     rows = max(1, min(shape[axis], most * shape[axis] // max(group.size, 1)))
     for number, start in enumerate(range(0, shape[axis], rows)):
         yield TableSlice(group.name, number, axis, start, min(start + rows, shape[axis]))
+
+
+def number_outputs(outputs: Sequence[Output]) -> tuple[TableSlice, ...]:
+    """Return the slice of a table that each output of a strategy in parts is, in their order."""
+    numbers: dict[str, int] = {}
+    slices = []
+    for output in outputs:
+        number = numbers.setdefault(output.group, 0)
+        numbers[output.group] += 1
+        if output.axis is None:
+            rows = output.shape[0] if output.shape else 1
+            slices.append(TableSlice(output.group, number, 0, 0, rows))
+        else:
+            slices.append(TableSlice(output.group, number, output.axis, output.start, output.stop))
+    return tuple(slices)
 
 
 def write_table_part(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+import tempfile
+from pathlib import Path
 
 import numpy as np
 
 from fitplug.errors import InputError
 from fitplug.files import ArrowTable
-from fitplug.mechanism import make_estimates
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.mechanism import cut_strategy
+from fitplug.numeric import FloatArray
+from fitplug.release.computed_estimates import compute_estimates
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.parted_answers import PartedAnswers
 from fitplug.release.parted_folder import check_files
@@ -26,23 +28,34 @@ from fitplug.release.tables import MEASURES, POPULATION
 _VERSION = "fitplug.version."
 
 
-def verify_parts(release: NoisyAnswers) -> None:
-    """Check every part of a release: see `Release.verify`."""
+def verify_parts(release: NoisyAnswers, sample: int | None = None, seed: int = 0) -> None:
+    """Check parts of a release: see `Release.verify`."""
     answers, tables = release.answers, release.tables
     if not isinstance(answers, PartedAnswers) or not isinstance(tables, PartedTables):
         return
     check_files(answers.folder, answers, tables)
-    for part in answers.parts:
-        answers.read_part(part.number)
-    # It reads slices of the answers, which is all that estimates need.
-    computed = make_estimates(release.plan.strategy, cast(IntArray, answers))
-    for name, parts in tables.parts.items():
-        estimates = computed[name]
-        for one in parts:
-            verify_table_part(release, tables, one, one.slice.take(estimates))
+    listed = [part for parts in tables.parts.values() for part in parts]
+    rng = np.random.default_rng(seed)
+    for number in _choose(rng, len(answers.parts), sample):
+        answers.read_part(number)
+    chosen = [listed[k] for k in _choose(rng, len(listed), sample)]
+    by_slice = {part.slice: part for part in chosen}
+    parted = cut_strategy(release.plan.strategy)
+    with tempfile.TemporaryDirectory() as folder:
+        computed = compute_estimates(parted, answers, list(by_slice), Path(folder))
+        for own, estimates in computed:
+            _verify_table_part(release, tables, by_slice[own], estimates)
 
 
-def verify_table_part(
+def _choose(rng: np.random.Generator, count: int, sample: int | None) -> list[int]:
+    """Choose some of so many parts, in order; all of them without a sample."""
+    if sample is None or sample >= count:
+        return list(range(count))
+    chosen: list[int] = np.sort(rng.choice(count, sample, replace=False)).tolist()
+    return chosen
+
+
+def _verify_table_part(
     release: NoisyAnswers, tables: PartedTables, part: TablePart, estimates: FloatArray
 ) -> None:
     """Check a part of a table against estimates that were computed from the answers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import shutil
 import signal
@@ -52,6 +53,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     read_piece = reading._read_slice
 
+    @functools.wraps(read_piece)  # or workers would be refused for code that is not that of a file
     def watched(sink: Any, piece: Any) -> Any:
         names.append(Path(piece.file.location.path).name)
         return read_piece(sink, piece)

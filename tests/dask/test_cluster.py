@@ -19,9 +19,10 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
-from fitplug_dask import scheduling
+from fitplug_dask.exchange import memory
 from fitplug_dask.kernel import partitions
 from fitplug_dask.persons import shuffle
+from fitplug_dask.workers import attempt
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99), "state": ["01", "02"]})
 WANTED = (DOMAIN, [("sex", "age"), ("age", "state"), ()])
@@ -66,7 +67,7 @@ def test_a_cluster_counts_as_threads_do(client: Client, people: Path) -> None:
     done, totals = zip(*told, strict=True)
     assert list(done) == sorted(done)
     assert (done[0], done[-1]) == (0, totals[0])
-    assert len(told) > 4
+    assert len(told) > 2
 
 
 def test_every_run_counts_anew(client: Client, tmp_path: Path) -> None:
@@ -106,8 +107,9 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
     limit: dict[str, Any] = {"person": "id", "contributions": 3, "key": bytes(16)}
     wanted = (DOMAIN, [("age",), ()])
     expected = fpd.count(tmp_path, wanted, **limit)
-    monkeypatch.setattr(partitions, "_MOST_ROWS", 2_500)
-    monkeypatch.setattr(shuffle, "MEMORY", 1_500_000)
+    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 1_000)
+    monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 500)
+    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-5)
     pids = list(client.run(os.getpid).values())[:1]
 
     def kill(done: int, total: int) -> None:
@@ -176,8 +178,8 @@ def test_the_codes_of_a_tree_are_sent_once(
     if not limit:
         assert_same(counted, fpd.count(tmp_path, wanted))
     tree_bytes = len(pickle.dumps(tree))
-    (job,) = (key for key in seen if "-job-" in key)
-    others = [size for key, size in seen.items() if key != job]
+    (job,) = (key for key in seen if ("exchange-plan" if limit else "send-job") in key)
+    others = [s for key, s in seen.items() if "fitplug-check-worker" not in key and key != job]
     assert len(others) > 20
     assert seen[job] < 1.1 * tree_bytes
     assert 50 * max(others) < tree_bytes
@@ -203,7 +205,9 @@ def test_a_cluster_that_fails_ends_in_one_clear_error(
             if len(ends) == 1 + after:
                 {"client": client, "cluster": cluster}[closed].close()
 
-        with pytest.raises(FitplugError, match="the cluster could not finish") as caught:
+        with pytest.raises(
+            FitplugError, match=r"the cluster (could not finish|does not answer)"
+        ) as caught:
             fpd.count(people, WANTED, client=client, progress=close)
     assert not isinstance(caught.value, DataError)
     assert caught.value.__context__ is None
@@ -213,6 +217,6 @@ def test_an_error_of_the_cluster_is_named_but_not_quoted() -> None:
     def dies() -> None:
         raise MemoryError("secret")
 
-    fault = scheduling.attempt(dies)
+    fault = attempt(dies)
     assert "could not finish counting (MemoryError)" in fault.message
     assert "secret" not in fault.message

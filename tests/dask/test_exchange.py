@@ -65,8 +65,8 @@ def expect(inputs: int, outputs: int) -> list[Any]:
     ]
 
 
-def count_pieces(shared: int, output: int, pieces: Mapping[int, Any]) -> int | Fault:
-    return sum((i + 1) * (output + 1) for i in pieces)
+def count_pieces(shared: int, gathered: Iterator[tuple[int, Mapping[int, Any]]]) -> int:
+    return sum((i + 1) * (output + 1) for output, pieces in gathered for i in pieces)
 
 
 def add(*terms: int) -> int:
@@ -103,10 +103,11 @@ def test_each_piece_reaches_its_output_once(
 ) -> None:
     client = None if on == "threads" else request.getfixturevalue(on)
     told: list[tuple[int, int]] = []
-    exchange = Exchange(split, gather, 13, 13, confidential, memory)
+    exchange = Exchange(split, 13, 13, confidential, memory)
     sizes = [1 + i for i in range(20)]
     found = run_exchange(
         exchange,
+        gather,
         range(20),
         client=client,
         sizes=sizes,
@@ -115,7 +116,7 @@ def test_each_piece_reaches_its_output_once(
     assert found == expect(20, 13)
     assert told[0] == (0, 2 * sum(sizes))
     assert told[-1] == (2 * sum(sizes), 2 * sum(sizes))
-    total = add_exchange(Exchange(split, count_pieces, 13, 13), add, range(20), client=client)
+    total = add_exchange(Exchange(split, 13, 13), count_pieces, add, range(20), client=client)
     assert total == sum((i + 1) * (o + 1) for i in range(20) for o in range(13) if (i + o) % 5)
 
 
@@ -123,7 +124,7 @@ def test_each_piece_reaches_its_output_once(
 @pytest.mark.parametrize("inputs", [0, 1])
 def test_few_inputs_and_one_output(on: str, inputs: int, request: pytest.FixtureRequest) -> None:
     client = None if on == "threads" else request.getfixturevalue(on)
-    assert run_exchange(Exchange(split, gather, 1, 1), range(inputs), client=client) == expect(
+    assert run_exchange(Exchange(split, 1, 1), gather, range(inputs), client=client) == expect(
         inputs, 1
     )
 
@@ -136,7 +137,7 @@ def test_faults_end_an_exchange_and_quote_nothing(on: str, request: pytest.Fixtu
         (-2, FitplugError, r"^an exchange of rows failed \(RuntimeError\)$"),
     ]:
         with pytest.raises(error, match=says) as caught:
-            run_exchange(Exchange(split, gather, 3, 3), [0, given, 2], client=client)
+            run_exchange(Exchange(split, 3, 3), gather, [0, given, 2], client=client)
         assert caught.value.__context__ is None
 
 
@@ -158,14 +159,19 @@ class Killer:
 def test_a_killed_worker_loses_no_piece(client: Client, share: float) -> None:
     client.wait_for_workers(2)
     killer = Killer(client, share)
-    exchange = Exchange(split, slow_gather, 24, 24, memory=1000)
-    assert run_exchange(exchange, range(30), client=client, report=killer) == expect(30, 24)
+    exchange = Exchange(split, 24, 24, memory=1000)
+    assert run_exchange(exchange, slow_gather, range(30), client=client, report=killer) == expect(
+        30, 24
+    )
     assert killer.killed == 1
     client.wait_for_workers(2)
     killer = Killer(client, share)
     expected = sum((i + 1) * (o + 1) for i in range(30) for o in range(24) if (i + o) % 5)
-    counting = Exchange(split, count_pieces, 24, 24, memory=1000)
-    assert add_exchange(counting, add, range(30), client=client, report=killer) == expected
+    counting = Exchange(split, 24, 24, memory=1000)
+    assert (
+        add_exchange(counting, count_pieces, add, range(30), client=client, report=killer)
+        == expected
+    )
     assert killer.killed == 1
 
 
@@ -181,7 +187,7 @@ def count_unnamed_files() -> int:
 
 def test_nothing_stays_on_the_workers(client: Client) -> None:
     client.wait_for_workers(2)
-    run_exchange(Exchange(split, gather, 5, 5, memory=10), range(9), client=client)
+    run_exchange(Exchange(split, 5, 5, memory=10), gather, range(9), client=client)
     assert set(client.run(list_exchanges).values()) == {0}
 
 
@@ -200,7 +206,7 @@ def test_workers_forget_an_exchange_whose_client_is_gone(
             other.close()
 
     with Client(one_process.cluster.scheduler_address) as other, pytest.raises(FitplugError):
-        run_exchange(Exchange(split, gather, 5, 5), range(9), client=other, report=leave)
+        run_exchange(Exchange(split, 5, 5), gather, range(9), client=other, report=leave)
     assert started.is_set()
     end = time.monotonic() + 10
     while any(one_process.run(list_exchanges).values()):
@@ -262,10 +268,10 @@ def test_messages_are_read_in_no_other_place() -> None:
 def test_files_are_closed_at_the_end_and_after_a_fault() -> None:
     gc.collect()
     before = count_unnamed_files()
-    exchange = Exchange(split, gather, 3, 3, memory=10)
-    run_exchange(exchange, range(9), client=None)
+    exchange = Exchange(split, 3, 3, memory=10)
+    run_exchange(exchange, gather, range(9), client=None)
     with pytest.raises(DataError):
-        run_exchange(exchange, [*range(9), -1], client=None)
+        run_exchange(exchange, gather, [*range(9), -1], client=None)
     gc.collect()
     assert count_unnamed_files() == before
 
@@ -275,9 +281,9 @@ def test_a_full_disk_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", fail)
-    exchange = Exchange(split, gather, 3, 3, memory=10)
+    exchange = Exchange(split, 3, 3, memory=10)
     with pytest.raises(FitplugError, match="disk for temporary files cannot hold them"):
-        run_exchange(exchange, range(9), client=None)
+        run_exchange(exchange, gather, range(9), client=None)
 
 
 def test_without_the_package_nothing_confidential_is_written(
@@ -288,10 +294,10 @@ def test_without_the_package_nothing_confidential_is_written(
 
     monkeypatch.setattr(encryption, "_load_cipher", lack)
     with pytest.raises(FitplugError, match=r"not written to a disk without.*fitplug\[dask\]"):
-        run_exchange(Exchange(split, gather, 3, 3, memory=10), range(9), client=None)
-    exchange = Exchange(split, gather, 3, 3, memory=10, confidential=False)
-    assert run_exchange(exchange, range(9), client=None) == expect(9, 3)
-    assert run_exchange(Exchange(split, gather, 3, 3), range(9), client=None) == expect(9, 3)
+        run_exchange(Exchange(split, 3, 3, memory=10), gather, range(9), client=None)
+    exchange = Exchange(split, 3, 3, memory=10, confidential=False)
+    assert run_exchange(exchange, gather, range(9), client=None) == expect(9, 3)
+    assert run_exchange(Exchange(split, 3, 3), gather, range(9), client=None) == expect(9, 3)
 
 
 def test_a_cipher_is_aes_gcm() -> None:

@@ -231,9 +231,11 @@ def test_keys_on_the_dashboard_and_reprs_in_logs_tell_no_numbers_of_rows(
 
     fpd.count(people, WANTED, client=client, progress=look)
     assert seen
-    form = re.compile(r"fitplug-count-[0-9a-f]{32}(-job|-sum|-check)?-\d+")
-    assert all(map(form.fullmatch, seen))
-    assert all(len(key.rpartition("-")[2]) < 3 for key in seen)
+    form = re.compile(r"\('fitplug-([a-z-]+)-[0-9a-f]{32}', \d{1,2}\)")
+    found = [form.fullmatch(key) for key in seen]
+    actions = {key[1] for key in found if key}
+    assert all(found)
+    assert actions == {"check-worker", "send-job", "count-partition", "watch-task", "add-counts"}
     assert str(shares_of(people)[0]) == "Partition(1 slices)"
 
 

@@ -22,8 +22,10 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, DataError, DomainError, TablesError
+from fitplug_dask import loops, numpy_person_loops
+from fitplug_dask.exchange import memory, spill_file
 from fitplug_dask.kernel import Job, reading
-from fitplug_dask.persons import buckets, shuffle
+from fitplug_dask.persons import buckets, row_collector, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
 from tests.helpers.siphash import scalar_siphash128
@@ -114,11 +116,13 @@ def assert_equal(tables: fp.Tables, expected: Any) -> None:
 
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches, rows compacted after every few, and several rounds of several buckets."""
+    """Small batches, rows compacted after every few, many small buckets, and rows on the disk."""
     monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
-    monkeypatch.setattr(buckets, "_COMPACTED_ROWS", 20)
-    monkeypatch.setattr(shuffle, "MEMORY", 10_000)
-    monkeypatch.setattr(shuffle, "_ROWS_PER_CELL", 0.01)
+    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
+    monkeypatch.setattr(buckets, "_CROWDED_ROWS", 2)
+    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
+    monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
+    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-7)
 
 
 @pytest.mark.parametrize("integers", [False, True])
@@ -140,7 +144,17 @@ def test_equals_brute_force_and_duckdb(tmp_path: Path, k: int, integers: bool) -
 
 @pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize("k", [1, 3, 30])
-def test_rounds_buckets_and_compaction_change_nothing(tmp_path: Path, k: int) -> None:
+def test_buckets_compaction_and_the_disk_change_nothing(
+    tmp_path: Path, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    append = spill_file.SpillFile.append
+
+    def watched(file: Any, message: bytes, context: bytes) -> Any:
+        written.append(len(message))
+        return append(file, message, context)
+
+    monkeypatch.setattr(spill_file.SpillFile, "append", watched)
     rows = people(3)
     told: list[tuple[int, int]] = []
     counted = limited(
@@ -148,7 +162,8 @@ def test_rounds_buckets_and_compaction_change_nothing(tmp_path: Path, k: int) ->
     )
     assert_equal(counted, brute_force(rows, k))
     assert told[0] == (0, told[-1][1])
-    assert told[-1][0] == told[-1][1] > 3 * len(rows)
+    assert told[-1][0] == told[-1][1] == 2 * len(rows)
+    assert sum(written) > len(rows)
 
 
 @pytest.fixture(scope="module")
@@ -279,8 +294,8 @@ def test_rows_whose_persons_agree_in_half_of_the_hash_are_told_apart() -> None:
     assert sorted(tuple(t) for t in tags[kept].tolist()) == [(5, 1), (5, 2), (6, 1)]
 
 
-def test_memory_is_bounded_by_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    n, limit = 120_000, 3_000_000
+def test_memory_is_bounded_by_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, limit = 400_000, 1_000_000
     rng = np.random.default_rng(0)
     columns = {"id": rng.integers(0, n // 8, n), "sex": ["1"] * n, "age": rng.integers(0, 10, n)}
     path = tmp_path / "a.parquet"
@@ -289,53 +304,117 @@ def test_memory_is_bounded_by_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyP
     wanted = (DOMAIN, [("sex", "age")])
     options: dict[str, Any] = {"person": "id", "contributions": 3, "key": KEY}
     monkeypatch.setattr(reading, "_BATCH_ROWS", 2048)
+    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 10_000)
     peaks = {}
     with dask.config.set(num_workers=1):
         fpd.count(path, wanted, **options)
-        for memory in (2**32, limit):
-            monkeypatch.setattr(shuffle, "MEMORY", memory)
+        for allowed in (2**32, limit):
+            share = allowed / memory.measure_memory(None) * memory.MEMORY_SHARE
+            monkeypatch.setattr(memory, "MEMORY_SHARE", share)
             tracemalloc.start()  # NumPy tells it of every array
             counted = fpd.count(path, wanted, **options)
-            peaks[memory] = counted, tracemalloc.get_traced_memory()[1]
+            peaks[allowed] = counted, tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
     (whole, most), (parts, least) = peaks.values()
     np.testing.assert_array_equal(whole["sex", "age"], parts["sex", "age"])
-    assert least < limit + 1_500_000  # batches, tables and tasks
-    assert most > 2 * least
+    assert most > n * 17  # the hash of each row and its cell
+    assert least < limit + 3_500_000  # a partition, a bucket, batches, tables and tasks
 
 
-def test_workers_hold_a_quarter_of_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shuffle, "MEMORY", 1000)
-
-    def held(*limits: int | None) -> int:
+def test_rows_take_a_share_of_the_memory_of_the_smallest_worker() -> None:
+    def measure(*limits: int | None) -> Any:
         workers = {str(i): {"memory_limit": limit} for i, limit in enumerate(limits)}
-        return shuffle._measure_memory(
-            SimpleNamespace(scheduler_info=lambda: {"workers": workers}, nthreads=lambda: workers)
-        )
+        return memory.measure_memory(SimpleNamespace(scheduler_info=lambda: {"workers": workers}))
 
-    assert held(10**6, 10**6) == 2000
-    assert held(400, 10**6, 0, None) == 4 * 100
-    assert held() == 1000
+    assert measure(10**6, 10**6) == 200_000
+    assert measure(400, 10**6, 0, None) == 80
+    assert measure() == memory.measure_memory(None)
+
+
+def test_buckets_fit_in_the_memory_of_all_threads_and_in_numbers_of_16_bits() -> None:
+    job = Job({"sex": DOMAIN["sex"], "age": DOMAIN["age"]}, ())
+    for rows, allowed, threads in [(10**6, 10**9, 2), (10**8, 10**7, 8), (100, 10**9, 64)]:
+        count = shuffle.choose_buckets(job, rows, allowed, threads)
+        assert threads * (rows / count) * shuffle._COPIES * (16 + 8 + 17) <= 1.01 * allowed
+    assert shuffle.choose_buckets(job, 10**12, 10**6, 2) == 2**16
+    assert shuffle.choose_buckets(job, 0, 10**6, 2) == 1
 
 
 def test_a_person_of_very_many_rows_takes_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "_BATCH_ROWS", 512)
-    monkeypatch.setattr(buckets, "_COMPACTED_ROWS", 1000)
+    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 1000)
     held: list[int] = []
-    add = buckets.concatenate_rows
+    add = row_collector.concatenate_rows
 
     def watched(parts: Any) -> Rows:
         rows = add(parts)
         held.append(len(rows.tags))
         return rows
 
-    monkeypatch.setattr(buckets, "concatenate_rows", watched)
+    monkeypatch.setattr(row_collector, "concatenate_rows", watched)
     rows = [{"id": "0", "sex": "1", "age": i % 10, "race": "a"} for i in range(20_000)]
     counted = limited(write(tmp_path / "a.parquet", rows, group=20_000), 5)
     assert counted[()] == 5
     assert max(held) < 2_000
+
+
+def test_a_person_of_very_many_rows_crowds_no_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 2_000)
+    monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 2_000)
+    monkeypatch.setattr(buckets, "_CROWDED_ROWS", 100)
+    sent: list[int] = []
+    select = Selection.select_rows
+
+    def watched(selection: Selection, rows: Rows) -> Any:
+        sent.append(len(rows.tags))
+        return select(selection, rows)
+
+    rows = [{"id": f"{i * (i % 2)}", "sex": "1", "age": i % 10, "race": "a"} for i in range(40_000)]
+    expected = limited(write(tmp_path / "a.parquet", rows, group=2_000), 5)
+    monkeypatch.setattr(Selection, "select_rows", watched)
+    counted = limited(tmp_path, 5)
+    assert_equal(counted, expected)
+    assert counted[()] == 20_000 + 5
+    assert len(sent) > 30
+    assert max(sent) < 3_000
+
+
+@pytest.mark.parametrize("words", [0, 1, 3])
+@pytest.mark.parametrize("limit", [1, 2, 7, 1000])
+def test_the_compiled_selection_is_that_of_numpy(words: int, limit: int) -> None:
+    rng = np.random.default_rng(limit)
+    n = 4000
+    persons = rng.integers(0, 2**64, (500, 2), dtype=np.uint64)
+    persons[::7, 0] = persons[0, 0]  # half of a hash in common, either one
+    persons[::5, 1] = persons[0, 1]
+    tags = persons[np.minimum(rng.geometric(0.01, n), 499)]
+    cells = rng.integers(0, 4, (n, words)).astype(np.uint64)
+    found = []
+    for built in (loops, numpy_person_loops):
+        kept = np.empty(n, dtype=np.int64)
+        chosen = kept[: built.select_rows(3, 2**64 - 5, tags, cells, limit, kept)]
+        assert len(set(chosen.tolist())) == len(chosen)
+        found.append(sorted(map(tuple, np.hstack([tags, cells])[chosen].tolist())))
+    assert found[0] == found[1]
+    each = Counter(map(tuple, tags.tolist()))
+    assert len(found[0]) == sum(min(limit, rows) for rows in each.values())
+
+
+def test_records_are_sorted_by_bucket_in_both_ways() -> None:
+    rng = np.random.default_rng(0)
+    records = rng.integers(0, 256, (1000, 17)).astype(np.uint8)
+    bucket = rng.integers(0, 300, 1000).astype(np.uint16)
+    expected = records[np.argsort(bucket, kind="stable")]
+    for built in (loops, numpy_person_loops):
+        ordered, sizes = np.empty_like(records), np.bincount(bucket, minlength=300)
+        ends = np.cumsum(sizes) - sizes
+        built.sort_records(records, bucket, ends, ordered)
+        np.testing.assert_array_equal(ordered, expected)
+        np.testing.assert_array_equal(ends, np.cumsum(sizes))
 
 
 # What is refused
@@ -395,7 +474,7 @@ def test_a_damaged_file_is_named_and_nothing_is_quoted(
 def test_secrets_are_not_shown() -> None:
     chosen = Selection.create("id", 3, KEY)
     rows = Rows(np.full((1, 2), 735, np.uint64), np.full((1, 1), 735, np.uint64))
-    shown = repr(chosen) + repr(rows) + repr(buckets.BucketedRows((rows,)))
+    shown = repr(chosen) + repr(rows) + repr(buckets.PersonJob(Job({}, ()), chosen, 9))
     assert "735" not in shown
     assert repr(chosen.tag_key) not in shown
 

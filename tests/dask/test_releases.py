@@ -23,7 +23,6 @@ from fitplug.errors import BudgetError, FitplugError, InputError
 from fitplug.files import LocalPlace
 from fitplug.mechanism import answer_exactly, cut_strategy, make_estimates
 from fitplug_dask.releases import drawing, failures, publishing
-from fitplug_dask.releases.strides import list_strides
 from fitplug_opendp import gaussian
 from tests.helpers.audited_releases import (
     CELLS,
@@ -107,16 +106,6 @@ class TestTheMechanism:
         assert not np.array_equal(*errors)
         scaled = np.concatenate(errors) / PLAN.noise_std
         assert 1e-6 < chi2.cdf(float(scaled @ scaled), scaled.size) < 1 - 1e-6
-
-    def test_a_part_may_have_any_answers(self):
-        rng = np.random.default_rng(1)
-        places = [slice(5, 9), np.arange(0), np.array([7]), np.array([3, 9, 4, 5, 6])]
-        places += [(np.arange(6)[:, None] * 50 + np.arange(4)).ravel(), rng.permutation(40)]
-        places.append(np.concatenate([np.arange(3), 10 + np.arange(3), 20 + np.arange(2)]))
-        for place in places:
-            wanted = np.arange(100)[place] if isinstance(place, slice) else place
-            found = [stride.list_numbers() for stride in list_strides(place)]
-            np.testing.assert_array_equal(np.concatenate([*found, np.zeros(0, int)]), wanted)
 
 
 class TestTheCharge:

@@ -85,8 +85,8 @@ def numbers_for_strings(path: Path) -> None:
     write(path, {**COLUMNS, "name": [NUMBER] * ROWS})
 
 
-def floats_for_integers(path: Path) -> None:
-    write(path, {**COLUMNS, "code": [NUMBER + 0.5] * ROWS})
+def times_for_integers(path: Path) -> None:
+    write(path, {**COLUMNS, "code": pa.array([NUMBER] * ROWS, pa.timestamp("s"))})
 
 
 def no_column(path: Path) -> None:
@@ -150,7 +150,7 @@ FAILURES: list[Callable[[Path], None]] = [
     break_footer,
     strings_for_integers,
     numbers_for_strings,
-    floats_for_integers,
+    times_for_integers,
     no_column,
     not_parquet,
     csv_with_a_long_record,

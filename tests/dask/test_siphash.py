@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fitplug_dask import loops, numpy_person_loops
 from fitplug_dask.persons.person_hashes import PersonHasher
-from fitplug_dask.persons.siphash import siphash128
+from fitplug_dask.persons.siphash import halve_key, siphash128
 from tests.helpers.siphash import scalar_siphash128
 
 # The first of the authors' own vectors, and three longer ones: key 0..15, message 0..length-1.
@@ -23,11 +26,25 @@ VECTORS = {
 }
 
 
+def hash_each_way(key: bytes, rows: Any) -> list[Any]:
+    """Hash messages (n, length) by the compiled loops and by NumPy, of one length and of any."""
+    first, second = halve_key(key)
+    hashed = [siphash128(key, rows)]
+    n, length = rows.shape
+    for built in (loops, numpy_person_loops):
+        for _ in range(2):
+            hashed.append(np.empty((n, 2), dtype=np.uint64))
+        built.hash_messages(first, second, rows, hashed[-2])
+        offsets = np.arange(n + 1, dtype=np.int64) * length
+        built.hash_stretches(first, second, rows.reshape(-1), offsets, hashed[-1])
+    return hashed
+
+
 @pytest.mark.parametrize("length", VECTORS)
 def test_siphash_of_the_authors_vectors(length: int) -> None:
     message, key = bytes(range(length)), bytes(range(16))
     both = np.tile(np.frombuffer(message, dtype=np.uint8), (2, 1))
-    for row in siphash128(key, both):
+    for row in np.concatenate(hash_each_way(key, both)):
         assert row.astype("<u8").tobytes().hex() == VECTORS[length]
     first, second = scalar_siphash128(key, message)
     assert (first.to_bytes(8, "little") + second.to_bytes(8, "little")).hex() == VECTORS[length]
@@ -37,7 +54,27 @@ def test_siphash_of_the_authors_vectors(length: int) -> None:
 def test_siphash_of_many_messages(key: bytes, messages: list[bytes]) -> None:
     rows = np.frombuffer(b"".join(messages), dtype=np.uint8).reshape(-1, 9)
     expected = [scalar_siphash128(key, message) for message in messages]
-    assert [tuple(map(int, row)) for row in siphash128(key, rows)] == expected
+    for hashed in hash_each_way(key, rows):
+        assert [tuple(map(int, row)) for row in hashed] == expected
+
+
+@given(st.lists(st.one_of(st.integers(-9, 9), st.integers(-(2**63), 2**63 - 1)), min_size=1))
+def test_integers_are_hashed_by_nine_bytes(values: list[int]) -> None:
+    key = bytes(range(16))
+    expected = [scalar_siphash128(key, v.to_bytes(9, "little", signed=True)) for v in values]
+    for built in (loops, numpy_person_loops):
+        tags = np.empty((len(values), 2), dtype=np.uint64)
+        built.hash_integers(*halve_key(key), np.array(values, dtype=np.int64), tags)
+        assert [tuple(map(int, row)) for row in tags] == expected
+
+
+@pytest.mark.parametrize("offsets", [[0, 3, 2], [-1, 2, 3], [0, 2, 5], [9, 9, 9]])
+def test_stretches_beyond_the_content_are_refused(offsets: list[int]) -> None:
+    for built in (loops, numpy_person_loops):
+        with pytest.raises(IndexError, match="beyond the content"):
+            built.hash_stretches(
+                1, 2, np.zeros(4, np.uint8), np.array(offsets), np.zeros((2, 2), np.uint64)
+            )
 
 
 def test_arrays_that_are_slices_and_dictionaries_with_nulls() -> None:

@@ -21,8 +21,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, DomainError, TablesError
-from fitplug_dask.files import parquet, take_snapshot
-from fitplug_dask.files.parquet import open_parquet
+from fitplug_dask.files import fetching, take_snapshot
 from fitplug_dask.kernel import Fault, Job, count_partition
 from fitplug_dask.kernel.partitions import FileSlice, Partition
 from fitplug_dask.sources import find_files
@@ -227,7 +226,7 @@ def test_folders_that_spell_no_number_or_boolean(tmp_path: Path) -> None:
 
 def test_a_key_that_is_also_a_column_or_set_twice(tmp_path: Path) -> None:
     write(tmp_path / "a" / "sex=1" / "a.parquet")
-    assert "'sex' is both a column and a folder name" in fails(tmp_path / "a")
+    assert total(tmp_path / "a") == 2  # the rows of the other sex contradict their folder
     assert total(tmp_path / "a", (DOMAIN, [("age",)])) == 4
     write(tmp_path / "b" / "sex=1" / "sex=2" / "a.parquet", sex=None)
     assert "two folders that set 'sex'" in fails(tmp_path / "b")
@@ -260,12 +259,13 @@ COLUMNS = {
     "string": (pa.array(["1"]), {"strings"}),
     "int64": (pa.array([1]), {"integers", "numbers"}),
     "uint8": (pa.array([1], pa.uint8()), {"integers", "numbers"}),
-    "double": (pa.array([1.0]), {"numbers"}),
+    "double": (pa.array([1.0]), {"integers", "numbers"}),
     "bool": (pa.array([True]), {"booleans"}),
     "null": (pa.nulls(1), {"strings", "integers", "booleans", "numbers"}),
     "date32": (pa.array([1], pa.date32()), set()),
     "timestamp": (pa.array([1], pa.timestamp("us")), set()),
-    "decimal128": (pa.array([1]).cast(pa.decimal128(20, 0)), set()),
+    "decimal128": (pa.array([1]).cast(pa.decimal128(20, 0)), {"integers", "numbers"}),
+    "decimal256": (pa.array([1]).cast(pa.decimal256(20, 0)), set()),
     "list": (pa.array([["1"]]), set()),
     "struct": (pa.array([{"a": 1}]), set()),
     "fixed_size_binary": (pa.array([b"1"], pa.binary(1)), set()),
@@ -400,11 +400,12 @@ def test_a_file_that_changes_while_it_is_open(
 ) -> None:
     path = write(tmp_path / "a.parquet", rows=2)
 
-    def replaced(*args: Any, **options: Any) -> Any:
+    def read(*args: Any) -> bytes:
         os.utime(path, (1, 1))
-        return open_parquet(*args, **options)
+        return read_exactly(*args)
 
-    monkeypatch.setattr(parquet, "open_parquet", replaced)
+    read_exactly = fetching._read_exactly
+    monkeypatch.setattr(fetching, "_read_exactly", read)
     assert "changed while it was counted" in fails(path)
 
 
@@ -419,7 +420,7 @@ def test_rows_that_the_footer_does_not_count(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet")
     job = Job({"sex": DOMAIN["sex"]}, (("sex",),))
     (file,) = take_snapshot(find_files(path), job.attributes)
-    wrong = replace(file, rows=(2, 3))
+    wrong = replace(file, rows=(2, 3), layout=None)
     fault = count_partition(job, Partition((FileSlice(wrong, (0, 1)),)))
     assert isinstance(fault, Fault)
     assert re.search("row group 1 does not hold as many rows as the footer says", fault.message)
@@ -469,3 +470,53 @@ def test_what_is_no_client_or_progress() -> None:
         fpd.count("data", BOTH, client=waiting)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="progress must be"):
         fpd.count("data", BOTH, progress="yes")  # type: ignore[arg-type]
+
+
+# Names that hold rows and are not read
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.pq", "b.PARQUET", "C.Csv", "part-00000", "d.orc", "e.jsonl", "f.parquet.gz", "g.tsv"],
+)
+def test_a_stray_suffix_is_named_and_not_passed_over(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "x" / "a.parquet")
+    shutil.copy(tmp_path / "x" / "a.parquet", tmp_path / "x" / name)
+    for source in (tmp_path, tmp_path / "x", f"{tmp_path}/*", f"{tmp_path}/x/*", f"{tmp_path}/**"):
+        assert f"x/{name} would be passed over" in fails(source)
+    assert total(f"{tmp_path}/x/*.parquet") == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"), [("a.pq", "*.pq"), ("a.PARQUET", "*.PARQUET"), ("part-00000", "part-*")]
+)
+def test_a_glob_may_ask_for_any_suffix(tmp_path: Path, name: str, pattern: str) -> None:
+    shutil.copy(write(tmp_path / "y.parquet"), tmp_path / name)
+    assert total(f"{tmp_path}/{pattern}") == 4
+    assert total(tmp_path / name) == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["README", "notes.txt", "_SUCCESS", ".a.pq", "schema.md", "LICENSE"]
+)
+def test_names_that_hold_no_rows_are_passed_over(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "a.parquet")
+    (tmp_path / name).write_text("nothing")
+    assert total(tmp_path) == 4
+
+
+@pytest.mark.parametrize("checksums", [False, True])
+def test_pages_without_checksums_are_told_once(
+    tmp_path: Path, checksums: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = pa.table({"sex": ["1", "2"] * 50, "age": [3, 4] * 50})
+    for number in range(3):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(table, path, write_page_checksum=checksums, row_group_size=10)
+    with caplog.at_level("INFO", "fitplug_dask"):
+        assert total(tmp_path) == 300
+    said = [record.getMessage() for record in caplog.records if "checksum" in record.getMessage()]
+    assert (
+        said == [] if checksums else [s[:32] for s in said] == ["3 of 3 Parquet files that were l"]
+    )
+    assert fpd.survey(tmp_path, BOTH).without_checksums == (0 if checksums else 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,8 +145,8 @@ def test_urls_that_mean_no_file(memory: Any) -> None:
     )
     assert "holds no .parquet" in fails("memory://x")
     assert "matches no .parquet" in fails("memory://x/*")
-    assert "cannot be opened: Install s3fs to access S3; install it" in fails(
-        f"s3://k:{SECRET}@bucket/p"
+    assert "cannot be opened: Please install gcsfs to access Google Storage; install it" in fails(
+        f"gs://k:{SECRET}@bucket/p"
     )
     assert "cannot be listed (ValueError)" in fails("nothing://at/all")
     assert "chains file systems" in fails("simplecache::memory://x")
@@ -265,7 +266,9 @@ def test_a_survey_reads_no_row(
     monkeypatch.setattr(reading, "open_file", None)
     told = fpd.survey("memory://p", WANTED)
     assert (told.files, told.format, told.rows, told.cells) == (6, "Parquet", 1800, 40)
-    assert told == fpd.survey(tmp_path / "p", WANTED)
+    on_disk = fpd.survey(tmp_path / "p", WANTED)
+    # In a store fewer first pages are looked at.
+    assert told == dataclasses.replace(on_disk, without_checksums=told.without_checksums)
     assert 1 <= told.tasks <= 18
     assert told.threads >= 1
     assert told.memory > 2**20

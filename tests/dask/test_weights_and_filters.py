@@ -26,11 +26,12 @@ import fitplug_dask as fpd
 from fitplug.counts.weights_and_filters import make_filters
 from fitplug.errors import DataError, DomainError, InputError, TablesError
 from fitplug_dask import kernel, loops, numpy_loops
+from fitplug_dask.exchange import memory
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Fault, Job, counters, partitions, reading
 from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
-from fitplug_dask.persons import buckets, shuffle
+from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.sources import find_files
 from tests.helpers.checkpoints import interrupted, parts
 from tests.helpers.secrets import NUMBER, TEXT, secrets_in, told_by
@@ -417,9 +418,10 @@ def test_rows_left_out_are_none_of_a_persons_k(
 ) -> None:
     if crowded:
         monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
-        monkeypatch.setattr(buckets, "_COMPACTED_ROWS", 20)
-        monkeypatch.setattr(shuffle, "MEMORY", 10_000)
-        monkeypatch.setattr(shuffle, "_ROWS_PER_CELL", 0.01)
+        monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
+        monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
+        monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
+        monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-7)
     columns = people(5)
     table = table_of(columns)
     write(tmp_path / "all", columns)
@@ -519,7 +521,7 @@ def test_a_checkpoint_is_of_one_weight_and_filter(
         ({"where": {"levle": "x"}}, DataError, "no column 'levle'; did you mean 'level'"),
         ({"where": {"level": 40}}, DataError, "holds string, but where gives integers; .* where"),
         ({"where": {"code": "7"}}, DataError, "holds int64, but where gives strings"),
-        ({"where": {"share": 1}}, DataError, "holds double, but where gives integers"),
+        ({"where": {"share": "1"}}, DataError, "holds double, but where gives strings"),
         ({"where": {"day": "2020-01-01"}}, DataError, "holds date32.*but where gives strings"),
         ({"where": {"state": 1}}, DataError, "folder .*state=x: where gives integers for 'state'"),
         ({"where": {"level": []}}, DomainError, "no value of 'level'"),
@@ -532,7 +534,7 @@ def test_what_is_refused_before_any_row_is_read(
     folder.mkdir()
     table = table_of(people(7, 10))
     table = table.append_column("share", pa.array([0.5] * 10))
-    table = table.append_column("money", pa.array([1] * 10).cast(pa.decimal128(20, 0)))
+    table = table.append_column("money", pa.array([1] * 10).cast(pa.decimal128(20, 1)))
     pq.write_table(table, folder / "a.parquet")
     monkeypatch.setattr(reading, "open_file", None)
     for call in (fpd.count, fpd.survey):

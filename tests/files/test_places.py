@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import resource
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 @pytest.fixture(params=["local", "memory"])
 def place(request, tmp_path):
     if request.param == "local":
+        (tmp_path / "folder").mkdir()
         return open_place(tmp_path / "folder")
     return open_place(f"memory://places/{next(_NAMES)}")
 
@@ -145,6 +147,19 @@ def test_places_that_would_replace_files_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", os.replace)
     with pytest.raises(fp.InputError, match="two different draws"):
         LocalPlace(tmp_path).check_exclusive()
+
+
+def test_a_late_writer_does_not_make_a_removed_folder_again(tmp_path):
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    inner = LocalPlace(staging).join("answers")
+    assert inner.create("part", b"1")
+    shutil.rmtree(staging)
+    for write in (inner.create, inner.replace):
+        with pytest.raises(FileNotFoundError):
+            write("part", b"2")
+    assert not list(tmp_path.iterdir())
+    assert LocalPlace(staging / "new" / "folder").create("part", b"3")
 
 
 def test_urls_of_files_are_paths(tmp_path):

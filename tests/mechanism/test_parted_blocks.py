@@ -159,8 +159,13 @@ def test_wrong_pieces_are_refused() -> None:
     parted.answer_part(0, one)
     with pytest.raises(TablesError, match="1 are missing and 0 are not needed"):
         parted.answer_part(0, {s: piece for s, piece in one.items() if s})
-    with pytest.raises(TablesError, match="slab 0 have the shape"):
+    with pytest.raises(TablesError, match=r"not int64 of the shape \(4, 3, 2\)"):
         parted.split_counts(0, x)
+    with pytest.raises(TablesError, match="are float64 of the shape"):
+        parted.split_counts(0, x[parted.slabs[0].index].astype(float))
+    narrow = parted.split_counts(0, np.full((4, 3, 2), 100, dtype=np.int8))
+    wide = parted.split_counts(0, np.full((4, 3, 2), 100))
+    assert all((narrow[part] == wide[part]).all() for part in wide)
     with pytest.raises(TablesError, match="of another plan or part"):
         parted.split_answers(0, np.zeros(3, dtype=np.int64))
     with pytest.raises(TablesError, match="are missing"):

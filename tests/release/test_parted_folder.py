@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
+from functools import partial
 from itertools import count
 
 import duckdb
@@ -11,9 +13,13 @@ import numpy as np
 import polars as pl
 import pyarrow.dataset as ds
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.expressions import coefficients
 from fitplug.files import LocalPlace, open_place
+from fitplug.mechanism import cut_strategy
 from fitplug.release import (
     AnswersPart,
     PartedAnswers,
@@ -23,16 +29,23 @@ from fitplug.release import (
     WrittenPart,
     complete_parted_folder,
     cut_table,
+    describe_place,
     find_answers_part,
+    linear_combinations,
+    number_outputs,
     publish_parted_folder,
     read_parted_digest,
     read_parted_folder,
+    verification,
     write_answers_part,
     write_manifest,
     write_table_part,
 )
 from fitplug.release.parted_export import write_parted_folder
 from tests.helpers import people
+from tests.helpers.command_line import fitplug
+from tests.helpers.plans import split_apart_plan, symmetric_plan
+from tests.helpers.tree_plans import design_tree, people_by_place
 
 _NAMES = count()
 
@@ -122,6 +135,18 @@ class TestRoundTrip:
             release.write(location, parts=True)
         fp.Release.read(location).verify()
 
+    def test_other_answers_have_other_estimates(self, release, folder):
+        other = people.release(noise=1.0, seed=1)
+        changed = dataclasses.replace(fp.Release.read(folder), answers=other.answers)
+        np.testing.assert_array_equal(changed.estimates["cities"], other.estimates["cities"])
+        assert changed.combine("total") == other.combine("total")
+
+    def test_estimates_on_the_command_line(self, release, location):
+        ran = fitplug("estimate", location, "pyramid[sex = 1] + total", "--json")
+        assert ran.code == 0
+        expected = release.combine("pyramid[sex = 1] + total")
+        assert json.loads(ran.out)["estimates"][0]["std"] == expected.std
+
     def test_huge_answers(self, release, tmp_path):
         place = LocalPlace(tmp_path)
         for number, size in enumerate((7, 15, 31, 62)):
@@ -209,6 +234,9 @@ class TestDamage:
         assert read_parted_digest(folder) == digest == fields["tables"].answers_digest
         assert isinstance(fields["answers"], PartedAnswers)
         assert read_parted_digest(tmp_path) is None
+        (tmp_path / "file").write_text("no folder")
+        with pytest.raises(fp.InputError, match="no such release folder"):
+            fp.Release.read(tmp_path / "file")
         write_answers(LocalPlace(tmp_path), release)
         with pytest.raises(fp.InputError, match=r"release\.json is missing"):
             fp.Release.read(tmp_path)
@@ -337,6 +365,7 @@ class TestPieces:
         place = LocalPlace(tmp_path)
         first = write_answers(place, release)
         assert write_answers(place, release) == first
+        (tmp_path / "other").mkdir()
         other = open_place(tmp_path / "other")
         write_answers_part(other, 0, release.answers)
         (tmp_path / "other" / "answers" / "manifest.json").write_bytes(
@@ -345,3 +374,111 @@ class TestPieces:
         stride = (Stride(0, (release.answers.size,), (1,)),)
         with pytest.raises(fp.InputError, match="other answers"):
             write_manifest(other, release, [AnswersPart(0, stride, 1, "0" * 64)])
+
+
+class TestPartsOfTheStrategy:
+    """Folders that are cut as the strategy is, for every structure."""
+
+    @pytest.mark.parametrize("kind", ["matrix", "numbers", "split apart", "tree"])
+    def test_written_part_by_part_and_verified(self, kind, tmp_path, monkeypatch):
+        plan = {
+            "matrix": people.plan,
+            "numbers": symmetric_plan,
+            "split apart": split_apart_plan,
+            "tree": lambda: design_tree(people_by_place(ages=True), tolerance=0.05),
+        }[kind]()
+        noisy = np.random.default_rng(2).integers(-(10**6), 10**6, plan.strategy.size)
+        release = fp.Release(plan=plan, answers=noisy, rho=plan.rho)
+        parted = cut_strategy(plan.strategy, 6)
+        place = LocalPlace(tmp_path)
+        parts = []
+        for number in range(len(parted.sizes)):
+            at = parted.place(number)
+            written = write_answers_part(place, number, noisy[at])
+            parts.append(AnswersPart(number, describe_place(at), written.bytes, written.digest))
+        answers, digest = write_manifest(place, release, parts)
+        np.testing.assert_array_equal(np.asarray(answers), noisy)
+        tables = [
+            write_table_part(
+                place,
+                release,
+                chosen,
+                release.estimates[output.group][output.index],
+                answers_digest=digest,
+                confidence=0.95,
+            )
+            for output, chosen in zip(parted.outputs, number_outputs(parted.outputs), strict=True)
+        ]
+        complete_parted_folder(place, release, digest, tables, confidence=0.95)
+        again = fp.Release.read(tmp_path)
+        for name in plan.workload.names:
+            np.testing.assert_array_equal(again.estimates[name], release.estimates[name])
+        for most in (6, 11, 2**20):  # the folder need not be cut as the estimates are now
+            monkeypatch.setattr(verification, "cut_strategy", partial(cut_strategy, most=most))
+            again.verify()
+            again.verify(sample=3, seed=most)
+
+    def test_places_are_described_by_few_strides(self):
+        rows = (100 * np.arange(50)[:, None] + np.arange(20, 30)).ravel()
+        assert describe_place(rows) == (Stride(20, (50, 10), (100, 1)),)
+        columns = (7 + 100 * np.arange(5)[None, :] + np.arange(20)[:, None]).ravel()
+        assert describe_place(columns) == (Stride(7, (20, 5), (1, 100)),)
+        cube = np.add.outer(rows, 10_000 * np.arange(3)).ravel()
+        assert len(describe_place(cube)) == 1
+        assert describe_place(slice(5, 9)) == (Stride(5, (4,), (1,)),)
+        assert describe_place(np.zeros(0, dtype=np.int64)) == ()
+
+    @given(st.lists(st.integers(0, 40), unique=True, min_size=1))
+    def test_any_place_is_described(self, numbers):
+        found = describe_place(np.array(numbers))
+        assert np.concatenate([stride.list_numbers() for stride in found]).tolist() == numbers
+
+
+class TestCombinationsOfLargeGroups:
+    ASKED = (
+        "pyramid[sex = 1, age <= 3]",
+        "2 * cities - total + pyramid[sex = 2]",
+        "cities[place = north]",
+        "cities[income >= 10] / total",
+        "pyramid[sex = 1] - pyramid[sex = 1]",
+        "spans[2 <= age <= 4]",
+    )
+
+    @pytest.fixture
+    def large(self, monkeypatch):
+        """All groups count as large."""
+        monkeypatch.setattr(linear_combinations, "_BATCH_COEFFICIENTS", 0)
+        monkeypatch.setattr(coefficients, "_FEW", 0)
+
+    def test_all_are_as_those_of_small_groups(self, release, folder, large, monkeypatch):
+        again = fp.Release.read(folder)
+        found = list(again.combine_each(self.ASKED)), again.combine_all(self.ASKED[:4])
+        in_memory = list(release.combine_each(self.ASKED))
+        assert found[0] == in_memory
+        monkeypatch.undo()
+        for one, other in zip(found[0], release.combine_each(self.ASKED), strict=True):
+            assert one.value == pytest.approx(other.value, rel=1e-12, abs=1e-9)
+            assert one.std == pytest.approx(other.std, rel=1e-9, abs=1e-9)
+        together = release.combine_all(self.ASKED[:4])
+        np.testing.assert_allclose(found[1].values, together.values, rtol=1e-12)
+        np.testing.assert_allclose(found[1].covariance, together.covariance, rtol=1e-8, atol=1e-9)
+
+    def test_only_the_parts_that_are_asked_for_are_read(self, release, folder):
+        for part in (folder / "answers").iterdir():
+            if part.suffix == ".npy":
+                part.unlink()
+        (folder / "pyramid.parquet" / "part-00001.parquet").unlink()
+        again = fp.Release.read(folder)
+        asked = "pyramid[sex = 1, age <= 3]"
+        assert again.combine(asked) == release.combine(asked)
+        with pytest.raises(fp.InputError, match="part-00001"):
+            again.combine("pyramid[sex = 2, age <= 3]")
+
+    def test_coefficients_are_as_before(self, release, folder):
+        asked = {"pyramid": np.arange(12.0).reshape(2, 6), "total": 1.0}
+        assert fp.Release.read(folder).combine(asked) == release.combine(asked)
+
+    def test_coefficients_of_large_groups_are_not_mixed_with_expressions(self, release, large):
+        asked = {"one": {"pyramid": np.ones((2, 6))}, "other": "total"}
+        with pytest.raises(fp.WorkloadError, match="by expressions"):
+            release.combine_all(asked)

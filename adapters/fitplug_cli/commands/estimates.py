@@ -66,7 +66,7 @@ def read_region_options(
 
 
 def estimate_expressions(
-    folder: Path,
+    folder: str | Path,
     expressions: Sequence[NamedExpression],
     confidence: float,
     simultaneous: bool,
@@ -75,7 +75,7 @@ def estimate_expressions(
     """Estimate every expression, with regions in every region.
 
     Args:
-        folder: The folder of the release.
+        folder: The folder of the release, or the URL of a release in parts.
         expressions: The expressions.
         confidence: The confidence of the intervals.
         simultaneous: Whether all intervals hold together with this confidence.

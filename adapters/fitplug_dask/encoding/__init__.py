@@ -9,8 +9,17 @@ from fitplug_dask.encoding.column_types import (
     classify_person_type,
     classify_type,
     explain_mismatch,
+    explain_person_mismatch,
+    explain_value_mismatch,
+    holds_integers_only,
 )
-from fitplug_dask.encoding.text_values import describe_values, encode_text
+from fitplug_dask.encoding.stored_values import (
+    convert_persons,
+    convert_values,
+    needs_conversion,
+    spell_persons,
+)
+from fitplug_dask.encoding.text_values import describe_values, encode_text, parse_text
 from fitplug_dask.encoding.weights import WeightReader
 
 __all__ = [
@@ -18,7 +27,15 @@ __all__ = [
     "WeightReader",
     "classify_person_type",
     "classify_type",
+    "convert_persons",
+    "convert_values",
     "describe_values",
     "encode_text",
     "explain_mismatch",
+    "explain_person_mismatch",
+    "explain_value_mismatch",
+    "holds_integers_only",
+    "needs_conversion",
+    "parse_text",
+    "spell_persons",
 ]

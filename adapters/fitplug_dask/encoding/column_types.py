@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import datetime
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fitplug.domain import Encoder
-from fitplug_dask.encoding.text_values import describe_values
+from fitplug.counts import WEIGHT
+from fitplug.domain import TYPE_NAMES, Encoder
+from fitplug_dask.encoding.stored_values import INT64_DIGITS, is_decimal, is_zoned
 
 _STRINGS = ("is_string", "is_large_string", "is_string_view")
 _BYTES = ("is_binary", "is_large_binary", "is_binary_view")
 _ACCEPTED: dict[type, set[str]] = {
     str: {"strings", "null"},
-    int: {"integers", "null"},
+    int: {"integers", "floats", "decimals", "null"},
     bool: {"booleans", "null"},
-    float: {"integers", "floats", "null"},
+    float: {"integers", "floats", "decimals", "null"},
     datetime.date: {"dates", "strings", "null"},
 }
 
 
+@lru_cache(2**10)
 def classify_type(arrow_type: Any) -> str | None:
     """Return what a column of an Arrow type holds, as attributes distinguish values.
 
     Binary columns count as strings, since writers that set no logical type store UTF-8 text so.
 
     Returns:
-        "strings", "integers", "floats", "booleans", "dates" or "null"; None for other types.
+        "strings", "integers", "floats", "decimals", "booleans", "dates" or "null"; None for other
+        types.
     """
     if pt.is_dictionary(arrow_type):
         return classify_type(arrow_type.value_type)
@@ -40,6 +44,8 @@ def classify_type(arrow_type: Any) -> str | None:
         return "floats"
     if pt.is_boolean(arrow_type):
         return "booleans"
+    if is_decimal(arrow_type):
+        return "decimals"
     if is_date(arrow_type):
         return "dates"
     return "null" if pt.is_null(arrow_type) else None
@@ -57,8 +63,8 @@ def classify_person_type(arrow_type: Any) -> str | None:
     """Return what a column that identifies persons holds.
 
     Returns:
-        "strings", "integers", "bytes of width w" or "null" (if it holds nothing else); None for
-        types that cannot identify persons.
+        "strings", "integers", "decimals of n digits", "bytes of width w" or "null" (if it holds
+        nothing else); None for types that cannot identify persons.
     """
     if isinstance(arrow_type, pa.UuidType):
         arrow_type = arrow_type.storage_type
@@ -66,19 +72,84 @@ def classify_person_type(arrow_type: Any) -> str | None:
         # Not strings: as text the same identifier has other bytes, and would be another person.
         return f"bytes of width {arrow_type.byte_width}"
     held = classify_type(arrow_type)
+    if held == "decimals":
+        return _classify_decimal_persons(arrow_type)
     return held if held in ("strings", "integers", "null") else None
 
 
+def explain_person_mismatch(arrow_type: Any, *, floats: bool = False) -> str | None:
+    """Return why a column of this type cannot identify persons, or None if it can.
+
+    Args:
+        arrow_type: The type of the column.
+        floats: Whether floats may hold integers.
+    """
+    if classify_person_type(arrow_type) or (floats and pt.is_floating(arrow_type)):
+        return None
+    return f"holds {arrow_type}, but persons are identified by strings or integers"
+
+
+def _classify_decimal_persons(arrow_type: Any) -> str | None:
+    """Return what decimals that identify persons are read as: see `convert_persons`."""
+    if pt.is_dictionary(arrow_type) or arrow_type.scale != 0:
+        return None
+    return "integers" if arrow_type.precision <= INT64_DIGITS else "wide decimals"
+
+
 def explain_mismatch(
-    attribute: Encoder, arrow_type: Any, says: str = "the domain expects"
+    attribute: Encoder,
+    arrow_type: Any,
+    says: str = "the domain expects",
+    zone: str | None = None,
 ) -> str | None:
     """Return why an attribute cannot read a column of this type, or None if it can.
 
     Args:
-        attribute: The attribute.
+        attribute: The attribute, or what reads weights.
         arrow_type: The Arrow type of the column.
         says: The subject and verb of the sentence about what is expected.
+        zone: The time zone in which times with a zone are read as days.
     """
-    if classify_type(arrow_type) in _ACCEPTED[attribute.value_type]:
+    if attribute is WEIGHT:
+        return explain_weight_mismatch(arrow_type)
+    return explain_value_mismatch(attribute.value_type, arrow_type, says, zone)
+
+
+def explain_value_mismatch(
+    value_type: type, arrow_type: Any, says: str, zone: str | None = None
+) -> str | None:
+    """Return why attributes of a value type cannot read a column of this type, or None.
+
+    The other arguments are those of `explain_mismatch`.
+    """
+    if classify_type(arrow_type) in _ACCEPTED[value_type]:
         return None
-    return f"holds {arrow_type}, but {says} {describe_values(attribute)}"
+    why = f"holds {arrow_type}, but {says} {TYPE_NAMES[value_type]}"
+    if value_type is not datetime.date or not is_zoned(arrow_type):
+        return why
+    if zone is not None:
+        return None
+    return (
+        f"{why}, and the day of a time with a zone depends on where one is; say where by zone= "
+        '(for instance zone="Europe/Berlin")'
+    )
+
+
+def explain_weight_mismatch(arrow_type: Any) -> str | None:
+    """Return why a column of this type cannot hold weights, or None if it can.
+
+    Floats are refused, as sampling weights usually are floats, and none of them should become a
+    count silently.
+    """
+    if holds_integers_only(arrow_type):
+        return None
+    return f"holds {arrow_type}, but weights are {TYPE_NAMES[int]}"
+
+
+def holds_integers_only(arrow_type: Any) -> bool:
+    """Return whether no value of this type has digits after the point."""
+    if pt.is_dictionary(arrow_type):
+        return holds_integers_only(arrow_type.value_type)
+    if is_decimal(arrow_type):
+        return bool(arrow_type.scale == 0)
+    return classify_type(arrow_type) in ("integers", "null")

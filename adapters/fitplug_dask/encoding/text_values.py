@@ -55,6 +55,11 @@ def encode_text(attribute: Encoder, text: str | None) -> int | None:
     return int(encode_texts(attribute, [text])[0])
 
 
+def parse_text(value_type: type, text: str) -> Any:
+    """Return the value of a type that a text spells, or None if it spells none."""
+    return _PARSERS[value_type](text)
+
+
 def _parse_integer(text: str) -> int | None:
     if not _INTEGER.fullmatch(text):
         return None

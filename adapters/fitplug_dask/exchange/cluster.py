@@ -10,8 +10,6 @@ exchange of ordinary tasks in two levels would have 65,000 of them for 1,000 inp
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,8 +22,8 @@ from fitplug_dask.exchange.worker_depots import (
     gather_on_worker,
     split_on_worker,
 )
-from fitplug_dask.kernel import Fault
-from fitplug_dask.scheduling import RETRIES, allow_large_job, attempt, hold_job, reduce_tree
+from fitplug_dask.scheduling import reduce_tree
+from fitplug_dask.workers import Fault, SingleTasks, attempt, read_threads
 
 _MOST_PASSES = 50
 """How often lost pieces are made again; each time a worker was lost."""
@@ -71,7 +69,7 @@ class _ClusterExchange:
         self._plan, self._inputs, self._groups, self._client = plan, inputs, groups, client
         self._split_weights, self._gather_weights = map(list, weights)
         self._report_weight = report_weight
-        self._numbers = itertools.count()
+        self._tasks: Any = None
         self._held: Any = None
         self._deposits: dict[int, Deposit] = {}
         self._gathered: dict[int, Any] = {}
@@ -79,7 +77,12 @@ class _ClusterExchange:
 
     def run(self) -> list[Any] | Fault:
         """Split and gather until no pieces are missing."""
-        self._held = self._hold(self._plan, self._plan.lease)
+        self._tasks = attempt(
+            lambda: SingleTasks(self._client, self._plan.name, self._plan.packages)
+        )
+        if isinstance(self._tasks, Fault):
+            return self._tasks
+        self._held = self._tasks.hold(self._plan, self._plan.lease)
         if isinstance(self._held, Fault):
             return self._held
         gather = self._gather_groups if self._plan.add is None else self._add_groups
@@ -107,7 +110,7 @@ class _ClusterExchange:
     def _split_inputs(self) -> Fault | None:
         """Split the inputs whose pieces no worker has."""
         while True:
-            living = attempt(lambda: set(self._client.nthreads()))
+            living = attempt(lambda: set(read_threads(self._client)))
             if isinstance(living, Fault):
                 return living
             deposits = self._deposits
@@ -119,7 +122,8 @@ class _ClusterExchange:
             if not lost:
                 return None
             tasks = {
-                i: self._submit("split", split_on_worker, self._held, self._inputs[i]) for i in lost
+                i: self._tasks.submit("split-input", split_on_worker, self._held, self._inputs[i])
+                for i in lost
             }
             for i, result in self._await(tasks):
                 if isinstance(result, Fault):
@@ -129,10 +133,10 @@ class _ClusterExchange:
 
     def _gather_groups(self) -> list[Any] | Missing | Fault:
         """Return the results of all groups, or what they miss."""
-        manifest = self._hold(Manifest.create(self._list_deposits()))
+        manifest = self._tasks.hold(Manifest.create(self._list_deposits()))
         missing: set[str] = set()
         tasks = {
-            g: self._submit("gather", gather_on_worker, self._held, manifest, group)
+            g: self._tasks.submit("gather-output", gather_on_worker, self._held, manifest, group)
             for g, group in enumerate(self._groups)
             if g not in self._gathered
         }
@@ -154,14 +158,15 @@ class _ClusterExchange:
         The results stay on the workers until they are added. Those of a worker that is lost
         meanwhile are gathered again, from pieces that may be lost, too.
         """
-        manifest = self._hold(Manifest.create(self._list_deposits()))
+        manifest = self._tasks.hold(Manifest.create(self._list_deposits()))
         for g, group in enumerate(self._groups):
             if g not in self._gathered:
-                self._gathered[g] = self._submit(
-                    "gather", gather_on_worker, self._held, manifest, group
+                self._gathered[g] = self._tasks.submit(
+                    "gather-output", gather_on_worker, self._held, manifest, group
                 )
         checks = {
-            g: self._submit("check", find_missing, result) for g, result in self._gathered.items()
+            g: self._tasks.submit("find-missing", find_missing, result)
+            for g, result in self._gathered.items()
         }
         missing: set[str] = set()
         complete = True
@@ -179,7 +184,7 @@ class _ClusterExchange:
         top = reduce_tree(
             [self._gathered[g] for g in range(len(self._groups))],
             _FAN_IN,
-            lambda terms: self._submit("add", add_results, self._held, *terms),
+            lambda terms: self._tasks.submit("add-results", add_results, self._held, *terms),
         )
         for _, result in self._await({0: top}):
             return result if isinstance(result, Missing | Fault) else [result]
@@ -188,49 +193,14 @@ class _ClusterExchange:
     def _list_deposits(self) -> list[Deposit]:
         return [self._deposits[i] for i in range(len(self._inputs))]
 
-    def _hold(self, value: Any, key: str | None = None) -> Any:
-        """Have the cluster hold what many tasks take. Return its future, or a Fault."""
-        with allow_large_job():
-            return self._submit("hold", hold_job, value, key=key)
-
-    def _submit(
-        self, what: str, act: Callable[..., Any], *arguments: Any, key: str | None = None
-    ) -> Any:
-        """Submit a task. Return its future, or a Fault if the cluster fails."""
-        for argument in arguments:
-            if isinstance(argument, Fault):
-                return argument
-        if key is None:
-            key = f"fitplug-exchange-{what}-{self._plan.name}-{next(self._numbers)}"
-        return attempt(lambda: self._client.submit(act, *arguments, key=key, retries=RETRIES))
-
     def _await(self, tasks: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
         """Yield the result of each task when it has ended, or a Fault if the cluster fails.
 
         The tasks that have not ended when the caller stops are cancelled.
         """
-        from distributed import as_completed
-
-        for future in tasks.values():
-            if isinstance(future, Fault):
-                yield -1, future
-                return
-        numbers = {future: number for number, future in tasks.items()}
-        pending = dict(tasks)
-        try:
-            ended = as_completed(list(numbers))
-            for _ in tasks:
-                future = attempt(lambda: next(ended))
-                if isinstance(future, Fault):
-                    yield -1, future
-                    return
-                result = attempt(future.result)
-                del pending[numbers[future]]
-                yield numbers[future], result
-        finally:
-            if pending:
-                with contextlib.suppress(Exception):
-                    self._client.cancel(list(pending.values()))
+        numbers = list(tasks)
+        for i, result in self._tasks.await_results(list(tasks.values())):
+            yield numbers[i], result
 
     def _report(self, weights: list[int], number: int) -> None:
         """Report the weight of a task when it ends for the first time."""

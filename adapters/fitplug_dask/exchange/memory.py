@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fitplug_dask._compat import read_machine_memory, read_worker_memory_limits
-from fitplug_dask.kernel import Fault
-from fitplug_dask.scheduling import attempt
+from fitplug_dask.workers import Fault, attempt
 
 MEMORY_SHARE = 0.2
 """The fraction of the memory of a process that pieces may take, and tasks together may take.

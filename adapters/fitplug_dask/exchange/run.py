@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from fitplug_dask.exchange.cluster import exchange_on_cluster
 from fitplug_dask.exchange.memory import measure_memory
-from fitplug_dask.exchange.tasks import Add, ExchangePlan, Gather, Split, group_outputs
+from fitplug_dask.exchange.tasks import Add, ExchangePlan, Fold, Split, group_outputs
 from fitplug_dask.exchange.threads import exchange_on_threads
 from fitplug_dask.progress import Report
 from fitplug_dask.scheduling import count_threads, raise_fault
+from fitplug_dask.workers import COUNTING_PACKAGES
+
+Gather: TypeAlias = Callable[[Any, int, Mapping[int, Any]], Any]
 
 _GROUPS_PER_THREAD = 3
 
@@ -26,23 +30,21 @@ class Exchange:
         split: `split(shared, input)` returns the pieces of an input by the number of their output,
             or a Fault. An output without a piece gets none of this input. Pieces of bytes (also
             bytearray and memoryview) are passed on as they are; others are pickled.
-        gather: `gather(shared, output, pieces)` returns the result of an output, or a Fault.
-            `pieces` are those of all inputs by the number of their input, in this order; those of
-            bytes are memoryviews.
         outputs: The number of outputs, at least 1.
         shared: What all tasks take; each worker gets it once.
         confidential: Whether what is written to a disk is encrypted, under a key that exists only
             in the memory of the process that writes.
         memory: The most bytes of pieces that one process holds in memory; a share of that of the
             workers if None.
+        packages: The packages whose code workers must have as this process has it.
     """
 
     split: Split
-    gather: Gather
     outputs: int
     shared: Any = None
     confidential: bool = True
     memory: int | None = None
+    packages: tuple[str, ...] = COUNTING_PACKAGES
 
     def __repr__(self) -> str:
         return f"Exchange({self.outputs} outputs)"
@@ -50,6 +52,7 @@ class Exchange:
 
 def run_exchange(
     exchange: Exchange,
+    gather: Gather,
     inputs: Sequence[Any],
     *,
     client: Any,
@@ -66,6 +69,9 @@ def run_exchange(
 
     Args:
         exchange: What is brought together.
+        gather: `gather(shared, output, pieces)` returns the result of an output, or a Fault.
+            `pieces` are those of all inputs by the number of their input, in this order; those of
+            bytes are memoryviews.
         inputs: The inputs; on a cluster they are pickled.
         client: A client of dask.distributed, or None for threads of this process.
         sizes: What each input adds to the progress; 1 if None.
@@ -79,11 +85,13 @@ def run_exchange(
         DataError: The first Fault found, if it is one of the data.
         FitplugError: The workers or their disks fail.
     """
-    return _run(exchange, None, inputs, exchange.outputs, client, sizes, report)
+    fold = partial(_gather_one, gather)
+    return _run(exchange, fold, None, inputs, exchange.outputs, client, sizes, report)
 
 
 def add_exchange(
     exchange: Exchange,
+    fold: Fold,
     add: Add,
     inputs: Sequence[Any],
     *,
@@ -93,8 +101,13 @@ def add_exchange(
 ) -> Any:
     """Bring together what all inputs have for each output, and return the sum of the results.
 
+    A task gathers several outputs one after the other, and makes one result of them.
+
     Args:
-        exchange: What is brought together; it has at least one output.
+        exchange: What is brought together.
+        fold: `fold(shared, pieces of each output)` returns the result of some outputs, or a Fault.
+            The pieces of an output are those that `gather` of `run_exchange` takes; an iterator
+            gives them output by output, each when it is asked for.
         add: `add(*results)` adds results in the order of the outputs, or returns a Fault. It may
             not change them.
         inputs: The inputs, as `run_exchange` takes them; so are the other arguments.
@@ -107,13 +120,14 @@ def add_exchange(
         FitplugError: The workers or their disks fail.
     """
     threads, _ = count_threads(client)
-    results = _run(exchange, add, inputs, _GROUPS_PER_THREAD * threads, client, sizes, report)
+    results = _run(exchange, fold, add, inputs, _GROUPS_PER_THREAD * threads, client, sizes, report)
     total = results[0] if len(results) == 1 else add(*results)
     return raise_fault(total)
 
 
 def _run(
     exchange: Exchange,
+    fold: Fold,
     add: Add | None,
     inputs: Sequence[Any],
     most_groups: int,
@@ -129,12 +143,13 @@ def _run(
     plan = ExchangePlan(
         uuid4().hex,
         exchange.split,
-        exchange.gather,
+        fold,
         add,
         exchange.shared,
         exchange.outputs,
         memory,
         exchange.confidential,
+        exchange.packages,
     )
     groups = group_outputs(exchange.outputs, most_groups)
     sizes = [1] * len(inputs) if sizes is None else list(sizes)
@@ -146,6 +161,14 @@ def _run(
     else:
         results = exchange_on_cluster(plan, inputs, groups, weights, report_weight, client)
     return raise_fault(results)
+
+
+def _gather_one(
+    gather: Gather, shared: Any, gathered: Iterator[tuple[int, Mapping[int, Any]]]
+) -> Any:
+    """Return the result of the only output of a task."""
+    (result,) = (gather(shared, output, pieces) for output, pieces in gathered)
+    return result
 
 
 def _make_report(total: int, report: Report | None) -> Callable[[int], None]:

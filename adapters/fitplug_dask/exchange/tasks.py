@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,9 +13,9 @@ from fitplug_dask.exchange.pieces import unpack_piece
 from fitplug_dask.kernel import OUT_OF_MEMORY, Fault
 
 Split: TypeAlias = Callable[[Any, Any], "Mapping[int, Any] | Fault"]
-Gather: TypeAlias = Callable[[Any, int, Mapping[int, Any]], Any]
+Fold: TypeAlias = Callable[[Any, Iterator[tuple[int, Mapping[int, Any]]]], Any]
 Add: TypeAlias = Callable[..., Any]
-Fetch: TypeAlias = Callable[[int], "Mapping[int, memoryview] | Missing | Fault"]
+Fetch: TypeAlias = Callable[[int], "Mapping[int, memoryview] | Missing"]
 """Returns the packed pieces of an output by the number of their input."""
 
 _NO_ENCRYPTION = Fault(
@@ -42,6 +42,14 @@ class Missing:
     depots: frozenset[str]
 
 
+class _MissingError(Exception):
+    """Ends a task that cannot have all pieces."""
+
+    def __init__(self, missing: Missing) -> None:
+        super().__init__()
+        self.missing = missing
+
+
 @dataclass(frozen=True, repr=False)
 class ExchangePlan:
     """What every task of an exchange knows. It is confidential, and so is its repr.
@@ -49,22 +57,24 @@ class ExchangePlan:
     Attributes:
         name: What distinguishes this exchange from all others.
         split: Makes the pieces of an input.
-        gather: Makes a result of the pieces of an output.
+        fold: Makes a result of the pieces of some outputs.
         add: Adds results; None if each is returned.
-        shared: What `split` and `gather` get first.
+        shared: What `split` and `fold` get first.
         outputs: The number of outputs.
         memory: The most bytes of pieces that one process holds in memory.
         confidential: Whether pieces are encrypted on disk.
+        packages: The packages whose code workers must have as the client has it.
     """
 
     name: str
     split: Split
-    gather: Gather
+    fold: Fold
     add: Add | None
     shared: Any
     outputs: int
     memory: int
     confidential: bool
+    packages: tuple[str, ...]
 
     def __repr__(self) -> str:
         return f"ExchangePlan({self.outputs} outputs)"
@@ -72,7 +82,7 @@ class ExchangePlan:
     @property
     def lease(self) -> str:
         """The key of the task that holds this plan: the exchange lasts as long as its result."""
-        return f"fitplug-exchange-plan-{self.name}"
+        return f"fitplug-exchange-job-{self.name}"
 
     def open_depot(self, folder: str | None) -> Depot:
         """Open a depot for the pieces that one process makes."""
@@ -99,27 +109,19 @@ def split_into_depot(plan: ExchangePlan, given: Any, depot: Depot) -> int | Faul
 
 
 def gather_outputs(plan: ExchangePlan, outputs: Sequence[int], fetch: Fetch) -> Any:
-    """Make the results of some outputs.
+    """Return the result of some outputs, or Missing or a Fault."""
 
-    Returns:
-        The sum of the results if the plan adds them, or the only result; or Missing or a Fault.
-    """
-    total: Any = None
-    try:
+    def unpack_outputs() -> Iterator[tuple[int, Mapping[int, Any]]]:
         for output in outputs:
             packed = fetch(output)
-            if isinstance(packed, Missing | Fault):
-                return packed
-            pieces = {number: unpack_piece(packed[number]) for number in sorted(packed)}
-            del packed
-            result = plan.gather(plan.shared, output, pieces)
-            del pieces
-            if not isinstance(result, Fault) and total is not None and plan.add is not None:
-                result = plan.add(total, result)
-            if isinstance(result, Fault):
-                return result
-            total = result
-        return total
+            if isinstance(packed, Missing):
+                raise _MissingError(packed)
+            yield output, {number: unpack_piece(packed[number]) for number in sorted(packed)}
+
+    try:
+        return plan.fold(plan.shared, unpack_outputs())
+    except _MissingError as error:
+        return error.missing
     except MemoryError:
         return OUT_OF_MEMORY
     except OSError:

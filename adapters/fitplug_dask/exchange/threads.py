@@ -13,8 +13,8 @@ from fitplug_dask.exchange.tasks import (
     gather_outputs,
     split_into_depot,
 )
-from fitplug_dask.kernel import Fault
 from fitplug_dask.scheduling import run_on_threads
+from fitplug_dask.workers import Fault, Key
 
 
 def exchange_on_threads(
@@ -56,10 +56,12 @@ def _run(
     report_weight: Callable[[int], None],
 ) -> list[Any] | Fault:
     """Run tasks that depend on nothing, and return what each returns, or the first fault."""
-    graph: dict[str, Any] = {f"task-{i}": (act,) for i, act in enumerate(acts)}
+    graph: dict[Key, tuple[Any, ...]] = {("act", i): (act,) for i, act in enumerate(acts)}
     ended = dict(zip(graph, weights, strict=True))
-    graph["all"] = (_list_results, *ended)
-    return run_on_threads(graph, "all", ended, report_weight)
+    top: Key = ("list-results", 0)
+    graph[top] = (_list_results, *ended)
+    result: list[Any] | Fault = run_on_threads(graph, top, ended, report_weight)
+    return result
 
 
 def _list_results(*results: Any) -> list[Any]:

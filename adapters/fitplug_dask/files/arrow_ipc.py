@@ -15,22 +15,22 @@ import pyarrow.types as pt
 
 from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
 from fitplug_dask.files.header import DamagedFileError, Header, guess_rows
-from fitplug_dask.sources import Location
+from fitplug_dask.sources import Location, State
 
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _MAGIC = b"ARROW1"
 
 
-def read_arrow_header(location: Location, size: int) -> Header:
-    """Return the header of an Arrow file or stream of `size` bytes.
+def read_arrow_header(location: Location, state: State) -> Header:
+    """Return the header of an Arrow file or stream.
 
     Raises:
         DamagedFileError: A stream has no end.
         Exception: The footer or the schema is damaged.
     """
-    with closing(_open_source(location)) as source:
+    with closing(_open_source(location, state)) as source:
         if _is_stream(source):
-            return _read_stream_header(source, size)
+            return _read_stream_header(source, state[0])
         if source.read(len(_MAGIC)) != _MAGIC:
             raise ValueError("no Arrow file")
         reader = pa.ipc.open_file(source)
@@ -54,7 +54,7 @@ def _read_stream_header(source: Any, size: int) -> Header:
 @contextmanager
 def open_arrow_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
     """Open an Arrow file for reading its record batches, or a stream for reading all of it."""
-    with closing(_open_source(file.location)) as source:
+    with closing(_open_source(file.location, file.state)) as source:
         if _is_stream(source):
             yield lambda _, rows: _read_stream(source, file, rows)
             return
@@ -63,14 +63,14 @@ def open_arrow_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
         # With no field named, all are read; one is enough to count the rows.
         options = pa.ipc.IpcReadOptions(included_fields=fields or [0], use_threads=False)
         reader = pa.ipc.open_file(source, options=options)
-        yield lambda row_group, rows: _validate_batch(reader.get_batch(row_group), file, rows)
+        yield lambda row_group, rows: validate_batch(reader.get_batch(row_group), file, rows)
 
 
-def _open_source(location: Location) -> Any:
+def _open_source(location: Location, state: State) -> Any:
     """Open an Arrow file; mapped into memory, a truncated one would end the process."""
     if location.options is None:
         return pa.OSFile(location.path)
-    return pa.PythonFile(location.open(sequential=False), mode="r")
+    return pa.PythonFile(location.open(sequential=False, state=state), mode="r")
 
 
 def _is_stream(source: Any) -> bool:
@@ -82,27 +82,27 @@ def _is_stream(source: Any) -> bool:
 
 def _read_stream(source: Any, file: CheckedFile, rows: int) -> Batches:
     for batch in pa.ipc.open_stream(source):
-        yield from _validate_batch(batch, file, rows)
+        yield from validate_batch(batch, file, rows)
     if source.tell() != file.size:
         raise ValueError("bytes follow the end of the stream")
 
 
-def _validate_batch(batch: Any, file: CheckedFile, rows: int) -> Batches:
+def validate_batch(batch: Any, file: CheckedFile, rows: int) -> Batches:
     """Yield slices of a batch after a check that its offsets and indices lie in its buffers.
 
     Arrow does not check this when it reads a batch.
     """
-    columns = [_validate_column(batch.column(name)) for name in file.columns]
+    columns = [validate_column(batch.column(name)) for name in file.columns]
     for start in range(0, batch.num_rows, rows):
         slices = [column.slice(start, rows) for column in columns]
         yield _make_batch(slices, file.columns, min(rows, batch.num_rows - start))
 
 
-def _validate_column(column: Any) -> Any:
+def validate_column(column: Any) -> Any:
     """Return the column, with text as bytes. Raise ArrowInvalid if it is damaged."""
     column.validate()
     if pt.is_dictionary(column.type):
-        entries = _validate_column(column.dictionary)
+        entries = validate_column(column.dictionary)
         # `safe` looks at the indices.
         return pa.DictionaryArray.from_arrays(column.indices, entries, safe=True)
     raw = _BYTES_OF_TEXT.get(column.type)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
-from fitplug_dask.sources import Format, Location
+from fitplug.files import Footer, ParquetSchema, RowGroup
+from fitplug_dask.files.adaptation import Adapt, Adaptation
+from fitplug_dask.sources import Format, State
 
 Batches: TypeAlias = Iterator[Any]
 """Arrow record batches that hold at least the columns wanted."""
@@ -15,13 +18,62 @@ ReadRowGroup: TypeAlias = Callable[[int, int], Batches]
 """From the number of a row group and the largest number of rows of a batch to its batches."""
 
 
+_MOST_CHUNKS = 2**9
+"""Column chunks that a layout may have, as it travels with every task that reads the file."""
+
+
+@dataclass(frozen=True)
+class ParquetLayout:
+    """Where the columns that are wanted lie in a Parquet file.
+
+    Attributes:
+        schema: All columns of the file.
+        positions: The positions of the wanted columns in the schema.
+        groups: The row groups, with the chunks of the wanted columns. CONFIDENTIAL.
+    """
+
+    schema: ParquetSchema
+    positions: tuple[int, ...]
+    groups: tuple[RowGroup, ...]
+
+    @classmethod
+    def create(cls, footer: Footer, columns: Sequence[str]) -> ParquetLayout | None:
+        """Return the layout that a footer tells, checked.
+
+        Args:
+            footer: The footer.
+            columns: The wanted columns.
+
+        Returns:
+            The layout; None if a column has not one value a row, or two have one name.
+
+        Raises:
+            ValueError: The footer contradicts itself.
+            IndexError: The footer ends early.
+        """
+        schema = footer.schema
+        wanted = [i for i, column in enumerate(schema.columns) if column.path in columns]
+        if len(wanted) != len(columns) or not all(schema.columns[i].flat for i in wanted):
+            return None
+        return cls(schema, tuple(wanted), footer.read_groups(wanted))
+
+    @cached_property
+    def bytes(self) -> tuple[int, ...]:
+        """The number of bytes of the wanted columns in each row group."""
+        return tuple(sum(chunk.bytes for chunk in g.chunks.values()) for g in self.groups)
+
+    def can_travel(self) -> bool:
+        """Return whether tasks take the layout along, and do not read the footer again."""
+        return len(self.groups) * len(self.positions) <= _MOST_CHUNKS
+
+
 @dataclass(frozen=True)
 class CheckedFile:
     """A file as it was when the snapshot was taken.
 
     Attributes:
         display_path: The path as it was given, for messages.
-        location: Where the file is opened.
+        location: Where the file is opened; a Location, unless another library reads it.
         format: The format of the file.
         size: The size in bytes.
         stamp: What the file system or the store says about the content.
@@ -33,10 +85,12 @@ class CheckedFile:
         records: The rows of the file, None if only reading the file can count them.
         person: What the column that identifies persons holds, if there is one.
         left_out: Whether its folders say that no row of the file passes the filters.
+        adaptation: How its batches become the columns to count; None if they are these columns.
+        layout: Where the columns of a Parquet file lie, None if the footer tells it again.
     """
 
     display_path: str
-    location: Location
+    location: Any
     format: Format
     size: int
     stamp: str
@@ -48,6 +102,22 @@ class CheckedFile:
     folder_codes: tuple[tuple[str, int], ...]
     person: str | None = None
     left_out: bool = False
+    adaptation: Adaptation | None = None
+    layout: ParquetLayout | None = field(default=None, repr=False)
+
+    @property
+    def has_deletions(self) -> bool:
+        """Whether rows are deleted by what lies beside the file."""
+        return self.adaptation is not None and bool(self.adaptation.deletions)
+
+    @property
+    def state(self) -> State:
+        """The size and the stamp."""
+        return self.size, self.stamp
+
+    def open(self, *, sequential: bool) -> Any:
+        """Open the file for reading bytes, as `Location.open`, in the state of the snapshot."""
+        return self.location.open(sequential=sequential, state=self.state)
 
     def is_unchanged(self) -> bool:
         """Return whether the file is still the one of the snapshot.
@@ -55,4 +125,23 @@ class CheckedFile:
         Raises:
             Exception: Whatever the file system or the client of the store raises.
         """
-        return self.location.read_state() == (self.size, self.stamp)
+        return self.location.read_state() == self.state
+
+    def name_stored(self) -> CheckedFile:
+        """Return the same file with the names that it has for the columns, to read them."""
+        if self.adaptation is None:
+            return self
+        stored = self.adaptation.stored
+        columns = self.adaptation.read_columns
+        names = tuple(stored[name] for name in self.dictionaries)
+        return replace(self, columns=columns, dictionaries=names)
+
+    def load_adaptation(self) -> Adapt:
+        """Return what makes the columns to count of a batch of the columns that are read.
+
+        Raises:
+            Exception: What tells of deleted rows cannot be read.
+        """
+        if self.adaptation is None:
+            return lambda batch, first: batch
+        return self.adaptation.load()

@@ -18,45 +18,45 @@ import pyarrow.csv as pc
 
 from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
 from fitplug_dask.files.header import DamagedFileError, Header, guess_rows
-from fitplug_dask.sources import Format, Location
+from fitplug_dask.sources import Format, Location, State
 
 _NAMES_BYTES = 2**18  # the line of names of a CSV file ends within these
 _BLOCK_BYTES = 2**22
 
 
-def read_csv_header(location: Location, size: int) -> Header:
-    """Return the header of a CSV file of `size` bytes.
+def read_csv_header(location: Location, state: State) -> Header:
+    """Return the header of a CSV file.
 
     Raises:
         DamagedFileError: The file has no line of names.
         Exception: The line of names cannot be read.
     """
-    return _make_header(_read_names(location, zipped=False), size)
+    return _make_header(_read_names(location, state, zipped=False), state)
 
 
-def read_gzipped_csv_header(location: Location, size: int) -> Header:
-    """Return the header of a gzipped CSV file of `size` bytes; it raises as `read_csv_header`."""
-    return _make_header(_read_names(location, zipped=True), size)
+def read_gzipped_csv_header(location: Location, state: State) -> Header:
+    """Return the header of a gzipped CSV file; it raises as `read_csv_header`."""
+    return _make_header(_read_names(location, state, zipped=True), state)
 
 
-def _make_header(names: Sequence[str], size: int) -> Header:
+def _make_header(names: Sequence[str], state: State) -> Header:
     if not names:
         raise DamagedFileError("has no line of column names; write one")
     schema = pa.schema([pa.field(name, pa.binary()) for name in names])
-    return Header(schema, (guess_rows(size),), False, None)
+    return Header(schema, (guess_rows(state[0]),), False, None)
 
 
-def _read_names(location: Location, *, zipped: bool) -> Sequence[str]:
+def _read_names(location: Location, state: State, *, zipped: bool) -> Sequence[str]:
     """Return the names on the first line that is not blank; no names if there is no such line."""
-    with _open_bytes(location, zipped=zipped) as stream:
+    with _open_bytes(location, state, zipped=zipped) as stream:
         text = stream.read(_NAMES_BYTES).decode("utf-8-sig", errors="replace")
     records = csv.reader(io.StringIO(text, newline=""), strict=True)
     return next((record for record in records if record), ())
 
 
-def _open_bytes(location: Location, *, zipped: bool) -> Any:
+def _open_bytes(location: Location, state: State, *, zipped: bool) -> Any:
     """Open the unzipped bytes of a CSV file; the gzip reader checks length and checksum."""
-    stream = location.open(sequential=True)
+    stream = location.open(sequential=True, state=state)
     if not zipped:
         return stream
     return pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "gzip")
@@ -75,10 +75,10 @@ def _parse(file: CheckedFile, rows: int) -> Batches:
     null; a quoted empty one is the empty string.
     """
     zipped = file.format is Format.CSV_GZ
-    names = _read_names(file.location, zipped=zipped)
+    names = _read_names(file.location, file.state, zipped=zipped)
     wanted = list(file.columns) or [names[0]]
     sentinel = uuid4().hex.encode()
-    with _open_bytes(file.location, zipped=zipped) as stream:
+    with _open_bytes(file.location, file.state, zipped=zipped) as stream:
         reader = pc.open_csv(
             _SentinelStream(stream, b",".join([sentinel] * len(names)) + b"\n"),
             read_options=pc.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),

@@ -24,6 +24,8 @@ class Header:
         exact: Whether `rows` are exact.
         records: The rows of the file, None if only reading the file can count them.
         footer: The footer of a Parquet file.
+        unchecked: Whether the types of the columns are known only when rows are read. The schema
+            then has the names, or is None if these are not known either.
     """
 
     schema: Any
@@ -31,6 +33,7 @@ class Header:
     exact: bool
     records: int | None
     footer: Footer | None = None
+    unchecked: bool = False
 
 
 class DamagedFileError(Exception):

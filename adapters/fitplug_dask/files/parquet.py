@@ -5,28 +5,41 @@ What PyArrow raises may quote values: callers drop it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fitplug.files import ColumnChunk, EncryptedError, Footer, read_footer
+from fitplug.files import (
+    ColumnChunk,
+    EncryptedError,
+    Footer,
+    ParquetSchema,
+    RowGroup,
+    decode_footer,
+    read_footer,
+)
 from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
 from fitplug_dask.files.header import DamagedFileError, Header
 from fitplug_dask.files.parquet_pages import holds_rows
-from fitplug_dask.sources import Location
+from fitplug_dask.files.portions import INT96_UNIT
+from fitplug_dask.sources import Location, State, open_stored_regions
 
-ENCRYPTED_FAULT = "is encrypted; store it decrypted"
+ENCRYPTED_FAULT = "is encrypted, and fitplug takes no keys; store it decrypted"
+DAMAGED_FOOTER_FAULT = "has a damaged footer; write it again"
+ENCRYPTED_COLUMNS_FAULT = "has encrypted columns, and fitplug takes no keys; store it decrypted"
 
-_INT96_UNIT = "us"  # of old timestamps: nanoseconds would wrap beyond the year 2262
 _LOCAL_BUFFER = 2**20
 _LOCAL_READ_AHEAD = 2**10  # the header of a page
 _STORE_BUFFER = 2**22  # a request to a store takes as long as reading a few MB
+_STORE_BUFFERS = 2**25
 
 
-def read_parquet_header(location: Location, size: int) -> Header:
+def read_parquet_header(location: Location, state: State) -> Header:
     """Return the header of a Parquet file.
 
     Raises:
@@ -34,58 +47,85 @@ def read_parquet_header(location: Location, size: int) -> Header:
         Exception: The footer is damaged.
     """
     try:
-        footer = load_footer(location)
+        footer = _read_footer(location, state)
     except EncryptedError:
-        raise DamagedFileError(ENCRYPTED_FAULT) from None
+        raise DamagedFileError(ENCRYPTED_COLUMNS_FAULT) from None
+    schema = _read_arrow_schema(footer.schema)
+    return Header(schema, footer.rows, True, sum(footer.rows), footer)
+
+
+def _read_footer(location: Location, state: State) -> Footer:
+    """Return the footer of a file. It raises what `read_footer` and the file system do."""
+    if location.options is not None:
+        with location.open(sequential=False, state=state) as file:
+            return read_footer(file)
+    # Of many small files, file objects would take as long as all else.
+    descriptor = os.open(location.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        size = os.fstat(descriptor).st_size
+
+        def read_end(length: int) -> bytes:
+            os.lseek(descriptor, size - length, os.SEEK_SET)
+            return os.read(descriptor, length)
+
+        return decode_footer(size, read_end)
+    finally:
+        os.close(descriptor)
+
+
+@lru_cache(2**7)
+def _read_arrow_schema(schema: ParquetSchema) -> Any:
+    """Return the names and the Arrow types of all columns, by Arrow's own rules."""
     with pq.ParquetFile(
-        pa.BufferReader(footer.for_arrow), coerce_int96_timestamp_unit=_INT96_UNIT
+        pa.BufferReader(schema.encode_file([])), coerce_int96_timestamp_unit=INT96_UNIT
     ) as parquet:
-        return Header(parquet.schema_arrow, footer.rows, True, sum(footer.rows), footer)
-
-
-def load_footer(location: Location) -> Footer:
-    """Return the footer of a Parquet file. It raises what `read_footer` does."""
-    with location.open(sequential=False) as file:
-        return read_footer(file)
-
-
-def open_parquet(location: Location, footer: Footer, **options: Any) -> Any:
-    """Open a ParquetFile, which the caller closes; Arrow looks at no footer but this one."""
-    source = location.path if location.options is None else location.open(sequential=False)
-    metadata = pq.read_metadata(pa.BufferReader(footer.for_arrow))
-    return pq.ParquetFile(
-        source, metadata=metadata, coerce_int96_timestamp_unit=_INT96_UNIT, **options
-    )
+        return parquet.schema_arrow
 
 
 @contextmanager
 def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
-    """Open a Parquet file for reading its row groups."""
-    footer = load_footer(file.location)
+    """Open a Parquet file for reading its row groups, from disk or store by and by."""
+    with file.open(sequential=False) as opened:
+        footer = read_footer(opened)
     flat = [
         index
         for index, column in enumerate(footer.columns)
         if column.flat and column.path in file.columns
     ]
-    with open_parquet(
-        file.location,
-        footer,
+    groups = footer.read_groups(flat)
+    in_store = file.location.options is not None
+    with pq.ParquetFile(
+        _open_chunks(file, groups) if in_store else file.location.path,
+        # Arrow looks at no footer but this one.
+        metadata=pq.read_metadata(pa.BufferReader(footer.for_arrow)),
+        coerce_int96_timestamp_unit=INT96_UNIT,
         read_dictionary=list(file.dictionaries),
-        buffer_size=_LOCAL_BUFFER if file.location.options is None else _STORE_BUFFER,
+        buffer_size=_choose_store_buffer(len(flat)) if in_store else _LOCAL_BUFFER,
         pre_buffer=False,  # it would hold an entire row group, read by threads of Arrow's own
         page_checksum_verification=True,
     ) as parquet:
 
         def read_row_group(row_group: int, rows: int) -> Batches:
             if flat:
-                chunks = [footer.chunks[row_group][index] for index in flat]
-                _check_pages(file, chunks, footer.rows[row_group])
+                _check_pages(file, list(groups[row_group].chunks.values()), footer.rows[row_group])
             # Threads of Arrow's own would only compete with the scheduler's.
             yield from parquet.iter_batches(
                 rows, [row_group], list(file.columns), use_threads=False
             )
 
         yield read_row_group
+
+
+def _choose_store_buffer(columns: int) -> int:
+    """Return how many bytes of each column are requested at once, and as many ahead."""
+    return max(_LOCAL_BUFFER // 4, min(_STORE_BUFFER, _STORE_BUFFERS // max(1, columns)))
+
+
+def _open_chunks(file: CheckedFile, groups: Sequence[RowGroup]) -> Any:
+    """Open a file in a store whose column chunks are read in turns."""
+    chunks = [chunk for group in groups for chunk in group.chunks.values()]
+    regions = [(chunk.start, chunk.start + chunk.bytes) for chunk in chunks]
+    return open_stored_regions(file.location.store(file.state), regions)
 
 
 def _check_pages(file: CheckedFile, chunks: Sequence[ColumnChunk], rows: int) -> None:
@@ -98,6 +138,6 @@ def _check_pages(file: CheckedFile, chunks: Sequence[ColumnChunk], rows: int) ->
     if in_store:
         chunks = [min(chunks, key=lambda chunk: chunk.bytes)]
     read_ahead = _STORE_BUFFER if in_store else _LOCAL_READ_AHEAD
-    with file.location.open(sequential=False) as pages:
+    with file.open(sequential=False) as pages:
         if not all(holds_rows(pages, chunk, rows, read_ahead) for chunk in chunks):
             raise ValueError("the pages hold other rows than the footer says")

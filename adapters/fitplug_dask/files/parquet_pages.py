@@ -21,7 +21,9 @@ _HEADER_BYTES = 2**10
 _LARGEST_HEADER = 2**24  # headers may hold the least and the largest value of a page
 
 
-def holds_rows(file: Any, chunk: ColumnChunk, rows: int, read_ahead: int) -> bool:
+def holds_rows(
+    file: Any, chunk: ColumnChunk, rows: int, read_ahead: int, distance: int = 0
+) -> bool:
     """Return whether the pages of a column chunk hold exactly `rows` values.
 
     No page may follow these values, and none may say that it takes more bytes than all pages do:
@@ -32,11 +34,13 @@ def holds_rows(file: Any, chunk: ColumnChunk, rows: int, read_ahead: int) -> boo
         chunk: A chunk of a column that holds one value for each row.
         rows: The number of rows that the footer says.
         read_ahead: The number of bytes to read at once.
+        distance: How many bytes further behind the chunk lies than it says.
 
     Raises:
         Exception: The bytes are no pages.
     """
-    start, end = chunk.start, chunk.start + chunk.bytes
+    start = chunk.start + distance
+    end = start + chunk.bytes
     values = 0
     buffer, offset = b"", start  # the bytes read, and where they begin in the file
     while values < rows or start < end:

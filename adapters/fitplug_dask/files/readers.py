@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any
 
 from fitplug_dask.encoding import classify_type
 from fitplug_dask.files.arrow_ipc import END_OF_STREAM, open_arrow_row_groups, read_arrow_header
@@ -18,36 +20,61 @@ from fitplug_dask.files.csv_text import (
     read_gzipped_csv_header,
 )
 from fitplug_dask.files.header import DamagedFileError, Header
+from fitplug_dask.files.held_tables import (
+    open_dask_partition,
+    open_fragment,
+    open_stream,
+    read_fragment_header,
+    read_partition_header,
+    read_stream_header,
+)
 from fitplug_dask.files.parquet import (
+    DAMAGED_FOOTER_FAULT,
     ENCRYPTED_FAULT,
     open_parquet_row_groups,
     read_parquet_header,
 )
-from fitplug_dask.sources import TEXT_FORMATS, Format, Location
+from fitplug_dask.sources import (
+    HELD_FORMATS,
+    TEXT_FORMATS,
+    Format,
+    Location,
+    State,
+    StoreError,
+)
 
 
-def read_header(location: Location, file_format: Format, size: int) -> Header | str:
-    """Return the header of a file of `size` bytes, or what is wrong with the file.
+def read_header(location: Location, file_format: Format, state: State) -> Header | str:
+    """Return the header of a file in a known state, or what is wrong with the file.
 
     The words about what is wrong quote nothing of the file's content.
     """
-    if not size:
-        return _explain_unreadable(location, file_format)
     try:
-        header = _READ_HEADER[file_format](location, size)
-        # Damaged names, of columns and of time zones, raise when they are read: here and not later.
-        _ = header.schema.names, str(header.schema), [classify_type(t) for t in header.schema.types]
+        if not state[0]:
+            return _explain_unreadable(location, file_format, state)
+        header = _READ_HEADER[file_format](location, state)
+        if header.schema is not None:
+            _check_schema(header.schema)
         return header
-    except DamagedFileError as error:
+    except (DamagedFileError, StoreError) as error:
         return str(error)
+    except FileNotFoundError:
+        return _GONE
     except Exception:
-        # What a reader says may quote the file's content.
-        return _explain_unreadable(location, file_format)
+        pass
+    # What a reader says may quote the file's content.
+    return _explain_unreadable(location, file_format, state)
+
+
+@lru_cache(2**7)
+def _check_schema(schema: Any) -> None:
+    """Raise if names are damaged, of columns or of time zones: here and not when they are used."""
+    _ = schema.names, str(schema), [classify_type(held) for held in schema.types]
 
 
 def open_file(file: CheckedFile) -> AbstractContextManager[ReadRowGroup]:
     """Open a file of the snapshot for reading its columns."""
-    return _OPEN[file.format](file)
+    return _OPEN[file.format](file.name_stored())
 
 
 def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be read") -> str:
@@ -58,15 +85,20 @@ def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be re
             "values as there are column names, quotes must close, and the last line must end; it "
             "may be truncated, write it again"
         )
+    if file.format in HELD_FORMATS:
+        return f"{file.display_path} {what}; see that what makes its rows works, and count again"
     name = "row group" if file.format is Format.PARQUET else "record batch"
     return f"{file.display_path}: {name} {row_group} {what}; the file is damaged, write it again"
 
 
-_READ_HEADER: dict[Format, Callable[[Location, int], Header]] = {
+_READ_HEADER: dict[Format, Callable[[Location, State], Header]] = {
     Format.PARQUET: read_parquet_header,
     Format.ARROW: read_arrow_header,
     Format.CSV: read_csv_header,
     Format.CSV_GZ: read_gzipped_csv_header,
+    Format.STREAM: read_stream_header,
+    Format.FRAGMENT: read_fragment_header,
+    Format.DELAYED: read_partition_header,
 }
 
 _OPEN: dict[Format, Callable[[CheckedFile], AbstractContextManager[ReadRowGroup]]] = {
@@ -74,11 +106,14 @@ _OPEN: dict[Format, Callable[[CheckedFile], AbstractContextManager[ReadRowGroup]
     Format.ARROW: open_arrow_row_groups,
     Format.CSV: open_csv_row_groups,
     Format.CSV_GZ: open_csv_row_groups,
+    Format.STREAM: open_stream,
+    Format.FRAGMENT: open_fragment,
+    Format.DELAYED: open_dask_partition,
 }
 
 # The first and the last bytes of a file of each format, and what is wrong if both are there.
 _MAGIC = {
-    Format.PARQUET: (b"PAR1", b"PAR1", "has a damaged footer; write it again"),
+    Format.PARQUET: (b"PAR1", b"PAR1", DAMAGED_FOOTER_FAULT),
     Format.ARROW: (b"ARRO", b"ROW1", "has a damaged footer or schema; write it again"),
     Format.CSV: (b"", b"", "has no readable line of column names; write one"),
     Format.CSV_GZ: (b"\x1f\x8b", b"", "is damaged or truncated; write it again"),
@@ -92,22 +127,25 @@ _NAME_WITH_ARTICLE = {
 }
 
 
-def _explain_unreadable(location: Location, file_format: Format) -> str:
+_GONE = "does not exist; check the path"
+
+
+def _explain_unreadable(location: Location, file_format: Format, state: State) -> str:
     """Return why no header can be read, by the file's size and its first and last four bytes."""
+    if file_format in HELD_FORMATS:
+        return "cannot be read; see that what makes its rows works"
     try:
-        with location.open(sequential=False) as file:
+        with location.open(sequential=False, state=state) as file:
             head = file.read(4)
             size = file.seek(0, io.SEEK_END)
             file.seek(max(0, size - 4))
             tail = file.read(4)
     except FileNotFoundError:
-        return "does not exist; check the path"
+        return _GONE
     except OSError as error:
-        if location.options is None:
-            return f"cannot be read: {error.strerror}"
-        return "cannot be read; check the URL and storage_options"
-    except Exception:  # a store's client raises types of its own, whose words may hold credentials
-        return "cannot be read; check the URL and storage_options"
+        return f"cannot be read: {error.strerror}"
+    except StoreError as error:
+        return str(error)
     start, end, fault = _MAGIC[file_format]
     if not size:
         return "is empty (0 bytes); write it again or remove it"

@@ -4,8 +4,6 @@ from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug_dask.kernel.partial_counts import (
     LARGEST_SUM,
-    OUT_OF_MEMORY,
-    Fault,
     PartialCounts,
     add_partial_counts,
 )
@@ -17,6 +15,7 @@ from fitplug_dask.kernel.partitions import (
     estimate_memory,
 )
 from fitplug_dask.kernel.reading import count_partition, read_partition
+from fitplug_dask.workers import OUT_OF_MEMORY, Fault
 
 __all__ = [
     "LARGEST_SUM",

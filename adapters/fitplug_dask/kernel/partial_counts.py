@@ -1,8 +1,4 @@
-"""Partial counts: the joint tables over some of the rows, and the faults of tasks.
-
-A task returns a Fault and never raises: an exception of a reader may quote values, and a
-scheduler would log it together with the arguments of the task.
-"""
+"""Partial counts: the joint tables over some of the rows."""
 
 from __future__ import annotations
 
@@ -11,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from fitplug_dask.workers import OUT_OF_MEMORY, Fault
 
 LARGEST_SUM = 2**58
 """The most records that are added up. Eight such sums and one more block of rows fit in int64.
@@ -66,23 +64,6 @@ def _scatter(positions: npt.NDArray[Any], counts: npt.NDArray[Any], cells: int) 
     dense[positions] = counts
     return dense
 
-
-@dataclass(frozen=True)
-class Fault:
-    """Why counting failed.
-
-    Attributes:
-        message: A sentence that reveals nothing that rows hold.
-        of_data: Whether the files are at fault, and not the machines.
-    """
-
-    message: str
-    of_data: bool = True
-
-
-OUT_OF_MEMORY = Fault(
-    "counting ran out of memory; use fewer workers, or fewer or coarser attributes", of_data=False
-)
 
 TOO_MANY_RECORDS = Fault("the rows stand for more than 2**53 records; integers would overflow")
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from fitplug.errors import TablesError
 from fitplug_dask.files import CheckedFile
+from fitplug_dask.workers import read_rows_per_task
 
 _PER_WORKER = 3
-_MOST_ROWS = 2**24  # about half a second of work: progress shows, and a lost worker loses little
+# At most about half a second of work: progress shows, and a lost worker loses little.
+_MOST_ROWS = 2**24
+_MOST_VALUES = 2**25  # rows times columns, which take about equally long to decode
 _ROWS_PER_CELL = 4  # below this, allocating and adding up a task's cells costs more than counting
 
 MEMORY_LIMIT = 2**34
@@ -67,11 +70,19 @@ def cut_partitions(files: Sequence[CheckedFile], cells: int, workers: int) -> li
         files: The files.
         cells: The number of cells of all joint tables.
         workers: The number of threads that will count at once.
+
+    Raises:
+        InputError: The operator's setting of the rows of a task is no number.
     """
     files = [file for file in files if not file.left_out]
     total = sum(map(sum, (file.rows for file in files)))
-    finest = max(_PER_WORKER * workers, total // _MOST_ROWS)
+    columns = max((len(file.columns) for file in files), default=1)
+    most_rows = min(_MOST_ROWS, max(1, _MOST_VALUES // max(1, columns)))
+    finest = max(_PER_WORKER * workers, total // most_rows)
     wanted = min(finest, total // (_ROWS_PER_CELL * cells))
+    chosen = read_rows_per_task()
+    if chosen is not None:
+        wanted = total // chosen
     # A multiple, or some workers would idle while others count the last partitions.
     partitions = max(1, round(wanted / workers)) * workers
     cuts: dict[int, list[FileSlice]] = {}

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from fitplug.domain import OUTSIDE
-from fitplug_dask.files import CheckedFile, describe_damage, open_file
+from fitplug_dask.files import (
+    CheckedFile,
+    DamagedFileError,
+    Fetched,
+    Fetcher,
+    Member,
+    Portion,
+    can_be_portioned,
+    cut_portions,
+    decode,
+    describe_damage,
+    holds_pages,
+    open_file,
+)
 from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.partial_counts import (
     LARGEST_SUM,
-    OUT_OF_MEMORY,
     TOO_MANY_RECORDS,
-    Fault,
     PartialCounts,
 )
 from fitplug_dask.kernel.partitions import FileSlice, Partition
+from fitplug_dask.sources import ChangedError, StoreError
+from fitplug_dask.workers import OUT_OF_MEMORY, Fault
+
+T = TypeVar("T")
 
 _BATCH_ROWS = 2**16
 
@@ -48,59 +64,191 @@ def count_partition(job: Job, partition: Partition) -> PartialCounts | Fault:
 
 def read_partition(consumer: RowConsumer, partition: Partition) -> Fault | None:
     """Give all rows of a partition to a consumer, or return why that failed."""
-    for file_slice in partition.slices:
-        if fault := _read_slice(consumer, file_slice):
-            return fault
+    steps = _plan_steps(partition)
+    with Fetcher([step for step in steps if isinstance(step, Portion)]) as fetcher:
+        for step in steps:
+            if isinstance(step, Portion):
+                fault = _read_portion(consumer, step, fetcher)
+            else:
+                fault = _read_slice(consumer, step)
+            if fault:
+                return fault
     return None
+
+
+def _plan_steps(partition: Partition) -> list[Portion | FileSlice]:
+    """Return the portions, and the slices of files that are read by themselves, in order."""
+    steps: list[Portion | FileSlice] = []
+    members: list[Member] = []
+    for file_slice in partition.slices:
+        file = file_slice.file
+        if _is_outside(file):
+            continue
+        if all(can_be_portioned(file, group) for group in file_slice.row_groups):
+            members += [Member(file, group) for group in file_slice.row_groups]
+            continue
+        steps += [*cut_portions(members), file_slice]
+        members = []
+    return [*steps, *cut_portions(members)]
+
+
+def _is_outside(file: CheckedFile) -> bool:
+    """Return whether the folders of a file put all its rows outside the domain."""
+    return any(code == OUTSIDE for _, code in file.folder_codes)
+
+
+def _read_portion(consumer: RowConsumer, portion: Portion, fetcher: Fetcher) -> Fault | None:
+    """Read a portion, whose files must be unchanged before and after."""
+    fetched: list[Fetched] = []
+    for member, fetch in fetcher.fetch():
+        held = _attempt_reading(member.file, fetch)
+        if isinstance(held, Fault):
+            return held
+        if not _proves_state(member.file):
+            # The bytes were requested ahead, and not of a known version.
+            fault = _attempt_reading(member.file, partial(_check_unchanged, member.file))
+            if fault:
+                return fault
+        try:
+            whole = holds_pages(member, held)
+        except Exception:
+            whole = False
+        if not whole:
+            return Fault(describe_damage(member.file, member.row_group))
+        fetched.append(held)
+    return _decode_portion(consumer, portion, fetched)
+
+
+def _decode_portion(
+    consumer: RowConsumer, portion: Portion, fetched: Sequence[Fetched]
+) -> Fault | None:
+    """Give the rows of a portion to a consumer. Their number must be that of the footers."""
+    file, shared = portion.file, dict(portion.file.folder_codes)
+    rows = 0
+    try:
+        adapt = file.load_adaptation()
+        for batch in decode(portion.members, fetched, _BATCH_ROWS):
+            adapted = adapt(batch, rows)
+            rows += batch.num_rows
+            consumer.take_batch(adapted, file.columns, shared)
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except Exception:
+        return _find_damage(portion, fetched)
+    return None if rows == portion.rows else _find_damage(portion, fetched)
+
+
+def _find_damage(portion: Portion, fetched: Sequence[Fetched]) -> Fault:
+    """Return the fault of the first row group that cannot be decoded by itself."""
+    damaged = portion.members[0]
+    for member, held in zip(portion.members, fetched, strict=True):
+        try:
+            rows = sum(batch.num_rows for batch in decode([member], [held], _BATCH_ROWS))
+        except MemoryError:
+            return OUT_OF_MEMORY
+        except Exception:
+            rows = -1
+        if rows != member.group.rows:
+            damaged = member
+            break
+    return Fault(describe_damage(damaged.file, damaged.row_group))
 
 
 def _read_slice(consumer: RowConsumer, file_slice: FileSlice) -> Fault | None:
     """Read the row groups of one file, which must be unchanged before and after."""
     file = file_slice.file
-    try:
+
+    def read() -> Fault | None:
         if not file.is_unchanged():
             return _make_change_fault(file)
         fault = _read_row_groups(consumer, file_slice)
         return fault if file.is_unchanged() else _make_change_fault(file)
+
+    return _attempt_reading(file, read)
+
+
+def _proves_state(file: CheckedFile) -> bool:
+    """Return whether the bytes of a portion are those of the snapshot, whenever they were read."""
+    return file.location.options is None or file.location.proves_state(file.stamp)
+
+
+def _check_unchanged(file: CheckedFile) -> Fault | None:
+    return None if file.is_unchanged() else _make_change_fault(file)
+
+
+def _attempt_reading(file: CheckedFile, read: Callable[[], T]) -> T | Fault:
+    """Return what `read` returns, or why the file cannot be read. Damage is no such reason."""
+    try:
+        return read()
     except MemoryError:
         return OUT_OF_MEMORY
+    except ChangedError:
+        return _make_change_fault(file)
+    except (DamagedFileError, StoreError) as error:
+        return Fault(f"{file.display_path} {error}")
     except FileNotFoundError:
         return Fault(
             f"{file.display_path} is gone since counting began, or a worker does not see it; "
             "every worker must see the files under the same path"
         )
-    except Exception:
+    except OSError as error:
+        # Arrow has no number for damage, which it calls an error of input, too.
+        if error.errno is None:
+            return _make_damage_fault(file)
         return Fault(
             f"{file.display_path} cannot be read any more; check the disk or store it lies on"
         )
+    except ImportError:
+        return Fault(
+            f"{file.display_path} cannot be opened on a worker, where a package for its store is "
+            "missing; install it there"
+        )
+    except Exception:
+        return _make_damage_fault(file)
 
 
 def _read_row_groups(consumer: RowConsumer, file_slice: FileSlice) -> Fault | None:
-    """Read the row groups of one file, whose number of rows must be that of the footer."""
+    """Read the row groups of one file, whose number of rows must be that of the footer.
+
+    Raises:
+        DamagedFileError: A column has a type that is not counted, or deleted rows changed.
+        StoreError: The store does not send the bytes.
+        OSError: The disk does not.
+    """
     file, shared = file_slice.file, dict(file_slice.file.folder_codes)
-    if OUTSIDE in shared.values():
-        return None
-    if file.exact and not file.columns:
+    if file.exact and not file.columns and file.adaptation is None:
         consumer.take_identical_rows(file_slice.rows, shared)
         return None
+    adapt = file.load_adaptation()
     with open_file(file) as read_row_group:
         for row_group in file_slice.row_groups:
-            rows = 0
+            before, rows = sum(file.rows[:row_group]), 0
             try:
                 for batch in read_row_group(row_group, _BATCH_ROWS):
+                    adapted = adapt(batch, before + rows)
                     rows += batch.num_rows
                     if file.columns:
-                        consumer.take_batch(batch, file.columns, shared)
+                        consumer.take_batch(adapted, file.columns, shared)
                     else:
-                        consumer.take_identical_rows(batch.num_rows, shared)
+                        consumer.take_identical_rows(adapted.num_rows, shared)
             except MemoryError:
                 return OUT_OF_MEMORY
+            except (DamagedFileError, StoreError, FileNotFoundError):
+                raise
+            except OSError as error:
+                if error.errno is not None:
+                    raise
+                return Fault(describe_damage(file, row_group))
             except Exception:
                 return Fault(describe_damage(file, row_group))
             if file.exact and rows != file.rows[row_group]:
                 what = "does not hold as many rows as the footer says"
                 return Fault(describe_damage(file, row_group, what))
     return None
+
+
+def _make_damage_fault(file: CheckedFile) -> Fault:
+    return Fault(f"{file.display_path} cannot be opened; the file is damaged, write it again")
 
 
 def _make_change_fault(file: CheckedFile) -> Fault:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,8 @@ class Packing:
 
     Attributes:
         words: The attributes that each word holds.
+        record: The type of a row as it is sent: without gaps, and each word in the narrowest type
+            that holds it.
     """
 
     def __init__(self, job: Job) -> None:
@@ -58,10 +61,31 @@ class Packing:
                 room = _WORD // size
             self.words[-1].append(name)
 
+        sizes = [math.prod(self._sizes[name] for name in names) for names in self.words]
+        fields: list[Any] = [("tags", "<u8", (2,))]
+        fields += [(f"word {w}", _choose_type(size), ()) for w, size in enumerate(sizes)]
+        self.record = np.dtype(fields)
+
     @property
     def row_bytes(self) -> int:
         """The bytes of a row in `Rows`."""
         return 16 + 8 * len(self.words)
+
+    def make_records(self, rows: Rows) -> npt.NDArray[np.void]:
+        """Return rows (n,) as records (n,)."""
+        records = np.empty(len(rows.tags), dtype=self.record)
+        records["tags"] = rows.tags
+        for w, word in enumerate(rows.words.T):
+            records[f"word {w}"] = word
+        return records
+
+    def read_records(self, pieces: Iterable[memoryview]) -> Rows:
+        """Return the rows of all records in some pieces of bytes."""
+        records = np.frombuffer(b"".join(pieces), dtype=self.record)
+        words = np.empty((len(records), len(self.words)), dtype=np.uint64)
+        for w in range(len(self.words)):
+            words[:, w] = records[f"word {w}"]
+        return Rows(np.ascontiguousarray(records["tags"], dtype=np.uint64), words)
 
     def pack(self, codes: Mapping[str, Any], rows: int) -> Words:
         """Pack codes.
@@ -87,6 +111,15 @@ class Packing:
         codes: dict[str, npt.NDArray[np.int64]] = {}
         for w, names in enumerate(self.words):
             cell = words[:, w].astype(np.int64)
-            for name in reversed(names):
-                cell, codes[name] = np.divmod(cell, self._sizes[name])
+            for name in reversed(names[1:]):
+                # Division by one number is fast in NumPy, and `divmod` is not.
+                rest = cell // self._sizes[name]
+                codes[name] = cell - rest * self._sizes[name]
+                cell = rest
+            codes[names[0]] = cell
         return codes
+
+
+def _choose_type(size: int) -> str:
+    """Return the narrowest type of numbers below `size`."""
+    return next(f"<u{width}" for width in (1, 2, 4, 8) if size <= 2 ** (8 * width))

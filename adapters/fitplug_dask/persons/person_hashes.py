@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from fitplug_dask import loops
 from fitplug_dask.encoding import classify_person_type
-from fitplug_dask.persons.siphash import Words, siphash128
+from fitplug_dask.persons.siphash import Words, halve_key
 
 Known: TypeAlias = npt.NDArray[np.bool_]
 
@@ -20,7 +21,7 @@ class PersonHasher:
 
     def __init__(self, key: bytes) -> None:
         """Keep the secret key of 16 bytes."""
-        self._key = key
+        self._key = halve_key(key)
         self._entries: Any = None
         self._hashes_of_entries: tuple[Words, Known] | None = None
 
@@ -51,30 +52,22 @@ class PersonHasher:
         """Hash a column without a dictionary, as `hash_persons` does."""
         known = column.is_valid().to_numpy(zero_copy_only=False)
         held = classify_person_type(column.type)
-        if held is not None and held.startswith(("strings", "bytes")):
-            return self._hash_bytes(column.cast(pa.large_binary())), known
-        if held == "integers":
-            values = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy()
-            # The ninth byte distinguishes the largest unsigned integers from negative ones:
-            # persons that were taken for one would share the rows that are kept.
-            signed = np.zeros((len(values), 9), dtype=np.uint8)
-            wide = values.astype("<u8" if values.dtype.kind == "u" else "<i8")
-            signed[:, :8] = wide.view(np.uint8).reshape(-1, 8)
-            signed[:, 8] = np.where(values < 0, 0xFF, 0)
-            return siphash128(self._key, signed), known
-        return np.zeros((len(column), 2), dtype=np.uint64), np.zeros(len(column), dtype=bool)
-
-    def _hash_bytes(self, column: Any) -> Words:
-        """Hash a large_binary array (n,) to (n, 2), all values of one length together."""
-        _, ends, content = column.buffers()
         tags = np.zeros((len(column), 2), dtype=np.uint64)
         if not len(column):
-            return tags
-        offsets = np.frombuffer(ends, dtype=np.int64)[column.offset :][: len(column) + 1]
-        held = np.frombuffer(content, dtype=np.uint8) if content else np.zeros(0, dtype=np.uint8)
-        lengths = np.diff(offsets)
-        for length in np.unique(lengths):
-            rows = np.flatnonzero(lengths == length)
-            positions = offsets[rows][:, None] + np.arange(length)
-            tags[rows] = siphash128(self._key, held[positions])
-        return tags
+            return tags, known
+        if held is not None and held.startswith(("strings", "bytes")):
+            _, ends, content = column.cast(pa.large_binary()).buffers()
+            offsets = np.frombuffer(ends, dtype=np.int64)[column.offset :][: len(column) + 1]
+            held_bytes = np.frombuffer(content or b"", dtype=np.uint8)
+            loops.hash_stretches(*self._key, held_bytes, offsets, tags)
+        elif held == "integers":
+            values = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy()
+            if values.dtype.kind == "u" and len(values) and values.max() >= 2**63:
+                # The ninth byte distinguishes the largest unsigned integers from negative ones:
+                # persons that were taken for one would share the rows that are kept.
+                messages = np.zeros((len(values), 9), dtype=np.uint8)
+                messages[:, :8] = values.astype("<u8").view(np.uint8).reshape(-1, 8)
+                loops.hash_messages(*self._key, messages, tags)
+            else:
+                loops.hash_integers(*self._key, values.astype(np.int64, copy=False), tags)
+        return tags, known

@@ -23,17 +23,18 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import BudgetError
 from fitplug.privacy import check_contributions
+from fitplug_dask import loops
 from fitplug_dask.persons.packing import Rows
-from fitplug_dask.persons.siphash import KEY_BYTES, Words, siphash128
+from fitplug_dask.persons.siphash import KEY_BYTES, halve_key
 
-Positions: TypeAlias = npt.NDArray[np.intp]
+Positions: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,37 +95,8 @@ class Selection:
         Returns:
             The positions of the rows.
         """
-        order = np.argsort(rows.tags[:, 0])
-        starts = _find_runs(rows.tags[order, 0])
-        # Only persons that may have too many rows need priorities.
-        long = np.diff(np.append(starts, len(order))) > self.contributions
-        crowded = np.repeat(long, np.diff(np.append(starts, len(order))))
-        candidates = order[crowded]
-        among = rows.take(candidates)
-        # The words too: rows of equal priority are then equal, even if two hashes are equal.
-        sort_keys = (
-            *among.words.T,
-            self._compute_priorities(among),
-            among.tags[:, 1],
-            among.tags[:, 0],
-        )
-        ranked = np.lexsort(sort_keys)
-        first = _find_runs(among.tags[ranked])
-        rank = np.arange(len(ranked)) - np.repeat(first, np.diff(np.append(first, len(ranked))))
-        return np.concatenate([order[~crowded], candidates[ranked[rank < self.contributions]]])
-
-    def _compute_priorities(self, rows: Rows) -> Words:
-        """Return what rows (n,) of a person are sorted by; the lowest are kept."""
-        content = np.hstack([rows.tags, rows.words]).astype("<u8", copy=False)
-        hashes = siphash128(self.priority_key, content.view(np.uint8))
-        return hashes[:, 0]
-
-
-def _find_runs(values: npt.NDArray[Any]) -> Positions:
-    """Return where runs of equal values (n,) or equal rows (n, m) begin."""
-    if not len(values):
-        return np.zeros(0, dtype=np.intp)
-    changed = values[1:] != values[:-1]
-    if changed.ndim == 2:
-        changed = changed.any(axis=1)
-    return np.append(0, np.flatnonzero(changed) + 1)
+        kept = np.empty(len(rows.tags), dtype=np.int64)
+        key = halve_key(self.priority_key)
+        limit = min(self.contributions, len(kept))
+        found = loops.select_rows(*key, rows.tags, rows.words, limit, kept)
+        return kept[:found]

@@ -4,7 +4,6 @@
 
 | module | what it does |
 |---|---|
-| `strides` | describes which of the strategy's answers a part has |
 | `kept_secret` | keeps the secrets that a resumed run needs, beside the ledger |
 | `staging` | keeps what is made until the release is published |
 | `failures` | tries again where a store fails, and turns errors into faults |

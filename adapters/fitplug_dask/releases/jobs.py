@@ -8,8 +8,12 @@ from typing import Any
 
 from fitplug.mechanism import PartedStrategy, cut_strategy
 from fitplug.plan import Plan
-from fitplug.release import Release, TableSlice
+from fitplug.release import Release, TableSlice, number_outputs
 from fitplug_dask.releases.staging import Staging
+from fitplug_dask.workers import COUNTING_PACKAGES
+
+RELEASE_PACKAGES = (*COUNTING_PACKAGES, "fitplug_opendp")
+"""The packages whose code takes part in a release."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,14 +76,4 @@ class TablesJob:
     @cached_property
     def slices(self) -> tuple[TableSlice, ...]:
         """Which rows of which table each output has."""
-        numbers: dict[str, int] = {}
-        slices = []
-        for output in self.release_job.parted.outputs:
-            number = numbers.get(output.group, 0)
-            numbers[output.group] = number + 1
-            axis, start, stop = output.axis, output.start, output.stop
-            if axis is None:
-                shape = self.release.plan.workload[output.group].shape or (1,)
-                axis, start, stop = 0, 0, shape[0]
-            slices.append(TableSlice(output.group, number, axis, start, stop))
-        return tuple(slices)
+        return number_outputs(self.release_job.parted.outputs)

@@ -31,6 +31,7 @@ from fitplug.mechanism import cut_strategy
 from fitplug.release import (
     AnswersPart,
     Release,
+    describe_place,
     name_files,
     read_parted_folder,
     write_manifest,
@@ -39,10 +40,9 @@ from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.progress import Report
 from fitplug_dask.releases.drawing import DurablePart, draw_answers, split_counts
 from fitplug_dask.releases.failures import UNFINISHED
-from fitplug_dask.releases.jobs import ReleaseJob
+from fitplug_dask.releases.jobs import RELEASE_PACKAGES, ReleaseJob
 from fitplug_dask.releases.publishing import MoreFiles, publish_answers
 from fitplug_dask.releases.staging import Output
-from fitplug_dask.releases.strides import list_strides
 from fitplug_dask.releases.worker_checks import check_workers
 from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
 from fitplug_opendp.input_checks import check_limit, check_tables
@@ -216,14 +216,14 @@ class PartedRelease:
             (number, tables.marginal(parted.slabs[number].names)[parted.slabs[number].index])
             for number in numbers
         ]
-        exchange = Exchange(split_counts, draw_answers, job.parts, job)
+        exchange = Exchange(split_counts, job.parts, job, packages=RELEASE_PACKAGES)
         durable: list[DurablePart] = run_exchange(
-            exchange, slabs, client=self.client, report=self.report
+            exchange, draw_answers, slabs, client=self.client, report=self.report
         )
         if any(part.may_be_clamped for part in durable):
             warnings.warn(CLAMPED, RuntimeWarning, stacklevel=6)
         return [
-            AnswersPart(number, list_strides(parted.place(number)), part.bytes, part.digest)
+            AnswersPart(number, describe_place(parted.place(number)), part.bytes, part.digest)
             for number, part in enumerate(durable)
         ]
 

@@ -14,7 +14,7 @@ from fitplug.release import Release, TablePart, complete_parted_folder, read_man
 from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.progress import Report
 from fitplug_dask.releases.estimating import split_answers, write_estimates
-from fitplug_dask.releases.jobs import ReleaseJob, TablesJob
+from fitplug_dask.releases.jobs import RELEASE_PACKAGES, ReleaseJob, TablesJob
 
 
 class MoreFiles(Protocol):
@@ -60,9 +60,15 @@ def publish_answers(
     release = Release(**fields)
     tables = TablesJob(job, release, found, confidence)
     exchange = Exchange(
-        split_answers, write_estimates, len(job.parted.outputs), tables, confidential=False
+        split_answers,
+        len(job.parted.outputs),
+        tables,
+        confidential=False,
+        packages=RELEASE_PACKAGES,
     )
-    parts: list[TablePart] = run_exchange(exchange, range(job.parts), client=client, report=report)
+    parts: list[TablePart] = run_exchange(
+        exchange, write_estimates, range(job.parts), client=client, report=report
+    )
     complete_parted_folder(
         place,
         release,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Any
 
 from fitplug.errors import FitplugError
 from fitplug.files import LocalPlace, Place
 from fitplug_dask.kernel import Fault
 from fitplug_dask.releases.failures import report_faults
+from fitplug_dask.releases.jobs import RELEASE_PACKAGES
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.scheduling import raise_fault
+from fitplug_dask.workers import SingleTasks, read_threads
 from fitplug_opendp.part_noise import check_sampler_for
 
 _SECONDS, _RESULT_SECONDS, _PAUSE = 120, 2, 0.05
@@ -63,45 +64,24 @@ def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
 
 def _check_each(client: Any, place: Place, run: str, noise_std: float) -> None:
     """Run the test on each worker. Raises FitplugError if one fails it, or does not answer."""
+    tasks = SingleTasks(client, run, RELEASE_PACKAGES)
     pending = {
-        address: client.submit(
-            check_process,
-            place,
-            run,
-            noise_std,
-            workers=[address],
-            allow_other_workers=False,
-            pure=False,
-            key=f"fitplug-check-worker-{run}-{number}",
+        address: raise_fault(
+            tasks.submit("test-sampler", check_process, place, run, noise_std, worker=address)
         )
-        for number, address in enumerate(client.nthreads())
+        for address in read_threads(client)
     }
-    if not pending:
-        raise FitplugError("the cluster has no workers; nothing was charged; start some")
-    futures, end = list(pending.values()), time.monotonic() + _SECONDS
-    try:
-        while pending and time.monotonic() < end:
-            for address in [a for a, future in pending.items() if future.done()]:
-                with suppress(TimeoutError):  # the worker is lost, and its result with it
-                    raise_fault(pending[address].result(timeout=_RESULT_SECONDS))
-                    del pending[address]
-            # A worker that is gone meanwhile need not answer.
-            there = client.nthreads()
-            pending = {a: future for a, future in pending.items() if a in there}
-            time.sleep(_PAUSE)
-    except FitplugError:
-        raise
-    except Exception as error:  # its words may be those of a worker
-        raise _make_silence_error(type(error).__name__) from None
-    finally:
-        client.cancel(futures)
-    if pending:
-        raise _make_silence_error(f"no answer in {_SECONDS} seconds")
-
-
-def _make_silence_error(why: str) -> FitplugError:
-    """Make the error for a worker that cannot make the test."""
-    return FitplugError(
-        f"a worker did not make the test of its sampler ({why}); nothing was charged; check that "
-        'all workers run the same version of "fitplug[all]"'
-    )
+    end = time.monotonic() + _SECONDS
+    while pending:
+        if time.monotonic() > end:
+            raise FitplugError(
+                f"{next(iter(pending))} did not test its sampler in {_SECONDS} seconds; nothing "
+                "was charged; see why this worker is slow, or end it"
+            )
+        for address in [a for a, future in pending.items() if future.done()]:
+            for _, result in tasks.await_results([pending.pop(address)]):
+                raise_fault(result)
+        # A worker that is gone meanwhile need not answer.
+        there = read_threads(client)
+        pending = {a: future for a, future in pending.items() if a in there}
+        time.sleep(_PAUSE)

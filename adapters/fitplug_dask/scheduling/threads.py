@@ -11,6 +11,7 @@ from dask import config
 
 from fitplug_dask._compat import count_processors, run_threaded
 from fitplug_dask.kernel import Fault
+from fitplug_dask.workers import Graph, Key, read_threads
 
 
 def count_threads(client: Any) -> tuple[int, int]:
@@ -18,7 +19,7 @@ def count_threads(client: Any) -> tuple[int, int]:
     if client is None:
         threads = config.get("num_workers", None) or count_processors()
         return threads, threads
-    counts = client.nthreads().values()
+    counts = read_threads(client).values()
     return max(1, sum(counts)), max(counts, default=1)
 
 
@@ -27,9 +28,9 @@ class _StopError(Exception):
 
 
 def run_on_threads(
-    graph: Mapping[str, Any],
-    top: str,
-    rows: Mapping[str, int],
+    graph: Graph,
+    top: Key,
+    rows: Mapping[Key, int],
     report_rows: Callable[[int], None],
 ) -> Any:
     """Run a graph of tasks on threads.

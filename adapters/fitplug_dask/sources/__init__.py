@@ -1,21 +1,51 @@
-"""Sources: which files a path, folder, glob or URL means, where they lie, and their formats.
+"""Sources: what a path, a table or a frame means: files, or parts of a table, and where they lie.
 
-Nothing here reads a row, and nothing here imports Dask or PyArrow.
+Nothing here reads a row of a file, and nothing here imports Dask or PyArrow before it is used.
 """
 
-from fitplug_dask.sources.file_search import FolderKey, FoundFile, Source, find_files
-from fitplug_dask.sources.formats import TEXT_FORMATS, Format
-from fitplug_dask.sources.locations import UNTRACKED, Location, Options, redact_url
+from fitplug_dask.sources.catalog import Source, find_files
+from fitplug_dask.sources.delta_tables import DeltaTable
+from fitplug_dask.sources.file_search import FolderKey, FoundFile
+from fitplug_dask.sources.formats import HELD_FORMATS, TEXT_FORMATS, Format
+from fitplug_dask.sources.iceberg_tables import IcebergTable
+from fitplug_dask.sources.locations import (
+    UNTRACKED,
+    Location,
+    Options,
+    State,
+    describe_local_state,
+    redact_url,
+)
+from fitplug_dask.sources.range_requests import StoredObject, get_request_pool
+from fitplug_dask.sources.store_errors import ChangedError, StoreError
+from fitplug_dask.sources.stored_bytes import open_stored_regions
+from fitplug_dask.sources.streams import SHARES
+from fitplug_dask.sources.table_entries import Deletion, DeletionKind, StoredColumn, TableEntry
 
 __all__ = [
+    "HELD_FORMATS",
+    "SHARES",
     "TEXT_FORMATS",
     "UNTRACKED",
+    "ChangedError",
+    "Deletion",
+    "DeletionKind",
+    "DeltaTable",
     "FolderKey",
     "Format",
     "FoundFile",
+    "IcebergTable",
     "Location",
     "Options",
     "Source",
+    "State",
+    "StoreError",
+    "StoredColumn",
+    "StoredObject",
+    "TableEntry",
+    "describe_local_state",
     "find_files",
+    "get_request_pool",
+    "open_stored_regions",
     "redact_url",
 ]

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from fitplug.errors import DataError
@@ -23,8 +23,9 @@ from fitplug_dask.sources.locations import (
     strip_local_scheme,
 )
 from fitplug_dask.sources.stored_files import list_stored_files
+from fitplug_dask.sources.table_entries import TableEntry
 
-Source: TypeAlias = str | Path | Sequence[str | Path]
+Paths: TypeAlias = str | Path | Sequence[str | Path]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -44,22 +45,24 @@ class FolderKey(NamedTuple):
 
 
 class FoundFile(NamedTuple):
-    """A file that a source means.
+    """A file, or a part of a table, that a source means.
 
     Attributes:
         path: The path as it was given or found, without credentials.
         keys: The keys of the folders that the file lies in.
-        location: Where the file is opened.
+        location: Where the file is opened. It is a Location, unless another library reads it.
         format: The format of the file.
+        entry: What a table says of the file, None if it belongs to no table.
     """
 
     path: str
     keys: tuple[FolderKey, ...]
-    location: Location
+    location: Any
     format: Format
+    entry: TableEntry | None = None
 
 
-def find_files(source: Source, options: Options | None = None) -> list[FoundFile]:
+def find_by_path(source: Paths, options: Options | None = None) -> list[FoundFile]:
     """Find the files that `source` means.
 
     Args:
@@ -84,7 +87,7 @@ def find_files(source: Source, options: Options | None = None) -> list[FoundFile
     if not given:
         raise DataError("the list of data files is empty; name at least one file or folder")
     files = [file for entry in given for file in _find_entry(str(entry), options)]
-    _check_each_once(files)
+    check_each_once(files)
     _check_one_format(files)
     return files
 
@@ -92,13 +95,13 @@ def find_files(source: Source, options: Options | None = None) -> list[FoundFile
 def _find_entry(given: str, options: Options | None) -> Iterator[FoundFile]:
     """Yield the files that one path, glob or URL means."""
     if is_url(given):
-        for url in list_stored_files(given, options or {}):
+        for location in list_stored_files(given, options or {}):
+            url = location.path
             scheme, _, path = url.partition("://")
             keys = (
                 key._replace(folder=redact_url(f"{scheme}://{key.folder}"))
                 for key in _parse_folder_keys(path)
             )
-            location = Location(url, options or {})
             yield FoundFile(redact_url(url), tuple(keys), location, infer_format(url))
         return
     for path in list_local_files(strip_local_scheme(given)):
@@ -106,7 +109,7 @@ def _find_entry(given: str, options: Options | None) -> Iterator[FoundFile]:
         yield FoundFile(path, _parse_folder_keys(path), location, infer_format(path))
 
 
-def _check_each_once(files: Sequence[FoundFile]) -> None:
+def check_each_once(files: Sequence[FoundFile]) -> None:
     """Raise DataError if a file is found twice, also by links: its rows would count twice."""
     seen: dict[object, FoundFile] = {}
     for file in files:

@@ -12,10 +12,16 @@ class Format(Enum):
     ARROW = "Arrow"
     CSV = "CSV"
     CSV_GZ = "gzipped CSV"
+    STREAM = "stream"
+    FRAGMENT = "data set fragment"
+    DELAYED = "Dask partition"
 
 
 TEXT_FORMATS = (Format.CSV, Format.CSV_GZ)
 """Formats whose columns have no type. The domain says how their text is read."""
+
+HELD_FORMATS = (Format.STREAM, Format.FRAGMENT, Format.DELAYED)
+"""Formats of what other libraries read, so that no path of a file is opened here."""
 
 _FORMAT_OF_SUFFIX = {
     ".parquet": Format.PARQUET,
@@ -35,10 +41,6 @@ SUFFIX_LIST = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 IGNORED_PREFIXES = ("_", ".")
 """Files and folders whose names begin with these hold no rows."""
 
-DELTA_FAULT = (
-    "is a Delta table, whose files also hold rows deleted from it; export it as plain Parquet"
-)
-
 
 def infer_format(path: str) -> Format:
     """Return the format that the suffix of a file name means.
@@ -46,6 +48,6 @@ def infer_format(path: str) -> Format:
     Files without a known suffix are read as Parquet.
     """
     for suffix, known in _FORMAT_OF_SUFFIX.items():
-        if path.endswith(suffix):
+        if path.lower().endswith(suffix):
             return known
     return Format.PARQUET

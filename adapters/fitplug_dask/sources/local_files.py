@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from fitplug.errors import DataError
-from fitplug_dask.sources.formats import DELTA_FAULT, IGNORED_PREFIXES, SUFFIX_LIST, SUFFIXES
+from fitplug_dask.sources.folder_contents import (
+    describe_lake,
+    describe_stray,
+    find_lake_above,
+    find_local_lake,
+    is_stray,
+    names_suffix,
+)
+from fitplug_dask.sources.formats import IGNORED_PREFIXES, SUFFIX_LIST, SUFFIXES
 
 
 def list_local_files(given: str) -> list[str]:
@@ -22,10 +30,14 @@ def list_local_files(given: str) -> list[str]:
         The paths, in a fixed order.
 
     Raises:
-        DataError: The path does not exist, a folder cannot be read or is a Delta table, or no
-            file has a known suffix.
+        DataError: The path does not exist, a folder cannot be read, it is or lies in a table of a
+            lake, or a file that seems to hold rows has no known suffix.
     """
     path = Path(given)
+    if lake := find_lake_above(_find_fixed(given) / "any"):
+        folder, kind = lake
+        shown = given if folder == path.absolute() else folder
+        raise DataError(f"{shown} is {describe_lake(kind)}")
     if path.is_dir():
         files = list(_walk_folder(given, ()))
         if not files:
@@ -39,11 +51,21 @@ def list_local_files(given: str) -> list[str]:
     for match in _match_pattern(given):
         if Path(match).is_dir():
             files += _walk_folder(match, ())
-        elif match.endswith(SUFFIXES):
+        elif match.endswith(SUFFIXES) or names_suffix(given, match):
             files.append(match)
+        elif is_stray(match):
+            raise DataError(describe_stray(match))
     if not files:
         raise DataError(f"{given} matches no {SUFFIX_LIST} file; check the pattern")
     return files
+
+
+def _find_fixed(given: str) -> Path:
+    """Return the part of a path or pattern before the first name with a wildcard."""
+    if Path(given).exists():
+        return Path(given)
+    parts = itertools.takewhile(lambda part: not glob.has_magic(part), PurePath(given).parts)
+    return Path(*parts)
 
 
 def _match_pattern(pattern: str) -> list[str]:
@@ -74,8 +96,8 @@ def _walk_folder(folder: str, above: tuple[str, ...]) -> Iterator[str]:
         reason = None
     if reason is not None:
         raise DataError(f"the folder {folder} cannot be read: {reason}")
-    if "_delta_log" in names:
-        raise DataError(f"{folder} {DELTA_FAULT}")
+    if kind := find_local_lake(Path(folder), names):
+        raise DataError(f"{folder} is {describe_lake(kind)}")
     for name in names:
         path = os.path.join(folder, name)  # noqa: PTH118 (keeps a leading "./" as it was given)
         if name.startswith(IGNORED_PREFIXES):
@@ -84,3 +106,5 @@ def _walk_folder(folder: str, above: tuple[str, ...]) -> Iterator[str]:
             yield from _walk_folder(path, (*above, real))
         elif name.endswith(SUFFIXES):
             yield path
+        elif is_stray(name):
+            raise DataError(describe_stray(path))

@@ -5,22 +5,34 @@ An exception of a store or of its client may hold credentials. Callers never pas
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from fitplug_dask.sources.range_requests import (
+    REQUESTS,
+    StoredObject,
+    find_kind,
+    find_strong_tag,
+)
+from fitplug_dask.sources.retries import retry
+from fitplug_dask.sources.store_errors import StoreError, guard_secrets
+from fitplug_dask.sources.stored_bytes import open_stored_file
+
 Options: TypeAlias = Mapping[str, Any]
 """Keywords of a file system of fsspec, such as credentials."""
 
-_SEQUENTIAL_BYTES = 2**22  # a request to a store takes as long as the transfer of a few MB
-_RANDOM_ACCESS_BYTES = 2**18
+State: TypeAlias = tuple[int, str]
+"""The size of a file in bytes, and a stamp that changes whenever its content changes."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::.*)?://")
+_S3_SCHEMES = ("s3://", "s3a://")
 _LOCAL_SCHEMES = ("file://", "local://")
 _SECRETS = re.compile(r"(?<=://).*:.*@|(?<=://)[^/@]*@|[?#].*")
+
+_TAGGED = "strong ETag="  # the prefix of a stamp that requests can name
 
 UNTRACKED = "ukey="
 """The prefix of the stamp of a file whose store tells neither a checksum, a version nor a time."""
@@ -58,15 +70,17 @@ class Location:
     Attributes:
         path: An absolute local path, or a URL.
         options: How to reach the store of a URL; None for a local path.
+        listed: The state of a file that the listing of its store told, None if it told none.
     """
 
     path: str
     options: Options | None = field(default=None, hash=False)
+    listed: State | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"Location({redact_url(self.path)!r})"
 
-    def read_state(self) -> tuple[int, str]:
+    def read_state(self) -> State:
         """Return the size in bytes and a stamp that changes whenever the content changes.
 
         The stamp of a local file holds the times of the last change of its content and of its
@@ -74,62 +88,75 @@ class Location:
         some network mounts number the same file differently on every machine.
 
         Raises:
-            Exception: Whatever the file system or the client of the store raises.
+            OSError: There is no such local file, or it cannot be read.
+            StoreError: The store cannot be asked.
+            FileNotFoundError: The store does not have the file.
         """
         if self.options is None:
-            now = os.stat(self.path)  # noqa: PTH116 (a plain path travels to workers)
-            return now.st_size, f"mtime={now.st_mtime_ns} ctime={now.st_ctime_ns}"
-        system, path = open_file_system(self.path, self.options)
-        system.invalidate_cache(path)
-        info = system.info(path)
-        fields = [f"{name}={info[name]}" for name in _STAMP_FIELDS if info.get(name) is not None]
-        return int(info["size"]), " ".join(fields) or f"{UNTRACKED}{system.ukey(path)}"
+            return describe_local_state(os.stat(self.path))  # noqa: PTH116 (a plain path)
+        options = self.options
 
-    def open(self, *, sequential: bool) -> Any:
+        def ask() -> State:
+            system, path = open_file_system(self.path, options)
+            system.invalidate_cache(path)
+            return describe_state(system, path, system.info(path))
+
+        return retry(ask)
+
+    def proves_state(self, stamp: str) -> bool:
+        """Return whether all bytes that are read are those of the state with this stamp.
+
+        Then the state need not be read again, before or after the bytes.
+        """
+        if self.options is None or not stamp.startswith(_TAGGED):
+            return False
+        return bool(guard_secrets(lambda: find_kind(self._open_system()[0])))
+
+    def store(self, state: State) -> StoredObject:
+        """Return the file in its store, whose bytes are those of this state where that is provable.
+
+        Raises:
+            StoreError: The store cannot be reached.
+            ImportError: A package for the store is missing.
+        """
+        system, path = guard_secrets(self._open_system)
+        size, stamp = state
+        tag = stamp.removeprefix(_TAGGED) if stamp.startswith(_TAGGED) else None
+        return StoredObject(system, path, size, tag if find_kind(system) else None)
+
+    def open(self, *, sequential: bool, state: State | None = None) -> Any:
         """Open the file for reading bytes.
 
         Args:
             sequential: Whether it will be read from the beginning to the end. Otherwise it may be
                 read at any offset.
+            state: The state that the file must have. None asks a store for it.
         """
         if self.options is None:
             return open(self.path, "rb")  # noqa: PTH123 (the caller closes it)
-        ranges = _RangeReader(*open_file_system(self.path, self.options))
-        return io.BufferedReader(ranges, _SEQUENTIAL_BYTES if sequential else _RANDOM_ACCESS_BYTES)
+        stored = self.store(self.read_state() if state is None else state)
+        return open_stored_file(stored, sequential=sequential)
+
+    def _open_system(self) -> tuple[Any, str]:
+        assert self.options is not None
+        return open_file_system(self.path, self.options)
 
 
-class _RangeReader(io.RawIOBase):
-    """A file in a store, read as ranges of bytes.
+def describe_local_state(now: os.stat_result) -> State:
+    """Return the size and the stamp of a local file."""
+    return now.st_size, f"mtime={now.st_mtime_ns} ctime={now.st_ctime_ns}"
 
-    The file objects that file systems of fsspec open do not serve here: some are shared by all
-    threads, and some read far ahead, again and again where columns are read in turns.
-    """
 
-    def __init__(self, system: Any, path: str) -> None:
-        self._system, self._path = system, path
-        self._size = int(system.info(path)["size"])
-        self._offset = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._offset = offset + (0, self._offset, self._size)[whence]
-        return self._offset
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._offset + len(buffer), self._size)
-        if end <= self._offset:
-            return 0
-        read = self._system.cat_file(self._path, start=self._offset, end=end)
-        if len(read) != end - self._offset:
-            raise OSError("the store returned another range of bytes than was requested")
-        buffer[: len(read)] = read
-        self._offset = end
-        return len(read)
+def describe_state(system: Any, path: str, info: Mapping[str, Any]) -> State:
+    """Return the size and the stamp of a file by what a file system of fsspec says of it."""
+    size = info["size"]
+    if size is None:
+        raise StoreError("has no size that its server tells; use a local copy")
+    tag = find_strong_tag(system, info)
+    if tag is not None:
+        return int(size), f"{_TAGGED}{tag}"
+    fields = [f"{name}={info[name]}" for name in _STAMP_FIELDS if info.get(name) is not None]
+    return int(size), " ".join(fields) or f"{UNTRACKED}{system.ukey(path)}"
 
 
 def open_file_system(url: str, options: Options) -> tuple[Any, str]:
@@ -140,5 +167,9 @@ def open_file_system(url: str, options: Options) -> tuple[Any, str]:
     """
     from fsspec.core import url_to_fs
 
+    if url.startswith(_S3_SCHEMES):
+        # Its client allows 10 connections otherwise, and makes attempts of its own beside ours.
+        client = {"max_pool_connections": REQUESTS, "retries": {"total_max_attempts": 2}}
+        options = {**options, "config_kwargs": {**client, **options.get("config_kwargs", {})}}
     system, path = url_to_fs(url, **options)
     return system, path

@@ -1,0 +1,212 @@
+"""Stored values: columns that are converted before they are encoded.
+
+Decimals and floats may hold integers, and times with a zone hold days once a zone is chosen. What
+is converted is decided by types alone. A value that cannot be converted, such as 2.5 where integers
+are expected, becomes null: like null, it has no cell unless one cell takes all other values.
+"""
+
+from __future__ import annotations
+
+import datetime
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+INT64_DIGITS = 18
+"""The most digits of a decimal such that int64 holds all of its values."""
+
+_WORD = 10**9  # ten powers divided by at once: a remainder and a word of 32 bits fit in 64 bits
+_EXACT_FLOAT = 2**53
+_EXACT_POWER = 22  # 10**22 is the largest power of ten that a float holds exactly
+
+_TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_MOST_SECONDS = 300_000_000_000  # some 9,500 years from 1970: beyond all dates that a domain has
+
+
+def is_zoned(arrow_type: Any) -> bool:
+    """Return whether a column of this type holds times with a time zone."""
+    return pt.is_timestamp(arrow_type) and arrow_type.tz is not None
+
+
+def is_decimal(arrow_type: Any) -> bool:
+    """Return whether a column of this type holds decimals of at most 38 digits."""
+    return pt.is_decimal(arrow_type) and not pt.is_decimal256(arrow_type)
+
+
+def needs_conversion(value_type: type, arrow_type: Any) -> bool:
+    """Return whether `convert_values` changes a column of this type.
+
+    Args:
+        value_type: The type of the values that an attribute expects.
+        arrow_type: The type of the column, which the attribute accepts.
+    """
+    if pt.is_dictionary(arrow_type):
+        return needs_conversion(value_type, arrow_type.value_type)
+    if value_type is int and pt.is_floating(arrow_type):
+        return True
+    return is_decimal(arrow_type) or (value_type is datetime.date and is_zoned(arrow_type))
+
+
+def convert_values(column: Any, value_type: type, zone: str | None = None) -> Any:
+    """Convert a column (n,) to a type that attributes of this value type read.
+
+    Args:
+        column: An Arrow array (n,).
+        value_type: The type of the values that the attribute expects.
+        zone: The time zone in which times with a zone are read as days.
+
+    Returns:
+        The column itself, if it needs no conversion.
+    """
+    if not needs_conversion(value_type, column.type):
+        return column
+    if pt.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if is_zoned(column.type):
+        return _convert_times(column, zone)
+    if pt.is_floating(column.type):
+        return _convert_whole_floats(column)
+    if not pt.is_decimal128(column.type):  # of 32 or 64 bits
+        column = column.cast(pa.decimal128(38, column.type.scale))
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    limbs, negative = _split_decimals(column)
+    if value_type is int:
+        return _make_integers(limbs, negative, column.type.scale, missing)
+    return _make_floats(limbs, negative, column.type.scale, missing)
+
+
+def convert_persons(column: Any) -> Any:
+    """Convert decimals (n,) without digits after the point, which identify persons.
+
+    Returns:
+        Integers where all values of the type fit in 64 bits, and else the digits as text; the
+        column itself if it does not hold decimals.
+    """
+    if not is_decimal(column.type):
+        return column
+    if column.type.precision <= INT64_DIGITS:
+        return convert_values(column, int)
+    return column.cast(pa.large_string())
+
+
+def spell_persons(column: Any) -> Any:
+    """Convert a column (n,) of persons to text, whether it holds text or whole numbers.
+
+    Frames hold the same column as integers here and, with a null, as floats there, so that only
+    their text is the same.
+    """
+    if pt.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    column = convert_persons(column)
+    if pt.is_floating(column.type):
+        column = _convert_whole_floats(column)
+    return column.cast(pa.large_string()) if pt.is_integer(column.type) else column
+
+
+def _convert_times(column: Any, zone: str | None) -> Any:
+    """Return the times (n,) that clocks of the zone show, without a zone."""
+    unit = column.type.unit
+    ticks = column.cast(pa.int64())
+    second = _TICKS_A_SECOND[unit]
+    # Arrow refuses times beyond what it can represent; no error may tell that there is one. The
+    # offset of a zone is less than two days.
+    most = min(_MOST_SECONDS * second, 2**63 - 2 * 86_400 * second)
+    inside = pc.and_(pc.less_equal(ticks, most), pc.greater_equal(ticks, -most))
+    ticks = pc.if_else(inside, ticks, pa.scalar(None, pa.int64()))
+    return pc.local_timestamp(ticks.cast(pa.timestamp(unit, zone)))
+
+
+def _convert_whole_floats(column: Any) -> Any:
+    """Return floats (n,) as int64; null, NaN and what is not whole or too large become null."""
+    values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        whole = (np.floor(values) == values) & (values >= -(2.0**63)) & (values < 2.0**63)
+    return pa.array(np.where(whole, values, 0).astype(np.int64), mask=~whole)
+
+
+def _split_decimals(
+    column: Any,
+) -> tuple[list[npt.NDArray[np.uint64]], npt.NDArray[np.bool_]]:
+    """Return the magnitudes of decimals (n,) without their point, and which are negative.
+
+    Returns:
+        Four words (n,) of 32 bits, the highest first; and the signs (n,).
+    """
+    n = len(column)
+    held = np.frombuffer(column.buffers()[1], "<u8", 2 * n, 16 * column.offset) if n else None
+    words = np.zeros((0, 2), dtype=np.uint64) if held is None else held.reshape(-1, 2)
+    low, high = words[:, 0].copy(), words[:, 1].copy()
+    negative = high >= np.uint64(2**63)
+    # The two's complement of 128 bits.
+    carry = (low == 0) & negative
+    low = np.where(negative, ~low + np.uint64(1), low)
+    high = np.where(negative, ~high + carry, high)
+    half, mask = np.uint64(32), np.uint64(2**32 - 1)
+    return [high >> half, high & mask, low >> half, low & mask], negative
+
+
+def _divide(
+    limbs: list[npt.NDArray[np.uint64]], power: int
+) -> tuple[list[npt.NDArray[np.uint64]], npt.NDArray[np.bool_]]:
+    """Divide magnitudes by 10**power.
+
+    Returns:
+        The quotients, as four words (n,) of 32 bits, and whether nothing remains (n,).
+    """
+    exact = np.ones(len(limbs[0]), dtype=bool)
+    while power > 0:
+        divisor = np.uint64(min(_WORD, 10**power))
+        power -= 9
+        rest = np.zeros(len(exact), dtype=np.uint64)
+        quotients = []
+        for limb in limbs:
+            value = (rest << np.uint64(32)) | limb
+            quotients.append(value // divisor)
+            rest = value % divisor
+        limbs = quotients
+        exact &= rest == 0
+    return limbs, exact
+
+
+def _make_integers(
+    limbs: list[npt.NDArray[np.uint64]],
+    negative: npt.NDArray[np.bool_],
+    scale: int,
+    missing: npt.NDArray[np.bool_],
+) -> Any:
+    """Return decimals (n,) as int64; those that are not whole or too large become null."""
+    factor = 10 ** min(INT64_DIGITS, max(0, -scale))
+    limbs, exact = _divide(limbs, scale)
+    magnitude = (limbs[2] << np.uint64(32)) | limbs[3]
+    # The magnitude of the least int64 is one more; it wraps to itself when it is negated.
+    largest = (np.uint64(2**63 - 1) + negative.astype(np.uint64)) // np.uint64(factor)
+    exact &= (scale >= -INT64_DIGITS) | (magnitude == 0)
+    fits = exact & (limbs[0] == 0) & (limbs[1] == 0) & (magnitude <= largest) & ~missing
+    values = np.where(fits, magnitude, np.uint64(0)).astype(np.int64) * factor
+    return pa.array(np.where(negative, -values, values), mask=~fits)
+
+
+def _make_floats(
+    limbs: list[npt.NDArray[np.uint64]],
+    negative: npt.NDArray[np.bool_],
+    scale: int,
+    missing: npt.NDArray[np.bool_],
+) -> Any:
+    """Return decimals (n,) as the nearest floats, which is how the text of a decimal is read."""
+    magnitude = (limbs[2] << np.uint64(32)) | limbs[3]
+    small = (limbs[0] == 0) & (limbs[1] == 0) & (magnitude <= np.uint64(_EXACT_FLOAT))
+    small &= abs(scale) <= _EXACT_POWER
+    values = np.where(small, magnitude, np.uint64(0)).astype(np.float64)
+    # Both operands are exact, so the only rounding is that of the quotient.
+    values = values / 10.0**scale if scale >= 0 else values * 10.0**-scale
+    for row in np.flatnonzero(~small & ~missing):
+        digits = 0
+        for limb in limbs:
+            digits = digits << 32 | int(limb[row])
+        values[row] = float(Fraction(digits) / Fraction(10) ** scale)
+    return pa.array(np.where(negative, -values, values), mask=missing)

@@ -1,0 +1,197 @@
+"""Adaptation: how the batches of one file become columns as the count names and reads them.
+
+Most files need none. A file of a lake may hold a column under another name, and rows that are
+deleted; a column may hold decimals for integers; and the value that a folder's name gives may also
+be stored in each row.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from fitplug_dask.encoding import (
+    classify_person_type,
+    convert_persons,
+    convert_values,
+    explain_person_mismatch,
+    explain_value_mismatch,
+    holds_integers_only,
+    parse_text,
+    spell_persons,
+)
+from fitplug_dask.files.deletions import DeletedRows, PlannedDeletion, load_deleted_rows
+from fitplug_dask.files.header import DamagedFileError
+
+Adapt: TypeAlias = Callable[[Any, int], Any]
+"""From a batch (n,) and the position of its first row in the file to the batch to count."""
+
+
+@dataclass(frozen=True)
+class RepeatedKey:
+    """A key of a folder that the files also hold as a column.
+
+    The folder's value is that of all rows. Rows whose own value is another contradict it, and are
+    in no table: no error may tell that there are any.
+
+    Attributes:
+        column: The name of the column in the file.
+        value_type: The type of the values, as the attribute or the filter has it.
+        text: The value that the folder's name spells; None is null.
+    """
+
+    column: str
+    value_type: type
+    text: str | None
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How the batches of one file become columns as the count names and reads them.
+
+    Attributes:
+        stored: The name of each column to count in the file.
+        value_types: The type of the values that each column is read as, where it is converted.
+        person: The column that identifies persons, if it is converted.
+        person_held: What that column holds, as `classify_person_type` says; "" if it may hold text
+            as well as integers.
+        weight: The column of weights, if its type is unchecked.
+        zone: The time zone in which times with a zone are read as days.
+        repeated: The keys of folders that the file also holds as columns.
+        filled: Integers that stand for a column which the file lacks, by its name.
+        deletions: Which rows are deleted.
+        unchecked: Whether the types of the columns are known only when they are read.
+        missing: If they are: what stands for a column that is not there.
+    """
+
+    stored: Mapping[str, str]
+    value_types: Mapping[str, type] = field(default_factory=dict)
+    person: str | None = None
+    person_held: str = ""
+    weight: str | None = None
+    zone: str | None = None
+    repeated: tuple[RepeatedKey, ...] = ()
+    filled: Mapping[str, int | None] = field(default_factory=dict)
+    deletions: tuple[PlannedDeletion, ...] = ()
+    unchecked: bool = False
+    missing: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns to read, by their names in the file."""
+        compared = [name for one in self.deletions for _, name in one.compared if name]
+        names = [*self.stored.values(), *(key.column for key in self.repeated), *compared]
+        return tuple(dict.fromkeys(names))
+
+    def load(self) -> Adapt:
+        """Read which rows are deleted, and return what adapts a batch.
+
+        Raises:
+            DamagedFileError: What tells of deleted rows changed.
+            Exception: It cannot be read.
+        """
+        deleted = [load_deleted_rows(planned) for planned in self.deletions]
+        return lambda batch, first: self._adapt(batch, first, deleted)
+
+    def _adapt(self, batch: Any, first: int, deleted: list[DeletedRows]) -> Any:
+        kept = [rows.find_kept(batch, first) for rows in deleted]
+        kept += [_find_agreeing(batch.column(key.column), key, self.zone) for key in self.repeated]
+        masks = [mask for mask in kept if mask is not None]
+        if masks:
+            batch = batch.filter(pa.array(np.logical_and.reduce(masks)))
+        columns = {name: self._read_column(batch, name) for name in self.stored}
+        for name, value in self.filled.items():
+            columns[name] = pa.repeat(pa.scalar(value, pa.int64()), batch.num_rows)
+        if not columns:
+            return pa.RecordBatch.from_arrays([pa.nulls(batch.num_rows)], names=[""])
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _read_column(self, batch: Any, name: str) -> Any:
+        stored = self.stored[name]
+        if self.unchecked and stored not in batch.schema.names:
+            return self._fill_column(name, batch.num_rows)
+        column = batch.column(stored)
+        if name == self.person:
+            return self._read_persons(name, column)
+        value_type = self.value_types.get(name)
+        if value_type is None:
+            return column
+        if self.unchecked:
+            why = explain_value_mismatch(value_type, column.type, "the count expects", self.zone)
+            if name == self.weight and not (why or holds_integers_only(column.type)):
+                why = f"holds {column.type}, but weights are integers"
+            if why:
+                raise DamagedFileError(f"cannot be counted: column {name!r} {why}")
+        return convert_values(column, value_type, self.zone)
+
+    def _read_persons(self, name: str, column: Any) -> Any:
+        if not self.unchecked:
+            return convert_persons(column)
+        why = explain_person_mismatch(column.type, floats=True)
+        if not why and self.person_held == "":
+            return spell_persons(column)
+        read = convert_persons(convert_values(column, int))
+        if why or classify_person_type(read.type) not in (self.person_held, "null"):
+            why = why or f"holds {column.type}, but the table says that it holds {self.person_held}"
+            raise DamagedFileError(f"cannot be counted: column {name!r} {why}")
+        return read
+
+    def _fill_column(self, name: str, rows: int) -> Any:
+        """Return what stands for a column that is not there."""
+        if name not in self.missing:
+            raise DamagedFileError(
+                f"has no column {name!r}; check the spelling, or say by missing= what stands for it"
+            )
+        return pa.repeat(pa.scalar(self.missing[name]), rows)
+
+
+def _find_agreeing(column: Any, key: RepeatedKey, zone: str | None) -> Any:
+    """Return whether each row (n,) of a repeated key holds the value of the folder."""
+    column = convert_values(column, key.value_type, zone)
+    if key.text is None:
+        return column.is_null().to_numpy(zero_copy_only=False)
+    if pt.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if key.value_type is datetime.date and (
+        pt.is_timestamp(column.type) or pt.is_date(column.type)
+    ):
+        column = column.cast(pa.date32(), safe=False)
+    texts = _is_text(column.type)
+    if texts and key.value_type is not str:
+        # The text of CSV files: another spelling of the value is another text.
+        texts = column.cast(pa.large_binary()).to_pylist()
+        value = parse_text(key.value_type, key.text)
+        return np.array([t is not None and _parse(key.value_type, t) == value for t in texts], bool)
+    if texts:
+        column = column.cast(pa.large_binary())
+        wanted = pa.scalar(key.text.encode(), pa.large_binary())
+    else:
+        wanted = _make_scalar(parse_text(key.value_type, key.text), column.type)
+        if wanted is None:
+            return np.zeros(len(column), dtype=bool)
+    return pc.equal(column, wanted).fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def _parse(value_type: type, raw: bytes) -> Any:
+    return parse_text(value_type, raw.decode("utf-8", "surrogateescape"))
+
+
+def _make_scalar(value: Any, arrow_type: Any) -> Any:
+    """Return the value as a scalar of a type, or None if the type cannot hold it."""
+    try:
+        return pa.scalar(value, arrow_type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return None
+
+
+def _is_text(arrow_type: Any) -> bool:
+    tests = (pt.is_string, pt.is_large_string, pt.is_string_view)
+    raw = (pt.is_binary, pt.is_large_binary, pt.is_binary_view)
+    return any(test(arrow_type) for test in (*tests, *raw))

@@ -1,0 +1,380 @@
+"""Column checks: whether a file has what is counted, and how its columns are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fitplug.counts import WEIGHT, can_name_columns, suggest_column
+from fitplug.domain import OUTSIDE, Encoder
+from fitplug.errors import DataError, suggest_nearest
+from fitplug.files import EncryptedError
+from fitplug_dask.encoding import (
+    classify_person_type,
+    classify_type,
+    describe_values,
+    encode_text,
+    explain_mismatch,
+    explain_person_mismatch,
+    needs_conversion,
+)
+from fitplug_dask.files.adaptation import Adaptation, RepeatedKey
+from fitplug_dask.files.checked_file import CheckedFile, ParquetLayout
+from fitplug_dask.files.deletions import PlannedDeletion
+from fitplug_dask.files.header import Header
+from fitplug_dask.files.parquet import DAMAGED_FOOTER_FAULT, ENCRYPTED_COLUMNS_FAULT
+from fitplug_dask.files.stored_columns import find_stored_column, lacks_numbers
+from fitplug_dask.files.wanted_columns import ColumnRules, WantedColumns
+from fitplug_dask.sources import TEXT_FORMATS, DeletionKind, FolderKey, FoundFile
+
+_DICTIONARY_BYTES = 2**20
+_INDEX_BYTES = 2.25  # 18 bits: more entries than a dictionary of 1 MB has
+
+
+class _Wording(NamedTuple):
+    """How errors name what a column must agree with.
+
+    Attributes:
+        expects: The subject and verb of the sentence about what is expected.
+        change: What the user may change.
+    """
+
+    expects: str
+    change: str
+
+
+_DOMAIN = _Wording("the domain expects", "the domain")
+_FILTERS = _Wording("where gives", "where")
+_WEIGHTS = _Wording("weights are", "weight")
+
+
+def check_file(
+    found: FoundFile, state: tuple[int, str], header: Header, wanted: WantedColumns
+) -> CheckedFile:
+    """Check that a file has all that is counted.
+
+    Args:
+        found: The file.
+        state: Its size and stamp, from before its header was read.
+        header: Its header.
+        wanted: What is counted.
+
+    Raises:
+        DataError: It lacks a column, or a column has another type.
+    """
+    size, stamp = state
+    if found.entry is not None and found.entry.size not in (None, size):
+        raise DataError(
+            f"{found.path} does not have the size that its table says; the file is damaged or was "
+            "replaced, check the table"
+        )
+    check = _ColumnCheck(found, header, wanted.rules)
+    for name, attribute in wanted.attributes.items():
+        check.add_column(name, attribute, _DOMAIN)
+    codes = tuple(check.codes.items())
+    check.codes = {}
+    for name, values in wanted.filters.items():
+        check.add_column(name, values, _FILTERS)
+    left_out = OUTSIDE in check.codes.values()
+    if wanted.weight is not None:
+        check.add_weight(wanted.weight)
+    person_type = None if wanted.person is None else check.add_person(wanted.person)
+    adaptation = check.make_adaptation(wanted.person, wanted.weight)
+    stored = check.stored.values() if adaptation is None else adaptation.read_columns
+    layout = _find_layout(found, header, tuple(stored))
+    return CheckedFile(
+        display_path=found.path,
+        location=found.location,
+        format=found.format,
+        size=size,
+        stamp=stamp,
+        rows=header.rows,
+        exact=header.exact,
+        records=None if check.has_deletions else header.records,
+        columns=(*check.stored, *check.filled),
+        dictionaries=check.list_dictionaries(layout),
+        folder_codes=codes,
+        person=person_type,
+        left_out=left_out,
+        adaptation=adaptation,
+        layout=layout if layout is not None and layout.can_travel() else None,
+    )
+
+
+class _ColumnCheck:
+    """Looks up columns in one file, and collects how they are read.
+
+    Attributes:
+        codes: What the file's folders say, or the values that stand for a missing column, by name.
+        stored: The name of each column in the file.
+        filled: The weight that stands for a missing column.
+        has_deletions: Whether rows of the file are deleted.
+    """
+
+    def __init__(self, found: FoundFile, header: Header, rules: ColumnRules) -> None:
+        self._found, self._header, self._rules = found, header, rules
+        self._schema = header.schema
+        self.codes: dict[str, int] = {}
+        self.stored: dict[str, str] = {}
+        self.filled: dict[str, int | None] = {}
+        self.has_deletions = found.entry is not None and bool(found.entry.deletions)
+        self._value_types: dict[str, type] = {}
+        self._repeated: list[RepeatedKey] = []
+        self._person_held: str | None = None  # None if the column is read as it is
+
+    def add_column(self, name: str, attribute: Encoder, wording: _Wording) -> None:
+        """Look up the column, or the folder key, of an attribute or a filter."""
+        key = self._find_folder_key(name)
+        stored = self._find_stored(name)
+        if key is not None:
+            self.codes[name] = _encode_folder_key(key, attribute, wording)
+            if stored is not None and self._schema is not None:
+                self._check_type(stored, attribute, wording)
+                self._repeated.append(RepeatedKey(stored, attribute.value_type, key.value))
+        elif stored is None:
+            self.codes[name] = self._find_default(name, attribute, wording)
+        else:
+            self._add_stored(name, stored, attribute, wording)
+
+    def add_weight(self, name: str) -> None:
+        """Look up the column of weights."""
+        self._check_no_folder_key(name, "weights must be given")
+        stored = self._find_stored(name)
+        if stored is not None:
+            self._add_stored(name, stored, WEIGHT, _WEIGHTS)
+        elif name in self._rules.missing:
+            self.filled[name] = self._rules.missing[name]
+        elif self._found.entry is not None:  # which lists the column, so that its rows are null
+            self.filled[name] = None
+        else:
+            raise self._make_missing_error(name)
+
+    def add_person(self, name: str) -> str | None:
+        """Look up the column of persons, and return what it holds."""
+        self._check_no_folder_key(name, "persons must be identified")
+        stored = self._find_stored(name)
+        if stored is None:
+            raise self._make_missing_error(name, "; persons must be identified in every file")
+        self.stored[name] = stored
+        if self._schema is None:
+            self._person_held = ""
+            return None
+        arrow_type = self._schema.field(stored).type
+        if why := explain_person_mismatch(arrow_type):
+            raise DataError(f"{self._found.path}: column {name!r} {why}; convert the column")
+        held = classify_person_type(arrow_type)
+        if self._header.unchecked:
+            self._person_held = "" if held == "null" else held
+        elif classify_type(arrow_type) == "decimals":
+            self._person_held = held
+        return held
+
+    def list_dictionaries(self, layout: ParquetLayout | None) -> tuple[str, ...]:
+        """List the columns that are stored, and so read, as dictionaries."""
+        if layout is None:
+            return ()
+        return tuple(
+            name
+            for name, stored in self.stored.items()
+            if classify_type(self._schema.field(stored).type) == "strings"
+            and _is_dictionary(layout, stored)
+        )
+
+    def make_adaptation(self, person: str | None, weight: str | None) -> Adaptation | None:
+        """Return how the batches of the file become the columns to count, if it says anything."""
+        renamed = any(name != stored for name, stored in self.stored.items())
+        said = (self._value_types, self._repeated, self.filled)
+        if not (
+            renamed
+            or any(said)
+            or self.has_deletions
+            or self._person_held is not None
+            or self._header.unchecked
+        ):
+            return None
+        return Adaptation(
+            stored=self.stored,
+            value_types=self._value_types,
+            person=None if self._person_held is None else person,
+            person_held=self._person_held or "",
+            weight=weight if self._header.unchecked else None,
+            zone=self._rules.zone,
+            repeated=tuple(self._repeated),
+            filled=self.filled,
+            deletions=tuple(self._plan_deletions()),
+            unchecked=self._header.unchecked,
+            missing=self._rules.missing if self._header.unchecked else {},
+        )
+
+    def _add_stored(self, name: str, stored: str, attribute: Encoder, wording: _Wording) -> None:
+        self.stored[name] = stored
+        if self._header.unchecked:
+            self._value_types[name] = attribute.value_type
+            return
+        self._check_type(stored, attribute, wording)
+        if self._found.format in TEXT_FORMATS:
+            return
+        if needs_conversion(attribute.value_type, self._schema.field(stored).type):
+            self._value_types[name] = attribute.value_type
+
+    def _check_type(self, stored: str, attribute: Encoder, wording: _Wording) -> None:
+        """Raise DataError if the attribute cannot read a column."""
+        if self._found.format in TEXT_FORMATS or self._header.unchecked:
+            return
+        arrow_type = self._schema.field(stored).type
+        if why := explain_mismatch(attribute, arrow_type, wording.expects, self._rules.zone):
+            raise DataError(
+                f"{self._found.path}: column {stored!r} {why}; convert the column or change "
+                f"{wording.change}"
+            )
+
+    def _find_folder_key(self, name: str) -> FolderKey | None:
+        """Return the folder key of this name, if there is one. Raise DataError if there are two."""
+        keys = [key for key in self._found.keys if key.name == name]
+        if len(keys) > 1:
+            raise DataError(
+                f"{self._found.path}: the path has two folders that set {name!r}; keep one"
+            )
+        return keys[0] if keys else None
+
+    def _find_stored(self, name: str) -> str | None:
+        """Return the name of a column in the file, or None if the file lacks it.
+
+        Raises:
+            DataError: The file has two such columns, or the table has none.
+        """
+        if self._schema is None:
+            return name
+        names: list[str] = self._schema.names
+        stored: str | None = name
+        if self._found.entry is not None:
+            stored = self._find_by_entry(name)
+        if stored is not None and names.count(stored) > 1:
+            raise DataError(f"{self._found.path} has two columns {stored!r}; rename or drop one")
+        return stored if stored in names else None
+
+    def _find_by_entry(self, name: str) -> str | None:
+        """Return the name of a table's column in the file, or None if the file lacks it."""
+        entry = self._found.entry
+        assert entry is not None
+        if name in entry.refused:
+            raise DataError(f"{self._found.path}: column {name!r} {entry.refused[name]}")
+        if name not in entry.columns:
+            raise self._make_missing_error(name)
+        column = entry.columns[name]
+        if not column.names and lacks_numbers(self._schema):
+            raise DataError(
+                f"{self._found.path} does not number its columns, and the table does not name "
+                "them by a name mapping; check the table"
+            )
+        return find_stored_column(self._schema, column)
+
+    def _find_default(self, name: str, attribute: Encoder, wording: _Wording) -> int:
+        """Return the code that all rows of a file have that lacks a column."""
+        entry = self._found.entry
+        if name in self._rules.missing:
+            value = self._rules.missing[name]
+            return int(attribute.codes(np.array([value, None], dtype=object))[0])
+        if entry is not None and name in entry.columns:
+            column = entry.columns[name]
+            if column.absent is not None:
+                raise DataError(f"{self._found.path}: column {name!r} {column.absent}")
+            text = column.shared[0] if column.shared else None
+            return _encode_folder_key(FolderKey(name, text, self._found.path), attribute, wording)
+        raise self._make_missing_error(name)
+
+    def _check_no_folder_key(self, name: str, subject: str) -> None:
+        """Raise DataError if a folder gives what must be a column."""
+        for key in self._found.keys:
+            if key.name == name:
+                raise DataError(
+                    f"folder {key.folder}: {subject} by a column {name!r} of the "
+                    "files, not by their folders; store it as a column"
+                )
+
+    def _make_missing_error(self, name: str, advice: str = "") -> DataError:
+        """Return the error for a column that the file lacks."""
+        found = self._found
+        if found.format in TEXT_FORMATS:
+            # If the names were left out, the first line is a person's: it must not be quoted.
+            return DataError(
+                f"{found.path} has no column {name!r} on its first line, which must name all "
+                "columns with commas between them; check the spelling there, in the domain and of "
+                f"person, weight and where{advice}"
+            )
+        names = list(found.entry.columns) if found.entry is not None else self._schema.names
+        known = {*names, *(key.name for key in found.keys)}
+        # The columns of a file made from a table without a header are named by a person's values.
+        suggested = (
+            suggest_nearest(name, sorted(known))
+            if can_name_columns(names)
+            else suggest_column(name, known)
+        )
+        return DataError(f"{found.path} has no column {name!r}; {suggested}{advice}")
+
+    def _plan_deletions(self) -> list[PlannedDeletion]:
+        """Find the columns that deletions compare."""
+        planned = []
+        for deletion in self._found.entry.deletions if self._found.entry is not None else ():
+            compared = tuple(
+                (name, find_stored_column(self._schema, column))
+                for name, column in deletion.columns.items()
+            )
+            if deletion.kind is not DeletionKind.EQUAL_VALUES:
+                compared = ()
+            planned.append(PlannedDeletion(deletion, compared))
+        return planned
+
+
+def _encode_folder_key(key: FolderKey, attribute: Encoder, wording: _Wording) -> int:
+    """Return the code of a folder's value. Raise DataError if it is no value of the attribute."""
+    code = encode_text(attribute, key.value)
+    if code is None:
+        raise DataError(
+            f"folder {key.folder}: {wording.expects} {describe_values(attribute)} for "
+            f"{key.name!r}, which the folder's name does not spell; rename the folder or change "
+            f"{wording.change}"
+        )
+    return code
+
+
+def check_person_types(files: Sequence[CheckedFile], person: str | None) -> None:
+    """Raise DataError if persons have several types, since "1" and 1 would be two persons."""
+    first: dict[str, str] = {}
+    for file in files:
+        if file.person is not None and file.person != "null":
+            first.setdefault(file.person, file.display_path)
+    if len(first) > 1:
+        (one, a), (other, b) = first.items()
+        raise DataError(
+            f"{b}: column {person!r} holds {other}, but {one} in {a}; store persons in one type"
+        )
+
+
+def _find_layout(found: FoundFile, header: Header, columns: Sequence[str]) -> ParquetLayout | None:
+    """Return where the columns lie if the file is of Parquet. Raise DataError if it is damaged."""
+    if header.footer is None:
+        return None
+    try:
+        return ParquetLayout.create(header.footer, columns)
+    except EncryptedError:
+        fault = ENCRYPTED_COLUMNS_FAULT
+    except (ValueError, IndexError):
+        fault = DAMAGED_FOOTER_FAULT
+    raise DataError(f"{found.path} {fault}")
+
+
+def _is_dictionary(layout: ParquetLayout, name: str) -> bool:
+    """Return whether all pages of a column of strings are stored with a dictionary.
+
+    Writers give up on a dictionary of about 1 MB and go on with plain values. If these were read
+    as a dictionary, every batch would repeat all distinct values so far.
+    """
+    position = layout.schema.positions[name]
+    return all(
+        chunk.dictionary and chunk.plain_bytes <= _DICTIONARY_BYTES + _INDEX_BYTES * chunk.values
+        for group in layout.groups
+        for chunk in (group.chunks[position],)
+    )

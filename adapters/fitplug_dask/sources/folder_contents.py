@@ -1,0 +1,123 @@
+"""Folder contents: which names in a folder hold rows, and which say that it may not be read.
+
+The files of a lake's table also hold rows that are deleted or replaced, and only its metadata say
+which. And a file that is passed over in silence would be missing from the counts.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from fitplug_dask.sources.formats import IGNORED_PREFIXES, SUFFIXES
+
+_WITHOUT_ROWS = ("README", "LICENSE", "LICENCE", "NOTICE", "CHANGELOG", "COPYING", "MANIFEST")
+"""Names without a suffix that usually hold no rows."""
+
+_STRAY_SUFFIXES = (
+    *(".pq", ".pqt", ".parquet.gz", ".parquet.snappy", ".snappy", ".gz.parq", ".orc", ".avro"),
+    *(".tsv", ".psv", ".tab", ".dat", ".csv.bz2", ".csv.xz", ".csv.zst", ".csv.zip", ".json"),
+    *(".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".arrow.gz", ".xlsx", ".xls"),
+    *(".sas7bdat", ".dta", ".sav", ".rds", ".h5", ".hdf5", ".sqlite", ".duckdb"),
+)
+"""Suffixes of files that usually hold rows and that are not read."""
+
+_DELTA, _HUDI, _ICEBERG = "_delta_log", ".hoodie", "metadata"
+_ICEBERG_FILE = ".metadata.json"
+
+_NAME_IT = {
+    "a Delta table": "give the table, as fpd.DeltaTable(path)",
+    "an Iceberg table": "give the table, as fpd.IcebergTable(path of its ....metadata.json)",
+    "a Hudi table": "Hudi is not supported, so write a copy of it as plain Parquet",
+}
+
+
+def describe_lake(kind: str) -> str:
+    """Return why a table of a lake is not read as a folder of files, and what to do."""
+    return f"{kind}, whose files also hold deleted or replaced rows; {_NAME_IT[kind]}"
+
+
+def find_local_lake(folder: Path, names: Collection[str]) -> str | None:
+    """Return which kind of lake's table a local folder is, or None.
+
+    Args:
+        folder: The folder.
+        names: The names in it.
+    """
+    if _DELTA in names:
+        return "a Delta table"
+    if _HUDI in names:
+        return "a Hudi table"
+    if _ICEBERG in names:
+        try:
+            inside = [entry.name for entry in (folder / _ICEBERG).iterdir()]
+        except OSError:
+            return None
+        if any(name.endswith(_ICEBERG_FILE) for name in inside):
+            return "an Iceberg table"
+    return None
+
+
+def find_lake_above(path: Path) -> tuple[Path, str] | None:
+    """Return a local folder above a path that is a lake's table, and of which kind; or None."""
+    for folder in path.absolute().parents:
+        marks = [name for name in (_DELTA, _HUDI, _ICEBERG) if (folder / name).is_dir()]
+        if kind := find_local_lake(folder, marks):
+            return folder, kind
+    return None
+
+
+def find_stored_lake(inside: Iterable[str]) -> str | None:
+    """Return which kind of lake's table lies in a folder of a store, or None.
+
+    Args:
+        inside: The paths of all files at any depth below the folder.
+    """
+    for path in inside:
+        folders = path.split("/")[:-1]
+        if _DELTA in folders:
+            return "a Delta table"
+        if _HUDI in folders:
+            return "a Hudi table"
+        if folders[-1:] == [_ICEBERG] and path.endswith(_ICEBERG_FILE):
+            return "an Iceberg table"
+    return None
+
+
+def is_ignored(name: str) -> bool:
+    """Return whether a name begins as those do that hold no rows."""
+    return name.startswith(IGNORED_PREFIXES)
+
+
+def is_stray(path: str) -> bool:
+    """Return whether a file seems to hold rows and yet has no suffix that is read.
+
+    Its suffix is one in other letters, one of another format, or missing.
+    """
+    name = posixpath.basename(path)
+    if name.endswith(SUFFIXES) or is_ignored(name):
+        return False
+    if "." not in name:
+        return name.upper() not in _WITHOUT_ROWS
+    return name.lower().endswith((*SUFFIXES, *_STRAY_SUFFIXES))
+
+
+def describe_stray(path: str) -> str:
+    """Return the sentence about a file that would be passed over, and what to do."""
+    return (
+        f"{path} would be passed over, as its suffix is not one of {', '.join(SUFFIXES)}; rename "
+        "it, move it away, or name the files to read by a glob"
+    )
+
+
+def names_suffix(pattern: str, path: str) -> bool:
+    """Return whether the last part of a pattern spells how the name of a file ends, or begins.
+
+    Such a pattern asks for the file whatever its suffix is: `*.pq`, or `part-*`.
+    """
+    wanted, name = posixpath.basename(pattern.rstrip("/")), posixpath.basename(path)
+    suffix = wanted.rpartition(".")[2] if "." in wanted else ""
+    if suffix and not set(suffix) & set("*?[]"):
+        return name.endswith(f".{suffix}")
+    return "." not in name and bool(wanted.strip("*"))

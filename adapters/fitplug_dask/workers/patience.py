@@ -1,0 +1,88 @@
+"""Patience: no call to a cluster waits without end.
+
+How long is one number for everything that waits: for a scheduler or a worker to answer, and for
+the first worker to come (`settings.read_timeout`). A task itself may take as long as it needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import toolz
+
+from fitplug.errors import FitplugError
+from fitplug_dask.workers.settings import read_timeout
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.2
+
+
+def ask(client: Any, request: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+    """Return what a request to the cluster returns.
+
+    Args:
+        client: The client.
+        request: Called in the event loop of the client, where its methods return awaitables.
+        seconds: How long to wait; None for `read_timeout()`.
+
+    Raises:
+        FitplugError: The scheduler does not answer.
+    """
+    limit = read_timeout() if seconds is None else seconds
+
+    async def act() -> T:
+        return await request()
+
+    try:
+        answer: T = client.sync(act, callback_timeout=limit)
+        return answer
+    except Exception as error:
+        failed = type(error).__name__
+    within = f" within {limit:g} s" if failed == "TimeoutError" else ""
+    raise FitplugError(
+        f"the cluster does not answer{within} ({failed}); check that its scheduler runs and that "
+        "this client is connected to it"
+    )
+
+
+def read_threads(client: Any) -> dict[str, int]:
+    """Return the number of threads of each worker by its address.
+
+    Raises:
+        FitplugError: The scheduler does not answer.
+    """
+    return dict(ask(client, client.nthreads))
+
+
+def await_workers(client: Any) -> dict[str, int]:
+    """Wait until the cluster has a worker.
+
+    Returns:
+        As `read_threads`.
+
+    Raises:
+        FitplugError: There is none within the time allowed.
+    """
+    threads = read_threads(client)
+    if threads:
+        return threads
+    limit = read_timeout()
+    end = time.monotonic() + limit
+    # A cluster that grows on demand starts its first worker for this task.
+    wanted = client.submit(toolz.identity, None, key=f"fitplug-await-worker-{uuid4().hex}")
+    try:
+        while not threads and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+            threads = read_threads(client)
+    finally:
+        del wanted
+    if threads:
+        return threads
+    raise FitplugError(
+        f"the cluster has no worker, and none came within {limit:g} s; start workers that connect "
+        "to this scheduler, or allow more time by the setting fitplug.timeout of Dask"
+    )

@@ -1,0 +1,130 @@
+"""Single tasks: tasks that are submitted one by one to the inspected workers of a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import toolz
+from dask import config
+
+from fitplug_dask.workers.execution import RETRIES, attempt, cancel, gather_ended
+from fitplug_dask.workers.faults import Fault
+from fitplug_dask.workers.graphs import name_tasks
+from fitplug_dask.workers.handshake import COUNTING_PACKAGES, check_workers, make_guard
+from fitplug_dask.workers.tasks import Term, read_outcome, seal
+
+
+class SingleTasks:
+    """Tasks of one run, whose results decide which tasks come next.
+
+    Each worker is inspected before its first task, as those of a graph are.
+    """
+
+    def __init__(
+        self, client: Any, run: str, packages: tuple[str, ...] = COUNTING_PACKAGES
+    ) -> None:
+        """Inspect the workers.
+
+        Args:
+            client: A client of dask.distributed.
+            run: What distinguishes this run from all others.
+            packages: The packages whose code takes part.
+
+        Raises:
+            FitplugError: A worker differs, none comes, or the cluster does not answer.
+        """
+        self._client, self._run = client, run
+        self._numbers = itertools.count()
+        self._held: set[Any] = set()
+        guard = make_guard(check_workers(client, packages))
+        self._guard = client.submit(
+            toolz.identity, guard, key=name_tasks("check-worker", run), retries=RETRIES
+        )
+
+    def hold(self, value: object, key: str | None = None) -> Any:
+        """Have the cluster hold what many tasks take, and return its future, or a Fault.
+
+        Args:
+            value: The value.
+            key: The key of the task that holds it; a new one if it is None.
+        """
+        key = key or f"{name_tasks('send-job', self._run)}-{next(self._numbers)}"
+
+        def submit() -> Any:
+            # What is held may be large, and is sent once.
+            with config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+                sealed = seal(value)
+                return self._client.submit(toolz.identity, sealed, key=key, retries=RETRIES)
+
+        held = attempt(submit)
+        if not isinstance(held, Fault):
+            self._held.add(held.key)
+        return held
+
+    def submit(
+        self,
+        action: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        worker: str | None = None,
+    ) -> Any:
+        """Submit a task, and return its future, or the Fault among its arguments or of the cluster.
+
+        Args:
+            action: What it does, in words of letters joined by hyphens, as the dashboard shows it.
+            function: What it calls.
+            arguments: The arguments; a future stands for the result of its task.
+            worker: The address of the only worker that may run it; any worker may if it is None.
+        """
+        from distributed import Future
+
+        terms: list[Any] = []
+        template: list[Any] = []
+        for argument in arguments:
+            if isinstance(argument, Fault):
+                return argument
+            if isinstance(argument, Future):
+                held = str(argument.key) if argument.key in self._held else None
+                template.append(Term(len(terms), held))
+                terms.append(argument)
+            else:
+                template.append(argument)
+        task = seal((function, template))
+        key = f"{name_tasks(action, self._run)}-{next(self._numbers)}"
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": False}
+        submit = partial(self._client.submit, toolz.apply, self._guard, task, *terms, **where)
+        return attempt(lambda: submit(key=key, retries=RETRIES))
+
+    def await_results(self, futures: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the number and the result of each task when it has ended; a Fault ends it.
+
+        The tasks that have not ended when the caller stops are cancelled.
+
+        Args:
+            futures: What `submit` returned.
+        """
+        for number, future in enumerate(futures):
+            if isinstance(future, Fault):
+                yield number, future
+                return
+        numbers = {future: number for number, future in enumerate(futures)}
+        ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for future in numbers:
+            future.add_done_callback(ends.put)
+        pending = dict(numbers)
+        try:
+            while pending:
+                batch = attempt(partial(gather_ended, self._client, ends, len(pending)))
+                if isinstance(batch, Fault):
+                    yield next(iter(pending.values())), batch
+                    return
+                for future, outcome in batch.items():
+                    del pending[future]
+                    yield numbers[future], attempt(partial(read_outcome, outcome))
+        finally:
+            if pending:
+                cancel(self._client, list(pending))

@@ -1,0 +1,69 @@
+"""Footers read by the workers of a cluster: the same snapshot and the same errors."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+
+import fitplug as fp
+import fitplug_dask as fpd
+from fitplug.errors import DataError
+from fitplug_dask.files import take_snapshot
+from fitplug_dask.scheduling import check_where, footers
+from fitplug_dask.sources import find_files
+
+DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9)})
+WANTED = (DOMAIN, [("sex", "age")])
+FILES = 70
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(footers, "_FILES_PER_TASK", 9)
+    rng = np.random.default_rng(3)
+    for i in range(FILES):
+        rows = {"sex": rng.choice(["1", "2", "3"], 50), "age": rng.integers(-1, 11, 50)}
+        pq.write_table(pa.table(rows), tmp_path / f"{i:02}.parquet")
+    return tmp_path
+
+
+def test_workers_take_the_same_snapshot(people: Path, client: Any) -> None:
+    attributes = dict(DOMAIN.attributes)
+    found = find_files(people)
+    expected = take_snapshot(found, attributes)
+    told = take_snapshot(found, attributes, check_all=check_where(client))
+    assert told == expected
+    assert all(file.layout for file in told)
+    # Equal schemas are one again, so that their row groups are decoded together.
+    assert len({id(file.layout.schema) for file in pickle.loads(pickle.dumps(told))}) == 1
+    counted = fpd.count(people, WANTED, client=client)
+    np.testing.assert_array_equal(counted["sex", "age"], fpd.count(people, WANTED)["sex", "age"])
+
+
+def test_the_first_bad_file_is_named(people: Path, client: Any) -> None:
+    for i in (66, 33):
+        (people / f"{i}.parquet").write_bytes(b"PAR1 and no more")
+    for run in (client, None):
+        with pytest.raises(DataError) as caught:
+            fpd.count(people, WANTED, client=run)
+        assert str(caught.value).startswith(f"{people / '33.parquet'} is truncated")
+        assert caught.value.__cause__ is None

@@ -1,0 +1,205 @@
+"""Files in S3: a server of moto, and for faults the server of tests, which answers as S3 does."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+
+import fitplug as fp
+import fitplug_dask as fpd
+from fitplug.errors import DataError
+from fitplug_dask.sources import find_files, retries
+from tests.helpers.store_server import StoreServer, serve
+
+s3fs = pytest.importorskip("s3fs")
+
+DOMAIN = fp.Domain({"sex": ["1", "2"], "state": ["01", "02"], "age": fp.Integers(0, 99)})
+JOINT = ("sex", "state", "age")
+WANTED = (DOMAIN, [JOINT])
+SECRET = "CANARY7351"
+
+# Some versions of aiobotocore and moto use what Python calls old.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def people(seed: int, rows: int = 20_000) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "between": rng.random(rows),
+            "sex": rng.choice(["1", "2", "3"], rows),
+            "age": rng.integers(-1, 101, rows),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Hive folders in a folder "bucket"."""
+    folder = tmp_path_factory.mktemp("s3")
+    for seed, state in enumerate(("01", "02", "03")):
+        for part in "ab":
+            path = folder / f"bucket/p/state={state}/{part}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(people(seed), path, row_group_size=4000)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "_FIRST_WAIT_SECONDS", 0.001)
+
+
+@pytest.fixture(scope="module")
+def moto(folder: Path) -> Iterator[dict[str, Any]]:
+    """The storage options of a server of moto that holds the bucket."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            try:
+                urllib.request.urlopen(f"{url}/moto-api/").close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        options = {"key": "key", "secret": SECRET, "endpoint_url": url}
+        system = s3fs.S3FileSystem(**options)
+        system.mkdir("bucket")
+        system.put(str(folder / "bucket/p"), "bucket/p", recursive=True)
+        yield options
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def fails(source: Any, **options: Any) -> str:
+    with pytest.raises(DataError) as caught:
+        fpd.count(source, WANTED, **options)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert SECRET not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["p", "p/", "p/state=*", "p/**/*.parquet"])
+def test_folders_and_globs(folder: Path, moto: dict[str, Any], source: str) -> None:
+    expected = fpd.count(folder / "bucket/p", WANTED)[JOINT]
+    counted = fpd.count(f"s3://bucket/{source}", WANTED, storage_options=moto)
+    np.testing.assert_array_equal(counted[JOINT], expected)
+
+
+def test_a_listing_tells_all_states(moto: dict[str, Any]) -> None:
+    for file in find_files("s3://bucket/p", moto):
+        assert file.location.listed == file.location.read_state()
+        assert file.location.proves_state(file.location.listed[1])
+
+
+def test_on_a_cluster(folder: Path, moto: dict[str, Any]) -> None:
+    expected = fpd.count(folder / "bucket/p", WANTED)[JOINT]
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        counted = fpd.count("s3://bucket/p", WANTED, storage_options=moto, client=client)
+    np.testing.assert_array_equal(counted[JOINT], expected)
+
+
+def test_an_object_that_is_replaced_meanwhile(folder: Path, moto: dict[str, Any]) -> None:
+    system = s3fs.S3FileSystem(**moto)
+    system.put(str(folder / "bucket/p/state=01/a.parquet"), "bucket/q/state=01/a.parquet")
+
+    def replace(done: int, total: int) -> None:
+        if not done:
+            system.put(str(folder / "bucket/p/state=02/a.parquet"), "bucket/q/state=01/a.parquet")
+
+    assert fails("s3://bucket/q", storage_options=moto, progress=replace) == (
+        "s3://bucket/q/state=01/a.parquet changed while it was counted; "
+        "count again when nothing writes to it"
+    )
+
+
+def test_what_is_not_there(moto: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fails("s3://bucket/none", storage_options=moto) == (
+        "s3://bucket/none: there is no such file or folder; check the URL"
+    )
+    assert "there is no such file or folder" in fails("s3://none/none", storage_options=moto)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    nobody = {"endpoint_url": moto["endpoint_url"]}
+    assert fails("s3://bucket/p", storage_options=nobody) == (
+        "s3://bucket/p may not be read; check the credentials in storage_options"
+    )
+
+
+# Faults, by a server that knows of buckets no more than S3 objects need
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[StoreServer]:
+    with serve(folder) as running:
+        yield running
+
+
+def reach(server: StoreServer) -> dict[str, Any]:
+    return {"key": "key", "secret": SECRET, "endpoint_url": server.url.rstrip("/")}
+
+
+URLS = [f"s3://bucket/p/state=01/{part}.parquet" for part in "ab"]
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "reset", "truncate", "short"])
+def test_what_fails_in_passing_is_asked_again(
+    server: StoreServer, folder: Path, fault: str
+) -> None:
+    expected = fpd.count(folder / "bucket/p/state=01", WANTED)[JOINT]
+    server.behave(faults=[fault] * 3)
+    counted = fpd.count(URLS, WANTED, storage_options=reach(server))
+    np.testing.assert_array_equal(counted[JOINT], expected)
+    told = server.tell()
+    assert told["HEAD"] == len(URLS)
+
+
+def test_what_fails_forever_is_not_damage(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "_ATTEMPTS", 3)
+    server.behave(share=1.0, drawn=["503"])
+    told = fails(URLS, storage_options=reach(server))
+    assert told.startswith(f"{URLS[0]} cannot be read now: its store failed to answer")
+    server.behave(password="another", denial=403)
+    denied = fails(URLS, storage_options=reach(server))
+    assert denied == f"{URLS[0]} may not be read; check the credentials in storage_options"
+
+
+def test_a_store_that_does_not_look_at_the_precondition(
+    server: StoreServer, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    for name, state in (("a.parquet", "01"), ("a.parquet.new", "02")):
+        source = folder / f"bucket/p/state={state}/a.parquet"
+        (tmp_path / "bucket" / name).write_bytes(source.read_bytes())
+    domain = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
+    wanted = (domain, [("sex", "age")])
+    with serve(tmp_path) as other:
+        other.behave(checks_etag=False, swap=2)
+        with pytest.raises(DataError, match="changed while it was counted"):
+            fpd.count("s3://bucket/a.parquet", wanted, storage_options=reach(other))

@@ -1,0 +1,273 @@
+"""A store that is slow, fails and changes: counts are exact, or the error says what happened.
+
+The server is a process of its own; what it was asked, and how many bytes it sent, is its own word.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.feather as pf
+import pyarrow.parquet as pq
+import pytest
+
+import fitplug as fp
+import fitplug_dask as fpd
+from fitplug.errors import DataError
+from fitplug_dask.files import fetching, portions
+from fitplug_dask.sources import range_requests, retries
+from tests.helpers.store_server import StoreServer, serve
+
+DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
+JOINT = ("sex", "age")
+WANTED = (DOMAIN, [JOINT])
+FILES, ROWS, GROUP_ROWS = 6, 40_000, 8_000
+PASSWORD = "Bearer CANARY7351"
+
+
+def people(seed: int, rows: int = ROWS) -> pa.Table:
+    """Rows with columns between those that are counted, which nobody needs to read."""
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "between": rng.random(rows),
+            "sex": rng.choice(["1", "2", "3"], rows),
+            "beside": rng.integers(0, 2**60, rows),
+            "age": rng.integers(-1, 101, rows),
+            "behind": rng.random(rows),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "people").mkdir()
+    for i in range(FILES):
+        path = folder / f"people/{i}.parquet"
+        pq.write_table(people(i), path, row_group_size=GROUP_ROWS, write_page_checksum=True)
+    pq.write_table(people(99), folder / "people/3.parquet.new", row_group_size=GROUP_ROWS)
+    pc.write_csv(people(0), folder / "a.csv")
+    pf.write_feather(people(0), folder / "a.arrow", "zstd", chunksize=GROUP_ROWS)
+    with serve(folder) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "_FIRST_WAIT_SECONDS", 0.001)
+
+
+@pytest.fixture
+def urls(server: StoreServer) -> list[str]:
+    server.behave()
+    return [f"{server.url}people/{i}.parquet" for i in range(FILES)]
+
+
+@pytest.fixture(scope="module")
+def exact(server: StoreServer) -> Any:
+    """The counts, by Arrow and NumPy."""
+    counts = np.zeros((2, 100), dtype=np.int64)
+    for i in range(FILES):
+        held = people(i)
+        ages, sexes = held["age"].to_numpy(), held["sex"].to_numpy(zero_copy_only=False)
+        for row, sex in enumerate("12"):
+            inside = (sexes == sex) & (ages >= 0) & (ages < 100)
+            counts[row] += np.bincount(ages[inside], minlength=100)
+    return counts
+
+
+def fails(source: Any, **options: Any) -> str:
+    with pytest.raises(DataError) as caught:
+        fpd.count(source, WANTED, **options)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    return str(caught.value)
+
+
+# Requests
+
+
+def count_wanted_bytes(server: StoreServer) -> int:
+    found = 0
+    for i in range(FILES):
+        told = pq.read_metadata(server.folder / f"people/{i}.parquet")
+        for g in range(told.num_row_groups):
+            columns = [told.row_group(g).column(c) for c in range(told.num_columns)]
+            found += sum(c.total_compressed_size for c in columns if c.path_in_schema in JOINT)
+    return found
+
+
+@pytest.mark.parametrize("etag", ["strong", "weak", "none"])
+def test_only_the_columns_are_read_at_once_and_each_byte_once(
+    server: StoreServer, urls: list[str], exact: Any, etag: str
+) -> None:
+    server.behave(etag=etag, latency=0.02)
+    np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+    told = server.tell()
+    footers = sum(
+        min(2**16, (server.folder / f"people/{i}.parquet").stat().st_size) for i in range(FILES)
+    )
+    assert told["bytes"] - footers <= 1.2 * count_wanted_bytes(server)
+    # The state of each file is asked when it is found, and later only if requests cannot name it.
+    assert told["HEAD"] == FILES if etag == "strong" else told["HEAD"] > 2 * FILES
+    groups = FILES * ROWS // GROUP_ROWS
+    assert told["GET"] <= FILES + len(JOINT) * groups
+    assert told["most_in_flight"] > 8
+
+
+def test_ranges_are_joined_over_small_gaps_only() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        cuts = np.cumsum(rng.choice([1, 10, 100, 5000, 10**5, 10**6], 20))
+        wanted = [
+            fetching.Range(int(a), int(b)) for a, b in zip(cuts[::2], cuts[1::2], strict=True)
+        ]
+        joined = fetching.join_ranges([wanted[i] for i in rng.permutation(len(wanted))])
+        for start, end in wanted:
+            assert sum(j.start <= start and end <= j.end for j in joined) == 1
+        assert all(a.end < b.start for a, b in itertools.pairwise(joined))
+        size = sum(end - start for start, end in wanted)
+        small = len(wanted) * fetching._LEAST_GAP
+        assert sum(end - start for start, end in joined) <= size * 17 / 16 + small
+
+
+def test_little_is_held_at_once(
+    urls: list[str], exact: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portions, "_PORTION_BYTES", 20_000)
+    monkeypatch.setattr(fetching, "_AHEAD_BYTES", 40_000)
+    monkeypatch.setattr(fetching, "_REQUEST_BYTES", 3_000)
+    np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+    monkeypatch.setattr(portions, "_LARGEST_STORED_GROUP", 1)  # all groups are read by and by
+    np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+
+
+# Faults that pass
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "429", "reset", "truncate", "short"])
+@pytest.mark.parametrize("name", ["people/0.parquet", "a.csv", "a.arrow"])
+def test_what_fails_in_passing_is_asked_again(server: StoreServer, fault: str, name: str) -> None:
+    expected = fpd.count(server.folder / name, WANTED)[JOINT]
+    server.behave(faults=[fault] * 3)
+    np.testing.assert_array_equal(fpd.count(server.url + name, WANTED)[JOINT], expected)
+
+
+def test_many_answers_fail_in_passing(server: StoreServer, urls: list[str], exact: Any) -> None:
+    server.behave(share=0.3, drawn=["500", "503", "reset", "truncate", "short"])
+    np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+
+
+def test_an_answer_that_does_not_come(
+    server: StoreServer, urls: list[str], exact: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_requests, "_LEAST_SECONDS", 0.5)
+    server.behave(faults=["hang", "hang"])
+    np.testing.assert_array_equal(fpd.count(urls, WANTED)[JOINT], exact)
+
+
+@pytest.mark.parametrize("fault", ["503", "reset", "truncate"])
+@pytest.mark.parametrize("name", ["people/0.parquet", "a.csv", "a.arrow"])
+@pytest.mark.parametrize("late", [False, True])
+def test_what_fails_forever_is_not_damage(
+    server: StoreServer, fault: str, name: str, late: bool
+) -> None:
+    always = {"share": 1.0, "drawn": [fault]}
+    server.behave(**({} if late else always))
+
+    def break_off(done: int, total: int) -> None:
+        if not done:
+            server.behave(**always)
+
+    told = fails(server.url + name, progress=break_off)
+    assert told == (
+        f"{server.url}{name} cannot be read now: its store failed to answer or broke off, again "
+        "and again; nothing is known to be wrong with the file, so count again later"
+    )
+    assert server.tell()["GET"] <= 100
+
+
+# Damage, and bytes of another version
+
+
+@pytest.mark.parametrize("name", ["people/0.parquet", "a.arrow"])
+def test_bytes_that_arrive_and_are_wrong_are_damage(server: StoreServer, name: str) -> None:
+    server.behave()
+
+    def flip(done: int, total: int) -> None:
+        if not done:
+            server.behave(faults=["flip"] * 100)
+
+    told = fails(server.url + name, progress=flip)
+    assert told.startswith(server.url + name)
+    assert "the file is damaged, write it again" in told
+
+
+@pytest.mark.parametrize("etag", ["strong", "weak"])
+@pytest.mark.parametrize("checks_etag", [True, False])
+@pytest.mark.parametrize("swap", [5, 10])
+def test_a_file_that_changes_meanwhile(
+    server: StoreServer, urls: list[str], etag: str, checks_etag: bool, swap: int
+) -> None:
+    server.behave(etag=etag, checks_etag=checks_etag, swap=swap)
+    told = fails(urls)
+    assert told == (
+        f"{urls[3]} changed while it was counted; count again when nothing writes to it"
+    )
+
+
+# Access
+
+
+@pytest.mark.parametrize("denial", [401, 403])
+def test_credentials_have_words_of_their_own(
+    server: StoreServer, urls: list[str], exact: Any, denial: int, capfd: Any
+) -> None:
+    options = {"headers": {"Authorization": PASSWORD}}
+    server.behave(password=PASSWORD, denial=denial)
+    np.testing.assert_array_equal(fpd.count(urls, WANTED, storage_options=options)[JOINT], exact)
+    words = "may not be read; check the credentials in storage_options"
+    wrong = {"headers": {"Authorization": PASSWORD + "x"}}
+    assert fails(urls, storage_options=wrong) == f"{urls[0]} {words}"
+    assert fails(urls) == f"{urls[0]} {words}"
+
+    def revoke(done: int, total: int) -> None:
+        if not done:
+            server.behave(password=PASSWORD + "y", denial=denial)
+
+    told = fails(urls[:1], storage_options=options, progress=revoke)
+    assert told == f"{urls[0]} {words}"
+    assert PASSWORD not in f"{told} {capfd.readouterr()}"
+
+
+def test_a_server_of_whole_files_only(server: StoreServer, urls: list[str]) -> None:
+    server.behave(ranges=False)
+    assert fails(urls).startswith(
+        f"{urls[0]} cannot be read in parts: its server sends whole files only"
+    )
+
+
+def test_a_file_that_is_gone(server: StoreServer, urls: list[str]) -> None:
+    missing = server.url + "people/none.parquet"
+    assert fails(missing) == f"{missing}: there is no such file or folder; check the URL"
+    path = server.folder / "gone.parquet"
+    pq.write_table(people(1), path)
+    url = server.url + path.name
+    assert "is gone since counting began" in fails(
+        url, progress=lambda done, _: None if done else path.unlink()
+    )
+
+
+def test_no_thread_is_left_waiting(server: StoreServer, urls: list[str]) -> None:
+    server.behave(faults=["flip"] * 200)
+    fails(urls)
+    names = [thread.name for thread in threading.enumerate()]
+    assert not any(name.startswith("fitplug-count") for name in names)
+    assert sum(name.startswith("fitplug-store") for name in names) <= range_requests.REQUESTS

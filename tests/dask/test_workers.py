@@ -1,0 +1,388 @@
+"""Workers whose code differs are refused by name, and no call to a cluster waits without end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import dask
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from dask.utils import key_split
+from distributed import Client
+
+import fitplug as fp
+import fitplug_dask as fpd
+from fitplug.errors import DataError, FitplugError, InputError
+from fitplug_dask import scheduling, workers
+from fitplug_dask.files import take_snapshot
+from fitplug_dask.kernel import Job, count_partition, partitions
+from fitplug_dask.kernel.partitions import Partition, cut_partitions
+from fitplug_dask.loops import COMPILED
+from fitplug_dask.sources import find_files
+from fitplug_dask.workers import inspection, settings
+from tests.helpers.dask_processes import Processes, copy_packages, dask_processes, write_blocker
+
+DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
+WANTED = (DOMAIN, [("sex", "age"), ()])
+ROWS = 20_000
+
+# Workers do not see this module, so its functions travel whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("people") / "a.parquet"
+    rng = np.random.default_rng(8)
+    columns = {"sex": rng.choice(["1", "2", "3"], ROWS), "age": rng.integers(-1, 102, ROWS)}
+    pq.write_table(pa.table(columns), path, row_group_size=100)
+    return path
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    with dask_processes(tmp_path) as processes:
+        yield processes
+
+
+def double_counts(packages: Path) -> Path:
+    """Alter a copy of the packages so that it counts every batch of rows twice."""
+    counters = packages / "fitplug_dask" / "kernel" / "counters.py"
+    text = counters.read_text()
+    altered = text.replace(
+        "            self._count_block(rows, block, shared)\n",
+        2 * ("            self._count_block(rows, block, shared)\n"),
+    )
+    assert altered != text
+    counters.write_text(altered)
+    return packages
+
+
+def find_address(client: Client, name: str) -> str:
+    """The address of a worker that has come or comes."""
+    for _ in range(300):
+        for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
+            if worker["name"] == name:
+                return str(address)
+        time.sleep(0.1)
+    raise AssertionError(f"{name} does not come")
+
+
+def refuse(people: Path, client: Client) -> str:
+    """The error of a count in which no task may begin."""
+    told: list[int] = []
+    with pytest.raises(FitplugError) as caught:
+        fpd.count(people, WANTED, client=client, progress=lambda done, _: told.append(done))
+    assert not isinstance(caught.value, DataError)
+    assert caught.value.__context__ is None
+    assert not told
+    return str(caught.value)
+
+
+# Which code
+
+
+def test_workers_with_other_code_and_without_are_refused_by_name(
+    people: Path, processes: Processes, tmp_path: Path
+) -> None:
+    bare_packages = [write_blocker(tmp_path / "bare")]
+    scheduler, _ = processes.start_scheduler(path=bare_packages)  # it needs no fitplug
+    packages = copy_packages(tmp_path / "other")
+    double_counts(packages)
+    with Client(scheduler) as client:
+        bare_worker = processes.start_worker(scheduler, "bare", path=bare_packages)
+        altered_worker = processes.start_worker(scheduler, "altered", path=[packages])
+        processes.start_worker(scheduler, "same")
+        bare, altered, same = (find_address(client, n) for n in ("bare", "altered", "same"))
+        message = refuse(people, client)
+        assert f"{bare}: fitplug and fitplug_dask are not installed" in message
+        assert f"{altered}: its code of fitplug_dask is another (kernel/counters.py)" in message
+        assert same not in message
+        assert 'install the same version of "fitplug[dask]"' in message
+
+        # Its files are put right, but it has imported the altered ones.
+        client.run(import_counters, workers=[altered])
+        copy_packages(tmp_path / "right")
+        right = tmp_path / "right" / "fitplug_dask" / "kernel" / "counters.py"
+        (packages / "fitplug_dask" / "kernel" / "counters.py").write_text(right.read_text())
+        message = refuse(people, client)
+        assert f"{altered}: it runs code that its files do not hold any more (" in message
+        assert "fitplug_dask.kernel.counters" in message
+
+        # A worker that is gone is not asked.
+        altered_worker.kill()
+        bare_worker.kill()
+        wait_for(lambda: set(client.nthreads()) == {same})
+        counted = fpd.count(people, WANTED, client=client)
+    exact = fpd.count(people, WANTED)
+    for names in exact:
+        np.testing.assert_array_equal(counted[names], exact[names])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not COMPILED, reason="this process has no compiled loops to compare with")
+def test_workers_without_compiled_loops_count_and_with_altered_ones_do_not(
+    people: Path, processes: Processes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    packages = copy_packages(tmp_path / "other")
+    (loops,) = (packages / "fitplug_dask").glob(
+        f"compiled_loops*{sysconfig.get_config_var('EXT_SUFFIX')}"
+    )
+    content = loops.read_bytes()
+    loops.unlink()
+    scheduler, _ = processes.start_scheduler()
+    processes.start_worker(scheduler, "other", path=[packages])
+    with Client(scheduler) as client:
+        other = find_address(client, "other")
+        counted = fpd.count(people, WANTED, client=client)
+        exact = fpd.count(people, WANTED)
+        for names in exact:
+            np.testing.assert_array_equal(counted[names], exact[names])
+        warnings = [record.message for record in caplog.records if other in record.message]
+        assert warnings == [f"{other} lacks compiled modules: it counts with Python, slowly"]
+        loops.write_bytes(content + b"x")
+        said = f"{other}: its compiled module is another (fitplug_dask/{loops.name})"
+        assert said in refuse(people, client)
+
+
+def import_counters() -> None:
+    import fitplug_dask.kernel.counters  # noqa: F401
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")
+
+
+@pytest.mark.parametrize("kind", ["altered", "bare"])
+def test_a_worker_that_comes_later_is_refused_by_name(
+    people: Path, processes: Processes, tmp_path: Path, kind: str
+) -> None:
+    scheduler, _ = processes.start_scheduler()
+    if kind == "bare":
+        path = write_blocker(tmp_path / "bare")
+    else:
+        path = double_counts(copy_packages(tmp_path / "other"))
+    processes.start_worker(scheduler, "same")
+    late: list[str] = []
+
+    def add_worker(done: int, total: int) -> None:
+        if done and not late:
+            processes.start_worker(scheduler, "late", path=[path])
+            late.append(find_address(client, "late"))
+
+    with Client(scheduler) as client:
+        find_address(client, "same")
+        with pytest.raises(FitplugError) as caught:
+            count_slowly(people, client, add_worker)
+    said = "are not installed" if kind == "bare" else "is another (kernel/counters.py)"
+    assert late[0] in str(caught.value)
+    assert said in str(caught.value)
+    assert not isinstance(caught.value, DataError)
+
+
+def count_slowly(people: Path, client: Client, report: Any, seconds: float = 0.05) -> Any:
+    """Counts of many partitions, each of which takes its time."""
+
+    def count(job: Job, partition: Partition) -> Any:
+        time.sleep(seconds)
+        return count_partition(job, partition)
+
+    files = take_snapshot(find_files(people), dict(DOMAIN.attributes))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(partitions, "_MOST_ROWS", 100)
+        patched.setattr(partitions, "_ROWS_PER_CELL", 1)
+        cut = cut_partitions(files, 100, 1)
+    assert len(cut) > 100
+    job = Job(dict(DOMAIN.attributes), (("sex", "age"),))
+    return scheduling.count_partitions(job, cut, client, report, count)
+
+
+# How long
+
+
+@pytest.mark.parametrize(
+    "end", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGSTOP]
+)
+def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
+    people: Path, processes: Processes, end: signal.Signals
+) -> None:
+    scheduler, process = processes.start_scheduler()
+    processes.start_worker(scheduler, "same")
+
+    def end_it(done: int, total: int) -> None:
+        if done:
+            process.send_signal(end)
+
+    limits = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
+    with dask.config.set(limits):
+        client = Client(scheduler)
+        try:
+            find_address(client, "same")
+            began = time.monotonic()
+            with pytest.raises(FitplugError, match=r"the cluster (could not|does not)") as caught:
+                count_slowly(people, client, end_it)
+        finally:
+            process.kill()
+            client.close(timeout=1)
+    assert time.monotonic() - began < 20
+    assert not isinstance(caught.value, DataError)
+
+
+def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
+    people: Path, processes: Processes
+) -> None:
+    scheduler, _ = processes.start_scheduler()
+
+    def kill(done: int, total: int) -> None:
+        if done:
+            worker.kill()
+
+    with dask.config.set({"fitplug.timeout": "1s"}), Client(scheduler) as client:
+        with pytest.raises(FitplugError, match="has no worker, and none came within 1 s"):
+            fpd.count(people, WANTED, client=client)
+        worker = processes.start_worker(scheduler, "same")
+        find_address(client, "same")
+        with pytest.raises(FitplugError, match="has had no worker for 1 s"):
+            count_slowly(people, client, kill)
+
+
+@pytest.mark.parametrize("setting", ["soon", 0, -1, "nan"])
+def test_a_timeout_that_is_none_is_refused(setting: object) -> None:
+    with (
+        dask.config.set({"fitplug.timeout": setting}),
+        pytest.raises(InputError, match=r"fitplug\.timeout of Dask is"),
+    ):
+        settings.read_timeout()
+
+
+# How many tasks
+
+
+def cut(people: Path, threads: int, **options: Any) -> list[Partition]:
+    with dask.config.set(options):
+        files = take_snapshot(find_files(people), dict(DOMAIN.attributes))
+        return cut_partitions(files, 200, threads)
+
+
+def test_operators_may_ask_for_smaller_tasks(people: Path) -> None:
+    small = dask.config.set({"fitplug.rows-per-task": 500})
+    with small:
+        parts = cut(people, 2)
+    assert len(parts) == ROWS // 500
+    assert {part.rows for part in parts} == {500}
+    assert len(cut(people, 2)) == 6
+    for wrong in (0, "many", True, 2.5):
+        with (
+            dask.config.set({"fitplug.rows-per-task": wrong}),
+            pytest.raises(InputError, match="whole number of rows"),
+        ):
+            cut(people, 2)
+
+
+def test_tasks_of_many_columns_have_fewer_rows(
+    people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "_MOST_VALUES", 2_000)
+    assert {part.rows for part in cut(people, 1)} == {1_000}
+
+
+@pytest.mark.parametrize("tasks", [1, 200, 201, 1000])
+def test_each_row_is_reported_once(people: Path, tasks: int) -> None:
+    graph = scheduling.CountGraph(Job(dict(DOMAIN.attributes), (("sex", "age"),)))
+    part = cut(people, 1)[0]
+    for i in range(tasks):
+        graph.rows[graph.add("count-partition", i, count_partition, graph.job, part)] = 7 + i
+    graph.add_up(list(graph.rows))
+    watched = graph.choose_watched()
+    assert sum(watched.values()) == sum(graph.rows.values())
+    assert len(watched) <= 200
+    assert set(watched) <= set(graph.tasks)
+
+
+def test_the_dashboard_shows_what_tasks_do() -> None:
+    for action in ("count-partition", "add-counts", "check-worker"):
+        for _ in range(100):
+            key = (workers.name_tasks(action, workers.draw_run()), 3)
+            assert key_split(key) == f"fitplug-{action}"
+
+
+# What is compared
+
+
+def test_the_code_of_this_process_is_that_of_its_files() -> None:
+    import fitplug_dask.counting
+    import fitplug_dask.persons  # noqa: F401
+    import fitplug_opendp  # noqa: F401
+
+    packages = ("fitplug", "fitplug_dask", "fitplug_opendp")
+    found = inspection.describe_code(packages, inspection.LIBRARIES)
+    assert found["loaded"] == []
+    assert found["versions"]["NumPy"] == np.__version__
+    assert found["versions"]["PyArrow"] == pa.__version__
+    assert inspection.list_differences(found, found) == []
+    assert len(found["compiled"]) <= 2  # the loops and Thrift, with a C compiler
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ({"files": {"fitplug": {"a.py": "2"}}}, ["its code of fitplug is another (a.py)"]),
+        ({"files": {"fitplug": {}}}, ["its code of fitplug is another (a.py)"]),
+        (
+            {"files": {"fitplug": {"a.py": "1", "b.py": "1"}}},
+            ["its code of fitplug is another (b.py)"],
+        ),
+        ({"files": {"fitplug": None}}, ["fitplug is not installed"]),
+        ({"versions": {"NumPy": "1.26.4"}}, ["NumPy is 1.26.4 there and 2.4.6 here"]),
+        ({"versions": {"NumPy": None}}, ["NumPy is not installed"]),
+        ({"compiled": {"loops.so": "2"}}, ["its compiled module is another (loops.so)"]),
+        ({"compiled": {"other.so": "1"}}, ["its compiled module is another (other.so)"]),
+        ({"compiled": {}}, []),
+        ({}, []),
+    ],
+)
+def test_what_differs_is_said_in_words(there: dict[str, Any], said: list[str]) -> None:
+    same = {"files": {"fitplug": {"a.py": "1"}}, "loaded": [], "versions": {"NumPy": "2.4.6"}}
+    expected = {**same, "compiled": {"loops.so": "1"}}
+    found = {**expected, **there}
+    assert inspection.list_differences(expected, found) == said
+
+
+def test_compiled_loops_that_are_altered_are_found(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text("")
+    suffix = inspection.importlib.machinery.EXTENSION_SUFFIXES[0]
+    loops = tmp_path / f"compiled_loops{suffix}"
+    digests = set()
+    for content in (b"one", b"two"):
+        loops.write_bytes(content)
+        os.utime(loops, ns=(0, len(digests)))
+        digests.update(inspection._digest_compiled(tmp_path).values())
+    assert len(digests) == 2
+
+
+def test_a_function_that_is_replaced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fitplug_dask.kernel import partial_counts
+
+    monkeypatch.setattr(partial_counts, "add_partial_counts", lambda *terms: terms[0])
+    found = inspection.describe_code(("fitplug_dask",), {})
+    assert found["loaded"] == ["fitplug_dask.kernel.partial_counts"]
+
+
+def test_a_method_that_is_replaced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "rows", property(lambda partition: 0))
+    found = inspection.describe_code(("fitplug_dask",), {})
+    assert found["loaded"] == ["fitplug_dask.kernel.partitions"]

@@ -1,0 +1,62 @@
+"""Places in a store: a server of S3's interface that runs here."""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import fitplug as fp
+from fitplug.files import open_place
+from fitplug.release.parted_export import write_parted_folder
+from tests.helpers import people
+
+
+@pytest.fixture(scope="module")
+def options():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import s3fs
+        from moto.server import ThreadedMotoServer
+
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+    host, port = server.get_host_and_port()
+    options = {"key": "k", "secret": "s", "endpoint_url": f"http://{host}:{port}"}
+    s3fs.S3FileSystem(**options).mkdir("bucket")
+    yield options
+    server.stop()
+
+
+def test_a_second_writer_is_refused(options):
+    place = open_place("s3://bucket/places/one", options)
+    place.check_exclusive()
+    assert not place.list_sizes()
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda number: place.create("part", b"%d" % number), range(8)))
+    assert sum(won) == 1
+    assert place.read("part") == b"%d" % won.index(True)
+    place.replace("part", b"other")
+    assert dict(place.list_sizes()) == {"part": 5}
+    place.remove("part")
+    place.remove("part")
+    with pytest.raises(FileNotFoundError):
+        place.read("part")
+
+
+def test_a_release_in_a_store(options, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", options["endpoint_url"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    release = people.release(noise=1.0)
+    write_parted_folder(release, "s3://bucket/out", 0.95, most=7)
+    again = fp.Release.read("s3://bucket/out")
+    again.verify()
+    assert again.combine("total") == release.combine("total")
+    with pytest.raises(fp.InputError, match="is there already"):
+        write_parted_folder(release, "s3://bucket/out", 0.95)
+    place = open_place("s3://bucket/out", options)
+    place.join("answers").remove("part-00001.npy")
+    with pytest.raises(fp.InputError, match="part-00001"):
+        fp.Release.read("s3://bucket/out").verify()
