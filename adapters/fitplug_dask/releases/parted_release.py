@@ -110,14 +110,7 @@ class PartedRelease:
         made = cls(
             request, ledger_request, noise_source, output, most, confidence, client, progress, files
         )._read_charge()
-        folders = name_files(plan.workload).values()
-        if made.needs_counts:
-            output.check_free(
-                None if made.charge is None else made._make_job().staging,
-                [f"{name}.parquet" for name in folders],
-            )
-            check_workers(client, output, plan.noise_std, made.run)
-        return made
+        return made._check_can_draw() if made.needs_counts else made
 
     @property
     def state(self) -> State:
@@ -152,6 +145,26 @@ class PartedRelease:
                 raise
             why = (error.strerror or "it cannot be written").lower()
         raise FitplugError(f"{self.output}: {why}; {UNFINISHED}")
+
+    def _check_can_draw(self) -> PartedRelease:
+        """Test the output and the workers, unless another client publishes the release meanwhile.
+
+        Raises:
+            FitplugError: The output is taken or cannot be written, or a worker fails its test.
+        """
+        staging = None if self.charge is None else self._make_job().staging
+        plan = self.request.plan
+        folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
+        try:
+            self.output.check_free(staging, folders)
+            check_workers(self.client, self.output, plan.noise_std, self.run)
+        except FitplugError:
+            current = self._read_charge()
+            if current.state != "published":
+                self.output.remove_probes()
+                raise
+            return current
+        return self
 
     def _publish(self, tables: Tables | None) -> Release:
         """Take the steps that are left."""
