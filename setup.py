@@ -67,13 +67,13 @@ def digest(held: bytes) -> str:
 
 # There is no need for these: where there is no C compiler, NumPy does the work of the loops, and
 # the module of Thrift runs as it is.
-compiled = cythonize(
-    [
-        Extension("fitplug_dask.compiled_loops", ["adapters/fitplug_dask/compiled_loops.pyx"]),
-        Extension("fitplug.files.thrift", ["fitplug/files/thrift.py"]),
-    ],
-    compiler_directives={"annotation_typing": False},  # the types are those of thrift.pxd
-)
+loops = Extension("fitplug_dask.compiled_loops", ["adapters/fitplug_dask/compiled_loops.pyx"])
+thrift = Extension("fitplug.files.thrift", ["fitplug/files/thrift.py"])
+compiled = [
+    *cythonize([loops]),
+    # The types are those of thrift.pxd.
+    *cythonize([thrift], compiler_directives={"annotation_typing": False}),
+]
 for extension in compiled:
     extension.optional = True  # only now: `cythonize` would lose it
 

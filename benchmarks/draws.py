@@ -32,14 +32,13 @@ on the answers as an int64 array. The times of fitplug include the exact answers
 OpenDP's maps and the noise. `release` draws on all cores.
 """
 
-BATCH = 2**15
+BATCH = 2**14
 
 BATCHES = """
 ## What OpenDP's own interface can do in batches
 
 A measurement of OpenDP draws a vector at a time, and has no other batches. Each way draws the same
-number of answers {rounds} times, in turn. One call on a vector costs little more than its draws
-from about 256 answers on. The sampler releases Python's lock, so threads draw as fast as processes.
+number of answers {rounds} times, in turn.
 """
 
 TEST = """

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +38,9 @@ from tests.helpers.audited_releases import (
 )
 from tests.helpers.plans import split_apart_plan, symmetric_plan
 from tests.helpers.tree_plans import design_tree, people_by_place
+
+# Workers do not see this module, so its functions travel whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 COUNTED = {("a", "b"): CELLS}
 
@@ -354,6 +359,14 @@ def test_into_a_store(ledger, audit, monkeypatch):
         fsspec.filesystem("memory").rm(f"/{os.getpid()}", recursive=True)
 
 
+def halve_noise():
+    """Make the sampler of this process one that draws too little noise."""
+    from fitplug_opendp import gaussian
+
+    real = gaussian.make_gaussian
+    gaussian.make_gaussian = lambda dp, size, std: real(dp, size, std / 2)
+
+
 @pytest.mark.slow
 def test_on_a_cluster_of_processes(tmp_path, ledger):
     audit = Audit(tmp_path / "audit")
@@ -366,6 +379,10 @@ def test_on_a_cluster_of_processes(tmp_path, ledger):
         released = fpd.release(TABLES, PLAN, tmp_path / "out", key="a", **keywords)
         _, draws = check_drawn_once(tmp_path / "out", audit)
         assert draws == len(released.answers.parts)
+        client.run(halve_noise, workers=[next(iter(client.nthreads()))])
+        with pytest.raises(FitplugError, match="sampler fails the test"):
+            fpd.release(TABLES, PLAN, tmp_path / "other", key="b", **keywords)
+        assert len(ledger.entries()) == 1
         (tmp_path / "out").rename(tmp_path / "moved")
         with pytest.raises(FitplugError, match="does not hold it any more"):
             fpd.release(TABLES, PLAN, tmp_path / "out", key="a", **keywords)

@@ -149,9 +149,10 @@ def test_workers_without_compiled_loops_count_and_with_altered_ones_do_not(
         for names in exact:
             np.testing.assert_array_equal(counted[names], exact[names])
         warnings = [record.message for record in caplog.records if other in record.message]
-        assert warnings == [f"{other} has no compiled loops: it counts with NumPy, slowly"]
+        assert warnings == [f"{other} lacks compiled modules: it counts with Python, slowly"]
         loops.write_bytes(content + b"x")
-        assert f"{other}: its compiled loops are others ({loops.name})" in refuse(people, client)
+        said = f"{other}: its compiled module is another (fitplug_dask/{loops.name})"
+        assert said in refuse(people, client)
 
 
 def import_counters() -> None:
@@ -332,8 +333,8 @@ def test_the_code_of_this_process_is_that_of_its_files() -> None:
     assert found["loaded"] == []
     assert found["versions"]["NumPy"] == np.__version__
     assert found["versions"]["PyArrow"] == pa.__version__
-    expected = {**found, "loops": dict([found["loops"]] if found["loops"] else [])}
-    assert inspection.list_differences(expected, found) == []
+    assert inspection.list_differences(found, found) == []
+    assert len(found["compiled"]) <= 2  # the loops and Thrift, with a C compiler
 
 
 @pytest.mark.parametrize(
@@ -348,16 +349,16 @@ def test_the_code_of_this_process_is_that_of_its_files() -> None:
         ({"files": {"fitplug": None}}, ["fitplug is not installed"]),
         ({"versions": {"NumPy": "1.26.4"}}, ["NumPy is 1.26.4 there and 2.4.6 here"]),
         ({"versions": {"NumPy": None}}, ["NumPy is not installed"]),
-        ({"loops": ("loops.so", "2")}, ["its compiled loops are others (loops.so)"]),
-        ({"loops": ("other.so", "1")}, ["its compiled loops are others (other.so)"]),
-        ({"loops": None}, []),
+        ({"compiled": {"loops.so": "2"}}, ["its compiled module is another (loops.so)"]),
+        ({"compiled": {"other.so": "1"}}, ["its compiled module is another (other.so)"]),
+        ({"compiled": {}}, []),
         ({}, []),
     ],
 )
 def test_what_differs_is_said_in_words(there: dict[str, Any], said: list[str]) -> None:
     same = {"files": {"fitplug": {"a.py": "1"}}, "loaded": [], "versions": {"NumPy": "2.4.6"}}
-    expected = {**same, "loops": {"loops.so": "1"}}
-    found = {**same, "loops": ("loops.so", "1"), **there}
+    expected = {**same, "compiled": {"loops.so": "1"}}
+    found = {**expected, **there}
     assert inspection.list_differences(expected, found) == said
 
 
@@ -369,7 +370,7 @@ def test_compiled_loops_that_are_altered_are_found(tmp_path: Path) -> None:
     for content in (b"one", b"two"):
         loops.write_bytes(content)
         os.utime(loops, ns=(0, len(digests)))
-        digests.add(inspection._digest_loops(tmp_path))
+        digests.update(inspection._digest_compiled(tmp_path).values())
     assert len(digests) == 2
 
 

@@ -10,6 +10,7 @@ import hashlib
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import cloudpickle
@@ -86,11 +87,13 @@ class Watch:
         self.look()
 
     def look(self):
-        for path in self.root.glob("**/answers/part-*.npy"):
-            try:
-                content = path.read_bytes()
-            except OSError:
-                continue  # moved to its place
+        with suppress(OSError):  # folders are moved to their place meanwhile
+            for path in self.root.glob("**/answers/part-*.npy"):
+                self.look_at(path)
+
+    def look_at(self, path):
+        with suppress(OSError):
+            content = path.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
             if self.seen.setdefault(path.name, digest) != digest:
                 self.changed.append(path.name)

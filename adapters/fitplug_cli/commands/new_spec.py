@@ -64,7 +64,8 @@ _SECOND_QUERY = """
 
 _HINTS = {
     "integers": "{ integers = [0, 120] }, { bins = [0, 18, 65, 121] } or a list of codes, [1, 2]",
-    "floats": "{ bins = [0, 10000, 50000] }",
+    "floats": "{ bins = [0, 10000, 50000] } or, of whole numbers, { integers = [0, 120] }",
+    "decimals": "{ bins = [0, 10000, 50000] } or, of whole numbers, { integers = [0, 120] }",
     "strings": '["...", "..."], { codebook = "codes.csv" } or { prefix = 2, categories = [...] }',
     "text": '["...", "..."], { integers = [0, 120] }, { bins = [...] }, { dates = [...] }',
     "booleans": "[false, true]",

@@ -66,7 +66,7 @@ def check_workers(
     Args:
         client: A client of dask.distributed.
         packages: The packages whose code takes part.
-        warn: Whether to log a warning of workers without the compiled loops of this process. A
+        warn: Whether to log a warning of workers without the compiled modules of this process. A
             count inspects workers more than once, and should warn once.
 
     Returns:
@@ -80,14 +80,14 @@ def check_workers(
     if "fitplug_opendp" in packages:
         libraries["OpenDP"] = "opendp"
     here = describe_code(packages, libraries)
-    expected = {**here, "loops": dict([here["loops"]] if here["loops"] else [])}
+    expected = {**here, "compiled": dict(here["compiled"])}
     stale = list_differences(expected, here)
     if stale:
         raise FitplugError(
             f"this process cannot tell which code workers must have: {'; '.join(stale)}"
         )
     found = _ask_all(client, expected)
-    for warning in _agree_on_loops(expected, here, found):
+    for warning in _agree_on_compiled(expected, here, found):
         if warn:
             _LOG.warning(warning)
     differences = {
@@ -163,28 +163,26 @@ async def _visit(client: Any, visitor: SentText, worker: str, seconds: float) ->
     return None
 
 
-def _agree_on_loops(
+def _agree_on_compiled(
     expected: dict[str, Any], here: dict[str, Any], found: dict[str, _Answer]
 ) -> list[str]:
-    """Add compiled loops that this process does not have to what is expected.
+    """Add compiled modules that this process does not have to what is expected.
 
-    The loops of another platform cannot be compared with those of this process. They must then be
-    the same on all workers of that platform. Workers without compiled loops use NumPy, with the
-    same results.
+    Those of another platform cannot be compared with those of this process. They must then be the
+    same on all workers of that platform. Workers without compiled modules use NumPy and Python,
+    with the same results.
 
     Returns:
-        Warnings about workers whose loops are not those of this process.
+        Warnings about workers whose compiled modules are not those of this process.
     """
     warnings = []
     for worker, answer in sorted(found.items()):
         if not isinstance(answer, dict) or answer["files"]["fitplug_dask"] is None:
             continue
-        if answer["loops"] is None:
-            if here["loops"] is not None:
-                warnings.append(f"{worker} has no compiled loops: it counts with NumPy, slowly")
-            continue
-        name, digest = answer["loops"]
-        if name not in expected["loops"]:
-            warnings.append(f"compiled loops {name} can only be compared with those of {worker}")
-            expected["loops"][name] = digest
+        if len(answer["compiled"]) < len(here["compiled"]):
+            warnings.append(f"{worker} lacks compiled modules: it counts with Python, slowly")
+        for name, digest in answer["compiled"].items():
+            if name not in expected["compiled"]:
+                warnings.append(f"the compiled {name} can only be compared with that of {worker}")
+                expected["compiled"][name] = digest
     return warnings

@@ -6,7 +6,7 @@ module uses the standard library alone.
 
 What is inspected:
 
-* the sources of the packages, file by file, and the compiled loops;
+* the sources of the packages, file by file, and their compiled modules;
 * the code of each module that the process has imported, which must be what its file holds now: a
   process that runs longer than its installation would otherwise count with the code of before;
 * the versions of the libraries.
@@ -36,7 +36,6 @@ LIBRARIES = {"NumPy": "numpy", "PyArrow": "pyarrow", "Dask": "dask", "Distribute
 """The libraries that take part in counting, by the names for people."""
 
 _CACHE = "_fitplug_inspection_cache"
-_LOOPS = ("fitplug_dask", "compiled_loops")
 _SUFFIXES = (".py", ".pyx")
 _NAMED = 3
 
@@ -50,19 +49,24 @@ def describe_sources(packages: tuple[str, ...], libraries: dict[str, str]) -> di
 
     Returns:
         "files": for each package, the SHA-256 of each source file by its path in the package, or
-        None if the package is not installed; "loops": the file name and the SHA-256 of the
-        compiled loops, or None if there are none; "versions": of Python and the libraries, None
-        for one that is missing.
+        None if the package is not installed; "compiled": the SHA-256 of each compiled module that
+        this Python would import, by its package and its path there; "versions": of Python and the
+        libraries, None for one that is missing.
     """
     folders = {package: _find_folder(package) for package in packages}
     files = {p: None if folder is None else _digest_folder(folder) for p, folder in folders.items()}
-    loops = folders.get(_LOOPS[0])
+    compiled = {
+        f"{package}/{name}": digest
+        for package, folder in folders.items()
+        if folder is not None
+        for name, digest in _digest_compiled(folder).items()
+    }
     versions = {name: _find_version(module) for name, module in libraries.items()}
     # A third number stands for corrections of Python, which leave the meaning of code as it is.
     versions["Python"] = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return {
         "files": files,
-        "loops": None if loops is None else _digest_loops(loops),
+        "compiled": compiled,
         "versions": versions,
     }
 
@@ -105,11 +109,9 @@ def list_differences(expected: dict[str, Any], found: dict[str, Any]) -> list[st
             said.append(f"{name} is not installed")
         elif there != version:
             said.append(f"{name} is {there} there and {version} here")
-    if found["loops"] is not None:
-        name, digest = found["loops"]
-        wanted = expected["loops"].get(name)
-        if wanted != digest:
-            said.append(f"its compiled loops are others ({name})")
+    for name, digest in found["compiled"].items():
+        if expected["compiled"].get(name) != digest:
+            said.append(f"its compiled module is another ({name})")
     return said
 
 
@@ -238,13 +240,14 @@ def _digest_folder(folder: Path) -> dict[str, str]:
     }
 
 
-def _digest_loops(folder: Path) -> tuple[str, str] | None:
-    """Return the file name and the SHA-256 of the compiled loops that this Python would import."""
-    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        path = folder / (_LOOPS[1] + suffix)
-        if path.is_file():
-            return path.name, _digest_file(path)
-    return None
+def _digest_compiled(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each compiled module that this Python would import, by its path."""
+    found = {}
+    for path in sorted(folder.rglob("*.*")):
+        suffix = path.name[path.name.find(".") :]
+        if suffix in importlib.machinery.EXTENSION_SUFFIXES and path.is_file():
+            found[path.relative_to(folder).as_posix()] = _digest_file(path)
+    return found
 
 
 def _find_other_code(package: str, folder: Path) -> list[str]:
