@@ -1,9 +1,9 @@
 """Checkpoint: the counts of finished partitions, kept in a folder so that a run can resume.
 
 What is kept is exact and confidential. It is encrypted (`checkpoint_key`), only its owner may read
-the folder, and it is removed when the count has finished. Counts are used again only under the digest of all
-that they depend on: the state of the files, the domain's content, the joint tables, weights,
-filters and this code.
+the folder, and it is removed when the count has finished. Counts are used again only under the
+digest of all that they depend on: the state of the files, the domain's content, the joint tables,
+weights, filters and this code.
 """
 
 from __future__ import annotations

@@ -59,7 +59,15 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(Path(piece.file.location.path).name)
         return read_piece(sink, piece)
 
+    read_portion = reading._read_portion
+
+    @functools.wraps(read_portion)
+    def watched_portion(sink: Any, portion: Any, fetcher: Any) -> Any:
+        names.extend(Path(member.file.location.path).name for member in portion.members)
+        return read_portion(sink, portion, fetcher)
+
     monkeypatch.setattr(reading, "_read_slice", watched)
+    monkeypatch.setattr(reading, "_read_portion", watched_portion)
     return names
 
 
@@ -299,7 +307,7 @@ def test_an_error_keeps_what_is_finished(
     interrupted(people, folder)
     finished = parts(folder)
     with monkeypatch.context() as patched:
-        patched.setattr(reading, "_read_slice", lambda *_: kernel.Fault("it is gone"))
+        patched.setattr(reading, "_read_portion", lambda *_: kernel.Fault("it is gone"))
         with pytest.raises(DataError, match="it is gone"):
             fpd.count(people, WANTED, checkpoint=folder)
     assert parts(folder) == finished

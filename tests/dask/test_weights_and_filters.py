@@ -312,13 +312,18 @@ def test_folders_of_other_values_are_not_read(
 ) -> None:
     hive(tmp_path, people(2))
     read: list[str] = []
-    opened = reading.open_file
+    opened, read_portion = reading.open_file, reading._read_portion
 
     def watched(file: Any) -> Any:
         read.append(file.display_path)
         return opened(file)
 
+    def watched_portion(sink: Any, portion: Any, fetcher: Any) -> Any:
+        read.extend(member.file.display_path for member in portion.members)
+        return read_portion(sink, portion, fetcher)
+
     monkeypatch.setattr(reading, "open_file", watched)
+    monkeypatch.setattr(reading, "_read_portion", watched_portion)
     where = {"state": state, "level": ["040", "050"]}
     with duckdb.connect() as connection:
         held = connection.sql(
@@ -491,7 +496,14 @@ def test_a_checkpoint_is_of_one_weight_and_filter(
         read.append(piece)
         return read_piece(sink, piece)
 
+    read_portion = reading._read_portion
+
+    def watched_portion(sink: Any, portion: Any, fetcher: Any) -> Any:
+        read.append(portion)
+        return read_portion(sink, portion, fetcher)
+
     monkeypatch.setattr(reading, "_read_slice", watched)
+    monkeypatch.setattr(reading, "_read_portion", watched_portion)
     expected = [fpd.count(folder, WANTED, **options) for options in KEPT]
     pieces = len(read) // len(KEPT)
     for other in (number, (number + 1) % len(KEPT), (number + 3) % len(KEPT)):
