@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError, InputError
-from fitplug_dask import checkpoint, kernel
+from fitplug_dask import checkpoint, encryption, kernel
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import partitions
 from fitplug_dask.sources import find_files
@@ -91,6 +92,81 @@ fpd.count({str(people)!r}, wanted, checkpoint={str(folder)!r}, progress=kill)
     expected = fpd.count(people, WANTED)
     for names in expected:
         np.testing.assert_array_equal(counted[names], expected[names])
+
+
+def key_files() -> list[Path]:
+    return list(Path(os.environ["XDG_STATE_HOME"]).rglob("checkpoint-keys/*"))
+
+
+def test_counts_are_encrypted_under_a_key_that_is_not_in_the_folder(
+    people: Path, tmp_path: Path, read: list[ReadRowGroup]
+) -> None:
+    folder = tmp_path / "kept"
+    interrupted(people, folder)
+    (key_file,) = key_files()
+    key = key_file.read_bytes()
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    kept = parts(folder)
+    assert kept
+    for path in kept:
+        content = path.read_bytes()
+        assert key not in content
+        with pytest.raises(zlib.error):
+            zlib.decompress(content)
+        name = f"{path.parent.name}/{path.name}".encode()
+        plain = zlib.decompress(encryption.decrypt_long(key, content, name))
+        assert len(plain) == 8 * 2 * 10
+        with pytest.raises(ValueError, match="was changed"):
+            encryption.decrypt_long(bytes(32), content, name)
+    # Without the key, its counts are worth nothing.
+    key_file.unlink()
+    read.clear()
+    assert_counted(people, folder)
+    assert key_files() == []
+
+
+def test_a_publishers_own_key_is_kept_nowhere(
+    people: Path, tmp_path: Path, read: list[ReadRowGroup]
+) -> None:
+    folder, key = tmp_path / "kept", b"sixteen bytes or more"
+    interrupted(people, folder, checkpoint_key=key)
+    finished = len(parts(folder))
+    assert finished
+    assert key_files() == []
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not any(key in path.read_bytes() for path in files)
+    with pytest.raises(TypeError, match="checkpoint_key must be at least 16 secret bytes"):
+        fpd.count(people, WANTED, checkpoint=folder, checkpoint_key=b"short")
+    assert len(parts(folder)) == finished
+    assert_counted(people, folder, checkpoint_key=key)
+
+
+def test_without_the_package_no_checkpoint_is_kept(
+    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack(key: bytes) -> Any:
+        raise encryption.EncryptionMissingError
+
+    monkeypatch.setattr(encryption, "_load_cipher", lack)
+    with pytest.raises(InputError, match=r"written encrypted only.*fitplug\[dask\]"):
+        fpd.count(people, WANTED, checkpoint=tmp_path / "kept")
+    assert parts(tmp_path / "kept") == []
+
+
+def test_long_messages_are_encrypted_in_blocks_that_stay_in_their_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encryption, "_LONG_BYTES", 10)
+    key, width = bytes(32), 10 + encryption.NONCE_BYTES + encryption.TAG_BYTES
+    for length in (0, 9, 10, 11, 35):
+        message = bytes(range(length))
+        encrypted = encryption.encrypt_long(key, message, b"a")
+        assert encryption.decrypt_long(key, encrypted, b"a") == message
+        swapped = encrypted[width : 2 * width] + encrypted[:width] + encrypted[2 * width :]
+        for changed in (encrypted[:-1], encrypted + b"x", encrypted[width:], swapped):
+            if changed != encrypted:
+                with pytest.raises(ValueError, match="was c"):
+                    encryption.decrypt_long(key, changed, b"a")
 
 
 def test_the_folder_is_confidential_and_says_so(people: Path, tmp_path: Path) -> None:

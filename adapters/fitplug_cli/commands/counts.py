@@ -48,11 +48,12 @@ def check_checkpoint(spec: Spec, checkpoint: Path | None) -> None:
     if spec.data.person is not None:
         raise InputError(
             f"--checkpoint {checkpoint} cannot be kept of a count with [data] person, whose rows "
-            "are never written to a file; leave it out"
+            "are together only while it runs; leave it out"
         )
     from fitplug_dask.checkpoint import check_folder
+    from fitplug_dask.checkpoint_key import check_encryption
 
-    check_folder(checkpoint)
+    check_encryption(check_folder(checkpoint))
 
 
 def count_tables(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tables:
