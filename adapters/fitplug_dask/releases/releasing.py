@@ -98,7 +98,7 @@ def release(
         KeyTaken: The key names something else, or the release was begun from other counts.
         OverBudget: The ledger has less left than the release costs.
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for. Nothing
-            was charged.
+            was charged. Of a worker of a cluster this is a FitplugError with the same message.
         InputError: The output is taken, or another argument is wrong; so are the errors of `count`.
         LedgerError: The ledger cannot be read or written.
         FitplugError: Workers fail, or the output cannot be written. The same call then finishes

@@ -76,8 +76,12 @@ def _check_each(client: Any, place: Place, run: str, noise_std: float) -> None:
                 "was charged; see why this worker is slow, or end it"
             )
         for address in [a for a, future in pending.items() if future.done()]:
-            for _, result in tasks.await_results([pending.pop(address)]):
-                raise_fault(result)
+            try:
+                result = tasks.fetch(pending[address], _RESULT_SECONDS)
+            except FitplugError:  # the worker is lost with its result, or is asked once more
+                continue
+            raise_fault(result)
+            del pending[address]
         # A worker that is gone meanwhile need not answer.
         there = read_threads(client)
         pending = {a: future for a, future in pending.items() if a in there}
