@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -290,13 +291,22 @@ def test_an_iceberg_table_and_its_snapshots(iceberg: Any) -> None:
     assert_counts(fpd.IcebergTable(folder), iceberg.scan().to_arrow())
 
 
-def test_renamed_added_and_widened_columns_of_iceberg(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store_schema", [True, False])
+def test_renamed_added_and_widened_columns_of_iceberg(
+    tmp_path: Path, store_schema: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers other than Arrow number the columns in Parquet's own schema only."""
+    writer = functools.partial(pq.ParquetWriter, store_schema=store_schema)
+    monkeypatch.setattr(pq, "ParquetWriter", writer)
     old = draw(1, 100)
     types = pa.schema(
         [old.schema.field(n) if n != "age" else pa.field(n, pa.int32()) for n in old.schema.names]
     )
     table = lakes.make_catalog(tmp_path).create_table("n.t", types)
     table.append(old.cast(types))
+    (task,) = table.scan().plan_files()
+    metadata = pq.read_metadata(task.file.file_path.removeprefix("file://")).metadata or {}
+    assert (b"ARROW:schema" in metadata) == store_schema
     with table.update_schema() as update:
         update.rename_column("sex", "gender")
         update.rename_column("id", "sex")
