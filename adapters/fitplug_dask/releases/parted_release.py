@@ -223,10 +223,13 @@ class PartedRelease:
     def _draw_parts(self, job: ReleaseJob, tables: Tables) -> Sequence[AnswersPart]:
         """Draw the missing parts on the workers, and list all parts."""
         parted = job.parted
-        job = replace(job, missing=job.staging.list_missing(job.parts))
-        numbers = sorted({slab for part in job.missing for slab in parted.list_slabs(part)})
+        missing = job.staging.list_missing(job.parts)
+        numbers = tuple(sorted({slab for part in missing for slab in parted.list_slabs(part)}))
+        job = replace(job, missing=missing, slabs=numbers)
+        names = {parted.slabs[number].names for number in numbers}
+        marginals = {own: tables.marginal(own) for own in names}
         slabs = [
-            (number, tables.marginal(parted.slabs[number].names)[parted.slabs[number].index])
+            (number, marginals[parted.slabs[number].names][parted.slabs[number].index])
             for number in numbers
         ]
         exchange = Exchange(split_counts, job.parts, job, packages=RELEASE_PACKAGES)
