@@ -40,11 +40,14 @@ def release(
     contributions: int = 1,
     person_key: bytes | None = None,
     checkpoint: str | PathLike[str] | None = None,
+    checkpoint_key: bytes | None = None,
     progress: Progress = None,
     storage_options: Options | None = None,
     output_options: Options | None = None,
     weight: str | None = None,
     where: Where | None = None,
+    zone: str | None = None,
+    missing: Mapping[str, Any] | None = None,
     within: ChargeReference | None = None,
     what: str | None = None,
     again: bool = False,
@@ -77,12 +80,15 @@ def release(
             more are counted.
         person_key: The secret key that chooses the rows of each person; drawn if left out.
         checkpoint: A folder that keeps finished counts, as in `count`.
+        checkpoint_key: The key that its counts are encrypted under, as in `count`.
         progress: True shows a percentage on stderr; a callable is told (done, all) of each step.
             These numbers may be exact counts of rows, so show their ratio only.
         storage_options: Keywords of the file systems of the source.
         output_options: Keywords of the file system of the output, such as credentials.
         weight: A column of integers, as in `count`.
         where: Which rows are counted, as in `count`.
+        zone: The time zone whose days times fall on, as in `count`.
+        missing: The values of columns that some files lack, as in `count`.
         within: The key or the number of an earlier charge within which this release is free.
         what: The text that the ledger keeps with the charge.
         again: Whether to make another draw of a plan that the ledger has a release of. It is for
@@ -114,8 +120,18 @@ def release(
         raise BudgetError("key and again are for releases that a ledger records: give the ledger")
     if key is not None and again:
         raise BudgetError("again is for releases without a key: give another draw another key")
-    counted = isinstance(source, Tables)
-    if counted and (person or checkpoint or storage_options or weight or where or person_key):
+    counting: dict[str, Any] = {
+        "person": person,
+        "key": person_key,
+        "checkpoint": checkpoint,
+        "checkpoint_key": checkpoint_key,
+        "storage_options": storage_options,
+        "weight": weight,
+        "where": where,
+        "zone": zone,
+        "missing": missing,
+    }
+    if isinstance(source, Tables) and any(counting.values()):
         raise InputError("the source is counted already; give files, or leave out how to count")
     request = ReleaseRequest(
         plan,
@@ -127,14 +143,6 @@ def release(
         key=key,
         again=again,
     )
-    counting: dict[str, Any] = {
-        "person": person,
-        "key": person_key,
-        "checkpoint": checkpoint,
-        "storage_options": storage_options,
-        "weight": weight,
-        "where": where,
-    }
     place = Output.open(output, output_options)
     return make_release(source, request, place, counting, client, progress, confidence)[0]
 
@@ -155,7 +163,7 @@ def make_release(
         source: Files of records, or exact tables.
         request: What is released, and how it is charged.
         output: Where it goes.
-        counting: Keywords of `count`: person, key, checkpoint, storage_options, weight and where.
+        counting: Keywords of `count` that say how rows are read and which are kept.
         client: A client of dask.distributed, or None.
         progress: How each step reports what is done.
         confidence: The confidence of the intervals of groups whose target has none.
