@@ -28,9 +28,11 @@ import fitplug_dask as fpd
 from fitplug.errors import DataError
 from fitplug_dask.checkpoint import _digest_count
 from fitplug_dask.files import take_snapshot
+from fitplug_dask.files.deletions import PlannedDeletion, load_deleted_rows
+from fitplug_dask.files.header import DamagedFileError
 from fitplug_dask.files.roaring_bitmaps import read_framed_positions, read_positions
 from fitplug_dask.kernel import Job
-from fitplug_dask.sources import Location, find_files
+from fitplug_dask.sources import Deletion, DeletionKind, Location, StoredColumn, find_files
 from fitplug_dask.sources.avro import read_avro
 from fitplug_dask.sources.delta_tables import decode_z85
 from tests.helpers import lakes
@@ -289,6 +291,37 @@ def test_an_iceberg_table_and_its_snapshots(iceberg: Any) -> None:
     refuses(fpd.IcebergTable(folder), "does not say which version")
     (folder / "metadata" / "version-hint.text").write_text(Path(locate(iceberg)).name)
     assert_counts(fpd.IcebergTable(folder), iceberg.scan().to_arrow())
+
+
+@pytest.mark.parametrize("kind", [DeletionKind.POSITIONS, DeletionKind.EQUAL_VALUES])
+def test_damage_never_changes_which_rows_are_deleted(tmp_path: Path, kind: DeletionKind) -> None:
+    """Every byte that changes is an error, or changes nothing: pages have checksums."""
+    path, name = tmp_path / "gone.parquet", "s3://bucket/a"
+    rows = [(name, 3 * i) for i in range(20)] + [("s3://bucket/z", 4)] * 20
+    columns = dict(zip(("file_path", "pos"), map(list, zip(*rows, strict=True)), strict=True))
+    pq.write_table(pa.table(columns), path, row_group_size=10, write_page_checksum=True)
+    content = path.read_bytes()
+    pos = StoredColumn(("pos",))
+    batch = pa.record_batch({"pos": list(range(100))})
+
+    def find_kept() -> list[bool] | None:
+        location = Location(str(path))
+        size, stamp = location.read_state()
+        deletion = Deletion(kind, location, size, stamp, file_path=name, columns={"pos": pos})
+        kept = load_deleted_rows(PlannedDeletion(deletion, (("pos", "pos"),))).find_kept(batch, 0)
+        return None if kept is None else kept.tolist()
+
+    whole = find_kept()
+    assert whole is not None
+    assert whole.count(False) == 20 + (kind is DeletionKind.EQUAL_VALUES)
+    errors = 0
+    for at in range(0, len(content), 11):
+        path.write_bytes(content[:at] + bytes((content[at] ^ 1,)) + content[at + 1 :])
+        try:
+            assert find_kept() == whole
+        except DamagedFileError:
+            errors += 1
+    assert errors > 30
 
 
 @pytest.mark.parametrize("store_schema", [True, False])
