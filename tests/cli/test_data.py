@@ -120,11 +120,9 @@ def test_tables_of_lakes_and_columns_that_files_lack(tmp_path: Path) -> None:
     write_deltalake(lake, first)
     write_deltalake(lake, second, mode="append")
     deltalake.DeltaTable(lake).delete("SEX = '1'")
-    for version, expected in ((0, rows(0)["SEX"]), (2, [*rows(0)["SEX"], *rows(1)["SEX"]])):
-        text = SPEC.replace(
-            'path = "people/"', f'path = "lake/"\ntable = "delta"\nversion = {version}'
-        )
-        spec.write_text(text)
+    for version in (0, 2):
+        path = f'"lake/"\ntable = "delta"\nversion = {version}'
+        spec.write_text(SPEC.replace('"people/"', path))
         counts = tmp_path / f"{version}.counts.npz"
         ran = fitplug("count", spec, "--output", counts)
         assert (ran.code, ran.err) == (0, "")
