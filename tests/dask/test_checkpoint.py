@@ -50,13 +50,13 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files whose rows were read."""
     names: list[str] = []
-    read_piece = reading._read_slice
+    read_partition = reading.read_partition
 
-    def watched(sink: Any, piece: Any) -> Any:
-        names.append(Path(piece.file.location.path).name)
-        return read_piece(sink, piece)
+    def watched(sink: Any, partition: Any) -> Any:
+        names.extend(Path(piece.file.location.path).name for piece in partition.slices)
+        return read_partition(sink, partition)
 
-    monkeypatch.setattr(reading, "_read_slice", watched)
+    monkeypatch.setattr(reading, "read_partition", watched)
     return names
 
 
@@ -221,7 +221,7 @@ def test_an_error_keeps_what_is_finished(
     interrupted(people, folder)
     finished = parts(folder)
     with monkeypatch.context() as patched:
-        patched.setattr(reading, "_read_slice", lambda *_: kernel.Fault("it is gone"))
+        patched.setattr(reading, "read_partition", lambda *_: kernel.Fault("it is gone"))
         with pytest.raises(DataError, match="it is gone"):
             fpd.count(people, WANTED, checkpoint=folder)
     assert parts(folder) == finished

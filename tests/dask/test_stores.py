@@ -262,7 +262,7 @@ def test_what_is_shown_of_a_url() -> None:
 def test_a_survey_reads_no_row(
     tmp_path: Path, hive: fp.Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "open_file", None)
+    monkeypatch.setattr(reading, "read_partition", None)
     told = fpd.survey("memory://p", WANTED)
     assert (told.files, told.format, told.rows, told.cells) == (6, "Parquet", 1800, 40)
     assert told == fpd.survey(tmp_path / "p", WANTED)

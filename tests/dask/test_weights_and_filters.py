@@ -311,13 +311,13 @@ def test_folders_of_other_values_are_not_read(
 ) -> None:
     hive(tmp_path, people(2))
     read: list[str] = []
-    opened = reading.open_file
+    read_partition = reading.read_partition
 
-    def watched(file: Any) -> Any:
-        read.append(file.display_path)
-        return opened(file)
+    def watched(sink: Any, partition: Any) -> Any:
+        read.extend(piece.file.display_path for piece in partition.slices)
+        return read_partition(sink, partition)
 
-    monkeypatch.setattr(reading, "open_file", watched)
+    monkeypatch.setattr(reading, "read_partition", watched)
     where = {"state": state, "level": ["040", "050"]}
     with duckdb.connect() as connection:
         held = connection.sql(
@@ -483,13 +483,13 @@ def test_a_checkpoint_is_of_one_weight_and_filter(
     monkeypatch.setattr(partitions, "_MOST_ROWS", 250)
     monkeypatch.setattr(partitions, "_ROWS_PER_CELL", 1)
     read: list[Any] = []
-    read_piece = reading._read_slice
+    read_partition = reading.read_partition
 
-    def watched(sink: Any, piece: Any) -> Any:
-        read.append(piece)
-        return read_piece(sink, piece)
+    def watched(sink: Any, partition: Any) -> Any:
+        read.extend(partition.slices)
+        return read_partition(sink, partition)
 
-    monkeypatch.setattr(reading, "_read_slice", watched)
+    monkeypatch.setattr(reading, "read_partition", watched)
     expected = [fpd.count(folder, WANTED, **options) for options in KEPT]
     pieces = len(read) // len(KEPT)
     for other in (number, (number + 1) % len(KEPT), (number + 3) % len(KEPT)):
@@ -534,7 +534,7 @@ def test_what_is_refused_before_any_row_is_read(
     table = table.append_column("share", pa.array([0.5] * 10))
     table = table.append_column("money", pa.array([1] * 10).cast(pa.decimal128(20, 0)))
     pq.write_table(table, folder / "a.parquet")
-    monkeypatch.setattr(reading, "open_file", None)
+    monkeypatch.setattr(reading, "read_partition", None)
     for call in (fpd.count, fpd.survey):
         asked = {n: v for n, v in options.items() if call is fpd.count or n != "contributions"}
         with pytest.raises(error, match=says) as caught:
