@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import AttributeSet, Tables, Where, check_weight, describe_rows, make_filters
 from fitplug.errors import InputError
-from fitplug_dask.progress import Report, choose_report
+from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.request import (
     Wanted,
     check_client,
@@ -38,7 +38,7 @@ def count(
     wanted: Wanted,
     *,
     client: Client | None = None,
-    progress: bool | Report | None = None,
+    progress: Progress = None,
     person: str | None = None,
     contributions: int | None = None,
     key: bytes | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,10 @@ _KEPT_BYTES = 2**26
 """The most bytes of parts that are kept for the next reading."""
 
 
+_OF_PROCESS = ("_kept", "_lock")
+"""The attributes that do not travel to another process."""
+
+
 class PartedAnswers:
     """The noisy answers of a plan, of which parts are read when they are needed.
 
@@ -46,6 +51,7 @@ class PartedAnswers:
         self.size = size
         self.folder = folder
         self._kept: OrderedDict[int, IntArray] = OrderedDict()
+        self._lock = threading.Lock()  # the tasks of a worker share one object
 
     @property
     def shape(self) -> tuple[int]:
@@ -56,7 +62,11 @@ class PartedAnswers:
         return self.size
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept": OrderedDict()}
+        return {key: value for key, value in self.__dict__.items() if key not in _OF_PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._kept, self._lock = OrderedDict(), threading.Lock()
 
     def __repr__(self) -> str:
         return f"PartedAnswers({self.size:,} in {len(self.parts):,} parts)"
@@ -86,14 +96,17 @@ class PartedAnswers:
             InputError: The file is missing, damaged or was edited.
             OSError: The file cannot be read.
         """
-        if number not in self._kept:
-            read = read_answers_part(self.folder, self.parts[number])
-            read.setflags(write=False)
-            self._kept[number] = read
+        with self._lock:
+            found = self._kept.get(number)
+        if found is None:
+            found = read_answers_part(self.folder, self.parts[number])
+            found.setflags(write=False)
+        with self._lock:
+            self._kept[number] = found
+            self._kept.move_to_end(number)
             while len(self._kept) > 1 and sum(a.nbytes for a in self._kept.values()) > _KEPT_BYTES:
                 self._kept.popitem(last=False)
-        self._kept.move_to_end(number)
-        return self._kept[number]
+        return found
 
     def _read_range(self, first: int, end: int) -> IntArray:
         """Read the answers of the numbers from `first` to before `end`."""

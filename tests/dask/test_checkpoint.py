@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import os
 import shutil
 import signal
@@ -27,10 +26,11 @@ import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError, InputError
 from fitplug_dask import checkpoint, encryption, kernel
 from fitplug_dask.files import take_snapshot
-from fitplug_dask.kernel import partitions, reading
+from fitplug_dask.kernel import partitions
 from fitplug_dask.sources import find_files
 from tests.helpers.checkpoints import DOMAIN, WANTED, interrupted, parts
 from tests.helpers.command_line import fitplug, make
+from tests.helpers.row_reading import ReadRowGroup, fail_reading, watch_reading
 
 FILES = 8
 
@@ -49,26 +49,9 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files whose rows were read."""
-    names: list[str] = []
-    read_piece = reading._read_slice
-
-    @functools.wraps(read_piece)  # or workers would be refused for code that is not that of a file
-    def watched(sink: Any, piece: Any) -> Any:
-        names.append(Path(piece.file.location.path).name)
-        return read_piece(sink, piece)
-
-    read_portion = reading._read_portion
-
-    @functools.wraps(read_portion)
-    def watched_portion(sink: Any, portion: Any, fetcher: Any) -> Any:
-        names.extend(Path(member.file.location.path).name for member in portion.members)
-        return read_portion(sink, portion, fetcher)
-
-    monkeypatch.setattr(reading, "_read_slice", watched)
-    monkeypatch.setattr(reading, "_read_portion", watched_portion)
-    return names
+def read(monkeypatch: pytest.MonkeyPatch) -> list[ReadRowGroup]:
+    """The row groups that were read: each file has one."""
+    return watch_reading(monkeypatch)
 
 
 def assert_counted(people: Path, folder: Path, wanted: Any = WANTED, **options: Any) -> None:
@@ -79,7 +62,7 @@ def assert_counted(people: Path, folder: Path, wanted: Any = WANTED, **options: 
     assert not folder.exists()
 
 
-def test_a_killed_process_resumes(people: Path, tmp_path: Path, read: list[str]) -> None:
+def test_a_killed_process_resumes(people: Path, tmp_path: Path, read: list[ReadRowGroup]) -> None:
     folder = tmp_path / "kept"
     code = f"""
 import os, signal
@@ -116,7 +99,7 @@ def key_files() -> list[Path]:
 
 
 def test_counts_are_encrypted_under_a_key_that_is_not_in_the_folder(
-    people: Path, tmp_path: Path, read: list[str]
+    people: Path, tmp_path: Path, read: list[ReadRowGroup]
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
@@ -143,7 +126,7 @@ def test_counts_are_encrypted_under_a_key_that_is_not_in_the_folder(
 
 
 def test_a_publishers_own_key_is_kept_nowhere(
-    people: Path, tmp_path: Path, read: list[str]
+    people: Path, tmp_path: Path, read: list[ReadRowGroup]
 ) -> None:
     folder, key = tmp_path / "kept", b"sixteen bytes or more"
     interrupted(people, folder, checkpoint_key=key)
@@ -196,7 +179,9 @@ def test_the_folder_is_confidential_and_says_so(people: Path, tmp_path: Path) ->
     assert_counted(people, folder)
 
 
-def test_other_workers_meet_the_same_shares(people: Path, tmp_path: Path, read: list[str]) -> None:
+def test_other_workers_meet_the_same_shares(
+    people: Path, tmp_path: Path, read: list[ReadRowGroup]
+) -> None:
     folder = tmp_path / "kept"
     with dask.config.set(num_workers=1):
         interrupted(people, folder)
@@ -216,7 +201,7 @@ def spoil(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "empty"])
 def test_damaged_files_are_counted_again(
-    people: Path, tmp_path: Path, read: list[str], how: str
+    people: Path, tmp_path: Path, read: list[ReadRowGroup], how: str
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
@@ -247,7 +232,7 @@ def removed(people: Path) -> None:
 
 @pytest.mark.parametrize("change", [touched, replaced, added, removed])
 def test_counts_of_other_files_are_not_met_again(
-    people: Path, tmp_path: Path, read: list[str], change: Any
+    people: Path, tmp_path: Path, read: list[ReadRowGroup], change: Any
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
@@ -271,7 +256,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_counts_of_another_domain_are_not_met_again(
-    people: Path, tmp_path: Path, read: list[str], other: str
+    people: Path, tmp_path: Path, read: list[ReadRowGroup], other: str
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
@@ -281,7 +266,7 @@ def test_counts_of_another_domain_are_not_met_again(
 
 
 def test_counts_of_other_code_are_not_met_again(
-    people: Path, tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+    people: Path, tmp_path: Path, read: list[ReadRowGroup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
@@ -301,13 +286,13 @@ def test_what_another_count_left_is_removed(people: Path, tmp_path: Path) -> Non
 
 
 def test_an_error_keeps_what_is_finished(
-    people: Path, tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+    people: Path, tmp_path: Path, read: list[ReadRowGroup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
     finished = parts(folder)
     with monkeypatch.context() as patched:
-        patched.setattr(reading, "_read_portion", lambda *_: kernel.Fault("it is gone"))
+        fail_reading(patched, "it is gone")
         with pytest.raises(DataError, match="it is gone"):
             fpd.count(people, WANTED, checkpoint=folder)
     assert parts(folder) == finished
@@ -328,7 +313,7 @@ def client() -> Iterator[Client]:
 
 
 def test_workers_of_a_cluster_write_to_the_same_folder(
-    people: Path, tmp_path: Path, client: Client, read: list[str]
+    people: Path, tmp_path: Path, client: Client, read: list[ReadRowGroup]
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder, client=client)

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 import cloudpickle
@@ -22,7 +23,7 @@ import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, FitplugError, InputError
 from fitplug.files import LocalPlace
 from fitplug.mechanism import answer_exactly, cut_strategy, make_estimates
-from fitplug_dask.releases import drawing, failures, publishing
+from fitplug_dask.releases import drawing, failures, parted_release, publishing
 from fitplug_opendp import gaussian
 from tests.helpers.audited_releases import (
     CELLS,
@@ -208,6 +209,40 @@ class TestResuming:
             assert (tmp_path / "out" / "answers" / name).read_bytes() == content
         assert ledger.spent == PLAN.rho
         check_left_over(tmp_path, names=["budget.db", "out"])
+
+    @pytest.mark.parametrize("missing", [{5}, set()])
+    def test_only_the_slabs_that_missing_parts_need_are_exchanged(
+        self, tmp_path, ledger, audit, monkeypatch, missing
+    ):
+        """Tables without a common attribute: a missing part needs the slabs of one of them."""
+        use_small_parts(monkeypatch, 100)
+        domain = fp.Domain({name: fp.Integers(1, 20) for name in "abcd"})
+        pairs = [("a", "b"), ("c", "d")]
+        workload = fp.Workload(domain, [fp.marginal(*pair, std=20.0) for pair in pairs])
+        plan = fp.design(workload)
+        counts = np.random.default_rng(3).integers(0, 9, (2, 20, 20))
+        counts[1, 0, 0] += counts[0].sum() - counts[1].sum()  # of the same records
+        tables = fp.Tables(domain, dict(zip(pairs, counts, strict=True)))
+        parted = cut_strategy(plan.strategy, 100)
+        assert {*parted.list_slabs(5)} == {4, 5, 6, 7}
+
+        real = drawing.write_answers_part
+
+        def write(folder, number, noisy):
+            if number not in missing:
+                return real(folder, number, noisy)
+            while len(list(tmp_path.glob(".out.*/answers/part-*.npy"))) < len(parted.sizes) - 1:
+                time.sleep(0.01)
+            raise FULL
+
+        with monkeypatch.context() as patch:
+            patch.setattr(drawing, "write_answers_part", write)
+            patch.setattr(parted_release, "write_manifest", lambda *_: 1 / 0)
+            with pytest.raises((FitplugError, ZeroDivisionError)):
+                fpd.release(tables, plan, tmp_path / "out", ledger=ledger)
+        fpd.release(tables, plan, tmp_path / "out", ledger=ledger)
+        _, draws = check_drawn_once(tmp_path / "out", audit, None, plan, tables)
+        assert draws == len(parted.sizes) + len(missing)
 
     def test_other_counts_are_refused(self, tmp_path, ledger, audit, monkeypatch):
         self.interrupt(monkeypatch, tmp_path, ledger, key="a")

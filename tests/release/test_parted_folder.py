@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import time
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 
@@ -33,6 +36,7 @@ from fitplug.release import (
     find_answers_part,
     linear_combinations,
     number_outputs,
+    parted_answers,
     publish_parted_folder,
     read_parted_digest,
     read_parted_folder,
@@ -284,6 +288,30 @@ class TestPieces:
         assert second.digest == first.digest
         with pytest.raises(fp.InputError, match="no part of 3"):
             write_answers_part(place, 0, release.answers[:3])
+
+    def test_threads_read_parts_at_once(self, tmp_path, monkeypatch):
+        """The tasks of a worker read one object, which keeps few of the parts."""
+        monkeypatch.setattr(parted_answers, "_KEPT_BYTES", 2**10)
+        place, parts = LocalPlace(tmp_path), []
+        for k in range(10):
+            written = write_answers_part(place, k, np.full(200, k))
+            stride = Stride(200 * k, (200,), (1,))
+            parts.append(AnswersPart(k, (stride,), written.bytes, written.digest))
+        answers = pickle.loads(pickle.dumps(PartedAnswers(place, parts, 2000)))
+
+        class Yielding(OrderedDict):
+            def __setitem__(self, key, value):
+                super().__setitem__(key, value)
+                time.sleep(1e-5)  # another thread goes on here
+
+        answers._kept = Yielding()
+
+        def read(seed):
+            for number in np.random.default_rng(seed).integers(0, 10, 100).tolist():
+                assert (answers.read_part(number) == number).all()
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(read, range(4)))
 
     def test_strides_of_several_axes(self, release, tmp_path):
         size = release.answers.size

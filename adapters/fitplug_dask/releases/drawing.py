@@ -51,7 +51,8 @@ def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> 
     Args:
         job: The release.
         part: The number of the part.
-        pieces: What the slabs have for it; nothing if it was durable when the run began.
+        pieces: What the slabs have for it, by their index in `job.slabs`; nothing if it was durable
+            when the run began.
 
     Returns:
         What is durable now, or why nothing is.
@@ -69,7 +70,9 @@ def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> 
     noise_std = job.plan.noise_std
 
     def draw() -> IntArray:
-        exact = job.parted.answer_part(part, pieces)
+        # A run that is resumed exchanges only the slabs that are still needed.
+        of_slabs = {job.slabs[index]: piece for index, piece in pieces.items()}
+        exact = job.parted.answer_part(part, of_slabs)
         return draw_part(exact, noise_std, job.run)
 
     noisy = report_faults(draw, job.staging.output)

@@ -26,6 +26,7 @@ class ReleaseJob:
         staging: Where the parts are.
         run: What distinguishes this run; a process tests its sampler once for each.
         missing: The parts that were not there when the run began, for which counts are needed.
+        slabs: The slabs that these parts need, ascending. Only these are counted and exchanged.
     """
 
     plan: Plan
@@ -33,6 +34,7 @@ class ReleaseJob:
     staging: Staging
     run: str
     missing: frozenset[int] = frozenset()
+    slabs: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return f"ReleaseJob({self.plan.digest[:12]})"

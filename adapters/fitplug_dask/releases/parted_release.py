@@ -37,7 +37,7 @@ from fitplug.release import (
     write_manifest,
 )
 from fitplug_dask.exchange import Exchange, run_exchange
-from fitplug_dask.progress import Report
+from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.drawing import DurablePart, draw_answers, split_counts
 from fitplug_dask.releases.failures import UNFINISHED
 from fitplug_dask.releases.jobs import RELEASE_PACKAGES, ReleaseJob
@@ -67,7 +67,7 @@ class PartedRelease:
         most: About the largest number of answers of a part.
         confidence: The confidence of the intervals of groups whose target has none.
         client: A client of dask.distributed, or None for threads of this process.
-        report: Is called with what is done, and with all that is to be done.
+        progress: How each step reports what is done.
         files: What the caller adds to the folder.
         charge: The charge and its stage; None before it, and without a ledger.
         run: What distinguishes this run from others.
@@ -80,7 +80,7 @@ class PartedRelease:
     most: int
     confidence: float
     client: Any
-    report: Report
+    progress: Progress
     files: MoreFiles | None = None
     charge: StagedCharge | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -94,7 +94,7 @@ class PartedRelease:
         most: int,
         confidence: float,
         client: Any,
-        report: Report,
+        progress: Progress,
         files: MoreFiles | None = None,
     ) -> PartedRelease:
         """Refuse what can be refused without data. Nothing is charged.
@@ -108,16 +108,9 @@ class PartedRelease:
             request.make_ledger_request(noise_source.charged), output=output.text, in_folder=True
         )
         made = cls(
-            request, ledger_request, noise_source, output, most, confidence, client, report, files
+            request, ledger_request, noise_source, output, most, confidence, client, progress, files
         )._read_charge()
-        folders = name_files(plan.workload).values()
-        if made.needs_counts:
-            output.check_free(
-                None if made.charge is None else made._make_job().staging,
-                [f"{name}.parquet" for name in folders],
-            )
-            check_workers(client, output, plan.noise_std, made.run)
-        return made
+        return made._check_can_draw() if made.needs_counts else made
 
     @property
     def state(self) -> State:
@@ -152,6 +145,26 @@ class PartedRelease:
                 raise
             why = (error.strerror or "it cannot be written").lower()
         raise FitplugError(f"{self.output}: {why}; {UNFINISHED}")
+
+    def _check_can_draw(self) -> PartedRelease:
+        """Test the output and the workers, unless another client publishes the release meanwhile.
+
+        Raises:
+            FitplugError: The output is taken or cannot be written, or a worker fails its test.
+        """
+        staging = None if self.charge is None else self._make_job().staging
+        plan = self.request.plan
+        folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
+        try:
+            self.output.check_free(staging, folders)
+            check_workers(self.client, self.output, plan.noise_std, self.run)
+        except FitplugError:
+            current = self._read_charge()
+            if current.state != "published":
+                self.output.remove_probes()
+                raise
+            return current
+        return self
 
     def _publish(self, tables: Tables | None) -> Release:
         """Take the steps that are left."""
@@ -210,15 +223,22 @@ class PartedRelease:
     def _draw_parts(self, job: ReleaseJob, tables: Tables) -> Sequence[AnswersPart]:
         """Draw the missing parts on the workers, and list all parts."""
         parted = job.parted
-        job = replace(job, missing=job.staging.list_missing(job.parts))
-        numbers = sorted({slab for part in job.missing for slab in parted.list_slabs(part)})
+        missing = job.staging.list_missing(job.parts)
+        numbers = tuple(sorted({slab for part in missing for slab in parted.list_slabs(part)}))
+        job = replace(job, missing=missing, slabs=numbers)
+        names = {parted.slabs[number].names for number in numbers}
+        marginals = {own: tables.marginal(own) for own in names}
         slabs = [
-            (number, tables.marginal(parted.slabs[number].names)[parted.slabs[number].index])
+            (number, marginals[parted.slabs[number].names][parted.slabs[number].index])
             for number in numbers
         ]
         exchange = Exchange(split_counts, job.parts, job, packages=RELEASE_PACKAGES)
         durable: list[DurablePart] = run_exchange(
-            exchange, draw_answers, slabs, client=self.client, report=self.report
+            exchange,
+            draw_answers,
+            slabs,
+            client=self.client,
+            report=choose_report(self.progress, "drawing noise"),
         )
         if any(part.may_be_clamped for part in durable):
             warnings.warn(CLAMPED, RuntimeWarning, stacklevel=6)
@@ -255,7 +275,8 @@ class PartedRelease:
     def _finish(self, job: ReleaseJob) -> Release:
         """Publish the release, whose answers are made, from its staging area."""
         digest = None if self.charge is None else self.charge.stage.answers
-        publish_answers(job, self.confidence, self.client, self.report, digest, self.files)
+        report = choose_report(self.progress, "writing tables")
+        publish_answers(job, self.confidence, self.client, report, digest, self.files)
         _LOG.info("the release is published in %s", self.output)
         if self.charge is not None and self.request.ledger is not None:
             self.request.ledger.record_publication(self.charge.stage, self.output.text)

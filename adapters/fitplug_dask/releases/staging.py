@@ -51,6 +51,24 @@ class Output:
     def __str__(self) -> str:
         return str(self.place)
 
+    @property
+    def probes(self) -> Place:
+        """A hidden folder for files that show whether parts can be written, and read by workers."""
+        if isinstance(self.place, LocalPlace):
+            path = self.place.path
+            return LocalPlace(path.with_name(f".{path.name}.probes"), 0o600)
+        return self.place.join(".probes")
+
+    def remove_probes(self) -> None:
+        """Remove the files of `probes`, also those of clients that were killed."""
+        probes = self.probes
+        with suppress(OSError):
+            if isinstance(probes, LocalPlace):
+                shutil.rmtree(probes.path, ignore_errors=True)
+                return
+            for name in probes.list_sizes():
+                probes.remove(name)
+
     def read_digest(self) -> str | None:
         """Read the digest of the answers of the release that is there; None if there is none."""
         return read_parted_digest(self.place)
@@ -72,11 +90,9 @@ class Output:
             if isinstance(self.place, LocalPlace):
                 if find_held_release(self.place.path) is not None:
                     raise InputError(f"{self} holds a release already; name another folder")
-                LocalPlace(self.place.path.parent).check_exclusive()
-            else:
-                if staging is None or not staging.is_marked():
-                    self._check_empty(tables)
-                self.place.check_exclusive()
+            elif staging is None or not staging.is_marked():
+                self._check_empty(tables)
+            self.probes.check_exclusive()
 
     def stage(self, label: str, cut: str) -> Staging:
         """Return the staging area of a release.
@@ -172,6 +188,7 @@ class Staging:
 
     def remove(self) -> None:
         """Remove what is left here of a release that is published."""
+        self.output.remove_probes()
         with suppress(OSError):
             if isinstance(self.place, LocalPlace):
                 shutil.rmtree(self.place.path, ignore_errors=True)

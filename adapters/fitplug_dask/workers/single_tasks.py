@@ -15,6 +15,7 @@ from fitplug_dask.workers.execution import RETRIES, attempt, cancel, gather_ende
 from fitplug_dask.workers.faults import Fault
 from fitplug_dask.workers.graphs import name_tasks
 from fitplug_dask.workers.handshake import COUNTING_PACKAGES, check_workers, make_guard
+from fitplug_dask.workers.patience import ask
 from fitplug_dask.workers.tasks import Term, draw_key, read_outcome, seal_held, seal_task
 
 
@@ -99,6 +100,25 @@ class SingleTasks:
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": False}
         submit = partial(self._client.submit, toolz.apply, self._guard, task, *terms, **where)
         return attempt(lambda: submit(key=key, retries=RETRIES))
+
+    def fetch(self, future: Any, seconds: float) -> Any:
+        """Fetch the result of a task that has ended.
+
+        A task that only one worker may run is never run again if that worker is lost with the
+        result, so this does not wait without end.
+
+        Args:
+            future: What `submit` returned.
+            seconds: How long to wait.
+
+        Returns:
+            The result, or a Fault.
+
+        Raises:
+            FitplugError: The result does not come.
+        """
+        (outcome,) = ask(self._client, partial(self._client.gather, [future]), seconds)
+        return attempt(partial(read_outcome, outcome))
 
     def await_results(self, futures: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the number and the result of each task when it has ended; a Fault ends it.
