@@ -103,7 +103,7 @@ def encrypt_long(key: bytes, message: bytes, context: bytes) -> bytes:
     )
 
 
-def decrypt_long(key: bytes, encrypted: bytes, context: bytes) -> bytes:
+def decrypt_long(key: bytes, encrypted: bytes | memoryview, context: bytes) -> bytes:
     """Return a message that `encrypt_long` encrypted.
 
     Raises:
