@@ -1,9 +1,9 @@
 """Checkpoint: the counts of finished partitions, kept in a folder so that a run can resume.
 
-What is kept is exact and confidential. Only its owner may read the folder, a README in it says so,
-and it is removed when the count has finished. Counts are used again only under the digest of all
-that they depend on: the state of the files, the domain's content, the joint tables, weights,
-filters and this code.
+What is kept is exact and confidential. It is encrypted (`checkpoint_key`), only its owner may read
+the folder, and it is removed when the count has finished. Counts are used again only under the
+digest of all that they depend on: the state of the files, the domain's content, the joint tables,
+weights, filters and this code.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ import numpy as np
 import fitplug
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import replace_file, sync
+from fitplug_dask.checkpoint_key import forget_key, open_key
+from fitplug_dask.encryption import EncryptionMissingError, decrypt_long, encrypt_long
 from fitplug_dask.files import CheckedFile
 from fitplug_dask.kernel import Fault, Job, PartialCounts, Partition, count_partition
 from fitplug_dask.sources import UNTRACKED
@@ -42,10 +44,17 @@ _OWN_NAMES = re.compile(rf"{_README}|\.[0-9a-f]{{32}}\.partial|[0-9a-f]{{64}}")
 """What a checkpoint holds beside the lock. Other files are somebody else's and are left alone."""
 _TEXT = """CONFIDENTIAL
 
+This folder holds exact counts about people, encrypted under a key that is not in it. It
+was made by fitplug, to resume a count that has not finished. It is removed when that
+count finishes. If you do not mean to resume it, delete this folder.
+"""
+_EARLIER_TEXT = """CONFIDENTIAL
+
 This folder holds exact counts about people, without any protection. It was made by
 fitplug, to resume a count that has not finished. It is removed when that count finishes.
 If you do not mean to resume it, delete this folder.
 """
+"""Of versions that did not encrypt. Their counts are removed on entering, as of other code."""
 
 
 def check_folder(path: str | os.PathLike[str]) -> Path:
@@ -62,7 +71,8 @@ def check_folder(path: str | os.PathLike[str]) -> Path:
             fault = "has no folder to be in; make the folder first"
         elif folder.is_dir():
             names = {entry.name for entry in folder.iterdir()} - {_LOCK}
-            ours = not names or (folder / _README).read_text(encoding="utf-8") == _TEXT
+            said = (folder / _README).read_text(encoding="utf-8") if names else _TEXT
+            ours = said in (_TEXT, _EARLIER_TEXT)
             fault = None if ours and all(map(_OWN_NAMES.fullmatch, names)) else other
         elif folder.exists():
             fault = "is a file; name a folder"
@@ -77,7 +87,10 @@ def check_folder(path: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def open_checkpoint(
-    path: str | os.PathLike[str], job: Job, files: Sequence[CheckedFile]
+    path: str | os.PathLike[str],
+    job: Job,
+    files: Sequence[CheckedFile],
+    key: bytes | None = None,
 ) -> Iterator[Checkpoint]:
     """Open the checkpoint of one count in a folder, which is made if it does not exist.
 
@@ -88,10 +101,12 @@ def open_checkpoint(
         path: The folder.
         job: What is counted.
         files: The snapshot of the files.
+        key: At least 16 secret bytes. If None, a key is kept on this machine, for this folder.
 
     Raises:
-        InputError: The folder holds something else, or another process counts with it.
-        FitplugError: The folder cannot be written.
+        InputError: The folder holds something else, another process counts with it, or it cannot
+            be encrypted.
+        FitplugError: The folder, or the key, cannot be written.
     """
     folder = check_folder(path)
     for file in files:
@@ -107,9 +122,11 @@ def open_checkpoint(
             f"checkpoint {path} is in use by another count; wait for it or name another folder"
         )
     try:
+        secret = open_key(folder, key)
         _name_failure(path, lambda: _keep_only(folder, run))
-        yield Checkpoint(str(path), str(run))
+        yield Checkpoint(str(path), str(run), secret)
         _name_failure(path, lambda: _remove(folder))
+        forget_key(folder)
     finally:
         os.close(lock)
 
@@ -159,17 +176,22 @@ def _remove(folder: Path) -> None:
         folder.rmdir()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkpoint:
     """The checkpoint of one count.
 
     Attributes:
         display_path: The folder as it was given, for messages.
         run: The absolute path of the folder of this very count.
+        key: The secret key of 32 bytes under which counts are encrypted.
     """
 
     display_path: str
     run: str
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({self.display_path!r}; key secret)"
 
     def recall_workers(self, now: int) -> int:
         """Return the number of workers that rows were partitioned for when this count first began.
@@ -197,7 +219,13 @@ class Checkpoint:
             return counted
         payload = zlib.compress(b"".join(c.astype("<i8").tobytes() for c in counted.counts), 1)
         try:
-            _write_file(path, self._digest_file(path, payload) + payload)
+            _write_file(path, encrypt_long(self.key, payload, self._name_content(path)))
+        except EncryptionMissingError:
+            return Fault(
+                f"checkpoint {self.display_path} cannot be encrypted by a worker; install there: "
+                'pip install "fitplug[dask]"',
+                of_data=False,
+            )
         except OSError as error:
             return Fault(
                 f"checkpoint {self.display_path} cannot be written ({error.strerror}); make room, "
@@ -209,12 +237,16 @@ class Checkpoint:
     def _load(self, path: Path, job: Job) -> PartialCounts | None:
         """Return the counts in a file, or None if it does not exist or is damaged."""
         content = _read_file(path)
-        if content is None or content[:32] != self._digest_file(path, content[32:]):
+        if content is None:
+            return None
+        try:
+            payload = decrypt_long(self.key, content, self._name_content(path))
+        except (ValueError, EncryptionMissingError):
             return None
         ends = np.cumsum([job.count_cells(joint) for joint in job.joints])
         size = 8 * int(ends[-1])
         try:  # no more than these counts take, whatever the file would unpack to
-            plain = zlib.decompressobj().decompress(content[32:], size + 1)
+            plain = zlib.decompressobj().decompress(payload, size + 1)
         except zlib.error:
             return None
         if len(plain) != size:
@@ -222,9 +254,9 @@ class Checkpoint:
         counts = np.frombuffer(plain, dtype="<i8").astype(np.int64)
         return PartialCounts(tuple(np.split(counts, ends[:-1])))
 
-    def _digest_file(self, path: Path, payload: bytes) -> bytes:
-        """Return the SHA-256 of a file's content and of its path, which says what it counts."""
-        return hashlib.sha256(f"{Path(self.run).name}/{path.name}\n".encode() + payload).digest()
+    def _name_content(self, path: Path) -> bytes:
+        """Return the context of a file's content: its path, which says what it counts."""
+        return f"{Path(self.run).name}/{path.name}".encode()
 
 
 def _digest_count(job: Job, files: Sequence[CheckedFile]) -> str:

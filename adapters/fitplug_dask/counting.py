@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import AttributeSet, Tables, Where, check_weight, describe_rows, make_filters
 from fitplug.errors import InputError
-from fitplug_dask.progress import Report, choose_report
+from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.request import (
     Wanted,
     check_client,
@@ -38,11 +38,12 @@ def count(
     wanted: Wanted,
     *,
     client: Client | None = None,
-    progress: bool | Report | None = None,
+    progress: Progress = None,
     person: str | None = None,
     contributions: int | None = None,
     key: bytes | None = None,
     checkpoint: str | PathLike[str] | None = None,
+    checkpoint_key: bytes | None = None,
     storage_options: Options | None = None,
     weight: str | None = None,
     where: Where | None = None,
@@ -95,8 +96,11 @@ def count(
             keeps the same rows, whatever the files, their order and the workers.
         checkpoint: A folder that keeps finished counts, so that the same call continues where one
             that was killed ended, as long as the files, the domain, the tables, weight and where
-            are the same. What the folder holds is exact and confidential; it is removed when the
-            count has finished. It cannot be combined with `person`.
+            are the same. What the folder holds is exact and confidential, and encrypted; it is
+            removed when the count has finished. It cannot be combined with `person`.
+        checkpoint_key: The key that encrypts the checkpoint, at least 16 secret bytes. If left
+            out, a key is drawn and kept in a file of this user on this machine, until the count
+            has finished.
         storage_options: Keywords of the file systems that URLs name, such as credentials; they go
             to the workers, and into no message or name of a task.
         weight: A column of integers that says how many records each row stands for, if rows are
@@ -142,8 +146,8 @@ def count(
     selection = _make_selection(person, contributions, key, tuple(job.attributes))
     if selection is not None and checkpoint is not None:
         raise InputError(
-            f"checkpoint {checkpoint} cannot be kept of a count by person, whose rows are never "
-            "written to a file; leave out the checkpoint or the person"
+            f"checkpoint {checkpoint} cannot be kept of a count by person, whose rows are together "
+            "only while it runs; leave out the checkpoint or the person"
         )
     request.check_memory()
     rules = prepare_rules(job, zone, missing, person)
@@ -183,7 +187,7 @@ def count(
     else:
         from fitplug_dask.checkpoint import open_checkpoint
 
-        with open_checkpoint(checkpoint, job, files) as kept:
+        with open_checkpoint(checkpoint, job, files, checkpoint_key) as kept:
             counted = count_all(kept)
     by_joint = dict(zip(job.joints, counted.counts, strict=True))
     tables = sum_to_tables(domain, by_joint, names)

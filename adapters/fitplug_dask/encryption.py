@@ -73,10 +73,55 @@ class RandomCipher:
         encrypted: bytes = self._aes.encrypt(nonce, message, context)
         return nonce + encrypted
 
-    def decrypt(self, encrypted: bytes, context: bytes) -> bytes:
+    def decrypt(self, encrypted: bytes | memoryview, context: bytes) -> bytes:
         """Return the message. Raise ValueError if it was changed or is another one."""
         held = memoryview(encrypted)
+        if len(held) < NONCE_BYTES + TAG_BYTES:
+            raise ValueError("what was encrypted was cut")
         return _decrypt(self._aes, bytes(held[:NONCE_BYTES]), held[NONCE_BYTES:], context)
+
+
+_LONG_BYTES = 2**28
+"""The most bytes that are encrypted at once; AES-GCM takes fewer than 2^31."""
+
+
+def encrypt_long(key: bytes, message: bytes, context: bytes) -> bytes:
+    """Encrypt a message of any length under a key of 32 bytes that several processes share.
+
+    The message is cut into blocks. The context of each says which block of how many it is, so that
+    none can be left out, repeated or moved.
+
+    Raises:
+        EncryptionMissingError: The package cryptography is not installed.
+    """
+    cipher = RandomCipher(key)
+    starts = range(0, max(1, len(message)), _LONG_BYTES)
+    held = memoryview(message)
+    return b"".join(
+        cipher.encrypt(held[start : start + _LONG_BYTES], _name_block(context, i, len(starts)))
+        for i, start in enumerate(starts)
+    )
+
+
+def decrypt_long(key: bytes, encrypted: bytes | memoryview, context: bytes) -> bytes:
+    """Return a message that `encrypt_long` encrypted.
+
+    Raises:
+        ValueError: It was changed, or is another one, or of another key.
+        EncryptionMissingError: The package cryptography is not installed.
+    """
+    cipher = RandomCipher(key)
+    width = NONCE_BYTES + _LONG_BYTES + TAG_BYTES
+    starts = range(0, max(1, len(encrypted)), width)
+    held = memoryview(encrypted)
+    return b"".join(
+        cipher.decrypt(held[start : start + width], _name_block(context, i, len(starts)))
+        for i, start in enumerate(starts)
+    )
+
+
+def _name_block(context: bytes, number: int, blocks: int) -> bytes:
+    return context + f" block {number} of {blocks}".encode()
 
 
 def _load_cipher(key: bytes) -> Any:

@@ -1,9 +1,10 @@
-"""Progress: how a count reports the number of rows that it has counted."""
+"""Progress: how a count or a release reports how much of a step is done."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 Report: TypeAlias = Callable[[int, int], None]
@@ -13,12 +14,17 @@ Both are exact, so confidential: a report shows their ratio, never the numbers.
 """
 
 
-def choose_report(progress: bool | Report | None) -> Report:
+Progress: TypeAlias = bool | Report | None
+"""True for a percentage on stderr, False or None for nothing, or a callable."""
+
+
+def choose_report(progress: Progress, step: str = "counting") -> Report:
     """Return the report that `progress` asks for.
 
     Args:
         progress: True for a percentage on stderr, False or None for nothing, or a callable, which
             is returned.
+        step: What is done, in words that are printed before the percentage.
 
     Raises:
         TypeError: It is anything else.
@@ -26,7 +32,7 @@ def choose_report(progress: bool | Report | None) -> Report:
     if callable(progress):
         return progress
     if progress is True:
-        return _print_percentage
+        return partial(_print_percentage, step)
     if progress is None or progress is False:
         return _ignore
     raise TypeError(f"progress must be True, False or a callable, not {type(progress).__name__}")
@@ -36,7 +42,7 @@ def _ignore(done: int, total: int) -> None:
     pass
 
 
-def _print_percentage(done: int, total: int) -> None:
+def _print_percentage(step: str, done: int, total: int) -> None:
     if total:
         end = "\n" if done == total else ""
-        print(f"\rcounting: {100 * done // total:3d} %", end=end, file=sys.stderr, flush=True)
+        print(f"\r{step}: {100 * done // total:3d} %", end=end, file=sys.stderr, flush=True)

@@ -2,13 +2,15 @@
 
     python make_people.py FOLDER [--rows 100000000]
 
-The script writes Parquet files of at most a million rows, with about 2 bytes a row. It uses a
-seed, so it always makes the same rows.
+FOLDER is a path, or a URL of a store. The script writes Parquet files of at most a million rows,
+with about 2 bytes a row. It uses a seed, so it always makes the same rows.
 """
 
 import argparse
+import time
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -17,20 +19,40 @@ import pyarrow.parquet as pq
 ACS = Path(__file__).parent.parent / "acs"
 COLUMNS = ["AGEP", "SEX", "RAC1P", "HISP"]
 FILE_ROWS = 1_000_000
+START_SECONDS = 30
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder")
     parser.add_argument("--rows", type=int, default=1_000_000)
     asked = parser.parse_args()
     people = ds.dataset(ACS / "people", partitioning="hive").to_table(columns=COLUMNS)
     rng = np.random.default_rng(20261121)
-    asked.folder.mkdir(parents=True, exist_ok=True)
+    system, folder = open_folder(asked.folder)
     for start in range(0, asked.rows, FILE_ROWS):
         drawn = rng.integers(0, people.num_rows, min(FILE_ROWS, asked.rows - start))
-        path = asked.folder / f"part-{start // FILE_ROWS:05}.parquet"
-        pq.write_table(people.take(pa.array(drawn)).combine_chunks(), path)
+        with system.open(f"{folder}/part-{start // FILE_ROWS:05}.parquet", "wb") as file:
+            table = people.take(pa.array(drawn)).combine_chunks()
+            pq.write_table(table, file, write_page_checksum=True)
+
+
+def open_folder(folder: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Make a folder or a bucket, and return the file system with the path there.
+
+    A store that was started a moment ago may not answer yet.
+    """
+    system, path = fsspec.url_to_fs(folder)
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            system.makedirs(path, exist_ok=True)
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(1)
+        else:
+            return system, path
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Count people on a Dask cluster, and release the counts. Only the workers read rows.
+"""Count people on a Dask cluster, and release the counts in parts. Only the workers read rows.
 
-python release.py FOLDER --scheduler tcp://127.0.0.1:8786
+python release.py SOURCE OUTPUT --scheduler tcp://127.0.0.1:8786
+
+SOURCE and OUTPUT are folders that all workers see under the same path, or URLs of a store.
 """
 
 import argparse
@@ -10,7 +12,6 @@ from distributed import Client
 
 import fitplug as fp
 import fitplug_dask as fpd
-import fitplug_opendp as fpo
 
 DOMAIN = fp.Domain(
     {
@@ -28,21 +29,35 @@ WORKLOAD = fp.Workload(
         fp.total(std=5.0),
     ],
 )
+LEDGER = Path(__file__).parent / "people.db"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="as the workers see it")
+    parser.add_argument("source", help="the folder or URL of the rows, as the workers see it")
+    parser.add_argument("output", help="the folder or URL of the release, as the workers see it")
     parser.add_argument("--scheduler", required=True, help="address of the Dask scheduler")
+    parser.add_argument("--key", default="2026", help="name of the release in the ledger")
     asked = parser.parse_args()
     plan = fp.design(WORKLOAD)
     print(plan.summary())
+    ledger = fp.Ledger(LEDGER, rho=1.0)
+    # If this process is killed, the same command finishes the release and charges nothing more.
     with Client(asked.scheduler) as client:
-        tables = fpd.count(asked.folder.absolute(), plan, client=client, progress=True)
-    ledger = fp.Ledger(asked.folder.with_suffix(".db"), rho=1.0)
-    release = fpo.release(plan, tables, ledger=ledger)
-    total = release.combine({"total": 1})
+        release = fpd.release(
+            asked.source,
+            plan,
+            asked.output,
+            client=client,
+            ledger=ledger,
+            key=asked.key,
+            progress=True,
+        )
+    release.verify()
+    total = release.combine("total")
+    women = release.combine("pyramid[SEX = 2, AGEP <= 64]")
     print(f"people, released: {total.value:.0f}, std {total.std:.1f}")
+    print(f"women up to the age of 64, released: {women.value:.0f}, std {women.std:.1f}")
     print(f"spent: rho = {ledger.spent:.6g}, left {ledger.remaining:.6g}")
 
 

@@ -30,7 +30,10 @@ from fitplug.files.parquet_schema import (
 from fitplug.files.thrift import ThriftFields
 
 _MAGIC = b"PAR1"
-_TAIL_BYTES = 2**16  # Most footers are shorter, so that one request to a store is enough.
+_LEAST_TAIL, _LONGEST_TAIL, _TAIL_SHARE = 2**13, 2**16, 1 / 32
+"""The bytes that are read from the end of a file: so many that most footers are shorter, and one
+request to a store is enough, but few beside what is read of the columns."""
+
 _MOST_ROWS = 2**48  # Sums over files then stay below 2^63.
 _MOST = 2**62
 
@@ -130,7 +133,7 @@ def decode_footer(size: int, read_end: Callable[[int], bytes]) -> Footer:
         size: The size of the file in bytes.
         read_end: Returns so many bytes from the end of the file.
     """
-    tail = read_end(min(size, _TAIL_BYTES))
+    tail = read_end(min(size, max(_LEAST_TAIL, min(_LONGEST_TAIL, int(size * _TAIL_SHARE)))))
     length = int.from_bytes(tail[-8:-4], "little")
     if tail[-4:] != _MAGIC or length > size - 8:
         raise ValueError("no footer")

@@ -23,7 +23,7 @@ _MOST = 2**62
 # The numbers of fields: of the file, of a schema element, of a row group, of a column chunk.
 _VERSION, _SCHEMA, _NUM_ROWS, _GROUPS, _KEYS, _WRITER = range(1, 7)
 _TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION = range(1, 9)
-_LOGICAL = 10
+_FIELD_ID, _LOGICAL = 9, 10
 _COLUMNS, _GROUP_BYTES, _GROUP_ROWS = 1, 2, 3
 _PLACE, _METADATA = 2, 3
 _CHUNK_TYPE, _ENCODINGS, _PATH, _CODEC, _VALUES, _PLAIN_BYTES, _BYTES = range(1, 8)
@@ -339,6 +339,9 @@ def _encode_element(element: ThriftFields) -> bytes:
         for number in (_SCALE, _PRECISION)
         if number in element
     ]
+    number = element.get(_FIELD_ID)  # lakes know columns by it, as names change
+    if isinstance(number, int) and abs(number) < 2**31:
+        encoded.append((_FIELD_ID, I32, thrift.encode_integer(number)))
     encoded.append((_NAME, BINARY, thrift.encode_binary(get_text(element, _NAME))))
     if _LOGICAL in element:
         encoded.append((_LOGICAL, STRUCT, get_text(element, _LOGICAL)))

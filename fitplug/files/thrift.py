@@ -17,6 +17,10 @@ from typing import Any, TypeAlias
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 """The kinds of values."""
 
+# The same numbers, which are no Python objects where this module is compiled.
+_FALSE, _BYTE, _DOUBLE, _BINARY, _LIST = FALSE, BYTE, DOUBLE, BINARY, LIST
+_SET, _MAP, _STRUCT = SET, MAP, STRUCT
+
 ThriftFields: TypeAlias = dict[int, Any]
 """A struct: its values by the numbers of their fields."""
 
@@ -27,6 +31,7 @@ and binaries are always read, and all other values are skipped.
 """
 
 _DEEPEST = 64
+_MOST_FIELDS = 2**15
 
 
 def read_struct(data: bytes, at: int, wanted: WantedFields) -> tuple[ThriftFields, int]:
@@ -52,27 +57,30 @@ def read_struct(data: bytes, at: int, wanted: WantedFields) -> tuple[ThriftField
         if head > 15:
             number += head >> 4
         else:
-            number, at = read_integer(data, at)
-        if BYTE < kind < DOUBLE:
+            told, at = read_integer(data, at)
+            if not 0 <= told < _MOST_FIELDS:
+                raise ValueError("no number of a field")
+            number = told
+        if _BYTE < kind < _DOUBLE:
             byte = data[at]
             if byte < 128:  # the usual case, kept fast
                 fields[number] = byte >> 1 ^ -(byte & 1)
                 at += 1
             else:
                 fields[number], at = read_integer(data, at)
-        elif kind == BINARY:
+        elif kind == _BINARY:
             start, at = _find_binary(data, at)
             fields[number] = data[start:at]
-        elif kind == STRUCT and number in wanted:
+        elif kind == _STRUCT and number in wanted:
             inner, start = wanted[number], at
             if inner is None:
                 at = skip(data, at, kind)
                 fields[number] = data[start:at]
             else:
                 fields[number], at = read_struct(data, at, inner)
-        elif kind == LIST and number in wanted:
+        elif kind == _LIST and number in wanted:
             fields[number], at = _read_structs(data, at, wanted[number])
-        elif kind <= FALSE:
+        elif kind <= _FALSE:
             fields[number] = kind == TRUE
         else:
             at = skip(data, at, kind)
@@ -82,7 +90,7 @@ def read_struct(data: bytes, at: int, wanted: WantedFields) -> tuple[ThriftField
 def _read_structs(data: bytes, at: int, wanted: WantedFields | None) -> tuple[list[Any], int]:
     """Read a list of structs, or leave each as its bytes."""
     kind, size, at = _read_list_head(data, at)
-    if kind != STRUCT and size:
+    if kind != _STRUCT and size:
         raise ValueError("no list of structs")
     found: list[Any] = []
     if wanted is None:
@@ -109,30 +117,47 @@ def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
         ValueError: The bytes are no Thrift.
         IndexError: The value does not end.
     """
-    if BYTE < kind < DOUBLE:
+    if _BYTE < kind < _DOUBLE:
         while data[at] > 127:
             at += 1
         return at + 1
-    if kind == BINARY:
-        _, at = _find_binary(data, at)
-        return at
+    if kind == _BINARY:
+        return _skip_binary(data, at)
     if depth > _DEEPEST:
         raise ValueError("too deep")
-    if kind == STRUCT:
+    if kind == _STRUCT:
         return _skip_struct(data, at, depth)
-    if kind in (LIST, SET):
+    if kind in (_LIST, _SET):
         kind, size, at = _read_list_head(data, at)
-        return _skip_values(data, at, size, (kind,), depth)
-    if kind == MAP:
-        size, at = _read_varint(data, at)
-        if not size:
-            return at
-        return _skip_values(data, at + 1, size, (data[at] >> 4, data[at] & 15), depth)
-    if kind == DOUBLE:
+        return _skip_values(data, at, size, kind, kind, depth, 1)
+    if kind == _MAP:
+        return _skip_map(data, at, depth)
+    if kind == _DOUBLE:
         return at + 8
-    if kind == BYTE:
+    if kind == _BYTE:
         return at + 1
     raise ValueError("no kind of value")
+
+
+def _skip_binary(data: bytes, at: int) -> int:
+    """Return the position behind a binary."""
+    if data[at] > 127:
+        _, at = _find_binary(data, at)
+        return at
+    at += data[at] + 1  # the usual case, kept fast
+    if at > len(data):
+        raise IndexError
+    return at
+
+
+def _skip_map(data: bytes, at: int, depth: int) -> int:
+    """Return the position behind a map."""
+    size, at = _read_varint(data, at)
+    if size > len(data):  # each element takes at least a byte
+        raise IndexError
+    if not size:
+        return at
+    return _skip_values(data, at + 1, size, data[at] >> 4, data[at] & 15, depth, 2)
 
 
 def _find_binary(data: bytes, at: int) -> tuple[int, int]:
@@ -150,21 +175,24 @@ def _skip_struct(data: bytes, at: int, depth: int) -> int:
         kind = head & 15
         if head < 16:
             _, at = _read_varint(data, at)
-        if BYTE < kind < DOUBLE:  # the usual case, kept fast
+        if _BYTE < kind < _DOUBLE:  # the usual case, kept fast
             while data[at] > 127:
                 at += 1
             at += 1
-        elif kind > FALSE:
+        elif kind > _FALSE:
             at = skip(data, at, kind, depth + 1)
     return at + 1
 
 
-def _skip_values(data: bytes, at: int, size: int, kinds: tuple[int, ...], depth: int) -> int:
-    """Return the position behind so many elements, each of one value of each kind."""
+def _skip_values(
+    data: bytes, at: int, size: int, first: int, second: int, depth: int, each: int
+) -> int:
+    """Return the position behind so many elements, each of one value, or of two of two kinds."""
     # Each value takes at least a byte, so that a false size ends at the end of the data.
     for _ in range(size):
-        for kind in kinds:
-            at = at + 1 if kind <= FALSE else skip(data, at, kind, depth + 1)
+        for i in range(each):
+            kind = second if i else first
+            at = at + 1 if kind <= _FALSE else skip(data, at, kind, depth + 1)
             if at > len(data):
                 raise IndexError
     return at
@@ -176,6 +204,8 @@ def _read_list_head(data: bytes, at: int) -> tuple[int, int, int]:
     if head < 240:
         return head & 15, head >> 4, at + 1
     size, at = _read_varint(data, at + 1)
+    if size > len(data):  # each element takes at least a byte
+        raise IndexError
     return head & 15, size, at
 
 

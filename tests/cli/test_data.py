@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from fitplug_cli.output import read_counts
 from fitplug_dask.kernel import reading
@@ -32,7 +34,7 @@ def test_a_dry_run_reads_no_row_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = make(tmp_path)
-    monkeypatch.setattr(reading, "open_file", None)
+    monkeypatch.setattr(reading, "read_partition", None)
     before = tree(tmp_path)
     ran = fitplug("count", spec, "--dry-run")
     assert (ran.code, ran.err) == (0, "")
@@ -110,3 +112,29 @@ def test_rows_of_a_bad_csv_file_never_show(tmp_path: Path) -> None:
         assert str(NUMBER) not in ran.out + ran.err
     assert not (tmp_path / "release").exists()
     assert not (tmp_path / "budget.db").exists()
+
+
+def test_tables_of_lakes_and_columns_that_files_lack(tmp_path: Path) -> None:
+    spec = make(tmp_path)
+    lake, first, second = tmp_path / "lake", pa.table(rows(0)), pa.table(rows(1))
+    write_deltalake(lake, first)
+    write_deltalake(lake, second, mode="append")
+    deltalake.DeltaTable(lake).delete("SEX = '1'")
+    for version in (0, 2):
+        path = f'"lake/"\ntable = "delta"\nversion = {version}'
+        spec.write_text(SPEC.replace('"people/"', path))
+        counts = tmp_path / f"{version}.counts.npz"
+        ran = fitplug("count", spec, "--output", counts)
+        assert (ran.code, ran.err) == (0, "")
+        counted = read_counts(counts).marginal(("SEX",))
+        assert (counted[0] == 0) == (version == 2)
+        assert counted[1] > 0
+    spec.write_text(SPEC.replace('"people/"', '"people/"\nversion = 3'))
+    ran = fitplug("count", spec, "--dry-run")
+    assert ran.code == 2
+    assert '[data] version is for tables: add table = "delta"' in ran.err
+    pq.write_table(first.drop_columns(["SEX"]), tmp_path / "people" / "c.parquet")
+    spec.write_text(SPEC)
+    assert "has no column 'SEX'" in fitplug("count", spec, "--dry-run").err
+    spec.write_text(SPEC.replace('"people/"', '"people/"\nmissing = { SEX = "2" }'))
+    assert fitplug("count", spec, "--dry-run").code == 0

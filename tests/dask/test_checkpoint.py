@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import os
 import shutil
 import signal
 import stat
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,13 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError, InputError
-from fitplug_dask import checkpoint, kernel
+from fitplug_dask import checkpoint, encryption, kernel
 from fitplug_dask.files import take_snapshot
-from fitplug_dask.kernel import partitions, reading
+from fitplug_dask.kernel import partitions
 from fitplug_dask.sources import find_files
 from tests.helpers.checkpoints import DOMAIN, WANTED, interrupted, parts
 from tests.helpers.command_line import fitplug, make
+from tests.helpers.row_reading import ReadRowGroup, fail_reading, watch_reading
 
 FILES = 8
 
@@ -48,18 +49,9 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files whose rows were read."""
-    names: list[str] = []
-    read_piece = reading._read_slice
-
-    @functools.wraps(read_piece)  # or workers would be refused for code that is not that of a file
-    def watched(sink: Any, piece: Any) -> Any:
-        names.append(Path(piece.file.location.path).name)
-        return read_piece(sink, piece)
-
-    monkeypatch.setattr(reading, "_read_slice", watched)
-    return names
+def read(monkeypatch: pytest.MonkeyPatch) -> list[ReadRowGroup]:
+    """The row groups that were read: each file has one."""
+    return watch_reading(monkeypatch)
 
 
 def assert_counted(people: Path, folder: Path, wanted: Any = WANTED, **options: Any) -> None:
@@ -70,7 +62,7 @@ def assert_counted(people: Path, folder: Path, wanted: Any = WANTED, **options: 
     assert not folder.exists()
 
 
-def test_a_killed_process_resumes(people: Path, tmp_path: Path, read: list[str]) -> None:
+def test_a_killed_process_resumes(people: Path, tmp_path: Path, read: list[ReadRowGroup]) -> None:
     folder = tmp_path / "kept"
     code = f"""
 import os, signal
@@ -102,6 +94,81 @@ fpd.count({str(people)!r}, wanted, checkpoint={str(folder)!r}, progress=kill)
         np.testing.assert_array_equal(counted[names], expected[names])
 
 
+def key_files() -> list[Path]:
+    return list(Path(os.environ["XDG_STATE_HOME"]).rglob("checkpoint-keys/*"))
+
+
+def test_counts_are_encrypted_under_a_key_that_is_not_in_the_folder(
+    people: Path, tmp_path: Path, read: list[ReadRowGroup]
+) -> None:
+    folder = tmp_path / "kept"
+    interrupted(people, folder)
+    (key_file,) = key_files()
+    key = key_file.read_bytes()
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    kept = parts(folder)
+    assert kept
+    for path in kept:
+        content = path.read_bytes()
+        assert key not in content
+        with pytest.raises(zlib.error):
+            zlib.decompress(content)
+        name = f"{path.parent.name}/{path.name}".encode()
+        plain = zlib.decompress(encryption.decrypt_long(key, content, name))
+        assert len(plain) == 8 * 2 * 10
+        with pytest.raises(ValueError, match="was changed"):
+            encryption.decrypt_long(bytes(32), content, name)
+    # Without the key, its counts are worth nothing.
+    key_file.unlink()
+    read.clear()
+    assert_counted(people, folder)
+    assert key_files() == []
+
+
+def test_a_publishers_own_key_is_kept_nowhere(
+    people: Path, tmp_path: Path, read: list[ReadRowGroup]
+) -> None:
+    folder, key = tmp_path / "kept", b"sixteen bytes or more"
+    interrupted(people, folder, checkpoint_key=key)
+    finished = len(parts(folder))
+    assert finished
+    assert key_files() == []
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not any(key in path.read_bytes() for path in files)
+    with pytest.raises(TypeError, match="checkpoint_key must be at least 16 secret bytes"):
+        fpd.count(people, WANTED, checkpoint=folder, checkpoint_key=b"short")
+    assert len(parts(folder)) == finished
+    assert_counted(people, folder, checkpoint_key=key)
+
+
+def test_without_the_package_no_checkpoint_is_kept(
+    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack(key: bytes) -> Any:
+        raise encryption.EncryptionMissingError
+
+    monkeypatch.setattr(encryption, "_load_cipher", lack)
+    with pytest.raises(InputError, match=r"written encrypted only.*fitplug\[dask\]"):
+        fpd.count(people, WANTED, checkpoint=tmp_path / "kept")
+    assert parts(tmp_path / "kept") == []
+
+
+def test_long_messages_are_encrypted_in_blocks_that_stay_in_their_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encryption, "_LONG_BYTES", 10)
+    key, width = bytes(32), 10 + encryption.NONCE_BYTES + encryption.TAG_BYTES
+    for length in (0, 9, 10, 11, 35):
+        message = bytes(range(length))
+        encrypted = encryption.encrypt_long(key, message, b"a")
+        assert encryption.decrypt_long(key, encrypted, b"a") == message
+        swapped = encrypted[width : 2 * width] + encrypted[:width] + encrypted[2 * width :]
+        for changed in (encrypted[:-1], encrypted + b"x", encrypted[width:], swapped):
+            if changed != encrypted:
+                with pytest.raises(ValueError, match="was c"):
+                    encryption.decrypt_long(key, changed, b"a")
+
+
 def test_the_folder_is_confidential_and_says_so(people: Path, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
@@ -112,7 +179,9 @@ def test_the_folder_is_confidential_and_says_so(people: Path, tmp_path: Path) ->
     assert_counted(people, folder)
 
 
-def test_other_workers_meet_the_same_shares(people: Path, tmp_path: Path, read: list[str]) -> None:
+def test_other_workers_meet_the_same_shares(
+    people: Path, tmp_path: Path, read: list[ReadRowGroup]
+) -> None:
     folder = tmp_path / "kept"
     with dask.config.set(num_workers=1):
         interrupted(people, folder)
@@ -132,7 +201,7 @@ def spoil(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "empty"])
 def test_damaged_files_are_counted_again(
-    people: Path, tmp_path: Path, read: list[str], how: str
+    people: Path, tmp_path: Path, read: list[ReadRowGroup], how: str
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
@@ -163,7 +232,7 @@ def removed(people: Path) -> None:
 
 @pytest.mark.parametrize("change", [touched, replaced, added, removed])
 def test_counts_of_other_files_are_not_met_again(
-    people: Path, tmp_path: Path, read: list[str], change: Any
+    people: Path, tmp_path: Path, read: list[ReadRowGroup], change: Any
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
@@ -187,7 +256,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_counts_of_another_domain_are_not_met_again(
-    people: Path, tmp_path: Path, read: list[str], other: str
+    people: Path, tmp_path: Path, read: list[ReadRowGroup], other: str
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
@@ -197,7 +266,7 @@ def test_counts_of_another_domain_are_not_met_again(
 
 
 def test_counts_of_other_code_are_not_met_again(
-    people: Path, tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+    people: Path, tmp_path: Path, read: list[ReadRowGroup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
@@ -217,13 +286,13 @@ def test_what_another_count_left_is_removed(people: Path, tmp_path: Path) -> Non
 
 
 def test_an_error_keeps_what_is_finished(
-    people: Path, tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+    people: Path, tmp_path: Path, read: list[ReadRowGroup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
     finished = parts(folder)
     with monkeypatch.context() as patched:
-        patched.setattr(reading, "_read_slice", lambda *_: kernel.Fault("it is gone"))
+        fail_reading(patched, "it is gone")
         with pytest.raises(DataError, match="it is gone"):
             fpd.count(people, WANTED, checkpoint=folder)
     assert parts(folder) == finished
@@ -244,7 +313,7 @@ def client() -> Iterator[Client]:
 
 
 def test_workers_of_a_cluster_write_to_the_same_folder(
-    people: Path, tmp_path: Path, client: Client, read: list[str]
+    people: Path, tmp_path: Path, client: Client, read: list[ReadRowGroup]
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder, client=client)

@@ -178,7 +178,7 @@ def test_the_codes_of_a_tree_are_sent_once(
     if not limit:
         assert_same(counted, fpd.count(tmp_path, wanted))
     tree_bytes = len(pickle.dumps(tree))
-    (job,) = (key for key in seen if ("exchange-plan" if limit else "send-job") in key)
+    (job,) = (key for key in seen if ("exchange-job" if limit else "send-job") in key)
     others = [s for key, s in seen.items() if "fitplug-check-worker" not in key and key != job]
     assert len(others) > 20
     assert seen[job] < 1.1 * tree_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -27,9 +28,11 @@ import fitplug_dask as fpd
 from fitplug.errors import DataError
 from fitplug_dask.checkpoint import _digest_count
 from fitplug_dask.files import take_snapshot
+from fitplug_dask.files.deletions import PlannedDeletion, load_deleted_rows
+from fitplug_dask.files.header import DamagedFileError
 from fitplug_dask.files.roaring_bitmaps import read_framed_positions, read_positions
 from fitplug_dask.kernel import Job
-from fitplug_dask.sources import Location, find_files
+from fitplug_dask.sources import Deletion, DeletionKind, Location, StoredColumn, find_files
 from fitplug_dask.sources.avro import read_avro
 from fitplug_dask.sources.delta_tables import decode_z85
 from tests.helpers import lakes
@@ -290,13 +293,53 @@ def test_an_iceberg_table_and_its_snapshots(iceberg: Any) -> None:
     assert_counts(fpd.IcebergTable(folder), iceberg.scan().to_arrow())
 
 
-def test_renamed_added_and_widened_columns_of_iceberg(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [DeletionKind.POSITIONS, DeletionKind.EQUAL_VALUES])
+def test_damage_never_changes_which_rows_are_deleted(tmp_path: Path, kind: DeletionKind) -> None:
+    """Every byte that changes is an error, or changes nothing: pages have checksums."""
+    path, name = tmp_path / "gone.parquet", "s3://bucket/a"
+    rows = [(name, 3 * i) for i in range(20)] + [("s3://bucket/z", 4)] * 20
+    columns = dict(zip(("file_path", "pos"), map(list, zip(*rows, strict=True)), strict=True))
+    pq.write_table(pa.table(columns), path, row_group_size=10, write_page_checksum=True)
+    content = path.read_bytes()
+    pos = StoredColumn(("pos",))
+    batch = pa.record_batch({"pos": list(range(100))})
+
+    def find_kept() -> list[bool] | None:
+        location = Location(str(path))
+        size, stamp = location.read_state()
+        deletion = Deletion(kind, location, size, stamp, file_path=name, columns={"pos": pos})
+        kept = load_deleted_rows(PlannedDeletion(deletion, (("pos", "pos"),))).find_kept(batch, 0)
+        return None if kept is None else kept.tolist()
+
+    whole = find_kept()
+    assert whole is not None
+    assert whole.count(False) == 20 + (kind is DeletionKind.EQUAL_VALUES)
+    errors = 0
+    for at in range(0, len(content), 11):
+        path.write_bytes(content[:at] + bytes((content[at] ^ 1,)) + content[at + 1 :])
+        try:
+            assert find_kept() == whole
+        except DamagedFileError:
+            errors += 1
+    assert errors > 30
+
+
+@pytest.mark.parametrize("store_schema", [True, False])
+def test_renamed_added_and_widened_columns_of_iceberg(
+    tmp_path: Path, store_schema: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers other than Arrow number the columns in Parquet's own schema only."""
+    writer = functools.partial(pq.ParquetWriter, store_schema=store_schema)
+    monkeypatch.setattr(pq, "ParquetWriter", writer)
     old = draw(1, 100)
     types = pa.schema(
         [old.schema.field(n) if n != "age" else pa.field(n, pa.int32()) for n in old.schema.names]
     )
     table = lakes.make_catalog(tmp_path).create_table("n.t", types)
     table.append(old.cast(types))
+    (task,) = table.scan().plan_files()
+    metadata = pq.read_metadata(task.file.file_path.removeprefix("file://")).metadata or {}
+    assert (b"ARROW:schema" in metadata) == store_schema
     with table.update_schema() as update:
         update.rename_column("sex", "gender")
         update.rename_column("id", "sex")

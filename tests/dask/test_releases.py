@@ -112,14 +112,16 @@ class TestTheMechanism:
 
 class TestTheCharge:
     def test_once_and_then_it_is_found(self, tmp_path, ledger, audit):
-        first = fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key="2026")
-        again = fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key="2026")
+        output = tmp_path / "new" / "out"  # in a folder that is not there yet
+        first = fpd.release(TABLES, PLAN, output, ledger=ledger, key="2026")
+        again = fpd.release(TABLES, PLAN, output, ledger=ledger, key="2026")
         assert ledger.spent == first.rho == PLAN.rho
         assert list_states(ledger) == ["published"]
         np.testing.assert_array_equal(np.asarray(first.answers), np.asarray(again.answers))
-        _, draws = check_drawn_once(tmp_path / "out", audit)
+        _, draws = check_drawn_once(output, audit)
         assert draws == len(first.answers.parts)
-        check_left_over(tmp_path, names=["budget.db", "out"])
+        check_left_over(tmp_path, names=["budget.db", "new"])
+        check_left_over(output.parent, names=["out"])
         with pytest.raises(fp.AlreadyReleased):
             fpd.release(TABLES, PLAN, tmp_path / "other", ledger=ledger)
 

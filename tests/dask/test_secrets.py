@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
@@ -245,3 +249,45 @@ def test_a_failing_sum_logs_no_counts() -> None:
     fault = add_partial_counts(part, part)
     assert isinstance(fault, Fault)
     assert not secrets_in(f"{fault} {part}")
+
+
+def test_what_workers_write_to_their_disks_is_encrypted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        write(tmp_path / f"{i}.parquet", {**COLUMNS, "code": rng.integers(0, 10, ROWS)})
+    spilled: dict[str, bytes] = {}
+    with (
+        dask.config.set({"distributed.worker.memory.target": 1e-9}),
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            memory_limit="1 GiB",
+            local_directory=str(tmp_path / "scratch"),
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        folder = Path(client.cluster.workers[0].local_directory) / "storage"
+        counted = threading.Event()
+
+        def look() -> None:
+            while not counted.is_set():
+                for path in folder.iterdir():
+                    with contextlib.suppress(OSError):  # it is gone already
+                        spilled[path.name] = max(spilled.get(path.name, b""), path.read_bytes())
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        fpd.count(str(tmp_path / "*.parquet"), WANTED, client=client)
+        counted.set()
+        looking.join()
+        # The test sees what a worker writes: a result that nobody encrypts.
+        plain = client.submit(lambda: TEXT.encode() * 10)
+        plain.result()
+        spilled_plain = b"".join(path.read_bytes() for path in folder.iterdir())
+    assert TEXT.encode() in spilled_plain
+    content = b"".join(spilled.values())
+    assert content.count(b"BytesIO") >= 2  # results, and what many tasks take
+    for word in (b"_unpack_counts", b"PartialCounts", b"Integers", b"Job"):
+        assert word not in content

@@ -21,8 +21,8 @@ import fitplug_dask as fpd
 from fitplug.errors import DataError
 from fitplug.files.parquet_footer import read_footer
 from fitplug_dask.files import parquet_pages, take_snapshot
-from fitplug_dask.kernel import reading
 from fitplug_dask.sources import Location, find_files, redact_url
+from tests.helpers.row_reading import watch_reading
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "state": ["01", "02"], "age": fp.Integers(0, 9)})
 WANTED = (DOMAIN, [("sex", "state", "age")])
@@ -263,7 +263,7 @@ def test_what_is_shown_of_a_url() -> None:
 def test_a_survey_reads_no_row(
     tmp_path: Path, hive: fp.Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "open_file", None)
+    read = watch_reading(monkeypatch)
     told = fpd.survey("memory://p", WANTED)
     assert (told.files, told.format, told.rows, told.cells) == (6, "Parquet", 1800, 40)
     on_disk = fpd.survey(tmp_path / "p", WANTED)
@@ -275,6 +275,9 @@ def test_a_survey_reads_no_row(
     assert "1800" not in f"{told} {told!r}"
     with pytest.raises(DataError, match="no such file"):
         fpd.survey("memory://none", WANTED)
+    assert not read
+    fpd.count("memory://p", WANTED)
+    assert read
 
 
 @pytest.mark.parametrize(("suffix", "rows"), [(".csv", None), (".arrow", 1000), (".arrows", None)])

@@ -34,6 +34,7 @@ from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.sources import find_files
 from tests.helpers.checkpoints import interrupted, parts
+from tests.helpers.row_reading import watch_reading
 from tests.helpers.secrets import NUMBER, TEXT, secrets_in, told_by
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9), "race": ["a", "b"]})
@@ -311,14 +312,7 @@ def test_folders_of_other_values_are_not_read(
     tmp_path: Path, state: Any, condition: str, files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hive(tmp_path, people(2))
-    read: list[str] = []
-    opened = reading.open_file
-
-    def watched(file: Any) -> Any:
-        read.append(file.display_path)
-        return opened(file)
-
-    monkeypatch.setattr(reading, "open_file", watched)
+    read = watch_reading(monkeypatch)
     where = {"state": state, "level": ["040", "050"]}
     with duckdb.connect() as connection:
         held = connection.sql(
@@ -330,7 +324,7 @@ def test_folders_of_other_values_are_not_read(
         counted = fpd.count(tmp_path, WANTED, weight=weight, where=where)
         expected = by_duckdb(held, f"{condition} AND level IN ('040', '050')", weight is not None)
         assert_equal(counted, expected)
-        assert len(set(read)) == files
+        assert len({group.path for group in read}) == files
     told = fpd.survey(tmp_path, WANTED, where=where)
     assert (told.files, told.left_out) == (files, 4 - files)
 
@@ -484,22 +478,16 @@ def test_a_checkpoint_is_of_one_weight_and_filter(
     write(folder, people(6, 1000))
     monkeypatch.setattr(partitions, "_MOST_ROWS", 250)
     monkeypatch.setattr(partitions, "_ROWS_PER_CELL", 1)
-    read: list[Any] = []
-    read_piece = reading._read_slice
-
-    def watched(sink: Any, piece: Any) -> Any:
-        read.append(piece)
-        return read_piece(sink, piece)
-
-    monkeypatch.setattr(reading, "_read_slice", watched)
+    read = watch_reading(monkeypatch)
     expected = [fpd.count(folder, WANTED, **options) for options in KEPT]
-    pieces = len(read) // len(KEPT)
+    groups = len(read) // len(KEPT)
+    assert groups > 1
     for other in (number, (number + 1) % len(KEPT), (number + 3) % len(KEPT)):
         interrupted(folder, kept, WANTED, **KEPT[number])
         assert parts(kept)
         read.clear()
         assert_equal(fpd.count(folder, WANTED, checkpoint=kept, **KEPT[other]), expected[other])
-        assert (len(read) == pieces) == (other != number)
+        assert (len(read) == groups) == (other != number)
 
 
 # What is refused, and what nothing tells
@@ -536,12 +524,13 @@ def test_what_is_refused_before_any_row_is_read(
     table = table.append_column("share", pa.array([0.5] * 10))
     table = table.append_column("money", pa.array([1] * 10).cast(pa.decimal128(20, 1)))
     pq.write_table(table, folder / "a.parquet")
-    monkeypatch.setattr(reading, "open_file", None)
+    read = watch_reading(monkeypatch)
     for call in (fpd.count, fpd.survey):
         asked = {n: v for n, v in options.items() if call is fpd.count or n != "contributions"}
         with pytest.raises(error, match=says) as caught:
             call(tmp_path, WANTED, **asked)
         assert caught.value.__cause__ is None
+    assert not read
 
 
 def test_a_missing_column_of_csv_quotes_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 from distributed import WorkerPlugin
+from scipy.stats import chi2
 
 import fitplug as fp
 from fitplug.mechanism import answer_exactly
@@ -117,8 +118,8 @@ def check_drawn_once(folder, audit, watch=None, plan=PLAN, tables=TABLES):
         now = {p.name: hashlib.sha256(p.read_bytes()).hexdigest()
                for p in Path(folder).glob("answers/part-*.npy")}  # fmt: skip
         assert all(now[name] == digest for name, digest in watch.seen.items())
-    noise = np.asarray(answers) - answer_exactly(plan.strategy, tables.marginal)
-    assert 0.7 < noise.std() / plan.noise_std < 1.3
+    noise = (np.asarray(answers) - answer_exactly(plan.strategy, tables.marginal)) / plan.noise_std
+    assert 1e-9 < chi2.cdf(float(noise @ noise), noise.size) < 1 - 1e-9
     return release, len(draws)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import fitplug as fp
 from tests.helpers.places import ROOT
 
 README = (ROOT / "examples" / "cluster" / "README.md").read_text(encoding="utf-8")
@@ -36,11 +37,13 @@ def free_port():
 def test_the_commands_count_and_release(folder):
     (block,) = re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL)
     port = free_port()
-    commands = block.replace("8786", port).replace("--rows 1000000", "--rows 20000").splitlines()
+    few = block.replace("8786", port).replace("5555", free_port())
+    exports, *commands = few.replace("--rows 1000000", "--rows 20000").splitlines()
     spec = folder / "examples" / "cluster" / "release.toml"
     spec.write_text(spec.read_text().replace("8786", port))
     path = os.pathsep.join([str(ROOT), str(ROOT / "adapters"), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": path}
+    env |= dict(word.split("=", 1) for word in exports.split()[1:])
     running = []
     said = []
     try:
@@ -62,12 +65,13 @@ def test_the_commands_count_and_release(folder):
             process.terminate()
         for process in running:
             process.wait(30)
-    assert len(running) == 3
-    _, by_script, by_command = said
+    assert len(running) == 4
+    _, by_script, _, by_command = said
     value = re.search(r"people, released: (\d+), std", by_script)
     assert abs(int(value.group(1)) - 20_000) < 100
     assert "released 238 answers" in by_command
-    assert (folder / "examples" / "cluster" / "release").is_dir()
+    release = fp.Release.read(folder / "examples" / "cluster" / "release")
+    assert abs(release.combine("total").value - 20_000) < 100
 
 
 def test_an_address_where_nothing_answers_is_one_sentence(folder, monkeypatch):

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.plan import Plan
 from fitplug_cli.files import check_target
 from fitplug_cli.output import open_progress_bar, print_row_rules, print_survey, read_counts
-from fitplug_cli.spec import Spec
+from fitplug_cli.spec import Spec, SpecError
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from fitplug_dask.sources import Source
 
 _CONNECT_SECONDS = 10
 """How long to wait for the scheduler of a cluster."""
@@ -48,11 +50,12 @@ def check_checkpoint(spec: Spec, checkpoint: Path | None) -> None:
     if spec.data.person is not None:
         raise InputError(
             f"--checkpoint {checkpoint} cannot be kept of a count with [data] person, whose rows "
-            "are never written to a file; leave it out"
+            "are together only while it runs; leave it out"
         )
     from fitplug_dask.checkpoint import check_folder
+    from fitplug_dask.checkpoint_key import check_encryption
 
-    check_folder(checkpoint)
+    check_encryption(check_folder(checkpoint))
 
 
 def count_tables(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tables:
@@ -75,17 +78,48 @@ def count_tables(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tabl
     print_row_rules(spec.data)
     with connect(spec) as client, open_progress_bar("count") as bar:
         return fitplug_dask.count(
-            spec.source,
+            find_source(spec),
             plan,
             client=client,
             progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
-            storage_options=spec.data.storage_options,
-            person=spec.data.person,
             contributions=None if spec.data.person is None else spec.data.contributions,
             checkpoint=checkpoint,
-            weight=spec.data.weight,
-            where=spec.data.where,
+            **list_reading_options(spec),
         )
+
+
+def find_source(spec: Spec) -> Source:
+    """Return the rows that a spec names, as `fitplug_dask.count` takes them.
+
+    Raises:
+        SpecError: If [data] version is given for files, which have none.
+    """
+    from fitplug_dask import DeltaTable, IcebergTable
+
+    data = spec.data
+    if data.table == "delta":
+        return DeltaTable(spec.source, data.version)
+    if data.table == "iceberg":
+        return IcebergTable(spec.source, data.version)
+    if data.version is not None:
+        raise SpecError(
+            f'{spec.path}: [data] version is for tables: add table = "delta" or "iceberg", '
+            "or leave it out"
+        )
+    return spec.source
+
+
+def list_reading_options(spec: Spec) -> dict[str, Any]:
+    """List how rows are read, as keywords of `fitplug_dask.count` and `fitplug_dask.survey`."""
+    data = spec.data
+    return {
+        "storage_options": data.storage_options,
+        "person": data.person,
+        "weight": data.weight,
+        "where": data.where,
+        "zone": data.zone,
+        "missing": {name: None if value == "" else value for name, value in data.missing.items()},
+    }
 
 
 @contextlib.contextmanager
@@ -122,14 +156,10 @@ def survey(spec: Spec, plan: Plan) -> None:
     """
     import fitplug_dask
 
-    data = spec.data
     print_survey(
         fitplug_dask.survey(
-            spec.source,
+            find_source(spec),
             plan,
-            storage_options=data.storage_options,
-            person=data.person,
-            weight=data.weight,
-            where=data.where,
+            **list_reading_options(spec),
         )
     )

@@ -15,7 +15,7 @@ from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.structure import list_names
 from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
-from fitplug_cli.commands.counts import connect
+from fitplug_cli.commands.counts import connect, find_source, list_reading_options
 from fitplug_cli.commands.releases import ChargeOptions, check_counts, review_release
 from fitplug_cli.output import (
     build_ledger_record,
@@ -102,20 +102,16 @@ def publish_in_parts(
         key=options.key,
         again=options.again,
     )
-    data = spec.data
     counting = {
-        "person": data.person,
         "key": None,
         "checkpoint": checkpoint,
-        "storage_options": data.storage_options,
-        "weight": data.weight,
-        "where": data.where,
+        **list_reading_options(spec),
     }
-    print_row_rules(data)
+    print_row_rules(spec.data)
     files = _PartedFiles(spec, ledger)
     with connect(spec) as client, open_progress_bar("release") as bar:
         release, state = make_release(
-            spec.source if tables is None else tables,
+            find_source(spec) if tables is None else tables,
             request,
             Output.open(location, spec.output.storage_options),
             counting,

@@ -25,6 +25,12 @@ class DataSection(_Section):
 
     Attributes:
         path: The path or URL of the rows.
+        table: The kind of the table at the path, if its log or manifests say what is in it.
+        version: The version of a Delta table, or the snapshot of an Iceberg table; None for the
+            current one.
+        zone: The time zone whose days times with a zone fall on.
+        missing: For each column that some files lack, the value that all rows of such files have;
+            the text "" is null.
         cluster: The address of a Dask scheduler whose workers count.
         contributions: The largest number of rows of one person.
         person: The column that identifies persons. Counting keeps at most `contributions` rows of
@@ -35,6 +41,10 @@ class DataSection(_Section):
     """
 
     path: str = Field(min_length=1)
+    table: Literal["delta", "iceberg", None] = None
+    version: int | None = Field(default=None, ge=0)
+    zone: str | None = Field(default=None, min_length=1)
+    missing: dict[str, str | int | bool] = {}
     cluster: str | None = Field(default=None, min_length=1)
     contributions: int = Field(default=1, ge=1, le=MOST_CONTRIBUTIONS)
     person: str | None = Field(default=None, min_length=1)

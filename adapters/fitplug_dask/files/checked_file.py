@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from fitplug.files import Footer, ParquetSchema, RowGroup
@@ -37,7 +37,7 @@ class ParquetLayout:
     groups: tuple[RowGroup, ...]
 
     @classmethod
-    def create(cls, footer: Footer, columns: Sequence[str]) -> ParquetLayout | None:
+    def create(cls, footer: Footer, columns: tuple[str, ...]) -> ParquetLayout | None:
         """Return the layout that a footer tells, checked.
 
         Args:
@@ -51,11 +51,10 @@ class ParquetLayout:
             ValueError: The footer contradicts itself.
             IndexError: The footer ends early.
         """
-        schema = footer.schema
-        wanted = [i for i, column in enumerate(schema.columns) if column.path in columns]
-        if len(wanted) != len(columns) or not all(schema.columns[i].flat for i in wanted):
+        positions = _find_positions(footer.schema, columns)
+        if positions is None:
             return None
-        return cls(schema, tuple(wanted), footer.read_groups(wanted))
+        return cls(footer.schema, positions, footer.read_groups(positions))
 
     @cached_property
     def bytes(self) -> tuple[int, ...]:
@@ -65,6 +64,14 @@ class ParquetLayout:
     def can_travel(self) -> bool:
         """Return whether tasks take the layout along, and do not read the footer again."""
         return len(self.groups) * len(self.positions) <= _MOST_CHUNKS
+
+
+@lru_cache(2**7)
+def _find_positions(schema: ParquetSchema, columns: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Return the positions of some columns, None if they are not flat or share a name."""
+    wanted = tuple(i for i, column in enumerate(schema.columns) if column.path in columns)
+    flat = all(schema.columns[i].flat for i in wanted)
+    return wanted if flat and len(wanted) == len(columns) else None
 
 
 @dataclass(frozen=True)

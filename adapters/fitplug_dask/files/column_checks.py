@@ -353,7 +353,9 @@ def check_person_types(files: Sequence[CheckedFile], person: str | None) -> None
         )
 
 
-def _find_layout(found: FoundFile, header: Header, columns: Sequence[str]) -> ParquetLayout | None:
+def _find_layout(
+    found: FoundFile, header: Header, columns: tuple[str, ...]
+) -> ParquetLayout | None:
     """Return where the columns lie if the file is of Parquet. Raise DataError if it is damaged."""
     if header.footer is None:
         return None

@@ -5,7 +5,7 @@ What PyArrow raises may quote values: callers drop it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from fitplug.files import read_footer
 from fitplug_dask.files.header import DamagedFileError
+from fitplug_dask.files.parquet_pages import holds_rows
 from fitplug_dask.files.roaring_bitmaps import read_framed_positions, read_positions
 from fitplug_dask.files.stored_columns import find_stored_column
 from fitplug_dask.sources import Deletion, DeletionKind, StoreError
@@ -26,6 +28,7 @@ Kept = npt.NDArray[np.bool_]
 
 _FILE_PATH, _POSITION = "file_path", "pos"
 _CHECK = "check the table"
+_READ_AHEAD = 2**16
 
 
 class DeletedRows(Protocol):
@@ -98,14 +101,33 @@ def _load(planned: PlannedDeletion) -> DeletedRows:
 
 def _read_position_file(file: Any, file_path: str) -> npt.NDArray[np.int64]:
     """Return the positions (n,) that a file of positions tells of one file."""
-    table = pq.read_table(
-        file,
-        columns=[_FILE_PATH, _POSITION],
-        filters=[(_FILE_PATH, "=", file_path)],
-        use_threads=False,
-    )
-    held = table.column(_POSITION).combine_chunks().to_numpy(zero_copy_only=False)
-    return np.unique(held.astype(np.int64))
+    found = [np.zeros(0, dtype=np.int64)]
+    for batch in _read_checked(file, [_FILE_PATH, _POSITION]):
+        of_file = pc.equal(batch.column(_FILE_PATH), file_path)
+        held = batch.column(_POSITION).filter(of_file).cast(pa.int64())
+        found.append(held.to_numpy(zero_copy_only=False))
+    return np.unique(np.concatenate(found))
+
+
+def _read_checked(file: Any, columns: Sequence[str]) -> Iterator[Any]:
+    """Yield the batches of a Parquet file, each page of which is checked as those of rows are.
+
+    Arrow gets a footer without statistics: damaged ones may end the process, or hide rows.
+
+    Raises:
+        ValueError: The file lacks a column, or the pages do not hold what the footer says.
+    """
+    footer = read_footer(file)
+    positions = [i for i, one in enumerate(footer.columns) if one.flat and one.path in columns]
+    if len(positions) != len(set(columns)):
+        raise ValueError("the file has not each column once")
+    for group in footer.read_groups(positions):
+        if not all(holds_rows(file, c, group.rows, _READ_AHEAD) for c in group.chunks.values()):
+            raise ValueError("the pages hold other rows than the footer says")
+    file.seek(0)
+    metadata = pq.read_metadata(pa.BufferReader(footer.for_arrow))
+    with pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True) as parquet:
+        yield from parquet.iter_batches(columns=list(columns), use_threads=False)
 
 
 def _check_count(positions: npt.NDArray[np.int64], deletion: Deletion) -> npt.NDArray[np.int64]:
@@ -153,15 +175,17 @@ class _DeletedValues:
 
     @classmethod
     def read(cls, file: Any, planned: PlannedDeletion) -> _DeletedValues:
-        with pq.ParquetFile(file) as parquet:
-            schema = parquet.schema_arrow
-            stored = {
-                name: find_stored_column(schema, column)
-                for name, column in planned.deletion.columns.items()
-            }
-            if None in stored.values():
-                raise ValueError("a column of the deleted values is missing")
-            table = parquet.read([str(s) for s in stored.values()], use_threads=False)
+        schema = pq.read_schema(pa.BufferReader(read_footer(file).for_arrow))
+        stored = {
+            name: find_stored_column(schema, column)
+            for name, column in planned.deletion.columns.items()
+        }
+        if None in stored.values():
+            raise ValueError("a column of the deleted values is missing")
+        names = [str(s) for s in stored.values()]
+        table = pa.Table.from_batches(
+            list(_read_checked(file, names)), pa.schema([schema.field(name) for name in names])
+        )
         columns = [table.column(str(stored[name])).combine_chunks() for name, _ in planned.compared]
         return cls([name for _, name in planned.compared], columns)
 

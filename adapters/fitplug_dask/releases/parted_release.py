@@ -39,7 +39,7 @@ from fitplug.release import (
     write_manifest,
 )
 from fitplug_dask.exchange import Exchange, run_exchange
-from fitplug_dask.progress import Report
+from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.drawing import DurablePart, draw_answers, split_counts
 from fitplug_dask.releases.failures import UNFINISHED
 from fitplug_dask.releases.jobs import RELEASE_PACKAGES, ReleaseJob
@@ -70,7 +70,7 @@ class PartedRelease:
         most: About the largest number of answers of a part.
         confidence: The confidence of the intervals of groups whose target has none.
         client: A client of dask.distributed, or None for threads of this process.
-        report: Is called with what is done, and with all that is to be done.
+        progress: How each step reports what is done.
         rows: The rows that are to be released; answers of other rows are not taken for these.
         files: What the caller adds to the folder.
         charge: The charge and its stage; None before it, and without a ledger.
@@ -84,7 +84,7 @@ class PartedRelease:
     most: int
     confidence: float
     client: Any
-    report: Report
+    progress: Progress
     rows: CountedRows
     files: MoreFiles | None = None
     charge: StagedCharge | None = None
@@ -99,7 +99,7 @@ class PartedRelease:
         most: int,
         confidence: float,
         client: Any,
-        report: Report,
+        progress: Progress,
         rows: CountedRows,
         files: MoreFiles | None = None,
     ) -> PartedRelease:
@@ -121,19 +121,11 @@ class PartedRelease:
             most=most,
             confidence=confidence,
             client=client,
-            report=report,
+            progress=progress,
             rows=rows,
             files=files,
         )._read_charge()
-        folders = name_files(plan.workload).values()
-        if made.needs_counts:
-            # A plan whose answers cannot be cut, or whose tables cannot be written, is refused now.
-            staging = made._make_job(None if made.charge else made.run).staging
-            for group in plan.workload.groups:
-                check_names(group)
-            output.check_free(staging, [f"{name}.parquet" for name in folders])
-            check_workers(client, output, plan.noise_std, made.run)
-        return made
+        return made._check_can_draw() if made.needs_counts else made
 
     @property
     def state(self) -> State:
@@ -169,6 +161,30 @@ class PartedRelease:
                 raise
             why = (error.strerror or "it cannot be written").lower()
         raise FitplugError(f"{self.output}: {why}; {UNFINISHED}")
+
+    def _check_can_draw(self) -> PartedRelease:
+        """Test the output and the workers, unless another client publishes the release meanwhile.
+
+        Raises:
+            FitplugError: The plan cannot be released in parts, the output is taken or cannot be
+                written, or a worker fails its test.
+        """
+        plan = self.request.plan
+        # A plan whose answers cannot be cut, or whose tables cannot be written, is refused now.
+        staging = self._make_job(None if self.charge else self.run).staging
+        for group in plan.workload.groups:
+            check_names(group)
+        folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
+        try:
+            self.output.check_free(staging, folders)
+            check_workers(self.client, self.output, plan.noise_std, self.run)
+        except FitplugError:
+            current = self._read_charge()
+            if current.state != "published":
+                self.output.remove_probes()
+                raise
+            return current
+        return self
 
     def _publish(self, tables: Tables | None, seal: str | None) -> Release:
         """Take the steps that are left."""
@@ -243,7 +259,11 @@ class PartedRelease:
         ]
         exchange = Exchange(split_counts, job.parts, job, packages=RELEASE_PACKAGES)
         durable: list[DurablePart] = run_exchange(
-            exchange, draw_answers, slabs, client=self.client, report=self.report
+            exchange,
+            draw_answers,
+            slabs,
+            client=self.client,
+            report=choose_report(self.progress, "drawing noise"),
         )
         if any(part.may_be_clamped for part in durable):
             warnings.warn(CLAMPED, RuntimeWarning, stacklevel=6)
@@ -280,7 +300,8 @@ class PartedRelease:
     def _finish(self, job: ReleaseJob) -> Release:
         """Publish the release, whose answers are made, from its staging area."""
         digest = None if self.charge is None else self.charge.stage.answers
-        publish_answers(job, self.confidence, self.client, self.report, digest, self.files)
+        report = choose_report(self.progress, "writing tables")
+        publish_answers(job, self.confidence, self.client, report, digest, self.files)
         _LOG.info("the release is published in %s", self.output)
         if self.charge is not None and self.request.ledger is not None:
             self.request.ledger.record_publication(self.charge.stage, self.output.text)

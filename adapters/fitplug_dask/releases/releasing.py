@@ -15,7 +15,7 @@ from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.counting import count
-from fitplug_dask.progress import Report, choose_report
+from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.kept_secret import KeptSecret
 from fitplug_dask.releases.parted_release import PartedRelease, State
 from fitplug_dask.releases.publishing import MoreFiles
@@ -41,11 +41,14 @@ def release(
     contributions: int = 1,
     person_key: bytes | None = None,
     checkpoint: str | PathLike[str] | None = None,
-    progress: bool | Report | None = None,
+    checkpoint_key: bytes | None = None,
+    progress: Progress = None,
     storage_options: Options | None = None,
     output_options: Options | None = None,
     weight: str | None = None,
     where: Where | None = None,
+    zone: str | None = None,
+    missing: Mapping[str, Any] | None = None,
     within: ChargeReference | None = None,
     what: str | None = None,
     again: bool = False,
@@ -78,12 +81,15 @@ def release(
             more are counted.
         person_key: The secret key that chooses the rows of each person; drawn if left out.
         checkpoint: A folder that keeps finished counts, as in `count`.
+        checkpoint_key: The key that its counts are encrypted under, as in `count`.
         progress: True shows a percentage on stderr; a callable is told (done, all) of each step.
             These numbers may be exact counts of rows, so show their ratio only.
         storage_options: Keywords of the file systems of the source.
         output_options: Keywords of the file system of the output, such as credentials.
         weight: A column of integers, as in `count`.
         where: Which rows are counted, as in `count`.
+        zone: The time zone whose days times fall on, as in `count`.
+        missing: The values of columns that some files lack, as in `count`.
         within: The key or the number of an earlier charge within which this release is free.
         what: The text that the ledger keeps with the charge.
         again: Whether to make another draw of a plan that the ledger has a release of. It is for
@@ -100,7 +106,7 @@ def release(
             other rows.
         OverBudget: The ledger has less left than the release costs.
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for. Nothing
-            was charged.
+            was charged. Of a worker of a cluster this is a FitplugError with the same message.
         InputError: The output is taken, or another argument is wrong; so are the errors of `count`.
         LedgerError: The ledger cannot be read or written.
         FitplugError: Workers fail, or the output cannot be written. The same call then finishes
@@ -109,15 +115,25 @@ def release(
     check_confidence(confidence)
     check_client(client)
     check_libraries()
-    report = choose_report(progress)
+    choose_report(progress)
     if not isinstance(plan, Plan):
         raise TypeError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
     if ledger is None and (key is not None or again):
         raise BudgetError("key and again are for releases that a ledger records: give the ledger")
     if key is not None and again:
         raise BudgetError("again is for releases without a key: give another draw another key")
-    counted = isinstance(source, Tables)
-    if counted and (person or checkpoint or storage_options or weight or where or person_key):
+    counting: dict[str, Any] = {
+        "person": person,
+        "key": person_key,
+        "checkpoint": checkpoint,
+        "checkpoint_key": checkpoint_key,
+        "storage_options": storage_options,
+        "weight": weight,
+        "where": where,
+        "zone": zone,
+        "missing": missing,
+    }
+    if isinstance(source, Tables) and any(counting.values()):
         raise InputError("the source is counted already; give files, or leave out how to count")
     request = ReleaseRequest(
         plan,
@@ -129,16 +145,8 @@ def release(
         key=key,
         again=again,
     )
-    counting: dict[str, Any] = {
-        "person": person,
-        "key": person_key,
-        "checkpoint": checkpoint,
-        "storage_options": storage_options,
-        "weight": weight,
-        "where": where,
-    }
     place = Output.open(output, output_options)
-    return make_release(source, request, place, counting, client, report, confidence)[0]
+    return make_release(source, request, place, counting, client, progress, confidence)[0]
 
 
 def make_release(
@@ -147,7 +155,7 @@ def make_release(
     output: Output,
     counting: Mapping[str, Any],
     client: Client | None,
-    report: Report,
+    progress: Progress,
     confidence: float,
     files: MoreFiles | None = None,
 ) -> tuple[Release, State]:
@@ -157,9 +165,9 @@ def make_release(
         source: Files of records, or exact tables.
         request: What is released, and how it is charged.
         output: Where it goes.
-        counting: Keywords of `count`: person, key, checkpoint, storage_options, weight and where.
+        counting: Keywords of `count` that say how rows are read and which are kept.
         client: A client of dask.distributed, or None.
-        report: Is called with what is done, and with all that is to be done.
+        progress: How each step reports what is done.
         confidence: The confidence of the intervals of groups whose target has none.
         files: What the caller adds to the folder.
 
@@ -175,7 +183,7 @@ def make_release(
         most=PART,
         confidence=confidence,
         client=client,
-        report=report,
+        progress=progress,
         rows=_describe_rows(source, counting),
         files=files,
     )
@@ -189,7 +197,7 @@ def make_release(
         if keywords["person"] is not None:
             keywords["contributions"] = request.contributions
             keywords["key"] = keywords["key"] or secret.person_key
-        tables = count(source, plan, client=client, progress=report, **keywords)
+        tables = count(source, plan, client=client, progress=progress, **keywords)
     seal = None if tables is None else _seal_with(tables, secret)
     made = prepared.publish(tables, seal)
     secret.remove()

@@ -55,6 +55,24 @@ class Output:
     def __str__(self) -> str:
         return str(self.place)
 
+    @property
+    def probes(self) -> Place:
+        """A hidden folder for files that show whether parts can be written, and read by workers."""
+        if isinstance(self.place, LocalPlace):
+            path = self.place.path
+            return LocalPlace(path.with_name(f".{path.name}.probes"), 0o600)
+        return self.place.join(".probes")
+
+    def remove_probes(self) -> None:
+        """Remove the files of `probes`, also those of clients that were killed."""
+        probes = self.probes
+        with suppress(OSError):
+            if isinstance(probes, LocalPlace):
+                shutil.rmtree(probes.path, ignore_errors=True)
+                return
+            for name in probes.list_sizes():
+                probes.remove(name)
+
     def read_digest(self) -> str | None:
         """Read the digest of the answers of the release that is there; None if there is none."""
         return read_parted_digest(self.place)
@@ -76,12 +94,10 @@ class Output:
             if isinstance(self.place, LocalPlace):
                 if find_held_release(self.place.path) is not None:
                     raise InputError(f"{self} holds a release already; name another folder")
-                LocalPlace(self.place.path.parent).check_exclusive()
                 _check_length(self.place.path)
-            else:
-                if not staging.is_marked():
-                    self._check_empty(tables)
-                self.place.check_exclusive()
+            elif not staging.is_marked():
+                self._check_empty(tables)
+            self.probes.check_exclusive()
 
     def stage(self, label: str, cut: str) -> Staging:
         """Return the staging area of a release.
@@ -121,7 +137,7 @@ def _check_length(output: Path) -> None:
         OSError: It does not, or nothing can be written.
     """
     probe = output.with_name(f".{output.name}.{secrets.token_hex(_LONGEST_LABEL // 2)}{_STAGED}")
-    probe.mkdir(mode=0o700)
+    probe.mkdir(mode=0o700, parents=True)
     probe.rmdir()
 
 
@@ -196,6 +212,7 @@ class Staging:
 
     def remove(self) -> None:
         """Remove what is left here of a release that is published."""
+        self.output.remove_probes()
         with suppress(OSError):
             if isinstance(self.place, LocalPlace):
                 shutil.rmtree(self.place.path, ignore_errors=True)

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from fitplug.errors import FitplugError
-from fitplug.files import LocalPlace, Place
+from fitplug.files import Place
 from fitplug_dask.kernel import Fault
 from fitplug_dask.releases.failures import report_faults
 from fitplug_dask.releases.jobs import RELEASE_PACKAGES
@@ -32,18 +32,15 @@ def check_workers(client: Any, output: Output, noise_std: float, run: str) -> No
     Raises:
         FitplugError: The sampler of a worker fails its test, or a worker cannot reach the output.
     """
-    name = f".probe-{run}"
     if client is None:
         check_sampler_for(run, noise_std)
         return
-    place = output.place
-    if isinstance(place, LocalPlace):
-        place = LocalPlace(place.path.parent, 0o600)
-    place.create(name, b"")
+    probes = output.probes
+    probes.create(run, b"")
     try:
-        _check_each(client, place, run, noise_std)
+        _check_each(client, probes, run, noise_std)
     finally:
-        place.remove(name)
+        probes.remove(run)
 
 
 def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
@@ -52,7 +49,7 @@ def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
     def check() -> None:
         check_sampler_for(run, noise_std)
         try:
-            place.read(f".probe-{run}")
+            place.read(run)
         except FileNotFoundError:
             raise FitplugError(
                 f"a worker does not see {place}; nothing was charged; give an output that all "
@@ -79,8 +76,12 @@ def _check_each(client: Any, place: Place, run: str, noise_std: float) -> None:
                 "was charged; see why this worker is slow, or end it"
             )
         for address in [a for a, future in pending.items() if future.done()]:
-            for _, result in tasks.await_results([pending.pop(address)]):
-                raise_fault(result)
+            try:
+                result = tasks.fetch(pending[address], _RESULT_SECONDS)
+            except FitplugError:  # the worker is lost with its result, or is asked once more
+                continue
+            raise_fault(result)
+            del pending[address]
         # A worker that is gone meanwhile need not answer.
         there = read_threads(client)
         pending = {a: future for a, future in pending.items() if a in there}

@@ -17,7 +17,7 @@ from fitplug_dask.workers.graphs import Graph, Key, draw_run, guard_graph, watch
 from fitplug_dask.workers.handshake import check_workers
 from fitplug_dask.workers.patience import ask, read_threads
 from fitplug_dask.workers.settings import read_timeout
-from fitplug_dask.workers.tasks import read_outcome
+from fitplug_dask.workers.tasks import draw_key, read_outcome
 
 RETRIES = 3
 """How often a cluster runs a task again that raises; that of a lost worker runs again anyway."""
@@ -54,19 +54,20 @@ def run_on_cluster(
         All other tasks are cancelled after a fault.
     """
     try:
+        secret = draw_key()
         expected = check_workers(client)
     except FitplugError as error:
         return Fault(str(error), of_data=False)
     run = draw_run()
     watched = watch_tasks(rows, run)
-    tasks = {**guard_graph(graph, expected, run), **watched}
+    tasks = {**guard_graph(graph, expected, run, secret), **watched}
     submitted = attempt(lambda: _submit(client, tasks, [top, *watched]))
     if isinstance(submitted, Fault):
         return submitted
     ended, *checks = submitted
     amounts = dict(zip(checks, rows.values(), strict=True))
     try:
-        result = _await_result(client, ended, amounts, report_rows)
+        result = _await_result(client, ended, secret, amounts, report_rows)
     except BaseException:  # what `report_rows` raises, or the user's interrupt
         cancel(client, submitted)
         raise
@@ -101,13 +102,18 @@ def _submit(client: Any, tasks: Graph, wanted: list[Key]) -> list[Any]:
 
 
 def _await_result(
-    client: Any, top: Any, checks: dict[Any, int], report_rows: Callable[[int], None]
+    client: Any,
+    top: Any,
+    secret: bytes,
+    checks: dict[Any, int],
+    report_rows: Callable[[int], None],
 ) -> Any:
     """Wait for the result of a future, or for the first fault.
 
     Args:
         client: The client.
         top: The future of the result.
+        secret: The key under which it is encrypted.
         checks: The futures of `watch_tasks`, with the rows of the task that each watches.
         report_rows: Called with the rows of the tasks that have ended.
     """
@@ -127,7 +133,7 @@ def _await_result(
         report_rows(sum(checks[check] for check in batch))
     top.add_done_callback(ends.put)
     ended = attempt(partial(gather_ended, client, ends, 1))
-    return ended if isinstance(ended, Fault) else attempt(lambda: read_outcome(ended[top]))
+    return ended if isinstance(ended, Fault) else attempt(lambda: read_outcome(secret, ended[top]))
 
 
 def cancel(client: Any, futures: list[Any]) -> None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 import toolz
 
 from fitplug_dask.workers.handshake import make_guard
-from fitplug_dask.workers.tasks import Term, seal
+from fitplug_dask.workers.tasks import Term, seal_held, seal_task
 
 Key: TypeAlias = tuple[str, int]
 """What a task does, with the run it belongs to, and a number. See `name_tasks`."""
@@ -49,13 +49,16 @@ def hold(value: object) -> object:
     return value
 
 
-def guard_graph(graph: Graph, expected: Mapping[str, Any], run: str) -> dict[Key, tuple[Any, ...]]:
+def guard_graph(
+    graph: Graph, expected: Mapping[str, Any], run: str, secret: bytes
+) -> dict[Key, tuple[Any, ...]]:
     """Put the tasks of a graph behind a guard, which inspects each worker before its first task.
 
     Args:
         graph: The tasks.
         expected: What `check_workers` returned.
         run: The name of the run.
+        secret: The key under which results are encrypted.
 
     Returns:
         Tasks with the same keys that return an Outcome, and the task of the guard.
@@ -64,7 +67,7 @@ def guard_graph(graph: Graph, expected: Mapping[str, Any], run: str) -> dict[Key
     guarded: dict[Key, tuple[Any, ...]] = {guard: (toolz.identity, make_guard(dict(expected)))}
     for key, (function, *arguments) in graph.items():
         if function is hold:
-            guarded[key] = (toolz.identity, seal(arguments[0]))
+            guarded[key] = (toolz.identity, seal_held(secret, arguments[0]))
             continue
         terms: list[Key] = []
         template = []
@@ -75,7 +78,7 @@ def guard_graph(graph: Graph, expected: Mapping[str, Any], run: str) -> dict[Key
             held = repr(argument) if graph[argument][0] is hold else None
             template.append(Term(len(terms), held))
             terms.append(argument)
-        guarded[key] = (toolz.apply, guard, seal((function, template)), *terms)
+        guarded[key] = (toolz.apply, guard, seal_task(secret, function, template), *terms)
     return guarded
 
 

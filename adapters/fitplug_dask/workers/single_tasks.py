@@ -15,7 +15,8 @@ from fitplug_dask.workers.execution import RETRIES, attempt, cancel, gather_ende
 from fitplug_dask.workers.faults import Fault
 from fitplug_dask.workers.graphs import name_tasks
 from fitplug_dask.workers.handshake import COUNTING_PACKAGES, check_workers, make_guard
-from fitplug_dask.workers.tasks import Term, read_outcome, seal
+from fitplug_dask.workers.patience import ask
+from fitplug_dask.workers.tasks import Term, draw_key, read_outcome, seal_held, seal_task
 
 
 class SingleTasks:
@@ -40,6 +41,7 @@ class SingleTasks:
         self._client, self._run = client, run
         self._numbers = itertools.count()
         self._held: set[Any] = set()
+        self._secret = draw_key()
         guard = make_guard(check_workers(client, packages))
         self._guard = client.submit(
             toolz.identity, guard, key=name_tasks("check-worker", run), retries=RETRIES
@@ -57,7 +59,7 @@ class SingleTasks:
         def submit() -> Any:
             # What is held may be large, and is sent once.
             with config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
-                sealed = seal(value)
+                sealed = seal_held(self._secret, value)
                 return self._client.submit(toolz.identity, sealed, key=key, retries=RETRIES)
 
         held = attempt(submit)
@@ -93,11 +95,30 @@ class SingleTasks:
                 terms.append(argument)
             else:
                 template.append(argument)
-        task = seal((function, template))
+        task = seal_task(self._secret, function, template)
         key = f"{name_tasks(action, self._run)}-{next(self._numbers)}"
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": False}
         submit = partial(self._client.submit, toolz.apply, self._guard, task, *terms, **where)
         return attempt(lambda: submit(key=key, retries=RETRIES))
+
+    def fetch(self, future: Any, seconds: float) -> Any:
+        """Fetch the result of a task that has ended.
+
+        A task that only one worker may run is never run again if that worker is lost with the
+        result, so this does not wait without end.
+
+        Args:
+            future: What `submit` returned.
+            seconds: How long to wait.
+
+        Returns:
+            The result, or a Fault.
+
+        Raises:
+            FitplugError: The result does not come.
+        """
+        (outcome,) = ask(self._client, partial(self._client.gather, [future]), seconds)
+        return attempt(partial(read_outcome, outcome))
 
     def await_results(self, futures: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the number and the result of each task when it has ended; a Fault ends it.
@@ -124,7 +145,7 @@ class SingleTasks:
                     return
                 for future, outcome in batch.items():
                     del pending[future]
-                    yield numbers[future], attempt(partial(read_outcome, outcome))
+                    yield numbers[future], attempt(partial(read_outcome, self._secret, outcome))
         finally:
             if pending:
                 cancel(self._client, list(pending))

@@ -3,20 +3,41 @@
 What travels must be readable by a worker that lacks fitplug, as such a worker may be given a task
 before it is refused. Everything is therefore bytes in a `BytesIO`, a type of the standard library
 whose repr shows nothing: Dask logs the arguments of tasks that fail, and these hold counts.
+
+A worker that runs out of memory writes results of tasks to its disk. Results, and what many tasks
+take, are therefore encrypted, under a key that is drawn for each run. The key travels with the
+tasks themselves, which workers and the scheduler keep in memory only.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import secrets
 import threading
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from fitplug.errors import FitplugError
+from fitplug_dask.encryption import (
+    KEY_BYTES,
+    EncryptionMissingError,
+    RandomCipher,
+    decrypt_long,
+    encrypt_long,
+)
 from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
 
 Sealed: TypeAlias = io.BytesIO
-"""A pickle. Its repr shows nothing."""
+"""A pickle, encrypted if it is the result of a task. Its repr shows nothing."""
+
+_CONTEXT = b"fitplug result"
+
+_NO_ENCRYPTION = Fault(
+    "workers may write results to their disks, and these are exact counts, which are encrypted; "
+    'install what that takes on all machines: pip install "fitplug[dask]"',
+    of_data=False,
+)
 
 Outcome: TypeAlias = tuple[tuple[str, bool] | None, Sealed | None]
 """Why a task failed (the fields of a Fault) or None, and its result."""
@@ -37,16 +58,43 @@ class Term:
     held: str | None
 
 
-def seal(value: object) -> Sealed:
-    """Return a value in the form in which it travels."""
+def draw_key() -> bytes:
+    """Return a key for the results of a run.
+
+    Raises:
+        FitplugError: This process cannot encrypt.
+    """
+    try:
+        RandomCipher(bytes(KEY_BYTES))
+        return secrets.token_bytes(KEY_BYTES)
+    except EncryptionMissingError:
+        pass
+    raise FitplugError(_NO_ENCRYPTION.message)
+
+
+def seal_task(key: bytes, function: Any, template: list[Any]) -> Sealed:
+    """Return a task in the form in which it travels.
+
+    Args:
+        key: The key of the results of its run.
+        function: What it calls.
+        template: The arguments, in which a Term stands for a result.
+    """
     import cloudpickle
 
-    return io.BytesIO(cloudpickle.dumps(value))
+    return io.BytesIO(cloudpickle.dumps((key, function, template)))
 
 
-def open_sealed(sealed: Sealed) -> Any:
-    """Return the value that was sealed."""
-    return pickle.loads(sealed.getbuffer())
+def seal_held(key: bytes, value: object) -> Sealed:
+    """Return what many tasks take in the form in which it travels."""
+    import cloudpickle
+
+    return io.BytesIO(encrypt_long(key, cloudpickle.dumps(value), _CONTEXT))
+
+
+def open_result(key: bytes, sealed: Sealed) -> Any:
+    """Return the result, or what many tasks take, that was sealed."""
+    return pickle.loads(decrypt_long(key, sealed.getbuffer(), _CONTEXT))
 
 
 def run_task(held: dict[str, Any], task: Sealed, terms: tuple[Any, ...]) -> Outcome:
@@ -54,46 +102,53 @@ def run_task(held: dict[str, Any], task: Sealed, terms: tuple[Any, ...]) -> Outc
 
     Args:
         held: The values that this worker keeps for all tasks.
-        task: The function and its arguments, in which a Term stands for a result.
-        terms: The results: an Outcome, or what `seal` returned if it is held.
+        task: What `seal_task` returned.
+        terms: The results: an Outcome, or what `seal_held` returned.
     """
     for term in terms:
         if isinstance(term, tuple) and term[0] is not None:
             return term[0], None
     try:
-        function, arguments = open_sealed(task)
+        key, function, arguments = pickle.loads(task.getbuffer())
         taken = [
-            _take(held, argument, terms) if isinstance(argument, Term) else argument
+            _take(key, held, argument, terms) if isinstance(argument, Term) else argument
             for argument in arguments
         ]
         result = function(*taken)
         del taken
-        return make_outcome(result)
+        return make_outcome(key, result)
     except MemoryError:
-        return make_outcome(OUT_OF_MEMORY)
+        return _describe_fault(OUT_OF_MEMORY)
+    except EncryptionMissingError:
+        return _describe_fault(_NO_ENCRYPTION)
 
 
-def make_outcome(result: object) -> Outcome:
+def make_outcome(key: bytes, result: object) -> Outcome:
     """Return a result in the form in which it travels."""
     if isinstance(result, Fault):
-        return (result.message, result.of_data), None
-    return None, io.BytesIO(pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
+        return _describe_fault(result)
+    pickled = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+    return None, io.BytesIO(encrypt_long(key, pickled, _CONTEXT))
 
 
-def read_outcome(outcome: Outcome) -> Any:
+def read_outcome(key: bytes, outcome: Outcome) -> Any:
     """Return the result of a task, or its Fault."""
     fault, result = outcome
     if fault is not None:
         return Fault(*fault)
     assert result is not None
-    return open_sealed(result)
+    return open_result(key, result)
 
 
-def _take(held: dict[str, Any], term: Term, terms: tuple[Any, ...]) -> Any:
+def _describe_fault(fault: Fault) -> Outcome:
+    return (fault.message, fault.of_data), None
+
+
+def _take(key: bytes, held: dict[str, Any], term: Term, terms: tuple[Any, ...]) -> Any:
     """Return the value that a Term stands for."""
     if term.held is None:
-        return read_outcome(terms[term.number])
+        return read_outcome(key, terms[term.number])
     with _HELD_LOCK:  # read once by each worker
         if term.held not in held:
-            held[term.held] = open_sealed(terms[term.number])
+            held[term.held] = open_result(key, terms[term.number])
         return held[term.held]
