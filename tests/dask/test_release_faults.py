@@ -151,6 +151,7 @@ def test_clients_killed_on_threads(tmp_path):
     while killed < 30:
         root = tmp_path / str(killed)
         root.mkdir()
+        fp.Ledger(root / "budget.db", rho=1.0)
         audit = Audit(root / "audit")
         with Watch(root) as watch:
             for _ in range(20):
@@ -219,6 +220,7 @@ def test_clients_of_a_cluster_killed(tmp_path):
         while killed < 30:
             root = tmp_path / str(killed)
             root.mkdir()
+            fp.Ledger(root / "budget.db", rho=1.0)
             audit = Audit(root / "audit")
             install(address, audit)
             with Watch(root) as watch:
@@ -244,6 +246,7 @@ def test_schedulers_killed(tmp_path):
     while killed < 30:
         root = tmp_path / str(killed)
         root.mkdir()
+        fp.Ledger(root / "budget.db", rho=1.0)
         audit = Audit(root / "audit")
         with Watch(root) as watch:
             for last in (False, True):
