@@ -207,17 +207,21 @@ class Staging:
             OSError: It cannot be moved.
         """
         if isinstance(self.place, LocalPlace) and isinstance(self.output.place, LocalPlace):
-            publish_parted_folder(self.place.path, self.output.place.path)
+            publish_parted_folder(self.place.path, self.output.place.path, self.label)
         self.remove()
 
     def remove(self) -> None:
         """Remove what is left here of a release that is published."""
         self.output.remove_probes()
         with suppress(OSError):
-            if isinstance(self.place, LocalPlace):
-                shutil.rmtree(self.place.path, ignore_errors=True)
-            else:
+            if not isinstance(self.place, LocalPlace):
                 self.place.remove(MARK)
+                return
+            # The staging area, and folders that clients were about to put in its place.
+            start = self.place.path.name.removesuffix(_STAGED)
+            for path in list(self.place.path.parent.iterdir()):
+                if path.name.startswith(f"{start}."):
+                    shutil.rmtree(path, ignore_errors=True)
 
     def discard(self) -> None:
         """Remove the answers of a release that nobody will finish, as no ledger knows it.
