@@ -109,6 +109,8 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
         variances = release.variances[name]  # a view of few numbers, where many are equal
         for k in users:
             coefficients = several[k][name]
+            if not coefficients.count:  # the one answer is of another group
+                continue
             at = np.unravel_index(int(coefficients.positions[0]), variances.shape)
             stds[k] = abs(float(coefficients.values[0])) * np.sqrt(variances[at]) * (1 + 1e-12)
     rest = [k for k, terms in enumerate(single) if not terms]

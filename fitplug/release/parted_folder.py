@@ -102,15 +102,21 @@ def publish_parted_folder(staging: Path, directory: Path) -> None:
         directory: The place, where there is nothing or an empty folder.
 
     Raises:
-        InputError: The staging area holds no complete release.
+        InputError: The staging area holds no complete release, or another writer changed it.
         OSError: The folder cannot be moved.
     """
     answers, tables, _ = _open(LocalPlace(staging))
     with make_partial_folder(directory) as partial:
-        for name in sorted(_list_files(staging, answers, tables)):
+        for name, digest in sorted(_list_files(staging, answers, tables).items()):
             target = partial / name
             target.parent.mkdir(exist_ok=True)
             os.link(staging / name, target)
+            # A late writer may have replaced the file since. It cannot replace what is linked.
+            if digest is not None and hash_content(target.read_bytes()) != digest:
+                raise InputError(
+                    f"{name} of the release for {directory} was replaced after it was listed; "
+                    "the release is not finished: run the same again, which charges nothing more"
+                )
         mode = partial.stat().st_mode & 0o777  # as the umask of this process has it
         for path in partial.rglob("*"):
             path.chmod(mode if path.is_dir() else mode & 0o666)
@@ -251,14 +257,23 @@ def _encode_plan(plan: Plan) -> bytes:
         return path.read_bytes()
 
 
-def _list_files(staging: Path, answers: PartedAnswers, tables: PartedTables) -> set[str]:
-    """List the files of a complete release, by their paths in the folder."""
+def _list_files(
+    staging: Path, answers: PartedAnswers, tables: PartedTables
+) -> dict[str, str | None]:
+    """List the files of a complete release by their paths in the folder.
+
+    Returns:
+        The digest of each part of a table, which may be written more than once; None of others,
+        which are checked elsewhere.
+    """
     names = {path.name for path in staging.iterdir() if path.is_file()}
     names = {name for name in names if not name.startswith(".")}
     names.add(_MANIFEST)
     names |= {f"{ANSWER_PARTS}/{name_part(part.number)}" for part in answers.parts}
+    files: dict[str, str | None] = dict.fromkeys(names)
     for name, parts in tables.parts.items():
         own = tables.find_folder(name)
         assert isinstance(own, LocalPlace)
-        names |= {f"{own.path.name}/{name_table_part(part.slice.number)}" for part in parts}
-    return names
+        for part in parts:
+            files[f"{own.path.name}/{name_table_part(part.slice.number)}"] = part.digest
+    return files

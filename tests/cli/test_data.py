@@ -34,7 +34,7 @@ def test_a_dry_run_reads_no_row_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = make(tmp_path)
-    monkeypatch.setattr(reading, "open_file", None)
+    monkeypatch.setattr(reading, "read_partition", None)
     before = tree(tmp_path)
     ran = fitplug("count", spec, "--dry-run")
     assert (ran.code, ran.err) == (0, "")

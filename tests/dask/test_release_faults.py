@@ -103,11 +103,15 @@ def test_workers_killed(tmp_path, small_parts):
                 LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
             )
             client = stack.enter_context(Client(cluster))
-            for _ in range(6):
+            span = 0.0
+            for _ in range(7):  # the first one is not killed, and tells how long one takes
                 root = tmp_path / str(run)
                 root.mkdir()
                 run += 1
-                kills, draws = release_under_fire(root, cluster, client, rng)
+                begun = time.monotonic()
+                moment = span * 1.1 * rng.random() if span else None
+                kills, draws = release_under_fire(root, cluster, client, rng, moment)
+                span = span or time.monotonic() - begun
                 killed += kills
                 discarded += draws - parts
                 try:
@@ -117,16 +121,16 @@ def test_workers_killed(tmp_path, small_parts):
     print(f"{killed} workers killed; {discarded} draws discarded, as another was durable first")
 
 
-def release_under_fire(root, cluster, client, rng):
+def release_under_fire(root, cluster, client, rng, moment):
     """Release while a worker is killed; gives the number of kills and of draws."""
     audit, kills = Audit(root / "audit"), []
     client.register_plugin(audit)
     ledger = fp.Ledger(root / "budget.db", rho=1.0)
-    moment = rng.random() * 1.5
 
     def kill():
-        time.sleep(moment)
-        kills.append(kill_one(cluster, rng))
+        if moment is not None:
+            time.sleep(moment)
+            kills.append(kill_one(cluster, rng))
 
     killer = threading.Thread(target=kill)
     with Watch(root) as watch:
@@ -197,9 +201,21 @@ def install(address, audit):
         client.register_plugin(audit)
 
 
+def time_release(root, address):
+    """Release on a cluster; gives the seconds from when the client is ready."""
+    root.mkdir()
+    client = start("-c", CLIENT, root, address)
+    assert client.stdout.readline() == "ready\n"
+    begun = time.monotonic()
+    assert client.communicate(timeout=120)[0].endswith("done\n")
+    return time.monotonic() - begun
+
+
 def test_clients_of_a_cluster_killed(tmp_path):
-    rng, killed = random.Random(6), 0
+    rng, killed, discarded = random.Random(6), 0, 0
+    parts = len(cut_strategy(PLAN.strategy, PART).sizes)
     with run_cluster(tmp_path / "cluster") as (address, _):
+        span = time_release(tmp_path / "unkilled", address)
         while killed < 30:
             root = tmp_path / str(killed)
             root.mkdir()
@@ -209,7 +225,7 @@ def test_clients_of_a_cluster_killed(tmp_path):
                 for _ in range(4):
                     client = start("-c", CLIENT, root, address)
                     assert client.stdout.readline() == "ready\n"
-                    time.sleep(rng.random() * 1.5)
+                    time.sleep(span * rng.random())
                     if client.poll() is None:
                         client.send_signal(signal.SIGKILL)
                         killed += 1
@@ -218,12 +234,13 @@ def test_clients_of_a_cluster_killed(tmp_path):
                 said = client.communicate(timeout=120)[0]
                 assert said.endswith("done\n"), said
                 time.sleep(0.5)  # tasks of killed clients may still run
-            check_once(root, audit, watch)
+            discarded += check_once(root, audit, watch) - parts
+    print(f"{killed} clients killed; {discarded} draws discarded, as another was durable first")
 
 
 def test_schedulers_killed(tmp_path):
     """The client ends by a clear error in time, and another cluster finishes the release."""
-    rng, killed = random.Random(7), 0
+    rng, killed, span = random.Random(7), 0, 0.0
     while killed < 30:
         root = tmp_path / str(killed)
         root.mkdir()
@@ -231,11 +248,13 @@ def test_schedulers_killed(tmp_path):
         with Watch(root) as watch:
             for last in (False, True):
                 with run_cluster(tmp_path / "cluster") as (address, scheduler):
+                    if not span:
+                        span = time_release(tmp_path / "unkilled", address)
                     install(address, audit)
                     client = start("-c", CLIENT, root, address)
                     assert client.stdout.readline() == "ready\n"
                     if not last:
-                        time.sleep(rng.random() * 1.2)
+                        time.sleep(span * rng.random())
                         scheduler.send_signal(signal.SIGKILL)
                         killed += 1
                     said = client.communicate(timeout=120)[0]

@@ -20,9 +20,10 @@ from scipy.stats import chi2
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
-from fitplug.errors import BudgetError, FitplugError, InputError
+from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
 from fitplug.files import LocalPlace
 from fitplug.mechanism import answer_exactly, cut_strategy, make_estimates
+from fitplug.mechanism.parted_blocks import PartedBlocks
 from fitplug_dask.releases import drawing, failures, parted_release, publishing
 from fitplug_opendp import gaussian
 from tests.helpers.audited_releases import (
@@ -158,6 +159,21 @@ class TestTheCharge:
         assert not audit.read()
         assert not ledger.entries()
         check_left_over(tmp_path, names=["budget.db"])
+
+    def test_free_within_a_release_of_the_same_limited_counts(self, tmp_path, ledger):
+        """The seal that tells whether counts are the same is that of the caller's tables."""
+        limited = fp.Tables(DOMAIN, COUNTED, contributions=2, person="id")
+        young, old = (fp.ranges([bounds]) for bounds in ((1, 20), (21, 40)))
+        plan = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": young}, std=10.0)]))
+        first = fpo.release(plan, limited, contributions=2, ledger=ledger, key="a")
+        other = fp.design(fp.Workload(DOMAIN, [fp.queries({"a": old}, std=20.0)]))
+        keywords = {"contributions": 2, "ledger": ledger, "within": "a"}
+        recounted = fp.Tables(DOMAIN, COUNTED, contributions=2, person="id")
+        with pytest.raises(LedgerError, match="does not know these counts"):
+            fpd.release(recounted, other, tmp_path / "out", key="b", **keywords)
+        free = fpd.release(limited, other, tmp_path / "out", key="b", **keywords)
+        assert free.seal == first.seal == limited.seal
+        assert ledger.spent == first.rho
 
     def test_of_a_limit_per_person(self, tmp_path, ledger):
         limited = fp.Tables(DOMAIN, COUNTED, contributions=3, person="id")
@@ -322,6 +338,64 @@ class TestResuming:
         check_drawn_once(tmp_path / "out", audit, watch)
         assert len(ledger.entries()) == 1
 
+    @pytest.mark.parametrize("step", ["publish_answers", None], ids=["made", "published"])
+    def test_answers_of_other_rows_are_not_taken(self, tmp_path, ledger, monkeypatch, step):
+        """Once the answers are made, nothing is counted that could be compared."""
+        rng = np.random.default_rng(5)
+        columns = {"a": rng.integers(1, 41, 50), "b": rng.integers(1, 26, 50)}
+        people = tmp_path / "people.parquet"
+        pq.write_table(pa.table(columns | {"id": range(50), "year": [1, 2] * 25}), people)
+
+        def release(**keywords):
+            return fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, key="a", **keywords)
+
+        with monkeypatch.context() as patch:
+            if step:
+                patch.setattr(parted_release, step, lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    release(where={"year": 1})
+            else:
+                release(where={"year": 1})
+        for other in ({}, {"where": {"year": 2}}, {"person": "id"}, {"weight": "year"}):
+            with pytest.raises(fp.KeyTaken, match="was drawn from only rows where year is 1"):
+                release(**other)
+        assert release(where={"year": 1}).rows == "only rows where year is 1 are counted"
+
+    def test_a_cut_that_changes_once_answers_are_made(self, tmp_path, ledger, monkeypatch):
+        """An upgrade between the draw and the tables must not mix up the answers."""
+        with monkeypatch.context() as patch:
+            patch.setattr(parted_release, "publish_answers", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+        with monkeypatch.context() as patch:  # the parts have other answers, of the same sizes
+            place = PartedBlocks.place
+
+            def reverse(parted, part):
+                found = place(parted, part)
+                numbers = np.arange(found.start, found.stop) if isinstance(found, slice) else found
+                return numbers[::-1]
+
+            patch.setattr(PartedBlocks, "place", reverse)
+            with pytest.raises(FitplugError, match="another version of fitplug"):
+                fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+        fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger).verify()
+
+    def test_a_part_of_a_table_that_another_client_replaces(self, tmp_path, ledger, monkeypatch):
+        """Clients with another confidence, or other processors, write other bytes."""
+        real = publishing.complete_parted_folder
+
+        def replace_and_complete(folder, *rest, **keywords):
+            real(folder, *rest, **keywords)
+            (part, *_) = sorted(folder.path.glob("*.parquet/part-*.parquet"))
+            folder.join(part.parent.name).replace(part.name, b"other")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(publishing, "complete_parted_folder", replace_and_complete)
+            with pytest.raises(InputError, match="was replaced after it was listed"):
+                fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+        fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger).verify()
+        check_left_over(tmp_path, names=["budget.db", "out"])
+
     def test_parts_of_another_cut_are_not_taken(self, tmp_path, ledger, monkeypatch):
         self.interrupt(monkeypatch, tmp_path, ledger)
         with monkeypatch.context() as patch:
@@ -450,3 +524,21 @@ def test_processes_that_are_forked_draw_other_noise(tmp_path):
 def test_a_release_in_parts_is_read_from_its_folder_alone(tmp_path):
     fpd.release(TABLES, PLAN, tmp_path / "out")
     assert "a" in pq.read_table(Path(tmp_path / "out" / "a_x_b.parquet")).column_names
+
+
+def test_a_store_keeps_the_mark_of_a_run_that_nobody_will_finish(ledger, monkeypatch):
+    """A worker that was still drawing for a run that failed must not write into the next one."""
+    import fsspec
+
+    url = f"memory://{os.getpid()}/failed"
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(drawing, "write_answers_part", fail_after(4, FULL))
+            with pytest.raises(FitplugError, match="no space left"):
+                fpd.release(TABLES, PLAN, url)
+        assert not fsspec.filesystem("memory").glob(f"/{os.getpid()}/failed/answers/*")
+        with pytest.raises(InputError, match="name another folder, or remove them and"):
+            fpd.release(TABLES, PLAN, url, ledger=ledger)
+        assert not ledger.entries()
+    finally:
+        fsspec.filesystem("memory").rm(f"/{os.getpid()}", recursive=True)

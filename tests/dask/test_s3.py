@@ -166,7 +166,14 @@ def reach(server: StoreServer) -> dict[str, Any]:
 URLS = [f"s3://bucket/p/state=01/{part}.parquet" for part in "ab"]
 
 
-@pytest.mark.parametrize("fault", ["500", "503", "reset", "truncate", "short"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "reset",
+        "truncate",
+        *(pytest.param(f, marks=pytest.mark.slow) for f in ("500", "503", "short")),
+    ],
+)
 def test_what_fails_in_passing_is_asked_again(
     server: StoreServer, folder: Path, fault: str
 ) -> None:

@@ -99,6 +99,17 @@ class TestEach:
         np.testing.assert_allclose([one.std for one in found], joint.stds, rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose([release.combine(one) for one in given], found, atol=1e-9)
 
+    def test_one_answer_beside_a_group_without_coefficients(self):
+        release = people.release()
+        first, second, *_ = release.plan.workload.groups
+        one = np.zeros(first.shape)
+        one.flat[0] = 2.0
+        alone = release.combine({first.name: one})
+        nothing = np.zeros(second.shape)
+        assert release.combine({first.name: one, second.name: nothing}) == alone
+        assert release.combine({second.name: nothing, first.name: one}) == alone
+        assert release.combine({second.name: nothing}) == (0.0, 0.0)
+
     def test_ratios_stand_among_sums(self):
         release = people.release(noise=1.0)
         asked = ["total", "pyramid[sex=1] / total", "pyramid[age=0]", "spans[age=3] / pyramid"]

@@ -29,7 +29,7 @@ from fitplug_dask.kernel.partial_counts import (
     PartialCounts,
 )
 from fitplug_dask.kernel.partitions import FileSlice, Partition
-from fitplug_dask.sources import ChangedError, StoreError
+from fitplug_dask.sources import ChangedError, StoreError, get_request_pool
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault
 
 T = TypeVar("T")
@@ -98,25 +98,39 @@ def _is_outside(file: CheckedFile) -> bool:
 
 
 def _read_portion(consumer: RowConsumer, portion: Portion, fetcher: Fetcher) -> Fault | None:
-    """Read a portion, whose files must be unchanged before and after."""
+    """Read a portion, whose files must be those of the snapshot."""
     fetched: list[Fetched] = []
     for member, fetch in fetcher.fetch():
         held = _attempt_reading(member.file, fetch)
         if isinstance(held, Fault):
             return held
-        if not _proves_state(member.file):
-            # The bytes were requested ahead, and not of a known version.
-            fault = _attempt_reading(member.file, partial(_check_unchanged, member.file))
-            if fault:
-                return fault
+        fetched.append(held)
+    # Bytes of another version may look damaged, so this comes first.
+    if fault := _check_versions(portion):
+        return fault
+    for member, held in zip(portion.members, fetched, strict=True):
         try:
             whole = holds_pages(member, held)
         except Exception:
             whole = False
         if not whole:
             return Fault(describe_damage(member.file, member.row_group))
-        fetched.append(held)
     return _decode_portion(consumer, portion, fetched)
+
+
+def _check_versions(portion: Portion) -> Fault | None:
+    """Check the files of stores that could not be asked for bytes of one version.
+
+    Their state was read before the bytes, and is read again behind them, of several files at once.
+    """
+    if portion.file.location.options is None:
+        return None
+    files = {member.file.display_path: member.file for member in portion.members}
+    doubtful = [file for file in files.values() if not file.location.proves_state(file.stamp)]
+    faults = get_request_pool().map(
+        lambda file: _attempt_reading(file, partial(_check_unchanged, file)), doubtful
+    )
+    return next((fault for fault in faults if fault), None)
 
 
 def _decode_portion(
@@ -165,11 +179,6 @@ def _read_slice(consumer: RowConsumer, file_slice: FileSlice) -> Fault | None:
         return fault if file.is_unchanged() else _make_change_fault(file)
 
     return _attempt_reading(file, read)
-
-
-def _proves_state(file: CheckedFile) -> bool:
-    """Return whether the bytes of a portion are those of the snapshot, whenever they were read."""
-    return file.location.options is None or file.location.proves_state(file.stamp)
 
 
 def _check_unchanged(file: CheckedFile) -> Fault | None:

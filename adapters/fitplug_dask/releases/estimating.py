@@ -10,16 +10,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from fitplug.numeric import AnyArray
-from fitplug.release import PartedAnswers, TablePart, write_table_part
+from fitplug.release import PartedAnswers, TablePart, describe_place, write_table_part
 from fitplug_dask.kernel import Fault
 from fitplug_dask.releases.failures import report_faults
 from fitplug_dask.releases.jobs import TablesJob
+
+_CUT_OTHERWISE = Fault(
+    "the answers of this release were drawn, and cut into parts, by another version of fitplug; "
+    "finish it with that version, which charges nothing more",
+    of_data=False,
+)
 
 
 def split_answers(job: TablesJob, part: int) -> Mapping[int, Any] | Fault:
     """Split the noisy answers of a part by the outputs that need them."""
     answers = job.release.answers
     assert isinstance(answers, PartedAnswers)
+    # Answers that are made may be those of an earlier version, which may have cut them otherwise.
+    place = describe_place(job.release_job.parted.place(part))
+    if part >= len(answers.parts) or answers.parts[part].place != place:
+        return _CUT_OTHERWISE
     noisy = report_faults(lambda: answers.read_part(part), job.release_job.staging.output)
     if isinstance(noisy, Fault):
         return noisy

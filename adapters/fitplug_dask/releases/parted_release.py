@@ -33,6 +33,7 @@ from fitplug.release import (
     Release,
     describe_place,
     name_files,
+    read_manifest,
     read_parted_folder,
     write_manifest,
 )
@@ -44,9 +45,10 @@ from fitplug_dask.releases.jobs import RELEASE_PACKAGES, ReleaseJob
 from fitplug_dask.releases.publishing import MoreFiles, publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
-from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
+from fitplug_opendp.counted_rows import CountedRows, find_limit, find_seal, list_outside_attributes
 from fitplug_opendp.input_checks import check_limit, check_tables
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
+from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
 from fitplug_opendp.staged_answers import label_files
 
@@ -68,6 +70,7 @@ class PartedRelease:
         confidence: The confidence of the intervals of groups whose target has none.
         client: A client of dask.distributed, or None for threads of this process.
         progress: How each step reports what is done.
+        rows: The rows that are to be released; answers of other rows are not taken for these.
         files: What the caller adds to the folder.
         charge: The charge and its stage; None before it, and without a ledger.
         run: What distinguishes this run from others.
@@ -81,6 +84,7 @@ class PartedRelease:
     confidence: float
     client: Any
     progress: Progress
+    rows: CountedRows
     files: MoreFiles | None = None
     charge: StagedCharge | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -95,6 +99,7 @@ class PartedRelease:
         confidence: float,
         client: Any,
         progress: Progress,
+        rows: CountedRows,
         files: MoreFiles | None = None,
     ) -> PartedRelease:
         """Refuse what can be refused without data. Nothing is charged.
@@ -108,7 +113,16 @@ class PartedRelease:
             request.make_ledger_request(noise_source.charged), output=output.text, in_folder=True
         )
         made = cls(
-            request, ledger_request, noise_source, output, most, confidence, client, progress, files
+            request=request,
+            ledger_request=ledger_request,
+            noise_source=noise_source,
+            output=output,
+            most=most,
+            confidence=confidence,
+            client=client,
+            progress=progress,
+            rows=rows,
+            files=files,
         )._read_charge()
         return made._check_can_draw() if made.needs_counts else made
 
@@ -122,12 +136,13 @@ class PartedRelease:
         """Whether noise may still have to be drawn, which takes exact counts."""
         return self.state in ("new", "begun")
 
-    def publish(self, tables: Tables | None) -> Release:
+    def publish(self, tables: Tables | None, seal: str | None) -> Release:
         """Continue from the state that the release has come to, until it is published.
 
         Args:
-            tables: Exact counts, with a nonce that is kept until the release is published. The
-                states "new" and "begun" need them.
+            tables: Exact counts. The states "new" and "begun" need them.
+            seal: Their seal under the nonce that is kept until the release is published, so that
+                the same counts have the same seal in each run.
 
         Returns:
             The release, read from its output.
@@ -136,7 +151,7 @@ class PartedRelease:
             FitplugError: The release is refused, or cannot be finished now.
         """
         try:
-            return self._publish(tables)
+            return self._publish(tables, seal)
         except (FitplugError, OSError) as error:
             current = self._read_charge()
             if current.state == "published":  # by another client, meanwhile
@@ -166,17 +181,20 @@ class PartedRelease:
             return current
         return self
 
-    def _publish(self, tables: Tables | None) -> Release:
+    def _publish(self, tables: Tables | None, seal: str | None) -> Release:
         """Take the steps that are left."""
         if self.state == "published":
             return self._read_published()
         if self.needs_counts:
             assert tables is not None
-            begun = self._charge(tables)
+            begun = self._charge(tables, seal)
             if begun.state != self.state and not begun.needs_counts:  # by another client
-                return begun._publish(None)
+                return begun._publish(None, None)
             return begun._draw(tables)
-        return self._finish(self._make_job())
+        job = self._make_job()
+        fields, _ = read_manifest(job.staging.place, self.request.plan)
+        self._check_rows(Release(**fields))
+        return self._finish(job)
 
     def _read_charge(self) -> PartedRelease:
         """Return the release with the charge and the stage that the ledger and the output tell."""
@@ -196,14 +214,14 @@ class PartedRelease:
             stage = ledger.record_publication(stage, self.output.text)
         return replace(self, charge=StagedCharge(charge.entry, stage))
 
-    def _charge(self, tables: Tables) -> PartedRelease:
+    def _charge(self, tables: Tables, seal: str | None) -> PartedRelease:
         """Charge the ledger, if there is one, or find the charge that this release resumes."""
         check_limit(tables, self.request.contributions)
         check_tables(self.request.plan, tables)
         ledger = self.request.ledger
         if ledger is None:
             return self
-        begun = ledger.begin_release(self.ledger_request, find_seal(tables), seal=tables.seal)
+        begun = ledger.begin_release(self.ledger_request, find_seal(tables), seal=seal)
         return replace(self, charge=begun)
 
     def _draw(self, tables: Tables) -> Release:
@@ -212,9 +230,11 @@ class PartedRelease:
         try:
             job.staging.open()
             parts = self._draw_parts(job, tables)
-            _, digest = write_manifest(job.staging.place, self._describe(tables), parts)
+            write_manifest(job.staging.place, self._describe(tables), parts)
+            # Whoever wrote the manifest first has decided, also about the seal of the counts.
+            fields, digest = read_manifest(job.staging.place, job.plan)
             _LOG.info("the answers %s are drawn", digest[:12])
-            return self._enter_answers(digest, find_seal(tables))._finish(job)
+            return self._enter_answers(digest, fields["seal"])._finish(job)
         except BaseException:
             if self.charge is None:  # nobody will ever take these answers
                 job.staging.discard()
@@ -292,8 +312,15 @@ class PartedRelease:
                 f"{stage.time[:19]}, which does not hold it any more; look where it was moved to, "
                 "or ask for another draw with a new key"
             )
+        release = Release(**read_parted_folder(self.output.place)[0])
+        self._check_rows(release)
         self._make_job().staging.remove()
-        return Release(**read_parted_folder(self.output.place)[0])
+        return release
+
+    def _check_rows(self, release: Release) -> None:
+        """Raise KeyTaken if a release that was drawn is of other rows than those asked for."""
+        if self.charge is not None and self.request.ledger is not None:
+            ReleaseCharge(self.request.ledger, self.charge.entry).check_rows(release, self.rows)
 
     def _make_job(self, label: str | None = None) -> ReleaseJob:
         """Make what all tasks know, for a label or for the charge."""

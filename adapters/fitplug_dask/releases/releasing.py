@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import Tables, Where
+from fitplug.counts import Tables, Where, describe_rows, make_filters
 from fitplug.errors import BudgetError, InputError
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.mechanism import PART
@@ -22,6 +22,7 @@ from fitplug_dask.releases.publishing import MoreFiles
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.request import check_client, check_libraries
 from fitplug_dask.sources import Options, Source
+from fitplug_opendp.counted_rows import CountedRows
 from fitplug_opendp.release_request import ReleaseRequest
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def release(
     Raises:
         AlreadyReleased: The ledger has a release of this plan, and neither a key nor `again` asks
             for another.
-        KeyTaken: The key names something else, or the release was begun from other counts.
+        KeyTaken: The key names something else, or the release was begun from other counts or is of
+            other rows.
         OverBudget: The ledger has less left than the release costs.
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for. Nothing
             was charged. Of a worker of a cluster this is a FitplugError with the same message.
@@ -182,6 +184,7 @@ def make_release(
         confidence=confidence,
         client=client,
         progress=progress,
+        rows=_describe_rows(source, counting),
         files=files,
     )
     plan, ledger = request.plan, request.ledger
@@ -195,19 +198,23 @@ def make_release(
             keywords["contributions"] = request.contributions
             keywords["key"] = keywords["key"] or secret.person_key
         tables = count(source, plan, client=client, progress=progress, **keywords)
-    if tables is not None:
-        tables = _seal_again(tables, secret)
-    made = prepared.publish(tables)
+    seal = None if tables is None else _seal_with(tables, secret)
+    made = prepared.publish(tables, seal)
     secret.remove()
     return made, prepared.state
 
 
-def _seal_again(tables: Tables, secret: KeptSecret) -> Tables:
-    """Return the tables with the nonce that each run of this release has.
+def _describe_rows(source: Source | Tables, counting: Mapping[str, Any]) -> CountedRows:
+    """Say which rows are released, before they are counted."""
+    if isinstance(source, Tables):
+        return CountedRows.from_tables(source)
+    rows = describe_rows(counting["weight"], make_filters(counting["where"]))
+    return CountedRows(rows, "declared" if counting["person"] is None else "enforced")
 
-    The same counts then have the same seal in each run.
-    """
-    return Tables(
+
+def _seal_with(tables: Tables, secret: KeptSecret) -> str:
+    """Seal tables with the nonce that each run of this release has."""
+    again = Tables(
         tables.domain,
         dict(tables),
         contributions=tables.contributions,
@@ -216,3 +223,4 @@ def _seal_again(tables: Tables, secret: KeptSecret) -> Tables:
         copy=False,
         nonce=secret.nonce,
     )
+    return again.seal

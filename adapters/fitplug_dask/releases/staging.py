@@ -110,11 +110,19 @@ class Output:
     def _check_empty(self, tables: Collection[str]) -> None:
         """Raise InputError if a store has anything where the release would go."""
         folders = (self.place, *map(self.place.join, (_ANSWERS, *tables)))
-        if any(folder.list_sizes() for folder in folders):
+        if self._is_marked() or any(folder.list_sizes() for folder in folders):
             raise InputError(
                 f"{self} holds files that are no finished release of this charge; name another "
-                "folder, or remove them"
+                f"folder, or remove them and {MARK}"
             )
+
+    def _is_marked(self) -> bool:
+        """Return whether a release was begun here, even if it has no parts yet."""
+        try:
+            self.place.read(MARK)
+        except FileNotFoundError:
+            return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -196,10 +204,15 @@ class Staging:
                 self.place.remove(MARK)
 
     def discard(self) -> None:
-        """Remove all of a release that nobody will finish, as no ledger knows it."""
+        """Remove the answers of a release that nobody will finish, as no ledger knows it.
+
+        In a store the mark stays. A worker may still write a part that it was drawing, and the next
+        release that goes there would take that part for its own.
+        """
+        if isinstance(self.place, LocalPlace):
+            self.remove()
+            return
         with suppress(OSError):
-            if not isinstance(self.place, LocalPlace):
-                answers = self.place.join(_ANSWERS)
-                for name in answers.list_sizes():
-                    answers.remove(name)
-        self.remove()
+            answers = self.place.join(_ANSWERS)
+            for name in answers.list_sizes():
+                answers.remove(name)
