@@ -9,14 +9,17 @@ and packages, each of which imports only those that come earlier in this table:
 |---|---|
 | `_compat` | holds everything undocumented that is used of other libraries |
 | `progress` | reports the number of rows that are counted |
-| `loops` | does what is done for every row: compiled, or in NumPy (`numpy_loops`) |
+| `loops` | does what is done for every row: compiled, or in NumPy (`numpy_loops` and others) |
+| `encryption` | encrypts what leaves memory |
 | `workers` | checks the code of the workers of a cluster, and runs tasks there |
 | `sources` | finds the files that a path, folder, glob or URL means |
 | `encoding` | turns values of columns, texts and folder names into codes of the domain |
 | `files` | reads headers, takes the snapshot of all files, and reads their rows |
 | `kernel` | chooses the joint tables, cuts the partitions, and counts one partition |
 | `scheduling` | runs the tasks on threads or on a cluster, and adds up what they return |
+| `exchange` | brings together what many inputs have for many outputs |
 | `persons` | with `person=`, brings the rows of each person together and keeps at most k |
+| `checkpoint_key` | keeps the key of a checkpoint apart from its folder |
 | `checkpoint` | with `checkpoint=`, keeps the counts of finished partitions until all are done |
 | `request` | checks what to count, and on how many threads, before any file is looked at |
 | `schema` | lists the columns of the data, for people who write a domain from them |
