@@ -5,6 +5,7 @@ Every case also checks that nothing was charged and that no message shows what t
 
 from __future__ import annotations
 
+import datetime
 import json
 import logging
 import re
@@ -22,6 +23,7 @@ import fitplug as fp
 from fitplug.counts.seals import seal_counts
 from fitplug.files import write_with_digest
 from fitplug_cli.output import read_counts
+from fitplug_dask.sources import retries
 from tests.helpers.command_line import (
     COST,
     NUMBER,
@@ -366,7 +368,7 @@ def test_wrong_arguments(tmp_path, monkeypatch, arguments, says):
 def write(root: Path, name: str = "b.parquet", **changes: Any) -> None:
     """A file of the data with some columns changed, or left out if None."""
     columns = {k: v for k, v in (rows(1) | changes).items() if v is not None}
-    (root / "people" / name).parent.mkdir(exist_ok=True)
+    (root / "people" / name).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), root / "people" / name)
 
 
@@ -423,9 +425,9 @@ BAD_DATA = {
         lambda root: write(root, AGE=[WORD] * N),
         ("b.parquet", "'AGE'", "string", "integers"),
     ),
-    "floats for integers": (
-        lambda root: write(root, AGE=[float(NUMBER)] * N),
-        ("b.parquet", "'AGE'", "double", "integers"),
+    "dates for integers": (
+        lambda root: write(root, AGE=[datetime.date(2026, 1, 1)] * N),
+        ("b.parquet", "'AGE'", "date", "integers"),
     ),
     "booleans for integers": (
         lambda root: write(root, AGE=[True] * N),
@@ -443,7 +445,10 @@ BAD_DATA = {
         lambda root: write(root, INC=[[float(NUMBER)]] * N),
         ("b.parquet", "'INC'", "list", "numbers"),
     ),
-    "folder and column": (lambda root: write(root, "SEX=1/0.parquet"), ("SEX=1", "'SEX'")),
+    "two folders of one key": (
+        lambda root: write(root, "SEX=1/SEX=1/0.parquet"),
+        ("SEX=1", "'SEX'"),
+    ),
     "folder that spells no integer": (
         lambda root: write(root, "AGE=old/0.parquet", AGE=None),
         ("AGE=old", "'AGE'", "integers"),
@@ -453,7 +458,8 @@ BAD_DATA = {
 
 @pytest.mark.parametrize("begun", [False, True], ids=["new ledger", "old ledger"])
 @pytest.mark.parametrize(("change", "says"), BAD_DATA.values(), ids=BAD_DATA)
-def test_bad_data(tmp_path, change, says, begun):
+def test_bad_data(tmp_path, change, says, begun, monkeypatch):
+    monkeypatch.setattr(retries, "_ATTEMPTS", 2)
     spec = make(tmp_path)
     change(tmp_path)
     if begun:
