@@ -67,7 +67,7 @@ def test_a_cluster_counts_as_threads_do(client: Client, people: Path) -> None:
     done, totals = zip(*told, strict=True)
     assert list(done) == sorted(done)
     assert (done[0], done[-1]) == (0, totals[0])
-    assert len(told) > 2
+    assert len(told) >= 2  # reports that come together are one
 
 
 def test_every_run_counts_anew(client: Client, tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def _has_checksum(file: CheckedFile) -> bool | None:
         return None
     try:
         with closing(file.open(sequential=False)) as source:
-            source.seek(_FIRST_PAGE)
-            page, _ = read_struct(source.read(_HEADER_BYTES), 0, {})
+            source.raw.seek(_FIRST_PAGE)  # the buffer would read more
+            page, _ = read_struct(source.raw.read(_HEADER_BYTES), 0, {})
         return _CHECKSUM in page
     except Exception:  # whoever reads the file says what is wrong with it
         return None
