@@ -230,10 +230,11 @@ import fitplug_dask.checkpoint as c
 class Job:
     joints = [("a",)]
     def count_cells(self, joint): return 4
-kept = c.Checkpoint("x", sys.argv[1])
+kept = c.Checkpoint("x", sys.argv[1], bytes(32))
 path = Path(sys.argv[1], "p.part")
 import numpy as np
-def put(payload): path.write_bytes(kept._digest_file(path, payload) + payload)
+def put(payload):
+    path.write_bytes(c.encrypt_long(kept.key, payload, kept._name_content(path)))
 put(zlib.compress(np.arange(4, dtype="<i8").tobytes()))
 assert kept._load(path, Job()).counts[0].tolist() == [0, 1, 2, 3]
 bomb = Path(sys.argv[2]).read_bytes()
