@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster, Status
+from distributed import Client, LocalCluster
 
 import fitplug as fp
 import fitplug_dask as fpd
@@ -32,6 +32,7 @@ from fitplug_dask.kernel import Fault, Job, PartialCounts, count_partition, part
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
 from fitplug_dask.scheduling.counts import CountPartition
 from fitplug_dask.sources import find_files
+from tests.helpers.lost_workers import kill_one
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
 JOINT = ("sex", "age")
@@ -80,15 +81,6 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def many_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partitions, "_MOST_ROWS", 300)
     monkeypatch.setattr(partitions, "_ROWS_PER_CELL", 1)
-
-
-def kill_one(cluster: LocalCluster, rng: random.Random) -> bool:
-    """Kills a worker if both are at work: of two that restart at once, Dask may lose one."""
-    processes = [nanny.process for nanny in cluster.workers.values() if nanny.process]
-    running = [p.pid for p in processes if p.status == Status.running and p.is_alive()]
-    if len(running) == 2:
-        os.kill(rng.choice(running), signal.SIGKILL)
-    return len(running) == 2
 
 
 def counted_under_fire(

@@ -26,8 +26,8 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError
 from fitplug.mechanism import cut_strategy
-from tests.dask.test_faults import kill_one
 from tests.helpers.audited_releases import (
+from tests.helpers.lost_workers import kill_one
     PART,
     PLAN,
     TABLES,
