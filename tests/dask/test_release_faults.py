@@ -27,7 +27,6 @@ import fitplug_dask as fpd
 from fitplug.errors import FitplugError
 from fitplug.mechanism import cut_strategy
 from tests.helpers.audited_releases import (
-from tests.helpers.lost_workers import kill_one
     PART,
     PLAN,
     TABLES,
@@ -36,6 +35,7 @@ from tests.helpers.lost_workers import kill_one
     check_drawn_once,
     use_small_parts,
 )
+from tests.helpers.lost_workers import kill_one
 
 pytestmark = pytest.mark.slow
 
