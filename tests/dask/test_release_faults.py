@@ -42,6 +42,9 @@ pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("FITPLUG_KILLS", "6"))
 """How often each kind of process is killed; with 30, the tests take an hour."""
 
+PAUSE = 0.3
+"""Seconds between a draw and its becoming durable."""
+
 SOURCE = Path(fp.__file__).parents[1]
 ENVIRONMENT = os.environ | {
     "PYTHONPATH": f"{SOURCE}:{SOURCE / 'adapters'}",
@@ -62,7 +65,7 @@ if len(sys.argv) > 2:
     from distributed import Client
     client = Client(sys.argv[2], timeout=20)
 else:
-    Audit(root / "audit").setup()
+    Audit(root / "audit", 0.1).setup()
 print("ready", flush=True)
 ledger = fp.Ledger(root / "budget.db", rho=1.0)
 fpd.release(TABLES, PLAN, root / "out", ledger=ledger, key="a", client=client)
@@ -107,7 +110,7 @@ def test_workers_killed(tmp_path, small_parts):
                 LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
             )
             client = stack.enter_context(Client(cluster))
-            audit, span = Audit(tmp_path / f"audit-{run}"), 0.0
+            audit, span = Audit(tmp_path / f"audit-{run}", PAUSE), 0.0
             client.register_plugin(audit)
             for _ in range(7):  # the first one is not killed, and tells how long one takes
                 root = tmp_path / str(run)
@@ -157,7 +160,7 @@ def test_clients_killed_on_threads(tmp_path):
         root = tmp_path / str(next(runs))
         root.mkdir()
         fp.Ledger(root / "budget.db", rho=1.0)
-        audit = Audit(root / "audit")
+        audit = Audit(root / "audit", PAUSE)
         with Watch(root) as watch:
             for _ in range(20):
                 client = start("-c", CLIENT, root)
@@ -227,7 +230,7 @@ def test_clients_of_a_cluster_killed(tmp_path):
             root = tmp_path / str(next(runs))
             root.mkdir()
             fp.Ledger(root / "budget.db", rho=1.0)
-            audit = Audit(root / "audit")
+            audit = Audit(root / "audit", PAUSE)
             install(address, audit)
             with Watch(root) as watch:
                 for _ in range(2):
@@ -254,7 +257,7 @@ def test_schedulers_killed(tmp_path):
         root = tmp_path / str(next(runs))
         root.mkdir()
         fp.Ledger(root / "budget.db", rho=1.0)
-        audit = Audit(root / "audit")
+        audit = Audit(root / "audit", PAUSE)
         with Watch(root) as watch:
             for last in (False, True):
                 with run_cluster(tmp_path / "cluster") as (address, scheduler):

@@ -243,6 +243,10 @@ class TestResuming:
             assert staged.stat().st_mode & 0o777 == 0o700
             durable = {p.name: p.read_bytes() for p in staged.glob("answers/part-*")}
             assert len(durable) == 4
+            # What a client leaves that is killed while it writes, or while it publishes.
+            (secret,) = tmp_path.glob(".budget.db.*.secret")
+            os.link(secret, tmp_path / f".{secret.name}.12ab.partial")
+            (tmp_path / staged.name.replace(".parts", ".12ab.partial")).mkdir()
             fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         check_drawn_once(tmp_path / "out", audit, watch)
         for name, content in durable.items():

@@ -10,6 +10,7 @@ import hashlib
 import os
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,12 +42,16 @@ def digest_values(values):
 
 
 class Audit(WorkerPlugin):
-    """Appends each draw to a file, in this process or in each worker of a cluster."""
+    """Appends each draw to a file, in this process or in each worker of a cluster.
+
+    Then it may pause, as parts of a million answers take many seconds: so kills come between a draw
+    and its becoming durable, too.
+    """
 
     name = "fitplug-audit"
 
-    def __init__(self, path):
-        self.path = str(path)
+    def __init__(self, path, pause=0.0):
+        self.path, self.pause = str(path), pause
 
     def setup(self, worker=None):
         real = getattr(drawing.draw_part, "real", drawing.draw_part)
@@ -59,6 +64,7 @@ class Audit(WorkerPlugin):
                 os.write(number, line)
             finally:
                 os.close(number)
+            time.sleep(self.pause)
             return noisy
 
         draw.real = real

@@ -9,6 +9,7 @@ machine may design one that differs in its last digits.
 
 from __future__ import annotations
 
+import glob
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,9 @@ class KeptSecret:
         return cls(kept[:NONCE_BYTES], kept[NONCE_BYTES:], (path, plan_path))
 
     def remove(self) -> None:
-        """Remove the files, as the release is published."""
+        """Remove the files, as the release is published, and what a killed client left of them."""
         for path in self.files:
+            # The name of a file that is being written has one more dot in front.
+            for left in list(path.parent.glob(f".{glob.escape(path.name)}.*")):
+                left.unlink(missing_ok=True)
             path.unlink(missing_ok=True)
