@@ -155,16 +155,25 @@ class Killer:
             self.killed += 1
 
 
+def await_two_workers(client: Client) -> None:
+    """Wait for two workers. Dask may not start a killed one again; then another is started."""
+    try:
+        client.wait_for_workers(2, timeout=15)
+    except TimeoutError:
+        client.cluster.scale(len(client.cluster.workers) + 1)
+        client.wait_for_workers(2, timeout=60)
+
+
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.7])
 def test_a_killed_worker_loses_no_piece(client: Client, share: float) -> None:
-    client.wait_for_workers(2)
+    await_two_workers(client)
     killer = Killer(client, share)
     exchange = Exchange(split, 24, 24, memory=1000)
     assert run_exchange(exchange, slow_gather, range(30), client=client, report=killer) == expect(
         30, 24
     )
     assert killer.killed == 1
-    client.wait_for_workers(2)
+    await_two_workers(client)
     killer = Killer(client, share)
     expected = sum((i + 1) * (o + 1) for i in range(30) for o in range(24) if (i + o) % 5)
     counting = Exchange(split, 24, 24, memory=1000)
@@ -186,7 +195,7 @@ def count_unnamed_files() -> int:
 
 
 def test_nothing_stays_on_the_workers(client: Client) -> None:
-    client.wait_for_workers(2)
+    await_two_workers(client)
     run_exchange(Exchange(split, 5, 5, memory=10), gather, range(9), client=client)
     assert set(client.run(list_exchanges).values()) == {0}
 
