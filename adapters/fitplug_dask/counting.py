@@ -13,9 +13,9 @@ from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.request import (
     Wanted,
     check_client,
+    check_files,
     check_libraries,
     check_person,
-    check_source,
     list_tables,
     prepare_request,
     prepare_rules,
@@ -135,10 +135,10 @@ def count(
     check_client(client)
     domain, names = list_tables(wanted)
     check_libraries()
-    from fitplug_dask.files import sample_checksums, take_snapshot
+    from fitplug_dask.files import sample_checksums
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
     from fitplug_dask.persons import count_by_person, cut_person_partitions
-    from fitplug_dask.scheduling import check_where, count_partitions
+    from fitplug_dask.scheduling import count_partitions
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, threads = request.job, request.threads
@@ -152,16 +152,7 @@ def count(
     request.check_memory()
     rules = prepare_rules(job, zone, missing, person)
     found = find_files(source, storage_options)
-    check_source(found, client)
-    files = take_snapshot(
-        found,
-        job.attributes,
-        person,
-        weight=weight,
-        filters=job.filters,
-        rules=rules,
-        check_all=check_where(client),
-    )
+    files = check_files(found, job, person, rules, client)
 
     lacking, looked_at = sample_checksums(files)
     if lacking:

@@ -18,7 +18,7 @@ from fitplug.workload import Workload
 from fitplug_dask.sources import Format, FoundFile
 
 if TYPE_CHECKING:
-    from fitplug_dask.files import ColumnRules
+    from fitplug_dask.files import CheckedFile, ColumnRules
     from fitplug_dask.kernel import Job
 
 Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
@@ -188,7 +188,40 @@ def check_client(client: Any) -> None:
         raise TypeError("client must be a synchronous Client, made with asynchronous=False")
 
 
-def check_source(found: Sequence[FoundFile], client: Any) -> None:
+def check_files(
+    found: Sequence[FoundFile], job: Job, person: str | None, rules: ColumnRules, client: Any
+) -> tuple[CheckedFile, ...]:
+    """Check all files that were found, on the workers of a client if there is one.
+
+    Args:
+        found: The files.
+        job: What to count.
+        person: The column that identifies persons, if there is one.
+        rules: What `prepare_rules` returned.
+        client: A client of dask.distributed, or None.
+
+    Returns:
+        The files, in the order of `found`.
+
+    Raises:
+        DataError: A file cannot be counted; the first one is named.
+    """
+    from fitplug_dask.files import take_snapshot
+    from fitplug_dask.scheduling import check_where
+
+    _check_source(found, client)
+    return take_snapshot(
+        found,
+        job.attributes,
+        person,
+        weight=job.weight,
+        filters=job.filters,
+        rules=rules,
+        check_all=check_where(client),
+    )
+
+
+def _check_source(found: Sequence[FoundFile], client: Any) -> None:
     """Raise DataError if workers of a cluster cannot read what is found."""
     for file in found:
         if client is not None and file.format is Format.STREAM:

@@ -11,9 +11,9 @@ from fitplug.counts import Filters, Where, check_weight, describe_rows, make_fil
 from fitplug_dask.request import (
     Wanted,
     check_client,
+    check_files,
     check_libraries,
     check_person,
-    check_source,
     list_tables,
     prepare_request,
     prepare_rules,
@@ -109,9 +109,8 @@ def survey(
     check_client(client)
     domain, names = list_tables(wanted)
     check_libraries()
-    from fitplug_dask.files import sample_checksums, take_snapshot
+    from fitplug_dask.files import sample_checksums
     from fitplug_dask.kernel import cut_partitions
-    from fitplug_dask.scheduling import check_where
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     request.check_memory()
@@ -120,16 +119,7 @@ def survey(
     check_person(person, job.attributes)
     rules = prepare_rules(job, zone, missing, person)
     found = find_files(source, storage_options)
-    check_source(found, client)
-    files = take_snapshot(
-        found,
-        job.attributes,
-        person,
-        weight=weight,
-        filters=job.filters,
-        rules=rules,
-        check_all=check_where(client),
-    )
+    files = check_files(found, job, person, rules, client)
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]
     known = (*domain.names, *job.filters)

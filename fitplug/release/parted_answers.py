@@ -18,6 +18,7 @@ from fitplug.plan import Plan
 from fitplug.release.answer_parts import ANSWER_PARTS, AnswersPart, Stride, read_answers_part
 from fitplug.release.answers_file import describe_fields, parse_fields
 from fitplug.release.file_names import PLAN
+from fitplug.release.manifest_header import read_manifest_header
 from fitplug.release.noisy_answers import NoisyAnswers
 
 MANIFEST = "manifest.json"
@@ -202,15 +203,7 @@ def read_manifest(folder: Place, plan: Plan) -> tuple[dict[str, Any], str]:
         content = folder.join(ANSWER_PARTS).read(MANIFEST)
     except FileNotFoundError:
         raise InputError(f"{name} is missing; a release is read from its whole folder") from None
-    try:
-        header = json.loads(content)
-        kind, version = header["kind"], header["format"]
-    except Exception:  # JSON and types each raise their own kinds on damage
-        raise InputError(
-            f"{name} is damaged; get the folder again from whoever released it"
-        ) from None
-    if (kind, version) != (_KIND, _FORMAT):
-        raise InputError(f"{name}: answers of format {version!r}; this fitplug reads {_FORMAT}")
+    header = read_manifest_header(name, content, _KIND, _FORMAT)
     if header.get("plan_digest") != plan.digest:
         raise InputError(f"{name} is of another plan than {PLAN}; use the files of one folder")
     try:

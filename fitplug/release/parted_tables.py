@@ -13,6 +13,7 @@ from fitplug.errors import InputError
 from fitplug.files import ArrowTable, Place
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.release.file_names import name_files
+from fitplug.release.manifest_header import read_manifest_header
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.table_parts import TableBlock, TablePart, TableSlice, read_table_part
 from fitplug.release.tables import Intervals, choose_intervals
@@ -138,15 +139,7 @@ def decode_tables(folder: Place, workload: Workload, content: bytes) -> PartedTa
         InputError: It is damaged, of another format, or does not fit the workload.
     """
     name = f"{folder}/{TABLES}"
-    try:
-        header = json.loads(content)
-        kind, version = header["kind"], header["format"]
-    except Exception:  # JSON and types each raise their own kinds on damage
-        raise InputError(
-            f"{name} is damaged; get the folder again from whoever released it"
-        ) from None
-    if (kind, version) != (_KIND, _FORMAT):
-        raise InputError(f"{name}: tables of format {version!r}; this fitplug reads {_FORMAT}")
+    header = read_manifest_header(name, content, _KIND, _FORMAT)
     try:
         parts = {one["name"]: _parse_parts(one) for one in header["groups"]}
         intervals = {
