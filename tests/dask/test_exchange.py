@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
@@ -67,6 +68,11 @@ def expect(inputs: int, outputs: int) -> list[Any]:
 
 def count_pieces(shared: int, gathered: Iterator[tuple[int, Mapping[int, Any]]]) -> int:
     return sum((i + 1) * (output + 1) for output, pieces in gathered for i in pieces)
+
+
+def slow_count(shared: int, gathered: Iterator[tuple[int, Mapping[int, Any]]]) -> int:
+    time.sleep(0.3)
+    return count_pieces(shared, gathered)
 
 
 def add(*terms: int) -> int:
@@ -173,6 +179,27 @@ def test_a_killed_worker_loses_no_piece(client: Client, share: float) -> None:
         == expected
     )
     assert killer.killed == 1
+
+
+@pytest.mark.slow
+def test_thirty_workers_killed_at_random_moments_lose_no_piece(client: Client) -> None:
+    rng = np.random.default_rng(16)
+    expected = sum((i + 1) * (o + 1) for i in range(30) for o in range(24) if (i + o) % 5)
+    killed = 0
+    for i in range(40):
+        client.wait_for_workers(2)
+        pids = list(client.run(os.getpid).values())
+        moment = threading.Timer(rng.uniform(0, 1.5), os.kill, (pids[i % 2], signal.SIGKILL))
+        moment.start()
+        exchange = Exchange(split, 24, 24, memory=int(rng.choice([500, 10**6])))
+        if i % 2:
+            found = run_exchange(exchange, slow_gather, range(30), client=client)
+            assert found == expect(30, 24)
+        else:
+            assert expected == add_exchange(exchange, slow_count, add, range(30), client=client)
+        killed += moment.finished.is_set()
+        moment.join()
+    assert killed >= 30
 
 
 def list_exchanges(dask_worker: Any) -> int:
