@@ -20,7 +20,13 @@ from fitplug.files.parquet import (
     read_parquet,
     write_parquet,
 )
-from fitplug.files.parquet_footer import EncryptedError, Footer, decode_footer, read_footer
+from fitplug.files.parquet_footer import (
+    EncryptedError,
+    Footer,
+    SummaryError,
+    decode_footer,
+    read_footer,
+)
 from fitplug.files.parquet_schema import ColumnChunk, MovedGroup, ParquetSchema, RowGroup
 from fitplug.files.places import LocalPlace, Place, hash_content, is_url, open_place
 from fitplug.files.replacement import replace_file
@@ -40,6 +46,7 @@ __all__ = [
     "ParquetSchema",
     "Place",
     "RowGroup",
+    "SummaryError",
     "ThriftFields",
     "WantedFields",
     "check_arrow",

@@ -40,7 +40,7 @@ _MOST = 2**62
 # The numbers of fields: of the file, of a row group, of a column chunk.
 _VERSION, _SCHEMA, _NUM_ROWS, _GROUPS, _KEYS, _WRITER, _ENCRYPTION = 1, 2, 3, 4, 5, 6, 8
 _COLUMNS, _GROUP_ROWS = 1, 3
-_METADATA, _CRYPTO = 3, 8
+_FILE_PATH, _METADATA, _CRYPTO = 1, 3, 8
 _CHUNK_TYPE, _CODEC, _VALUES, _PLAIN_BYTES, _BYTES = 1, 4, 5, 6, 7
 _DATA_PAGE, _DICTIONARY_PAGE = 9, 11
 
@@ -50,6 +50,10 @@ _WANTED_OF_CHUNK: dict[int, Any] = {_METADATA: {}, _CRYPTO: {}}
 
 class EncryptedError(ValueError):
     """Some columns of the file are encrypted."""
+
+
+class SummaryError(ValueError):
+    """The file sums up other files, which hold the rows."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class Footer:
 
         Raises:
             EncryptedError: One of the columns is encrypted.
+            SummaryError: One of the columns is in another file.
             ValueError: A chunk contradicts the schema or the size of the file.
             IndexError: A chunk does not end.
         """
@@ -114,6 +119,7 @@ def read_footer(file: IO[bytes]) -> Footer:
 
     Raises:
         EncryptedError: Columns of the file are encrypted.
+        SummaryError: The rows are in other files.
         ValueError: The file has no footer, or one that contradicts itself.
         IndexError: The footer ends early.
     """
@@ -166,6 +172,8 @@ def _build_footer(fields: ThriftFields, size: int) -> Footer:
     chunks = tuple(tuple(_get_list(group, _COLUMNS)) for group in groups)
     if any(len(held) != len(schema.leaves) for held in chunks):
         raise ValueError("a row group of other columns than the schema's")
+    if any(thrift.read_struct(held[0], 0, {})[0].get(_FILE_PATH) for held in chunks if held):
+        raise SummaryError
     return Footer(rows, schema, metadata, size, chunks)
 
 
@@ -174,6 +182,8 @@ def _check_chunk(encoded: bytes, leaf: Leaf, size: int) -> ColumnChunk:
     column, _ = thrift.read_struct(encoded, 0, _WANTED_OF_CHUNK)
     if _CRYPTO in column:
         raise EncryptedError
+    if column.get(_FILE_PATH):
+        raise SummaryError
     fields = column.get(_METADATA)
     if not isinstance(fields, dict) or fields.get(_CHUNK_TYPE) != leaf.type:
         raise ValueError("a column chunk of another type than the schema's")

@@ -35,7 +35,7 @@ from fitplug.release.table_parts import (
     number_outputs,
     write_table_part,
 )
-from fitplug.release.tables import MEASURES, RESULT_COLUMNS, choose_intervals
+from fitplug.release.tables import MEASURES, RESULT_COLUMNS, check_names, choose_intervals
 from fitplug.release.versions import list_core_versions
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "TablePart",
     "TableSlice",
     "WrittenPart",
+    "check_names",
     "choose_intervals",
     "complete_folder",
     "complete_parted_folder",

@@ -90,7 +90,7 @@ def complete_parted_folder(
     folder.replace(RECORD, json.dumps(header, indent=2, ensure_ascii=True).encode() + b"\n")
 
 
-def publish_parted_folder(staging: Path, directory: Path) -> None:
+def publish_parted_folder(staging: Path, directory: Path, label: str = "") -> None:
     """Move a complete release from a local staging area to its place, in one step.
 
     The folder gets the files that the manifests name, and those beside them, and nothing else:
@@ -100,13 +100,15 @@ def publish_parted_folder(staging: Path, directory: Path) -> None:
     Args:
         staging: The staging area, on the file system of the place.
         directory: The place, where there is nothing or an empty folder.
+        label: A text in the name of the folder that is moved, so that one that a killed process
+            left is recognised.
 
     Raises:
         InputError: The staging area holds no complete release, or another writer changed it.
         OSError: The folder cannot be moved.
     """
     answers, tables, _ = _open(LocalPlace(staging))
-    with make_partial_folder(directory) as partial:
+    with make_partial_folder(directory, label) as partial:
         for name, digest in sorted(_list_files(staging, answers, tables).items()):
             target = partial / name
             target.parent.mkdir(exist_ok=True)

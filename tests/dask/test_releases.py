@@ -22,7 +22,7 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
 from fitplug.files import LocalPlace
-from fitplug.mechanism import answer_exactly, cut_strategy, make_estimates
+from fitplug.mechanism import answer_exactly, cut_strategy, make_estimates, parted_strategy
 from fitplug.mechanism.parted_blocks import PartedBlocks
 from fitplug_dask.releases import drawing, failures, parted_release, publishing
 from fitplug_opendp import gaussian
@@ -112,14 +112,16 @@ class TestTheMechanism:
 
 class TestTheCharge:
     def test_once_and_then_it_is_found(self, tmp_path, ledger, audit):
-        first = fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key="2026")
-        again = fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key="2026")
+        output = tmp_path / "new" / "out"  # in a folder that is not there yet
+        first = fpd.release(TABLES, PLAN, output, ledger=ledger, key="2026")
+        again = fpd.release(TABLES, PLAN, output, ledger=ledger, key="2026")
         assert ledger.spent == first.rho == PLAN.rho
         assert list_states(ledger) == ["published"]
         np.testing.assert_array_equal(np.asarray(first.answers), np.asarray(again.answers))
-        _, draws = check_drawn_once(tmp_path / "out", audit)
+        _, draws = check_drawn_once(output, audit)
         assert draws == len(first.answers.parts)
-        check_left_over(tmp_path, names=["budget.db", "out"])
+        check_left_over(tmp_path, names=["budget.db", "new"])
+        check_left_over(output.parent, names=["out"])
         with pytest.raises(fp.AlreadyReleased):
             fpd.release(TABLES, PLAN, tmp_path / "other", ledger=ledger)
 
@@ -140,6 +142,27 @@ class TestTheCharge:
         assert not audit.read()
         assert not ledger.entries()
         check_left_over(tmp_path, names=before)
+
+    @pytest.mark.parametrize("what", ["a result column", "a unit", "a name"])
+    def test_what_could_never_be_finished_is_refused_before_the_charge(
+        self, tmp_path, ledger, monkeypatch, what
+    ):
+        plan, tables, output = PLAN, TABLES, tmp_path / "out"
+        raised, message = fp.WorkloadError, "may hold 1"
+        if what == "a result column":
+            domain = fp.Domain({"std": ["1", "2"]})
+            plan = fp.design(fp.Workload(domain, [fp.marginal("std", std=9.0)]))
+            tables, message = count_zeros(plan), "'std' has the name of a result column"
+        elif what == "a unit":
+            use_small_parts(monkeypatch, 1)
+            monkeypatch.setattr(parted_strategy, "LARGEST_UNIT", 1)
+        else:
+            output = tmp_path / ("o" * 230)
+            raised, message = FitplugError, "name too long; nothing was charged"
+        with pytest.raises(raised, match=message):
+            fpd.release(tables, plan, output, ledger=ledger)
+        assert not ledger.entries()
+        check_left_over(tmp_path, names=["budget.db"])
 
     def test_a_sampler_that_is_wrong_charges_nothing(self, tmp_path, ledger, audit, monkeypatch):
         class Halved:

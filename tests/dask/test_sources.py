@@ -520,3 +520,17 @@ def test_pages_without_checksums_are_told_once(
         said == [] if checksums else [s[:32] for s in said] == ["3 of 3 Parquet files that were l"]
     )
     assert fpd.survey(tmp_path, BOTH).without_checksums == (0 if checksums else 3)
+
+
+def test_a_summary_of_other_files_is_refused(tmp_path: Path) -> None:
+    """Its footer has the rows of the other files, which would be counted twice."""
+    pq.write_table(pa.table({"y": [1] * 5}), tmp_path / "a.parquet")
+    with pq.ParquetFile(tmp_path / "a.parquet") as parquet:
+        summary = parquet.metadata
+    summary.set_file_path("a.parquet")
+    summary.write_metadata_file(tmp_path / "_metadata")
+    wanted = (fp.Domain({"y": fp.Integers(0, 2)}), [()])
+    assert fpd.count(tmp_path, wanted)[()] == 5
+    summary.write_metadata_file(tmp_path / "summary.parquet")
+    with pytest.raises(DataError, match=r"summary\.parquet only sums up other files"):
+        fpd.count(tmp_path, wanted)

@@ -20,6 +20,7 @@ from fitplug.files import (
     Footer,
     ParquetSchema,
     RowGroup,
+    SummaryError,
     decode_footer,
     read_footer,
 )
@@ -32,6 +33,7 @@ from fitplug_dask.sources import Location, State, open_stored_regions
 ENCRYPTED_FAULT = "is encrypted, and fitplug takes no keys; store it decrypted"
 DAMAGED_FOOTER_FAULT = "has a damaged footer; write it again"
 ENCRYPTED_COLUMNS_FAULT = "has encrypted columns, and fitplug takes no keys; store it decrypted"
+_SUMMARY_FAULT = "only sums up other files, which hold the rows; remove it, or count those files"
 
 _LOCAL_BUFFER = 2**20
 _LOCAL_READ_AHEAD = 2**10  # the header of a page
@@ -43,13 +45,15 @@ def read_parquet_header(location: Location, state: State) -> Header:
     """Return the header of a Parquet file.
 
     Raises:
-        DamagedFileError: The file is encrypted.
+        DamagedFileError: The file is encrypted, or its rows are in other files.
         Exception: The footer is damaged.
     """
     try:
         footer = _read_footer(location, state)
     except EncryptedError:
         raise DamagedFileError(ENCRYPTED_COLUMNS_FAULT) from None
+    except SummaryError:
+        raise DamagedFileError(_SUMMARY_FAULT) from None
     schema = _read_arrow_schema(footer.schema)
     return Header(schema, footer.rows, True, sum(footer.rows), footer)
 

@@ -31,6 +31,7 @@ from fitplug.mechanism import cut_strategy
 from fitplug.release import (
     AnswersPart,
     Release,
+    check_names,
     describe_place,
     name_files,
     read_manifest,
@@ -165,10 +166,14 @@ class PartedRelease:
         """Test the output and the workers, unless another client publishes the release meanwhile.
 
         Raises:
-            FitplugError: The output is taken or cannot be written, or a worker fails its test.
+            FitplugError: The plan cannot be released in parts, the output is taken or cannot be
+                written, or a worker fails its test.
         """
-        staging = None if self.charge is None else self._make_job().staging
         plan = self.request.plan
+        # A plan whose answers cannot be cut, or whose tables cannot be written, is refused now.
+        staging = self._make_job(None if self.charge else self.run).staging
+        for group in plan.workload.groups:
+            check_names(group)
         folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
         try:
             self.output.check_free(staging, folders)

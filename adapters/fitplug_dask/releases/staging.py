@@ -8,6 +8,7 @@ is written. A mark says which charge the parts belong to: parts of another charg
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -22,6 +23,9 @@ from fitplug_opendp.folder_checks import encode_path, find_held_release, report_
 
 MARK = ".unfinished-release"
 _ANSWERS = "answers"
+_STAGED = ".parts"
+_LONGEST_LABEL = 40
+"""As many characters as `label_files` makes, for charges of up to 18 digits."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,11 @@ class Output:
         """Read the digest of the answers of the release that is there; None if there is none."""
         return read_parted_digest(self.place)
 
-    def check_free(self, staging: Staging | None, tables: Collection[str]) -> None:
+    def check_free(self, staging: Staging, tables: Collection[str]) -> None:
         """Check that a release can go here, and that a second writer of a part is refused.
 
         Args:
-            staging: The staging area, if there is a charge already.
+            staging: The staging area of the charge, or of a run that has none yet.
             tables: The names of the folders of the tables.
 
         Raises:
@@ -90,7 +94,8 @@ class Output:
             if isinstance(self.place, LocalPlace):
                 if find_held_release(self.place.path) is not None:
                     raise InputError(f"{self} holds a release already; name another folder")
-            elif staging is None or not staging.is_marked():
+                _check_length(self.place.path)
+            elif not staging.is_marked():
                 self._check_empty(tables)
             self.probes.check_exclusive()
 
@@ -103,7 +108,7 @@ class Output:
         """
         place = self.place
         if isinstance(place, LocalPlace):
-            hidden = place.path.with_name(f".{place.path.name}.{label}.parts")
+            hidden = place.path.with_name(f".{place.path.name}.{label}{_STAGED}")
             place = LocalPlace(hidden, 0o600)
         return Staging(place, label, f"{label} {cut}", self)
 
@@ -123,6 +128,17 @@ class Output:
         except FileNotFoundError:
             return False
         return True
+
+
+def _check_length(output: Path) -> None:
+    """Check that a file system takes names as long as that of a staging area after its charge.
+
+    Raises:
+        OSError: It does not, or nothing can be written.
+    """
+    probe = output.with_name(f".{output.name}.{secrets.token_hex(_LONGEST_LABEL // 2)}{_STAGED}")
+    probe.mkdir(mode=0o700, parents=True)
+    probe.rmdir()
 
 
 @dataclass(frozen=True)
@@ -191,17 +207,21 @@ class Staging:
             OSError: It cannot be moved.
         """
         if isinstance(self.place, LocalPlace) and isinstance(self.output.place, LocalPlace):
-            publish_parted_folder(self.place.path, self.output.place.path)
+            publish_parted_folder(self.place.path, self.output.place.path, self.label)
         self.remove()
 
     def remove(self) -> None:
         """Remove what is left here of a release that is published."""
         self.output.remove_probes()
         with suppress(OSError):
-            if isinstance(self.place, LocalPlace):
-                shutil.rmtree(self.place.path, ignore_errors=True)
-            else:
+            if not isinstance(self.place, LocalPlace):
                 self.place.remove(MARK)
+                return
+            # The staging area, and folders that clients were about to put in its place.
+            start = self.place.path.name.removesuffix(_STAGED)
+            for path in list(self.place.path.parent.iterdir()):
+                if path.name.startswith(f"{start}."):
+                    shutil.rmtree(path, ignore_errors=True)
 
     def discard(self) -> None:
         """Remove the answers of a release that nobody will finish, as no ledger knows it.

@@ -118,7 +118,7 @@ class SingleTasks:
             FitplugError: The result does not come.
         """
         (outcome,) = ask(self._client, partial(self._client.gather, [future]), seconds)
-        return attempt(partial(read_outcome, outcome))
+        return attempt(partial(read_outcome, self._secret, outcome))
 
     def await_results(self, futures: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the number and the result of each task when it has ended; a Fault ends it.
