@@ -189,7 +189,7 @@ def test_thirty_workers_killed_at_random_moments_lose_no_piece(client: Client) -
     for i in range(40):
         client.wait_for_workers(2)
         pids = list(client.run(os.getpid).values())
-        moment = threading.Timer(rng.uniform(0, 1.5), os.kill, (pids[i % 2], signal.SIGKILL))
+        moment = threading.Timer(rng.uniform(0.2, 3), os.kill, (pids[i % 2], signal.SIGKILL))
         moment.start()
         exchange = Exchange(split, 24, 24, memory=int(rng.choice([500, 10**6])))
         if i % 2:
