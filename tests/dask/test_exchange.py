@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 import threading
 import time
@@ -11,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
@@ -21,6 +21,7 @@ from fitplug_dask.exchange import Exchange, add_exchange, run_exchange, spill_fi
 from fitplug_dask.exchange.depot import Depot
 from fitplug_dask.exchange.spill_file import SpillFile
 from fitplug_dask.kernel import Fault
+from tests.helpers.forked_cluster import forked, run_worker, start_scheduler
 
 SECRET = b"a secret that no file may hold"
 
@@ -182,24 +183,31 @@ def test_a_killed_worker_loses_no_piece(client: Client, share: float) -> None:
 
 
 @pytest.mark.slow
-def test_thirty_workers_killed_at_random_moments_lose_no_piece(client: Client) -> None:
-    rng = np.random.default_rng(16)
+def test_workers_killed_and_added_at_random_moments_lose_no_piece() -> None:
+    rng = random.Random(16)
     expected = sum((i + 1) * (o + 1) for i in range(30) for o in range(24) if (i + o) % 5)
-    killed = 0
-    for i in range(40):
-        client.wait_for_workers(2)
-        pids = list(client.run(os.getpid).values())
-        moment = threading.Timer(rng.uniform(0.2, 3), os.kill, (pids[i % 2], signal.SIGKILL))
-        moment.start()
-        exchange = Exchange(split, 24, 24, memory=int(rng.choice([500, 10**6])))
-        if i % 2:
-            found = run_exchange(exchange, slow_gather, range(30), client=client)
-            assert found == expect(30, 24)
-        else:
-            assert expected == add_exchange(exchange, slow_count, add, range(30), client=client)
-        killed += moment.finished.is_set()
-        moment.join()
-    assert killed >= 30
+    with forked() as start:
+        address, _ = start_scheduler(start)
+        workers = [start(run_worker, address) for _ in range(2)]
+        with Client(address) as client:
+            for i in range(30):
+                client.wait_for_workers(2, timeout=60)
+                victim = workers.pop(rng.randrange(2))
+                kill = threading.Timer(rng.uniform(0, 2), victim.kill)
+                add_one = threading.Timer(
+                    rng.uniform(0, 2), lambda: workers.append(start(run_worker, address))
+                )
+                kill.start()
+                add_one.start()
+                exchange = Exchange(split, 24, 24, memory=rng.choice([500, 10**6]))
+                if i % 2:
+                    found = run_exchange(exchange, slow_gather, range(30), client=client)
+                    assert found == expect(30, 24)
+                else:
+                    total = add_exchange(exchange, slow_count, add, range(30), client=client)
+                    assert total == expected
+                kill.join()
+                add_one.join()
 
 
 def list_exchanges(dask_worker: Any) -> int:
