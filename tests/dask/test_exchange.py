@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -148,38 +147,27 @@ def test_faults_end_an_exchange_and_quote_nothing(on: str, request: pytest.Fixtu
         assert caught.value.__context__ is None
 
 
-class Killer:
-    """Kills a worker when so many of the tasks have ended."""
-
-    def __init__(self, client: Client, share: float) -> None:
-        self._pids = list(client.run(os.getpid).values())[:1]
-        self._share = share
-        self.killed = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._pids and done >= self._share * total:
-            os.kill(self._pids.pop(), signal.SIGKILL)
-            self.killed += 1
-
-
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.7])
-def test_a_killed_worker_loses_no_piece(client: Client, share: float) -> None:
-    client.wait_for_workers(2)
-    killer = Killer(client, share)
-    exchange = Exchange(split, 24, 24, memory=1000)
-    assert run_exchange(exchange, slow_gather, range(30), client=client, report=killer) == expect(
-        30, 24
-    )
-    assert killer.killed == 1
-    client.wait_for_workers(2)
-    killer = Killer(client, share)
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_a_killed_worker_loses_no_piece(share: float) -> None:
     expected = sum((i + 1) * (o + 1) for i in range(30) for o in range(24) if (i + o) % 5)
-    counting = Exchange(split, 24, 24, memory=1000)
-    assert (
-        add_exchange(counting, count_pieces, add, range(30), client=client, report=killer)
-        == expected
-    )
-    assert killer.killed == 1
+    with forked() as start:
+        address, _ = start_scheduler(start)
+        workers = [start(run_worker, address) for _ in range(3)]
+        with Client(address) as client:
+            client.wait_for_workers(3, timeout=60)
+
+            def kill(done: int, total: int) -> None:
+                if len(workers) > left and done >= share * total:
+                    workers.pop().kill()
+
+            left = 2
+            exchange = Exchange(split, 24, 24, memory=1000)
+            found = run_exchange(exchange, slow_gather, range(30), client=client, report=kill)
+            assert found == expect(30, 24)
+            left = 1
+            found = add_exchange(exchange, count_pieces, add, range(30), client=client, report=kill)
+            assert found == expected
+            assert len(workers) == 1
 
 
 @pytest.mark.slow
@@ -221,7 +209,6 @@ def count_unnamed_files() -> int:
 
 
 def test_nothing_stays_on_the_workers(client: Client) -> None:
-    client.wait_for_workers(2)
     run_exchange(Exchange(split, 5, 5, memory=10), gather, range(9), client=client)
     assert set(client.run(list_exchanges).values()) == {0}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +24,7 @@ from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, choose_joint_tables, cut_partitions, partial_counts
 from fitplug_dask.sharding import choose_slab_cells, count_shards, cut_slabs, tables
 from fitplug_dask.sources import find_files
+from tests.helpers.forked_cluster import forked, run_worker, start_scheduler
 
 DOMAIN = fp.Domain(
     {
@@ -138,18 +137,21 @@ def test_slabs_of_any_attribute_are_counted_as_duckdb_counts(people: Path) -> No
         np.testing.assert_array_equal(counts, whole[slabs[number].index])
 
 
-def test_a_killed_worker_changes_no_shard(client: Client, people: Path) -> None:
-    client.wait_for_workers(2)
-    pids = list(client.run(os.getpid).values())[:1]
-
-    def kill(done: int, total: int) -> None:
-        if pids and 3 * done > total:
-            os.kill(pids.pop(), signal.SIGKILL)
-
+def test_a_killed_worker_changes_no_shard(people: Path) -> None:
     slabs = cut_slabs(DOMAIN, [("sex", "age", "place")], 10_000)
     expected = fpd.count(people, (DOMAIN, TABLES))["sex", "age", "place"]
-    counted = count_slabs(people, slabs, client, report=kill)
-    assert not pids
+    with forked() as start:
+        address, _ = start_scheduler(start)
+        workers = [start(run_worker, address) for _ in range(2)]
+        with Client(address) as client:
+            client.wait_for_workers(2, timeout=60)
+
+            def kill(done: int, total: int) -> None:
+                if len(workers) == 2 and 3 * done > total:
+                    workers.pop().kill()
+
+            counted = count_slabs(people, slabs, client, report=kill)
+    assert len(workers) == 1
     for slab, (_, _, counts) in zip(slabs, counted, strict=True):
         np.testing.assert_array_equal(counts, expected[slab.index])
 
