@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import AttributeSet, Tables, Where, check_weight, describe_rows, make_filters
+from fitplug.counts import (
+    AttributeSet,
+    Counts,
+    Tables,
+    Where,
+    check_weight,
+    describe_rows,
+    make_filters,
+)
 from fitplug.errors import InputError
 from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.request import (
@@ -56,7 +64,9 @@ def count(
     out of every table, as the tables must be marginals of one histogram.
 
     Whatever the number of rows, a process holds about 250 MB, and for each cell 4 bytes a thread
-    (8 if rows are weighted) and 24 more, or 72 more if there are at most 2^20 cells.
+    (8 if rows are weighted) and 24 more, or 72 more if there are at most 2^20 cells. Where that is
+    more than 60 % of the memory of a worker, tables are counted in shards: a task then holds a
+    range of their cells, and this process 24 bytes for each cell.
 
     Workers may be lost: what they held is counted again, and no row counts twice. Where workers
     are lost frequently, raise Dask's `distributed.scheduler.allowed-failures`.
@@ -139,6 +149,7 @@ def count(
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
     from fitplug_dask.persons import count_by_person, cut_person_partitions
     from fitplug_dask.scheduling import count_partitions
+    from fitplug_dask.sharding import count_tables
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, threads = request.job, request.threads
@@ -149,7 +160,8 @@ def count(
             f"checkpoint {checkpoint} cannot be kept of a count by person, whose rows are together "
             "only while it runs; leave out the checkpoint or the person"
         )
-    request.check_memory()
+    whole = selection is not None or checkpoint is not None
+    sharded = request.choose_sharding(client, whole=whole)
     rules = prepare_rules(job, zone, missing, person)
     found = find_files(source, storage_options)
     files = check_files(found, job, person, rules, client)
@@ -173,15 +185,20 @@ def count(
         partitions = cut_partitions(files, job.total_cells, threads)
         return count_partitions(job, partitions, client, report)
 
-    if checkpoint is None:
-        counted = count_all(None)
+    def sum_all(counted: PartialCounts) -> dict[AttributeSet, Counts]:
+        return sum_to_tables(domain, dict(zip(job.joints, counted.counts, strict=True)), names)
+
+    if sharded:
+        tables = count_tables(
+            domain, names, job, files, client, (threads, request.process_threads), report
+        )
+    elif checkpoint is None:
+        tables = sum_all(count_all(None))
     else:
         from fitplug_dask.checkpoint import open_checkpoint
 
         with open_checkpoint(checkpoint, job, files, checkpoint_key) as kept:
-            counted = count_all(kept)
-    by_joint = dict(zip(job.joints, counted.counts, strict=True))
-    tables = sum_to_tables(domain, by_joint, names)
+            tables = sum_all(count_all(kept))
     rows = describe_rows(weight, job.filters)
     # Nothing of how many rows there are: that is as confidential as the counts.
     _LOG.info("counted %d tables from %d files", len(tables), len(found))
