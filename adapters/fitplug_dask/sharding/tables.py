@@ -12,7 +12,7 @@ from fitplug.counts import AttributeSet, Counts
 from fitplug.domain import Domain
 from fitplug_dask.exchange import measure_memory
 from fitplug_dask.files import CheckedFile
-from fitplug_dask.kernel import Job, PartialCounts, cut_partitions
+from fitplug_dask.kernel import Job, PartialCounts, Partition, cut_partitions
 from fitplug_dask.progress import Report
 from fitplug_dask.scheduling import raise_fault
 from fitplug_dask.sharding.limits import choose_slab_cells, cut_slabs
@@ -48,9 +48,7 @@ def count_tables(
     """
     memory = raise_fault(measure_memory(client))
     slabs = cut_slabs(domain, tables, choose_slab_cells(memory, threads[1]))
-    rows = sum(sum(file.rows) for file in files if not file.left_out)
-    # Not by the cells: a partition holds those that occur. `cut_partitions` makes three a thread.
-    partitions = cut_partitions(files, 1, max(threads[0], rows // (3 * _PARTITION_ROWS)))
+    partitions = cut_shard_partitions(files, threads[0])
     counted = count_shards(job, partitions, slabs, return_counts, client=client, report=report)
     whole = {names: np.zeros(domain.shape_of(names), dtype=np.int64) for names in tables}
     for number, slab in enumerate(slabs):
@@ -58,6 +56,13 @@ def count_tables(
         table[slab.index] = counted[number].counts[0].reshape(table[slab.index].shape)
         counted[number] = None
     return dict(whole)
+
+
+def cut_shard_partitions(files: Sequence[CheckedFile], threads: int) -> list[Partition]:
+    """Cut files into partitions for so many threads, of about a million rows at most."""
+    rows = sum(sum(file.rows) for file in files if not file.left_out)
+    # Not by the cells: a partition holds those that occur. `cut_partitions` makes three a thread.
+    return cut_partitions(files, 1, max(threads, rows // (3 * _PARTITION_ROWS)))
 
 
 def return_counts(shared: None, number: int, counts: npt.NDArray[np.int64]) -> PartialCounts:
