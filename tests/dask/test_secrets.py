@@ -257,12 +257,13 @@ def test_what_workers_write_to_their_disks_is_encrypted(tmp_path: Path) -> None:
         write(tmp_path / f"{i}.parquet", {**COLUMNS, "code": rng.integers(0, 10, ROWS)})
     spilled: dict[str, bytes] = {}
     with (
+        # All results are written to the disk, and the memory of other tests pauses no worker.
         dask.config.set({"distributed.worker.memory.target": 1e-9}),
         LocalCluster(
             n_workers=1,
             threads_per_worker=1,
             processes=False,
-            memory_limit="1 GiB",
+            memory_limit="64 GiB",
             local_directory=str(tmp_path / "scratch"),
             dashboard_address=":0",
         ) as cluster,

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from dask.utils import key_split
-from distributed import Client
+from distributed import Client, LocalCluster
 
 import fitplug as fp
 import fitplug_dask as fpd
@@ -258,6 +258,18 @@ def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
         find_address(client, "same")
         with pytest.raises(FitplugError, match="has had no worker for 1 s"):
             count_slowly(people, client, kill)
+
+
+def test_workers_that_stay_paused_are_one_clear_error(people: Path) -> None:
+    with (
+        dask.config.set({"fitplug.timeout": "1s"}),
+        LocalCluster(
+            n_workers=1, processes=False, memory_limit="1 MiB", dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+        pytest.raises(FitplugError, match="has had only workers that Dask paused"),
+    ):
+        fpd.count(people, WANTED, client=client)
 
 
 @pytest.mark.parametrize("setting", ["soon", 0, -1, "nan"])

@@ -15,8 +15,7 @@ from fitplug.errors import FitplugError
 from fitplug_dask.workers.faults import Fault
 from fitplug_dask.workers.graphs import Graph, Key, draw_run, guard_graph, watch_tasks
 from fitplug_dask.workers.handshake import check_workers
-from fitplug_dask.workers.patience import ask, read_threads
-from fitplug_dask.workers.settings import read_timeout
+from fitplug_dask.workers.patience import WorkerWatch, ask
 from fitplug_dask.workers.tasks import draw_key, read_outcome
 
 RETRIES = 3
@@ -177,19 +176,10 @@ def _await_end(client: Any, ends: queue.SimpleQueue[Any]) -> Any:
     """Wait for the next element of a queue.
 
     Raises:
-        FitplugError: The scheduler does not answer, or has had no worker for too long.
+        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
     """
-    alone_since = None
+    watch = WorkerWatch(client)
     while True:
         with contextlib.suppress(queue.Empty):
             return ends.get(timeout=_IDLE_SECONDS)
-        now = time.monotonic()
-        if read_threads(client):
-            alone_since = None
-        elif alone_since is None:
-            alone_since = now
-        elif now - alone_since > read_timeout():
-            raise FitplugError(
-                f"the cluster has had no worker for {read_timeout():g} s, so counting could not "
-                "finish; start workers and count again"
-            )
+        watch.check()

@@ -58,6 +58,53 @@ def read_threads(client: Any) -> dict[str, int]:
     return dict(ask(client, client.nthreads))
 
 
+class WorkerWatch:
+    """Notices that a cluster has had nothing that runs tasks for too long."""
+
+    def __init__(self, client: Any) -> None:
+        """Look at nothing yet.
+
+        Args:
+            client: The client.
+        """
+        self._client = client
+        self._idle_since: float | None = None
+
+    def check(self) -> None:
+        """Look at the workers; this is called while no task ends.
+
+        Raises:
+            FitplugError: The scheduler does not answer, or for the time allowed there has been no
+                worker, or only workers that Dask has paused and that run nothing.
+        """
+        why, remedy = self._find_obstacle()
+        now = time.monotonic()
+        if not why:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        elif now - self._idle_since > read_timeout():
+            raise FitplugError(
+                f"the cluster has had {why} for {read_timeout():g} s, so counting could not "
+                f"finish; {remedy} and count again"
+            )
+
+    def _find_obstacle(self) -> tuple[str, str]:
+        """Return why no task can run now, and what to do; empty texts if one can."""
+        if not read_threads(self._client):
+            return "no worker", "start workers"
+        known = ask(self._client, self._client.scheduler.identity)
+        workers = list(known["workers"].values())
+        # Dask pauses a worker at 80 % of its memory; the tasks that it runs go on.
+        if len(workers) == known.get("n_workers", len(workers)) and all(
+            worker["status"] == "paused"
+            and not worker["metrics"].get("task_counts", {}).get("executing")
+            for worker in workers
+        ):
+            return "only workers that Dask paused for want of memory", "give them more memory"
+        return "", ""
+
+
 def await_workers(client: Any) -> dict[str, int]:
     """Wait until the cluster has a worker.
 
