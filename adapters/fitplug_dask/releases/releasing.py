@@ -199,6 +199,7 @@ def make_release(
     except BaseException:
         if not prepared.is_charged():  # nobody will draw from these counts
             store.remove()
+        output.leave_probes()
         raise
     store.remove()
     secret.remove()

@@ -67,6 +67,12 @@ class Output:
         """Remove the files of `probes`, also those of clients that were killed."""
         self.probes.remove_all()
 
+    def leave_probes(self) -> None:
+        """Remove the folder of `probes`, unless another client uses it."""
+        if isinstance(self.probes, LocalPlace):
+            with suppress(OSError):
+                self.probes.path.rmdir()
+
     def place_counts(self, label: str) -> Place:
         """Return the hidden folder of the encrypted exact counts of a release.
 

@@ -23,7 +23,7 @@ from fitplug.counts import seal_slab, seal_slabs
 from fitplug.errors import InputError
 from fitplug.files import LocalPlace, Place
 from fitplug.numeric import IntArray
-from fitplug_dask.encryption import decrypt_long, encrypt_long
+from fitplug_dask.encryption import can_encrypt, decrypt_long, encrypt_long
 from fitplug_dask.kernel import Fault
 from fitplug_dask.releases.failures import report_faults
 
@@ -120,8 +120,15 @@ class CountStore:
         """Make the folder.
 
         Raises:
+            InputError: Nothing can be encrypted.
             OSError: It cannot be made.
         """
+        if not can_encrypt():
+            raise InputError(
+                "these exact counts are too many for one process, and workers store them encrypted "
+                "only, for which the package cryptography is missing; install it with: pip install "
+                '"fitplug[dask]"'
+            )
         if isinstance(self.place, LocalPlace):
             self.place.path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
