@@ -36,12 +36,23 @@ from fitplug.release import (
     estimate_lost,
     review,
 )
-from fitplug.workload import Workload, marginal, marginals, queries, ranges, rows, total
+from fitplug.workload import (
+    AddRemove,
+    ReplaceOne,
+    Workload,
+    marginal,
+    marginals,
+    queries,
+    ranges,
+    rows,
+    total,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "About",
+    "AddRemove",
     "Adjusted",
     "AlreadyReleased",
     "Bins",
@@ -69,6 +80,7 @@ __all__ = [
     "Prefix",
     "Ratio",
     "Release",
+    "ReplaceOne",
     "SamplerError",
     "Tables",
     "TablesError",

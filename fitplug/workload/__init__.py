@@ -20,17 +20,20 @@ from fitplug.workload.targets import (
     quantile,
     two_sided_quantile,
 )
+from fitplug.workload.units import AddRemove, ReplaceOne
 from fitplug.workload.workload import Workload, select_largest_sets
 
 __all__ = [
     "ADD_REMOVE",
     "DEFAULT_CONFIDENCE",
     "LEAST_CONFIDENCE",
+    "AddRemove",
     "ArraysByGroup",
     "Factor",
     "Neighbours",
     "QueryGroup",
     "QueryGroups",
+    "ReplaceOne",
     "UnboundQueryGroup",
     "Workload",
     "build_factor",

@@ -45,7 +45,7 @@ class Neighbours(Protocol):
 
 
 @dataclass(frozen=True)
-class AddRemove:
+class OneRecord:
     """Neighbours that differ by one record, added or removed: V has a unit vector for each cell."""
 
     def count_differences(self, cells: int) -> int:
@@ -55,5 +55,5 @@ class AddRemove:
         return rows
 
 
-ADD_REMOVE = AddRemove()
+ADD_REMOVE = OneRecord()
 """The default unit: one record, added or removed."""

@@ -1,0 +1,164 @@
+"""Units of privacy: whom a plan protects, and which data sets count as neighbours.
+
+Two data sets are neighbours in a unit if one person's presence, or one record's values, make all of
+the difference between them. Their histograms then differ by some v of a set V:
+
+    AddRemove(records=k)                 k e_i       k records of a person, anywhere
+    AddRemove(records=k, distinct=True)  sum of e_i  at most k records, each in another cell
+    AddRemove(records=k, once_per="M")   sum of e_i  at most k records, each at another value of M
+    ReplaceOne(within=W)                 e_i - e_j   i and j have the same values of W
+
+The privacy cost of a plan is the largest |A v|^2 over V (docs/theory/dual.md). Claims of two units
+can be compared if every difference of one is a sum of differences of the other: rho of m changes is
+at most m^2 times rho of one change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fitplug.domain import Domain
+from fitplug.errors import BudgetError
+from fitplug.numeric import is_positive_integer
+
+
+@dataclass(frozen=True)
+class AddRemove:
+    """Neighbours differ by all records of one person, which are added or removed.
+
+    Attributes:
+        records: k, the largest number of records that one person may have.
+        distinct: Whether each record of a person is in another cell.
+        once_per: The attribute each of whose values at most one record of a person has.
+
+    Raises:
+        BudgetError: The attributes are of the wrong kind, or do not go together.
+    """
+
+    records: int = 1
+    distinct: bool = False
+    once_per: str | None = None
+
+    def __post_init__(self) -> None:
+        if not is_positive_integer(self.records):
+            raise BudgetError(f"records must be an integer of at least 1, not {self.records!r}")
+        if not isinstance(self.distinct, bool):
+            raise BudgetError(f"distinct must be True or False, not {self.distinct!r}")
+        if self.once_per is not None and not isinstance(self.once_per, str):
+            raise BudgetError(f"once_per must be the name of an attribute, not {self.once_per!r}")
+        if self.distinct and self.once_per is not None:
+            raise BudgetError("distinct and once_per do not go together; give once_per alone")
+        if self.records == 1 and (self.distinct or self.once_per is not None):
+            raise BudgetError(
+                "a person with one record cannot have two in one cell; leave out distinct and "
+                "once_per, or give more records"
+            )
+
+    def __str__(self) -> str:
+        if self.records == 1:
+            return "one record added or removed"
+        where = "anywhere"
+        if self.distinct:
+            where = "each in another cell"
+        elif self.once_per is not None:
+            where = f"at most one for each {self.once_per}"
+        return f"one person's records added or removed: at most {self.records:,}, {where}"
+
+    def to_spec(self) -> dict[str, Any]:
+        """Return the table that says this in a spec file, a plan file or a ledger."""
+        given = {"distinct": self.distinct, "once_per": self.once_per}
+        return {"records": self.records} | {name: value for name, value in given.items() if value}
+
+    def check_domain(self, domain: Domain) -> None:
+        """Raise DomainError if an attribute that the unit names is not in a domain."""
+        if self.once_per is not None:
+            domain.ordered((self.once_per,))
+
+    def count_changes(self, other: Unit) -> int | None:
+        """Count the changes in this unit that any change in another unit is made of.
+
+        Args:
+            other: The other unit.
+
+        Returns:
+            m, so that a claim rho in this unit is the claim m^2 rho in the other one; None if the
+            two cannot be compared.
+        """
+        if not isinstance(other, AddRemove):
+            return None
+        is_anywhere = not self.distinct and self.once_per is None
+        is_same_kind = (self.distinct, self.once_per) == (other.distinct, other.once_per)
+        together = self.records if is_anywhere or is_same_kind else 1
+        return -(-other.records // together)
+
+
+@dataclass(frozen=True)
+class ReplaceOne:
+    """Neighbours differ by the values of one record, so the number of records is public.
+
+    Attributes:
+        within: The attributes whose values stay as they are, so that the number of records at each
+            combination of their values is public too.
+
+    Raises:
+        BudgetError: `within` is no tuple of names, or has a name twice.
+    """
+
+    within: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = self.within
+        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+            raise BudgetError('within must be a tuple of names of attributes, such as ("STATE",)')
+        if len(set(names)) < len(names):
+            raise BudgetError(f"within names an attribute twice: {', '.join(names)}")
+
+    def __str__(self) -> str:
+        if not self.within:
+            return "one record replaced by another"
+        return f"one record replaced by another of the same {' and '.join(self.within)}"
+
+    def to_spec(self) -> dict[str, Any]:
+        """Return the table that says this in a spec file, a plan file or a ledger."""
+        return {"replace_one": list(self.within)}
+
+    def check_domain(self, domain: Domain) -> None:
+        """Raise DomainError if an attribute that the unit names is not in a domain."""
+        domain.ordered(self.within)
+
+    def count_changes(self, other: Unit) -> int | None:
+        """Count the changes in this unit that any change in another unit is made of.
+
+        Args:
+            other: The other unit.
+
+        Returns:
+            1 if every change in the other unit is one in this unit too, else None.
+        """
+        is_wider = isinstance(other, ReplaceOne) and set(self.within) <= set(other.within)
+        return 1 if is_wider else None
+
+
+Unit: TypeAlias = AddRemove | ReplaceOne
+"""A unit of privacy."""
+
+
+def read_unit(spec: Mapping[str, Any]) -> Unit:
+    """Read a unit from the table that `to_spec` returns.
+
+    Raises:
+        BudgetError: The table says something else.
+    """
+    form = "write { records = 3 }, with distinct = true or once_per = NAME, or { replace_one = [] }"
+    if set(spec) == {"replace_one"}:
+        within = spec["replace_one"]
+        if not isinstance(within, list | tuple):
+            raise BudgetError(f"replace_one must be a list of names of attributes; {form}")
+        return ReplaceOne(tuple(within))
+    unknown = sorted(set(spec) - {"records", "distinct", "once_per"})
+    if unknown or "records" not in spec:
+        wrong = f"has {unknown[0]!r}" if unknown else "does not say how many records"
+        raise BudgetError(f"the unit of privacy {wrong}; {form}")
+    return AddRemove(**spec)

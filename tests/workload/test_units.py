@@ -1,0 +1,110 @@
+"""Units of privacy: their words, their spec form, and how their claims compare."""
+
+from __future__ import annotations
+
+import itertools
+from math import inf
+
+import numpy as np
+import pytest
+
+import fitplug as fp
+from fitplug.workload.units import read_unit
+
+UNITS = [
+    fp.AddRemove(),
+    fp.AddRemove(records=2),
+    fp.AddRemove(records=3),
+    fp.AddRemove(records=2, distinct=True),
+    fp.AddRemove(records=3, distinct=True),
+    fp.AddRemove(records=2, once_per="month"),
+    fp.AddRemove(records=3, once_per="month"),
+    fp.ReplaceOne(),
+    fp.ReplaceOne(within=("month",)),
+]
+DOMAIN = fp.Domain({"month": fp.Integers(1, 3), "sex": ["1", "2"]})
+CELLS = list(itertools.product(range(3), range(2)))
+
+
+def list_differences(unit):
+    """All changes that one person or record makes, each way, as tuples over the cells."""
+    unit_vectors = np.eye(len(CELLS), dtype=int)
+    found = set()
+    if isinstance(unit, fp.ReplaceOne):
+        for i, j in itertools.permutations(range(len(CELLS)), 2):
+            if "month" not in unit.within or CELLS[i][0] == CELLS[j][0]:
+                found.add(tuple((unit_vectors[i] - unit_vectors[j]).tolist()))
+        return found
+    for k in range(1, unit.records + 1):
+        for cells in itertools.combinations_with_replacement(range(len(CELLS)), k):
+            if unit.distinct and len(set(cells)) < k:
+                continue
+            if unit.once_per and len({CELLS[i][0] for i in cells}) < k:
+                continue
+            v = sum(unit_vectors[i] for i in cells)
+            found |= {tuple(v.tolist()), tuple((-v).tolist())}
+    return found
+
+
+def count_by_search(unit, other):
+    """The fewest changes in one unit that make any change in the other, up to 3, by search."""
+    steps = np.array(sorted(list_differences(unit)))
+    wanted = list_differences(other)
+    reached = np.zeros((1, len(CELLS)), dtype=int)
+    for m in range(1, 4):
+        sums = (reached[:, None] + steps).reshape(-1, len(CELLS))
+        reached = np.unique(np.concatenate([reached, sums]), axis=0)
+        if wanted <= set(map(tuple, reached.tolist())):
+            return m
+    return inf
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+@pytest.mark.parametrize("other", UNITS, ids=str)
+def test_claims_are_converted_upward_only(unit, other):
+    """The count is never below the truth, and is the truth for units of one kind."""
+    counted = unit.count_changes(other)
+    if counted is None:
+        assert type(unit) is not type(other) or not set(unit.within) <= set(other.within)
+        return
+    truth = count_by_search(unit, other)
+    assert counted >= truth
+    if (unit == other) or (
+        getattr(unit, "distinct", 0) == 0 and unit.to_spec().keys() == {"records"}
+    ):
+        assert counted == truth
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+def test_the_spec_form_is_read_back(unit):
+    assert read_unit(unit.to_spec()) == unit
+    unit.check_domain(DOMAIN)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: fp.AddRemove(records=0), "an integer of at least 1, not 0"),
+        (lambda: fp.AddRemove(records=True), "an integer of at least 1, not True"),
+        (lambda: fp.AddRemove(records=2, distinct=1), "distinct must be True or False"),
+        (lambda: fp.AddRemove(records=2, once_per=3), "the name of an attribute, not 3"),
+        (lambda: fp.AddRemove(2, distinct=True, once_per="a"), "do not go together"),
+        (lambda: fp.AddRemove(once_per="a"), "a person with one record"),
+        (lambda: fp.ReplaceOne(within="STATE"), "a tuple of names"),
+        (lambda: fp.ReplaceOne(within=("a", "a")), "names an attribute twice: a"),
+        (lambda: read_unit({"replace_one": "a"}), "a list of names"),
+        (lambda: read_unit({"once_per": "a"}), "does not say how many records"),
+        (lambda: read_unit({"record": 2}), "has 'record'"),
+    ],
+)
+def test_what_is_no_unit_is_refused(make, says):
+    with pytest.raises(fp.BudgetError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    "unit", [fp.AddRemove(records=2, once_per="MONTH"), fp.ReplaceOne(within=("MONTH",))], ids=str
+)
+def test_an_attribute_that_the_domain_lacks_is_named(unit):
+    with pytest.raises(fp.DomainError, match="MONTH"):
+        unit.check_domain(DOMAIN)
