@@ -29,6 +29,7 @@ from tests.helpers.audited_releases import (
     Watch,
     check_drawn_once,
     check_left_over,
+    use_slabs,
     use_small_parts,
 )
 from tests.helpers.plans import split_apart_plan, symmetric_plan
@@ -44,7 +45,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 def in_slabs(monkeypatch):
     """No counts come to the client, although these are few."""
     use_small_parts(monkeypatch)
-    monkeypatch.setattr(counting_rows, "_MOST_CELLS", 0)
+    use_slabs(monkeypatch)
     monkeypatch.setattr(counting_rows, "count", lambda *_, **__: pytest.fail("whole tables"))
 
 
