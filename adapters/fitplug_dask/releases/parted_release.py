@@ -43,7 +43,7 @@ from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.drawing import DurablePart, draw_answers, split_counts
 from fitplug_dask.releases.exact_counts import ExactCounts
 from fitplug_dask.releases.failures import UNFINISHED
-from fitplug_dask.releases.jobs import RELEASE_PACKAGES, ReleaseJob
+from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES, ReleaseJob
 from fitplug_dask.releases.publishing import MoreFiles, publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
@@ -267,7 +267,9 @@ class PartedRelease:
         missing = job.staging.list_missing(job.parts)
         numbers = tuple(sorted({slab for part in missing for slab in parted.list_slabs(part)}))
         job = replace(job, missing=missing, slabs=numbers, counts=counts.store)
-        exchange = Exchange(split_counts, job.parts, job, packages=RELEASE_PACKAGES)
+        exchange = Exchange(
+            split_counts, job.parts, job, memory=PIECES_BYTES, packages=RELEASE_PACKAGES
+        )
         durable: list[DurablePart] = run_exchange(
             exchange,
             draw_answers,
