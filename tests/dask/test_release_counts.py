@@ -25,7 +25,6 @@ from tests.helpers.audited_releases import (
     DOMAIN,
     PART,
     PLAN,
-    Audit,
     Watch,
     check_drawn_once,
     check_left_over,
@@ -47,19 +46,6 @@ def in_slabs(monkeypatch):
     use_small_parts(monkeypatch)
     use_slabs(monkeypatch)
     monkeypatch.setattr(counting_rows, "count", lambda *_, **__: pytest.fail("whole tables"))
-
-
-@pytest.fixture
-def audit(tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(drawing, "draw_part", drawing.draw_part)  # is put back
-    audit = Audit(tmp_path_factory.mktemp("audit") / "draws")
-    audit.setup()
-    return audit
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    return fp.Ledger(tmp_path / "budget.db", rho=1.0)
 
 
 def write_people(folder, domain=DOMAIN, seed=1):
