@@ -203,6 +203,7 @@ def count_slabs(
     consume: Consume,
     *,
     shared: Any,
+    memory: int,
     packages: tuple[str, ...],
     client: Client | None = None,
     progress: Progress = None,
@@ -221,6 +222,7 @@ def count_slabs(
         slabs: The slabs.
         consume: What the task of a slab does with its counts; see `count_shards`.
         shared: What `consume` takes first.
+        memory: The most bytes of counts that one process holds for slabs that are not counted yet.
         packages: The packages whose code workers must have.
         client: As for `count`, and so are all arguments that follow.
         progress: How it is reported which rows are counted.
@@ -250,6 +252,7 @@ def count_slabs(
         client=client,
         shared=shared,
         report=choose_report(progress),
+        memory=memory,
         packages=packages,
     )
 

@@ -12,7 +12,7 @@ from fitplug.errors import FitplugError
 from fitplug_dask.counting import count, count_slabs
 from fitplug_dask.releases.exact_counts import ExactCounts, SlabCounts, TableCounts
 from fitplug_dask.releases.failures import UNFINISHED
-from fitplug_dask.releases.jobs import RELEASE_PACKAGES
+from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES
 from fitplug_dask.releases.kept_secret import KeptSecret
 from fitplug_dask.releases.parted_release import PartedRelease
 from fitplug_dask.releases.stored_counts import CountStore, keep_slab, label_counts
@@ -103,6 +103,7 @@ def _count_slabs(
             release.parted.slabs,
             keep_slab,
             shared=store,
+            memory=PIECES_BYTES,
             packages=RELEASE_PACKAGES,
             client=release.client,
             progress=release.progress,

@@ -68,6 +68,7 @@ def count_shards(
     client: Any,
     shared: Any = None,
     report: Report | None = None,
+    memory: int | None = None,
     packages: tuple[str, ...] = COUNTING_PACKAGES,
 ) -> list[Any]:
     """Count slabs of tables, none of which any process need hold as a whole.
@@ -87,6 +88,8 @@ def count_shards(
         client: A client of dask.distributed, or None for threads of this process.
         shared: What `consume` takes first; each worker gets it once.
         report: Called in this thread with the rows of the tasks that have ended and of all.
+        memory: The most bytes of counts that one process holds for slabs that are not counted yet;
+            a share of its memory if None.
         packages: The packages whose code workers must have.
 
     Returns:
@@ -113,7 +116,7 @@ def count_shards(
     asked = Job(job.attributes, tuple(joints), job.weight, job.filters)
     what = ShardJob(asked, tuple(slabs), tuple(tables), consume, shared)
     return run_exchange(
-        Exchange(split_partition, len(slabs), shared=what, packages=packages),
+        Exchange(split_partition, len(slabs), shared=what, memory=memory, packages=packages),
         gather_slab,
         partitions,
         client=client,
