@@ -1,6 +1,6 @@
 """Structures: what is identical by symmetry, and the blocks of Sigma that this leaves."""
 
-from fitplug.structure.analysis import analyse_structure
+from fitplug.structure.analysis import analyse_structure, check_unit
 from fitplug.structure.batches import BatchedGroups, DistinctFactor, gather_tables
 from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, name_cell, read_cell_budgets
 from fitplug.structure.cell_classes import CellClasses, classify_cells
@@ -9,6 +9,7 @@ from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.node_tree import DistinctChildren, IdenticalLeaves, NodeTree, TreeStep
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
+from fitplug.structure.pair_blocks import PairStructure
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
@@ -32,6 +33,7 @@ __all__ = [
     "MatrixStructure",
     "NodeTree",
     "Objective",
+    "PairStructure",
     "ResidualStructure",
     "ScalarStructure",
     "Siblings",
@@ -42,6 +44,7 @@ __all__ = [
     "UnfoldedSiblings",
     "analyse_structure",
     "check_coefficients",
+    "check_unit",
     "check_weight",
     "classify_cells",
     "gather_tables",
