@@ -9,6 +9,12 @@ from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.node_tree import DistinctChildren, IdenticalLeaves, NodeTree, TreeStep
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
+from fitplug.structure.person_records import (
+    PersonRecords,
+    RecordSets,
+    find_person_records,
+    list_single_records,
+)
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
@@ -32,6 +38,8 @@ __all__ = [
     "MatrixStructure",
     "NodeTree",
     "Objective",
+    "PersonRecords",
+    "RecordSets",
     "ResidualStructure",
     "ScalarStructure",
     "Siblings",
@@ -44,8 +52,10 @@ __all__ = [
     "check_coefficients",
     "check_weight",
     "classify_cells",
+    "find_person_records",
     "gather_tables",
     "list_names",
+    "list_single_records",
     "name_cell",
     "read_cell_budgets",
 ]
