@@ -120,7 +120,7 @@ def _find_best_record(
 
 
 def _list_labels(person: PersonRecords, labels: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """List labels that a further record may have: of another record, with one or all of them new."""
+    """List labels for a further record: those of another record, some or all of them new."""
     m = len(person.sizes)
     unused = [
         next((n for n in range(size) if all(label[a] != n for label in labels)), 0)

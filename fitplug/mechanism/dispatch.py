@@ -15,6 +15,7 @@ from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.parted_strategy import PART, PartedStrategy
+from fitplug.mechanism.person_form import PersonForm
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
 from fitplug.mechanism.strategy import Integers, Strategy
@@ -25,6 +26,7 @@ from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    PersonStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
@@ -34,6 +36,7 @@ from fitplug.workload import Unit
 
 _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     MatrixStructure: MatrixForm(),
+    PersonStructure: PersonForm(),
     ScalarStructure: ScalarForm(),
     ResidualStructure: ResidualForm(),
     TreeStructure: TreeForm(),
@@ -110,6 +113,15 @@ def _multiply_changes(cost: ExactCost, changes: int) -> ExactCost:
         return cost
     squares = cost.column_squares * float(changes**2) * (1 + 4 * UNIT_ROUNDOFF)
     return ExactCost(cost.sensitivity_squared * changes**2, squares, cost.max_records)
+
+
+def bound_overstatement(strategy: Strategy) -> float:
+    """Bound by how much the stated sensitivity may be above the truth, relatively.
+
+    Returns:
+        0.0 where it is exact.
+    """
+    return _FORMS[type(strategy.structure)].bound_overstatement(strategy)
 
 
 def bound_unit_variances(

@@ -112,25 +112,31 @@ def compute_partitioned(products: RecordProducts) -> tuple[AnyArray, bool]:
     joint = sum_over_subsets(largest)
     joint = joint + partition_subsets(sum_over_subsets(same - largest), math.prod(sizes))
     losses = [same - products.products[1 << a] for a in varying]
-    excess, base = _find_excess(products, varying, losses), same - sum(losses)
-    apart = sum_over_subsets(base + excess)
+    excess, adds_up = _find_excess(products, varying, losses)
+    apart = sum_over_subsets(same - sum(losses) + excess)
     for loss, size in zip(losses, sizes, strict=True):
         apart = apart + partition_subsets(sum_over_subsets(loss), size)
-    is_exact = not excess.any() or bool((products.differing == largest).all())
+    is_exact = adds_up or bool((products.differing == largest).all())
     return np.minimum(joint, apart), is_exact
 
 
 def _find_excess(
     products: RecordProducts, varying: Sequence[int], losses: Sequence[AnyArray]
-) -> AnyArray:
-    """Find by how much a product can be above what attributes take away one by one, (D, D)."""
-    excess = np.zeros_like(products.same)
+) -> tuple[AnyArray, bool]:
+    """Find by how much a product can be above what attributes take away one by one.
+
+    Returns:
+        The excess E of (N6), shape (D, D), and whether what they take away always adds up.
+    """
+    excess, adds_up = np.zeros_like(products.same), True
     for number in products.person.differing_sets.tolist():
         lost = sum(loss for a, loss in zip(varying, losses, strict=True) if number >> a & 1)
-        excess = np.maximum(excess, products.products[number] - (products.same - lost))
+        more = products.products[number] - (products.same - lost)
+        adds_up = adds_up and not more.any()
+        excess = np.maximum(excess, more)
     # A record does not differ from itself.
     excess[np.arange(len(excess)), np.arange(len(excess))] = 0
-    return excess
+    return excess, adds_up
 
 
 def sum_over_subsets(pairs: AnyArray) -> AnyArray:

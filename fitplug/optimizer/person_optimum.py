@@ -19,6 +19,7 @@ import numpy as np
 
 from fitplug.mechanism import (
     RecordProducts,
+    bound_largest_cost,
     build_record_products,
     find_costly_differences,
 )
@@ -29,7 +30,7 @@ from fitplug.optimizer.geometric_mean import compute_mean
 from fitplug.optimizer.optimum import Options
 from fitplug.optimizer.problem import Block, Problem, reduce_block
 from fitplug.proof import Ended
-from fitplug.structure import MatrixStructure, PersonRecords, RecordSets, list_single_records
+from fitplug.structure import PersonRecords, PersonStructure, RecordSets, list_single_records
 
 _ROUNDS = 60
 """The most times that differences are added."""
@@ -51,7 +52,7 @@ class PersonOptimum:
         differences: The differences that have weights.
         p: Their dual weights, shape (v,).
         q: Dual weights of the rows, shape (m,).
-        upper: The largest privacy cost that the search found, at the targets.
+        upper: The privacy cost at the targets: the largest, or a bound on it.
         iterations: The iterations of all solves together.
         ended: Why the solves ended.
     """
@@ -72,20 +73,23 @@ class _Blocks:
 
     Attributes:
         structure: The structure.
-        person: Which records a person may have.
         blocks: The blocks, whose bases have a column for each dense cell.
         attributes: A of each block.
         independent: For each block k independent rows of its matrix.
     """
 
-    structure: MatrixStructure
-    person: PersonRecords
+    structure: PersonStructure
     blocks: tuple[Block, ...]
     attributes: tuple[tuple[int, ...], ...]
     independent: tuple[IndexArray, ...]
 
+    @property
+    def person(self) -> PersonRecords:
+        """Which records a person may have."""
+        return self.structure.person
+
     @classmethod
-    def reduce(cls, structure: MatrixStructure, person: PersonRecords) -> _Blocks:
+    def reduce(cls, structure: PersonStructure) -> _Blocks:
         """Reduce the blocks of a structure."""
         targets, blocks, independent = structure.targets, [], []
         for queries in structure.gather_all_queries():
@@ -94,7 +98,7 @@ class _Blocks:
             blocks.append(replace(block, rows=queries.rows))
             independent.append(rows)
         attributes = structure.subsets.list_attributes(np.arange(len(structure.blocks)))
-        return cls(structure, person, tuple(blocks), tuple(attributes), tuple(independent))
+        return cls(structure, tuple(blocks), tuple(attributes), tuple(independent))
 
     def multiply_records(self, sets: RecordSets) -> tuple[Problem, tuple[IntArray, ...]]:
         """Build the problem of some differences.
@@ -146,16 +150,15 @@ class _Blocks:
         return build_record_products(self.person, parts, equal, other)
 
 
-def find_person_optimum(
-    structure: MatrixStructure, person: PersonRecords, options: Options
-) -> PersonOptimum:
+def find_person_optimum(structure: PersonStructure, options: Options) -> PersonOptimum:
     """Minimise the privacy cost at the targets for a person with several records.
 
     Raises:
         WorkloadError: If the rank of a block cannot be decided.
         DesignError: If floating point cannot evaluate the dual.
     """
-    blocks = _Blocks.reduce(structure, person)
+    person = structure.person
+    blocks = _Blocks.reduce(structure)
     sets = list_single_records(person)
     start: tuple[FloatArray, FloatArray] | None = None
     lower, upper, iterations, tolerance = 0.0, math.inf, 0, _COARSE
@@ -189,21 +192,27 @@ def find_person_optimum(
         start, sets = (p, found.q), sets.append(new)
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
     sets, p, q = best_weights
+    bound = float(bound_largest_cost(blocks.multiply_reals(best_reals))[0].max())
     return PersonOptimum(
         reals=best_reals,
         independent=blocks.independent,
         differences=sets,
         p=p,
         q=q,
-        upper=upper,
+        upper=math.sqrt(bound),
         iterations=iterations,
-        ended=_explain_end(gap, options, stopped),
+        ended=_explain_end(math.sqrt(bound), upper, lower, options, stopped),
     )
 
 
-def _explain_end(gap: float, options: Options, stopped: bool) -> Ended:
-    if gap <= options.tolerance:
+def _explain_end(
+    bound: float, found: float, lower: float, options: Options, stopped: bool
+) -> Ended:
+    """Say why the design ended, from a bound on its cost and the largest cost that was found."""
+    if bound <= lower * (1 + options.tolerance):
         return "reached"
+    if found <= lower * (1 + options.tolerance):
+        return "apart"  # a better bound on the cost would show that it is the optimum
     return "stopped" if stopped else "exhausted"
 
 

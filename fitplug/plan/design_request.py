@@ -10,8 +10,11 @@ Most arguments are independent of each other. These are not:
    although it can be designed without them.
 3. `solver="sm2"` knows no blocks, so it tells the cells of every attribute apart. `cell_budgets`
    tell the cells of those attributes apart along which they differ.
-4. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the residual
-   family, or in the family of trees.
+4. A unit of privacy in which the records of a person are in different cells, or at different values
+   of an attribute, needs the optimum over all cells told apart, and knows the plain privacy cost
+   and the dual solver alone.
+5. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the residual
+   family, in the family of trees, or with a unit of rule 4.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from fitplug.structure import (
     check_unit,
     check_weight,
     read_cell_budgets,
+    tells_records_apart,
 )
 from fitplug.workload import AddRemove, ReplaceOne, Unit, Workload
 
@@ -68,12 +72,26 @@ class DesignRequest:
     @property
     def changes(self) -> int:
         """How often neighbours differ by the same difference; see `Structure.changes`."""
-        return self.unit.records if isinstance(self.unit, AddRemove) else 1
+        is_anywhere = not tells_records_apart(self.unit)
+        return self.unit.records if isinstance(self.unit, AddRemove) and is_anywhere else 1
 
     @property
     def rounding_loss(self) -> float:
         """The relative loss that rounding to integers is allowed."""
         return ROUNDING_SHARE * self.tolerance
+
+    def check_unit_with_arguments(self) -> None:
+        """Check rule 4 of this module.
+
+        Raises:
+            BudgetError: An argument does not go with the unit.
+        """
+        given = self._list_arguments_for_optimum()
+        if given and tells_records_apart(self.unit):
+            raise BudgetError(
+                f"{' and '.join(given)} cannot be combined with this unit of privacy "
+                f"({self.unit}); leave it out, or design for fp.AddRemove(records=k)"
+            )
 
     def build_structure(self) -> Structure:
         """Analyse the workload's symmetry, by rules 2 and 3 of this module.
@@ -82,6 +100,8 @@ class DesignRequest:
             WorkloadError: The workload is too large; the message names the arguments that make it
                 so.
         """
+        if tells_records_apart(self.unit):
+            return analyse_structure(self.workload, family=False, tree=(), unit=self.unit)
         needing = self._list_arguments_for_optimum()
         try:
             return analyse_structure(
@@ -169,7 +189,7 @@ def check_request(
         refine=bool(refine),
         progress=progress,
     )
-    return DesignRequest(
+    request = DesignRequest(
         workload=workload,
         unit=_read_unit(unit, workload),
         rho=budget,
@@ -180,6 +200,8 @@ def check_request(
         tolerance=tolerance,
         options=options,
     )
+    request.check_unit_with_arguments()
+    return request
 
 
 def _read_budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:

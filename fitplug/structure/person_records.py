@@ -25,7 +25,7 @@ import numpy as np
 from fitplug.errors import WorkloadError
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 from fitplug.structure.structure import Structure
-from fitplug.workload import AddRemove
+from fitplug.workload import AddRemove, Unit
 
 MAX_SYMMETRIC = 6
 """The most symmetric attributes: products of records are kept for each set of those that differ."""
@@ -151,7 +151,7 @@ def list_single_records(person: PersonRecords) -> RecordSets:
     return RecordSets(cells, np.zeros((d, person.most, len(person.sizes)), dtype=np.int64))
 
 
-def find_person_records(structure: Structure, unit: AddRemove) -> PersonRecords:
+def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
     """Find which records a unit of privacy lets a person have.
 
     Args:
@@ -165,6 +165,7 @@ def find_person_records(structure: Structure, unit: AddRemove) -> PersonRecords:
     Raises:
         WorkloadError: If the structure cannot have this unit; the message says what to ask.
     """
+    assert isinstance(unit, AddRemove)
     domain, dense = structure.workload.domain, structure.dense
     shape = domain.shape_of(dense)
     if unit.once_per is not None:
@@ -177,7 +178,7 @@ def find_person_records(structure: Structure, unit: AddRemove) -> PersonRecords:
         periods = np.indices(shape, dtype=np.int64)[axis].ravel()
     else:
         unasked = [name for name in domain.names if name not in structure.workload.attributes]
-        if any(domain[name].size > 1 for name in unasked) or structure.block_attributes:
+        if any(domain[name].size > 1 for name in unasked):
             raise WorkloadError(
                 "records in distinct cells can be in one cell of the attributes that queries ask "
                 f"for, since no query asks for {', '.join(unasked)}; leave these attributes out "
