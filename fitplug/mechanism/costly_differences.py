@@ -18,8 +18,11 @@ from fitplug.mechanism.person_cost import (
     sum_over_subsets,
 )
 from fitplug.mechanism.record_products import RecordProducts
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.numeric import BoolArray, FloatArray, IntArray
 from fitplug.structure import PersonRecords, RecordSets
+
+_IMPROVED = 4
+"""The number of best partitions from which a search begins, where they may not be the best."""
 
 _SWEEPS = 20
 """The most times that each record is tried anew."""
@@ -33,19 +36,23 @@ def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
 
     Args:
         products: The products of records, as floats.
-        most: The most differences wanted.
+        most: How many differences are wanted, about.
 
     Returns:
         At least one. Where each period is one dense cell, with at most 13 periods and one
         symmetric attribute, the first is a difference of the largest cost but for rounding.
     """
     person = products.person
-    found = _search_partitions(products, most) if can_partition(person) else []
-    found += [_improve(products, start) for start in _list_starts(products, most)]
+    if can_partition(person):
+        found = _search_partitions(products, most)
+        if sum(size > 1 for size in person.sizes) > 1:
+            found += [_improve(products, start) for start in found[:_IMPROVED]]
+    else:
+        found = [_improve(products, start) for start in _list_starts(products, most)]
     different = list(dict.fromkeys(tuple(sorted(records)) for records in found))
     sets = pack_records(person, different)
     order = np.argsort(-products.compute_costs(sets), kind="stable")
-    return sets.take(order[:most])
+    return sets.take(order)
 
 
 def pack_records(person: PersonRecords, found: Sequence[Sequence[Record]]) -> RecordSets:
@@ -142,19 +149,39 @@ def _search_partitions(products: RecordProducts, most: int) -> list[list[Record]
     parts = [_Parts.build(loss, person.sizes[a]) for loss, a in zip(losses, varying, strict=True)]
     total = sum_over_subsets(same - sum(losses)) + sum(own.best[-1] for own in parts)
     has = list_periods(person)
-    total[has.sum(axis=1) > person.most] = -np.inf
-    chosen = np.argsort(-total, kind="stable")[:most]
+    chosen = _choose_sets(total, has, person.most, most)
     cell_of = np.argsort(person.periods)
     found = []
     for number in chosen.tolist():
-        if number == 0 or not np.isfinite(total[number]):
-            continue
         labels = np.zeros((person.period_count, len(person.sizes)), dtype=np.int64)
         for a, own in zip(varying, parts, strict=True):
             labels[:, a] = own.label_periods(number, person.period_count)
         periods = np.flatnonzero(has[number]).tolist()
         found.append([(int(cell_of[t]), tuple(labels[t].tolist())) for t in periods])
     return found
+
+
+def _choose_sets(total: FloatArray, has: BoolArray, most: int, wanted: int) -> IntArray:
+    """Choose costly sets of periods that differ from each other, the costliest first.
+
+    They are the costliest of all, the costliest of each size, and the costliest with and without
+    each period. The costliest of all are almost equal to each other, and a design that heeds them
+    alone makes others costly.
+
+    Args:
+        total: The cost of each set, shape (2^T,).
+        has: Which periods it has, shape (2^T, T).
+        most: The most periods of a set.
+        wanted: How many of the costliest sets are chosen besides.
+    """
+    sizes = has.sum(axis=1)
+    kinds = [sizes == size for size in range(1, most + 1)]
+    kinds += [own & (sizes <= most) & (sizes > 0) for column in has.T for own in (column, ~column)]
+    best = [int(np.flatnonzero(kind)[np.argmax(total[kind])]) for kind in kinds if kind.any()]
+    allowed = np.where((sizes > 0) & (sizes <= most), total, -np.inf)
+    costliest = np.argsort(-allowed, kind="stable")[: min(wanted, np.isfinite(allowed).sum())]
+    different = np.unique([*best, *costliest.tolist()])
+    return different[np.argsort(-total[different], kind="stable")]
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from fitplug.mechanism.record_products import RecordProducts
 from fitplug.numeric import AnyArray, BoolArray, IntArray
 from fitplug.structure import PersonRecords
 
-MOST_PARTITIONED, MOST_PERIODS, MOST_LISTED = 13, 16, 100_000
+MOST_PARTITIONED, MOST_PERIODS, MOST_LISTED = 13, 16, 1_000_000
 """The most periods for the first way and for the third, and the most differences for the second."""
 
 

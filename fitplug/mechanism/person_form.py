@@ -45,7 +45,7 @@ class PersonForm(MatrixForm):
         if bound_largest_cost(products)[1]:
             return 0.0
         costly = find_costly_differences(products.to_floats(), 1)
-        (attained,) = products.compute_costs(costly)
+        attained = products.compute_costs(costly).max()
         if attained == strategy.sensitivity_squared:
             return 0.0
         ratio = ceil_float(Fraction(strategy.sensitivity_squared, int(attained)))

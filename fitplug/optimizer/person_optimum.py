@@ -11,11 +11,13 @@ See docs/theory/persons.md.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import cholesky
 
 from fitplug.mechanism import (
     RecordProducts,
@@ -37,6 +39,9 @@ _ROUNDS = 60
 
 _COARSE = 0.02
 """The gap of the first solve. Those after it are solved to a part of the gap that is left."""
+
+_PARTS = (1.0, 0.5, 0.2)
+"""The parts of a new precision in the mixtures with the best one that are tried."""
 
 _NEW_SHARE = 0.1
 """The part of all weight that new differences begin with."""
@@ -162,35 +167,40 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
     sets = list_single_records(person)
     start: tuple[FloatArray, FloatArray] | None = None
     lower, upper, iterations, tolerance = 0.0, math.inf, 0, _COARSE
+    best: tuple[FloatArray, ...] = ()
     for _ in range(_ROUNDS):
-        tolerance = max(tolerance, options.tolerance / 2)
         own = replace(
             options,
-            tolerance=tolerance,
+            tolerance=max(tolerance, options.tolerance / 2),
             max_iterations=max(options.max_iterations - iterations, 1),
             progress=None,
         )
         found = blocks.solve(sets, own, start)
         iterations += found.iterations
-        reals = blocks.build_reals(found.whiteners)
-        products = blocks.multiply_reals(reals)
-        costly = find_costly_differences(products, max(8, 2 * person.period_count))
-        costs = products.compute_costs(costly)
-        reached = max(found.upper, math.sqrt(float(costs.max())))
         if found.lower > lower:
             lower, best_weights = found.lower, (sets, found.p, found.q)
-        if reached < upper:
-            upper, best_reals = reached, reals
+        violated = []
+        # All covariances between the new one and the best one meet the targets as well.
+        for part in _PARTS if best else (1.0,):
+            whiteners = _mix_precisions(found.whiteners, best, part)
+            products = blocks.multiply_reals(blocks.build_reals(whiteners))
+            costly = find_costly_differences(products, max(8, 2 * person.period_count))
+            costs = products.compute_costs(costly)
+            reached = math.sqrt(float(costs.max()))
+            violated.append(costly.take(costs > found.lower**2 * (1 + options.tolerance / 4)))
+            if reached < upper:
+                upper, next_best = reached, whiteners
+        best = next_best
         gap = upper / lower - 1
         stopped = options.progress is not None and options.progress(iterations, gap) is True
         if gap <= options.tolerance or stopped or iterations >= options.max_iterations:
             break
-        new = costly.take(costs > found.upper**2 * (1 + options.tolerance / 4))
-        new = _leave_out(new, sets)
+        new = _leave_out(violated, sets)
         share = _NEW_SHARE if len(new) else 0.0
         p = np.concatenate([found.p * (1 - share), np.full(len(new), share / max(len(new), 1))])
         start, sets = (p, found.q), sets.append(new)
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
+    best_reals = blocks.build_reals(best)
     sets, p, q = best_weights
     bound = float(bound_largest_cost(blocks.multiply_reals(best_reals))[0].max())
     return PersonOptimum(
@@ -216,11 +226,29 @@ def _explain_end(
     return "stopped" if stopped else "exhausted"
 
 
-def _leave_out(new: RecordSets, known: RecordSets) -> RecordSets:
-    """Leave out differences that are known."""
-    before = {(c.tobytes(), n.tobytes()) for c, n in zip(known.cells, known.labels, strict=True)}
-    pairs = zip(new.cells, new.labels, strict=True)
-    return new.take(np.array([(c.tobytes(), n.tobytes()) not in before for c, n in pairs], bool))
+def _leave_out(found: Sequence[RecordSets], known: RecordSets) -> RecordSets:
+    """Join differences without those that are known."""
+    joined = functools.reduce(RecordSets.append, found)
+    seen = {(c.tobytes(), n.tobytes()) for c, n in zip(known.cells, known.labels, strict=True)}
+    kept = []
+    for v, (cells, labels) in enumerate(zip(joined.cells, joined.labels, strict=True)):
+        key = cells.tobytes(), labels.tobytes()
+        if key not in seen:
+            seen.add(key)
+            kept.append(v)
+    return joined.take(np.array(kept, dtype=np.int64))
+
+
+def _mix_precisions(
+    first: Sequence[FloatArray], second: Sequence[FloatArray], part: float
+) -> tuple[FloatArray, ...]:
+    """Compute the whiteners of precisions between two others, with a part of the first."""
+    if part == 1.0:
+        return tuple(first)
+    return tuple(
+        cholesky(part * one.T @ one + (1 - part) * two.T @ two)
+        for one, two in zip(first, second, strict=True)
+    )
 
 
 def _evaluate(

@@ -10,9 +10,8 @@ Most arguments are independent of each other. These are not:
    although it can be designed without them.
 3. `solver="sm2"` knows no blocks, so it tells the cells of every attribute apart. `cell_budgets`
    tell the cells of those attributes apart along which they differ.
-4. A unit of privacy in which the records of a person are in different cells, or at different values
-   of an attribute, needs the optimum over all cells told apart, and knows the plain privacy cost
-   and the dual solver alone.
+4. A unit of privacy other than `AddRemove(records=k)`, k records anywhere, goes with none of the
+   arguments of rule 2.
 5. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the residual
    family, in the family of trees, or with a unit of rule 4.
 """
@@ -41,7 +40,7 @@ from fitplug.structure import (
     read_cell_budgets,
     tells_records_apart,
 )
-from fitplug.workload import AddRemove, ReplaceOne, Unit, Workload
+from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
 ROUNDING_SHARE = 0.1
 """The share of the tolerance that rounding to integers may use up."""
@@ -70,28 +69,21 @@ class DesignRequest:
     options: Options
 
     @property
+    def has_own_structure(self) -> bool:
+        """Whether the unit is another one than k records anywhere."""
+        return isinstance(self.unit, ReplaceOne) or tells_records_apart(self.unit)
+
+    @property
     def changes(self) -> int:
         """How often neighbours differ by the same difference; see `Structure.changes`."""
-        is_anywhere = not tells_records_apart(self.unit)
-        return self.unit.records if isinstance(self.unit, AddRemove) and is_anywhere else 1
+        if isinstance(self.unit, ReplaceOne) or self.has_own_structure:
+            return 1
+        return self.unit.records
 
     @property
     def rounding_loss(self) -> float:
         """The relative loss that rounding to integers is allowed."""
         return ROUNDING_SHARE * self.tolerance
-
-    def check_unit_with_arguments(self) -> None:
-        """Check rule 4 of this module.
-
-        Raises:
-            BudgetError: An argument does not go with the unit.
-        """
-        given = self._list_arguments_for_optimum()
-        if given and tells_records_apart(self.unit):
-            raise BudgetError(
-                f"{' and '.join(given)} cannot be combined with this unit of privacy "
-                f"({self.unit}); leave it out, or design for fp.AddRemove(records=k)"
-            )
 
     def build_structure(self) -> Structure:
         """Analyse the workload's symmetry, by rules 2 and 3 of this module.
@@ -100,15 +92,15 @@ class DesignRequest:
             WorkloadError: The workload is too large; the message names the arguments that make it
                 so.
         """
-        if tells_records_apart(self.unit):
-            return analyse_structure(self.workload, family=False, tree=(), unit=self.unit)
-        needing = self._list_arguments_for_optimum()
+        needing = self.list_arguments_for_optimum()
         try:
             return analyse_structure(
                 self.workload,
                 self._list_attributes_told_apart(),
                 False if needing else None,
                 tree=() if self.options.solver == "sm2" else None,
+                # k records are designed for as one, and multiplied afterwards.
+                unit=self.unit if self.has_own_structure else ONE_RECORD,
             )
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
@@ -131,7 +123,7 @@ class DesignRequest:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(self.rho)))
         return Objective(budgets, self.total_error_weight)
 
-    def _list_arguments_for_optimum(self) -> list[str]:
+    def list_arguments_for_optimum(self) -> list[str]:
         """List the given arguments that need the optimum over all cells, by rule 2."""
         given = {
             'solver="sm2"': self.options.solver == "sm2",
@@ -200,7 +192,11 @@ def check_request(
         tolerance=tolerance,
         options=options,
     )
-    request.check_unit_with_arguments()
+    if request.has_own_structure and (needing := request.list_arguments_for_optimum()):
+        raise BudgetError(
+            f"{needing[0]} cannot be combined with the unit of privacy {unit!r}; leave it out, or "
+            "design for fp.AddRemove(records=k)"
+        )
     return request
 
 

@@ -20,6 +20,7 @@ from fitplug.proof.block_certifiers import MatrixCertifier, ScalarCertifier
 from fitplug.proof.certifier import Certifier, Duals, Frame
 from fitplug.proof.chain_certifier import ChainCertifier
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
+from fitplug.proof.pair_certifier import PairCertifier
 from fitplug.proof.person_certifier import PersonCertifier
 from fitplug.proof.residual_certifier import ResidualCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
@@ -28,6 +29,7 @@ from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
     Objective,
+    PairStructure,
     PersonStructure,
     ResidualStructure,
     ScalarStructure,
@@ -42,6 +44,7 @@ _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     ResidualStructure: ResidualCertifier(),
     TreeStructure: TreeCertifier(),
     ChainStructure: ChainCertifier(),
+    PairStructure: PairCertifier(),
 }
 """The certificate of each structure. A new structure is registered here."""
 

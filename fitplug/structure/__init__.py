@@ -9,6 +9,7 @@ from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.node_tree import DistinctChildren, IdenticalLeaves, NodeTree, TreeStep
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
+from fitplug.structure.pair_blocks import PairStructure
 from fitplug.structure.person_blocks import PersonStructure
 from fitplug.structure.person_records import PersonRecords, RecordSets, list_single_records
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
@@ -34,6 +35,7 @@ __all__ = [
     "MatrixStructure",
     "NodeTree",
     "Objective",
+    "PairStructure",
     "PersonRecords",
     "PersonStructure",
     "RecordSets",
