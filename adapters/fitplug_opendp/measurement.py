@@ -9,7 +9,7 @@ import numpy as np
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug_opendp._compat import import_opendp, make_partial_constructor
-from fitplug_opendp.gaussian import bound_sensitivity, make_noise
+from fitplug_opendp.gaussian import bound_sensitivity, check_is_of_records, make_noise
 from fitplug_opendp.input_checks import check_space
 from fitplug_opendp.input_domains import (
     AnswerFunction,
@@ -51,7 +51,8 @@ def make_fitness_for_use(
 
     Raises:
         ValueError: The domain, the size or the metric is another one.
-        BudgetError: The scale is not positive and finite.
+        BudgetError: The scale is not positive and finite, or the plan's unit of privacy is not one
+            of records added or removed.
         SamplerError: OpenDP's sampler fails its test, which a process makes once for each power of
             two that the standard deviation of the noise is close to.
     """
@@ -59,6 +60,7 @@ def make_fitness_for_use(
     dp.assert_features("contrib", "honest-but-curious")
     if not isinstance(plan, Plan):
         raise ValueError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
+    check_is_of_records(plan)
     check_space(input_domain, input_metric)
     if _is_frame_domain(input_domain):
         counting = make_tables(input_domain, input_metric, plan)

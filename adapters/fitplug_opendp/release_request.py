@@ -9,6 +9,7 @@ from os import PathLike
 from fitplug.errors import BudgetError
 from fitplug.ledger import ChargeReference, ChargeRequest, Ledger, StagedCharge
 from fitplug.plan import Plan
+from fitplug.workload import AddRemove
 from fitplug_opendp.folder_checks import encode_path
 from fitplug_opendp.gaussian import choose_contributions
 
@@ -44,6 +45,11 @@ class ReleaseRequest:
     output: str | None = None
 
     def __post_init__(self) -> None:
+        if self.ledger is not None and not isinstance(self.plan.unit, AddRemove):
+            raise BudgetError(
+                "ledgers keep costs of records added or removed, which claims of another unit of "
+                f"privacy ({self.plan.unit}) do not add up with; release without a ledger"
+            )
         object.__setattr__(
             self, "contributions", choose_contributions(self.plan, self.contributions)
         )

@@ -125,6 +125,20 @@ class NoisyAnswers:
         if isinstance(self.answers, np.ndarray):
             freeze(self.answers)
 
+    @property
+    def public_totals(self) -> IntArray | None:
+        """The exact numbers of counted records that the unit of privacy makes public.
+
+        They are not protected: whoever reads the release knows them exactly. They have an axis for
+        each of `plan.structure.public_attributes`, and none if only the number of all records is
+        public. None if nothing is public.
+        """
+        structure = self.plan.structure
+        if structure.public_attributes is None:
+            return None
+        totals = np.asarray(self.answers)[self.plan.strategy.size :]
+        return freeze(totals.reshape(self.plan.domain.shape_of(structure.public_attributes)))
+
     @cached_property
     def privacy_cost(self) -> float:
         """The privacy cost Delta for all records of one person, rounded up.
