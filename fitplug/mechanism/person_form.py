@@ -72,8 +72,9 @@ def multiply_integers(structure: PersonStructure, integers: Integers) -> RecordP
         (square,) = structure.subsets.multiply(squares, block_set.blocks)
         largest += int(square) * find_largest_entry(gram)
         parts.append((attributes, gram))
-    # The ways of bounding the cost add and subtract no more than 2^m sums over k^2 pairs.
-    bound = 4 * largest * (structure.person.period_count + 1) ** 2 << len(structure.sizes)
-    dtype = np.int64 if bound < 2**63 else object
+    # A product is at most L, what attributes take away 2 L, and an excess (2 + 2 m) L. The ways of
+    # bounding the cost sum no more than (3 + 6 m) L over T^2 pairs.
+    factor = 16 * (1 + len(structure.sizes)) * (structure.person.period_count + 1) ** 2
+    dtype = np.int64 if factor * largest < 2**63 else object
     converted = [(attributes, gram.astype(dtype)) for attributes, gram in parts]
     return build_record_products(structure.person, converted, squares, others)

@@ -287,8 +287,8 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
     if named != {key: tuple(header[key]) for key in named}:
         raise PlanError("the attributes it takes for symmetric are not")
     if isinstance(structure, PersonStructure):
-        named = RecordSets(arrays["records.cells"], arrays["records.labels"])
-        structure = replace(structure, named=named)
+        sets = RecordSets(arrays["records.cells"], arrays["records.labels"])
+        structure = replace(structure, named=sets)
     matrices = read_attribute_matrices(
         structure,
         [_read_prefixed(arrays, f"split{a}.") for a in range(len(structure.block_attributes))],
