@@ -25,6 +25,7 @@ PAGES = {
     "S": "theory/symmetry.md",
     "T": "theory/trees.md",
     "C": "theory/chains.md",
+    "N": "theory/persons.md",
     "F": "theory/residual-family.md",
     "B": "theory/product-bound.md",
     "M": "theory/integer-mechanism.md",
@@ -38,7 +39,7 @@ PAGES = {
 DISPLAY = re.compile(r"^([ ]*)\$\$(.+?)\$\$[ ]*$", re.DOTALL | re.MULTILINE)
 INLINE = r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\\]|\\.)+?)(?<!\s)\$(?![\d$])"
 TAG = re.compile(r"\\tag\{(\w+)\}")
-CITATION = r"\(([DRSTCFBMPZEU]\d+)\)"
+CITATION = r"\(([DRSTCNFBMPZEU]\d+)\)"
 
 _OPERATOR = re.compile(r"\\mathrm\{([A-Za-z]{2,})\}")
 _IDENTIFIER = re.compile(r"<mi>(&#x[0-9A-F]+;|[^<&])</mi>")

@@ -19,6 +19,7 @@ from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions
+from fitplug.structure import tells_records_apart
 from fitplug.workload import AddRemove
 from fitplug_opendp._compat import import_opendp
 
@@ -128,7 +129,12 @@ def bound_sensitivity(plan: Plan, records: int) -> float:
 
 
 def check_is_of_records(plan: Plan) -> None:
-    """Raise BudgetError unless neighbours of a plan's unit add or remove records."""
+    """Raise BudgetError unless neighbours of a plan's unit add or remove records, anywhere."""
+    if tells_records_apart(plan.unit):
+        raise BudgetError(
+            f"releases of plans for this unit of privacy ({plan.unit}) cannot be made yet; design "
+            "the plan for fp.AddRemove(records=k)"
+        )
     if not isinstance(plan.unit, AddRemove):
         raise BudgetError(
             f"the plan's unit of privacy ({plan.unit}) is not one of records added or removed, "
@@ -151,6 +157,8 @@ def choose_contributions(plan: Plan, contributions: int) -> int:
         BudgetError: The number is out of range, or the plan is for another one.
     """
     check_contributions(contributions)
+    if isinstance(plan.unit, AddRemove):
+        check_is_of_records(plan)
     planned = plan.structure.changes
     if planned == 1 or contributions == planned:
         return contributions

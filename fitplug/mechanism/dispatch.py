@@ -16,6 +16,7 @@ from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.pair_form import PairForm
 from fitplug.mechanism.parted_strategy import PART, PartedStrategy
+from fitplug.mechanism.person_form import PersonForm
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
 from fitplug.mechanism.strategy import Integers, Strategy
@@ -27,6 +28,7 @@ from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
     PairStructure,
+    PersonStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
@@ -36,6 +38,7 @@ from fitplug.workload import Unit
 
 _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     MatrixStructure: MatrixForm(),
+    PersonStructure: PersonForm(),
     ScalarStructure: ScalarForm(),
     ResidualStructure: ResidualForm(),
     TreeStructure: TreeForm(),
@@ -115,6 +118,15 @@ def _multiply_changes(cost: ExactCost, changes: int) -> ExactCost:
         return cost
     squares = cost.column_squares * float(changes**2) * (1 + 4 * UNIT_ROUNDOFF)
     return ExactCost(cost.sensitivity_squared * changes**2, squares, cost.max_records)
+
+
+def bound_overstatement(strategy: Strategy) -> float:
+    """Bound by how much the stated sensitivity may be above the truth, relatively.
+
+    Returns:
+        0.0 where it is exact.
+    """
+    return _FORMS[type(strategy.structure)].bound_overstatement(strategy)
 
 
 def bound_unit_variances(

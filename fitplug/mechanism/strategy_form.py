@@ -53,6 +53,10 @@ class StrategyForm(ABC, Generic[S]):
             of records that the integers have room for.
         """
 
+    def bound_overstatement(self, strategy: Strategy) -> float:
+        """Bound by how much the stated sensitivity may be above the truth, relatively."""
+        return 0.0
+
     @abstractmethod
     def bound_unit_variances(self, structure: S, integers: Integers) -> FloatArray:
         """Bound the variances of the structure's rows at noise variance 1 from above, (rows,).

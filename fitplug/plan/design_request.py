@@ -10,9 +10,10 @@ Most arguments are independent of each other. These are not:
    although it can be designed without them.
 3. `solver="sm2"` knows no blocks, so it tells the cells of every attribute apart. `cell_budgets`
    tell the cells of those attributes apart along which they differ.
-4. The unit `ReplaceOne` goes with none of the arguments of rule 2.
+4. A unit of privacy other than `AddRemove(records=k)`, k records anywhere, goes with none of the
+   arguments of rule 2.
 5. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the residual
-   family, or in the family of trees.
+   family, in the family of trees, or with a unit of rule 4.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from fitplug.structure import (
     check_unit,
     check_weight,
     read_cell_budgets,
+    tells_records_apart,
 )
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
@@ -67,9 +69,16 @@ class DesignRequest:
     options: Options
 
     @property
+    def has_own_structure(self) -> bool:
+        """Whether the unit is another one than k records anywhere."""
+        return isinstance(self.unit, ReplaceOne) or tells_records_apart(self.unit)
+
+    @property
     def changes(self) -> int:
         """How often neighbours differ by the same difference; see `Structure.changes`."""
-        return self.unit.records if isinstance(self.unit, AddRemove) else 1
+        if isinstance(self.unit, ReplaceOne) or self.has_own_structure:
+            return 1
+        return self.unit.records
 
     @property
     def rounding_loss(self) -> float:
@@ -91,7 +100,7 @@ class DesignRequest:
                 False if needing else None,
                 tree=() if self.options.solver == "sm2" else None,
                 # k records are designed for as one, and multiplied afterwards.
-                unit=self.unit if isinstance(self.unit, ReplaceOne) else ONE_RECORD,
+                unit=self.unit if self.has_own_structure else ONE_RECORD,
             )
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
@@ -183,10 +192,10 @@ def check_request(
         tolerance=tolerance,
         options=options,
     )
-    if isinstance(unit, ReplaceOne) and (needing := request.list_arguments_for_optimum()):
+    if request.has_own_structure and (needing := request.list_arguments_for_optimum()):
         raise BudgetError(
-            f"{needing[0]} cannot be combined with the unit of privacy ReplaceOne; leave one of "
-            "them out"
+            f"{needing[0]} cannot be combined with the unit of privacy {unit!r}; leave it out, or "
+            "design for fp.AddRemove(records=k)"
         )
     return request
 

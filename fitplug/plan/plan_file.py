@@ -35,7 +35,7 @@ from fitplug.mechanism import (
 )
 from fitplug.plan.group_descriptions import describe_groups
 from fitplug.proof import Frame, PlanRecord, Tiers, check_form, check_privacy
-from fitplug.structure import Objective, analyse_structure
+from fitplug.structure import Objective, PersonStructure, RecordSets, analyse_structure
 from fitplug.workload import (
     ONE_RECORD,
     QueryGroups,
@@ -200,6 +200,7 @@ def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
     }
     if strategy.tree_blocks:
         header["format"] = _TREES
+    arrays |= strategy.structure.arrays_in_files
     return header, arrays
 
 
@@ -285,6 +286,9 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
         raise PlanError("the attributes it takes for symmetric are not")
+    if isinstance(structure, PersonStructure):
+        sets = RecordSets(arrays["records.cells"], arrays["records.labels"])
+        structure = replace(structure, named=sets)
     matrices = read_attribute_matrices(
         structure,
         [_read_prefixed(arrays, f"split{a}.") for a in range(len(structure.block_attributes))],

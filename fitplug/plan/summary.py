@@ -76,6 +76,13 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         "proven from rho for the discrete noise",
         f"optimality    {describe_status(plan)}",
         f"              {describe_certificate(plan)}",
+    ]
+    if plan.overstatement:
+        lines.append(
+            "              the privacy cost is a bound for all persons, and up to "
+            f"{format_up(100 * plan.overstatement, 2)} % above that of the costliest person found"
+        )
+    lines += [
         f"structure     {plan.structure}",
         f"strategy      {plan.strategy.size:,} integer queries; counts needed: "
         + list_names([" x ".join(t) or "total" for t in plan.tables]),

@@ -21,6 +21,7 @@ from fitplug.proof.certifier import Certifier, Duals, Frame
 from fitplug.proof.chain_certifier import ChainCertifier
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
 from fitplug.proof.pair_certifier import PairCertifier
+from fitplug.proof.person_certifier import PersonCertifier
 from fitplug.proof.residual_certifier import ResidualCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
 from fitplug.proof.tree_certifier import TreeCertifier
@@ -29,6 +30,7 @@ from fitplug.structure import (
     MatrixStructure,
     Objective,
     PairStructure,
+    PersonStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
@@ -37,6 +39,7 @@ from fitplug.structure import (
 
 _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     MatrixStructure: MatrixCertifier(),
+    PersonStructure: PersonCertifier(),
     ScalarStructure: ScalarCertifier(),
     ResidualStructure: ResidualCertifier(),
     TreeStructure: TreeCertifier(),

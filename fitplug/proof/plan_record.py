@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from fitplug.domain import Domain
-from fitplug.mechanism import Strategy, list_tables
+from fitplug.mechanism import Strategy, bound_overstatement, list_tables
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     AnyArray,
@@ -123,6 +123,14 @@ class PlanRecord:
         cost = ceil_float(Fraction(self.strategy.sensitivity) / Fraction(self.noise_std))
         # The square of a float rounds to the nearest: it might be below the profile's largest.
         return cost if cost * cost >= 2 * self.rho_exact else math.nextafter(cost, math.inf)
+
+    @cached_property
+    def overstatement(self) -> float:
+        """How far the privacy cost may be above the truth at most, relatively; 0 if it is exact.
+
+        It is a bound for persons whose records can lie in too many ways to try all of them.
+        """
+        return bound_overstatement(self.strategy)
 
     @cached_property
     def cost(self) -> float:

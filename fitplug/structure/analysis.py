@@ -14,13 +14,14 @@ from fitplug.structure.chain_blocks import ChainStructure, add_chain, is_chain
 from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.pair_blocks import PairStructure
+from fitplug.structure.person_blocks import PersonStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.subsets import Subsets, find_subsets, pad_sets
 from fitplug.structure.tree_blocks import TreeStructure
 from fitplug.structure.tree_shape import find_tree_levels, is_tree, targets_vary
-from fitplug.workload import ONE_RECORD, ReplaceOne, Unit, Workload
+from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
 MAX_PAIRS = 50_000_000
 """The largest number of pairs of a query group and a block on which its variances depend."""
@@ -77,6 +78,7 @@ def analyse_structure(
         DomainError: If the unit names an attribute that the domain does not have.
     """
     check_unit(unit, workload.domain)
+    is_of_persons = tells_records_apart(unit)
     is_large = workload.groups.sizes > MAX_ANSWERS
     if is_large.any():
         group = workload.groups[int(np.argmax(is_large))]
@@ -87,10 +89,17 @@ def analyse_structure(
         )
     if isinstance(unit, ReplaceOne):
         return _build_pairs(workload, unit)
+    if is_of_persons:
+        varying = (*varying, *_list_told_apart_by(unit, workload))
     apart = _find_told_apart(workload, varying)
     symmetric = tuple(name for name in workload.attributes if name not in apart)
     told_apart = tuple(name for name in workload.attributes if name in apart)
     can_be_chain = len(told_apart) == 1 and is_chain(workload, told_apart[0])
+    if is_of_persons:
+        subsets = _find_subsets(workload, symmetric, apart)
+        persons = PersonStructure(workload, unit, symmetric, told_apart, subsets)
+        persons.check_size()
+        return persons
     if tree:
         return _build_tree(workload, unit, symmetric, told_apart, tree)
     if chain and can_be_chain:
@@ -116,6 +125,17 @@ def analyse_structure(
     return found
 
 
+def tells_records_apart(unit: Unit) -> bool:
+    """Tell whether the records of a person are in different cells, or at different values."""
+    return isinstance(unit, AddRemove) and (unit.distinct or unit.once_per is not None)
+
+
+def _list_told_apart_by(unit: Unit, workload: Workload) -> tuple[str, ...]:
+    """List the attributes whose cells a unit of privacy tells apart."""
+    assert isinstance(unit, AddRemove)
+    return workload.attributes if unit.once_per is None else (unit.once_per,)
+
+
 def check_unit(unit: Unit, domain: Domain) -> None:
     """Check that plans can be made for a unit of privacy.
 
@@ -126,11 +146,6 @@ def check_unit(unit: Unit, domain: Domain) -> None:
     unit.check_domain(domain)
     if isinstance(unit, ReplaceOne):
         return
-    if unit.distinct or unit.once_per is not None:
-        raise BudgetError(
-            f"plans cannot be designed for this unit of privacy ({unit}); design for "
-            "fp.AddRemove(records=k), which protects a person with k records wherever they are"
-        )
     if unit.records > MOST_CONTRIBUTIONS:
         raise BudgetError(f"records = {unit.records} must be at most {MOST_CONTRIBUTIONS}")
 

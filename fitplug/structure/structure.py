@@ -109,6 +109,11 @@ class Structure(ABC):
         return {"dense": self.dense, "ordered": ()}
 
     @property
+    def arrays_in_files(self) -> Mapping[str, IntArray]:
+        """What a plan file holds of the structure beside that, by name."""
+        return {}
+
+    @property
     def least_format(self) -> int:
         """The oldest format of plan files that can hold plans of this structure."""
         return 3

@@ -12,6 +12,7 @@ from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
     PairStructure,
+    PersonStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
@@ -29,8 +30,10 @@ def test_every_structure_is_registered_in_every_room() -> None:
         TreeStructure,
         ChainStructure,
         PairStructure,
+        PersonStructure,
     }
-    assert set(Structure.__subclasses__()) == structures
+    # Persons with several records have the blocks of matrices.
+    assert {*Structure.__subclasses__(), *MatrixStructure.__subclasses__()} == structures
     assert set(dispatch._FORMS) == structures
     assert set(certificate._CERTIFIERS) == structures
     assert set(drafts._DRAFTERS) == structures
