@@ -159,3 +159,11 @@ class TestRefusals:
 
         with pytest.raises(WorkloadError, match="in parts"):
             cut_strategy(PLANS["all"].strategy)
+
+    def test_releases_on_a_cluster(self, tmp_path):
+        import fitplug_dask as fpd
+
+        (tmp_path / "rows.csv").write_text("state,sex,age\n1,f,0\n", encoding="utf-8")
+        with pytest.raises(WorkloadError, match="in parts"):
+            fpd.release(tmp_path / "rows.csv", PLANS["all"], tmp_path / "out")
+        assert not (tmp_path / "out").exists()
