@@ -20,7 +20,7 @@ from fitplug.workload.targets import (
     quantile,
     two_sided_quantile,
 )
-from fitplug.workload.units import AddRemove, ReplaceOne
+from fitplug.workload.units import AddRemove, ReplaceOne, Unit, read_unit
 from fitplug.workload.workload import Workload, select_largest_sets
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "QueryGroups",
     "ReplaceOne",
     "UnboundQueryGroup",
+    "Unit",
     "Workload",
     "build_factor",
     "build_interval_factor",
@@ -48,6 +49,7 @@ __all__ = [
     "quantile",
     "queries",
     "ranges",
+    "read_unit",
     "rows",
     "select_largest_sets",
     "total",

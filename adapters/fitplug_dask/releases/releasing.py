@@ -218,6 +218,8 @@ def _seal_with(tables: Tables, secret: KeptSecret) -> str:
         tables.domain,
         dict(tables),
         contributions=tables.contributions,
+        distinct=tables.distinct,
+        once_per=tables.once_per,
         person=tables.person,
         rows=tables.rows,
         copy=False,
