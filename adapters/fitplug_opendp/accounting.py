@@ -7,7 +7,7 @@ from typing import Any
 
 from fitplug.numeric import floor_float
 from fitplug.plan import Plan
-from fitplug.privacy import check_contributions
+from fitplug_opendp.gaussian import choose_contributions
 
 
 def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
@@ -29,12 +29,12 @@ def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
         BudgetError: The number of contributions is out of range.
         ImportError: dp_accounting is not installed.
     """
-    check_contributions(contributions)
+    contributions = choose_contributions(plan, contributions)
     try:
         import dp_accounting
     except ImportError:
         raise ImportError(
             'dp_event needs dp_accounting; install it with: pip install "fitplug[accounting]"'
         ) from None
-    sensitivity = contributions * Fraction(plan.strategy.sensitivity)
+    sensitivity = plan.compare_records(contributions) * Fraction(plan.strategy.sensitivity)
     return dp_accounting.GaussianDpEvent(floor_float(Fraction(plan.noise_std) / sensitivity))

@@ -18,6 +18,8 @@ from fitplug.errors import BudgetError
 from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
+from fitplug.privacy import check_contributions
+from fitplug.workload import AddRemove
 from fitplug_opendp._compat import import_opendp
 
 IntVector: TypeAlias = npt.NDArray[np.int64]
@@ -119,8 +121,50 @@ def bound_sensitivity(plan: Plan, records: int) -> float:
 
     Returns:
         records times the sensitivity of the plan's strategy to one record.
+
+    Raises:
+        BudgetError: The plan's unit of privacy is not so many records of a person, anywhere.
     """
-    return ceil_float(records * Fraction(plan.strategy.sensitivity))
+    check_is_of_records(plan)
+    return ceil_float(plan.compare_records(records) * Fraction(plan.strategy.sensitivity))
+
+
+def check_is_of_records(plan: Plan) -> None:
+    """Raise BudgetError unless a plan protects so many records of a person, wherever they are."""
+    unit = plan.unit
+    if not isinstance(unit, AddRemove) or unit.distinct or unit.once_per is not None:
+        raise BudgetError(
+            f"releases of plans for this unit of privacy ({unit}) cannot be made; design the plan "
+            "for fp.AddRemove(records=k)"
+        )
+
+
+def choose_contributions(plan: Plan, contributions: int) -> int:
+    """Choose the records of a person that a release is for: those of the plan's unit of privacy.
+
+    Args:
+        plan: The plan.
+        contributions: What the caller gave. A plan for one record takes any number; a plan for k
+            records takes k, or 1 for what nobody gave.
+
+    Returns:
+        The largest number of records that one person may have.
+
+    Raises:
+        BudgetError: The number is out of range, or the plan is for another one.
+    """
+    check_contributions(contributions)
+    check_is_of_records(plan)
+    planned = plan.structure.changes
+    if planned == 1 or contributions == planned:
+        return contributions
+    if contributions != 1:
+        raise BudgetError(
+            f"contributions = {contributions}, but the plan is designed for persons with at most "
+            f"{planned} records; leave contributions out, or design the plan for "
+            f"fp.AddRemove(records={contributions})"
+        )
+    return planned
 
 
 def make_gaussian(dp: ModuleType, size: int, std: float) -> Any:

@@ -66,9 +66,7 @@ def release(
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
     """
     check_are_tables(tables)
-    noise_source = NoiseSource.from_plan(plan, contributions)
-    check_limit(tables, contributions)
-    request = ReleaseRequest(
+    asked = ReleaseRequest(
         plan,
         contributions=contributions,
         ledger=ledger,
@@ -76,7 +74,10 @@ def release(
         what=what,
         key=key,
         output=output,
-    ).make_ledger_request(noise_source.charged)
+    )
+    noise_source = NoiseSource.from_plan(plan, asked.contributions)
+    check_limit(tables, asked.contributions)
+    request = asked.make_ledger_request(noise_source.charged)
     find_charge(ledger, request)
     answers = compute_exact_answers(plan, tables)
     noise_source.check_sampler()

@@ -12,7 +12,6 @@ from fitplug.mechanism import answer_exactly as strategy_answers
 from fitplug.mechanism import may_be_clamped
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.privacy import check_contributions
 from fitplug.release import Release
 from fitplug_opendp._compat import enable_contrib
 from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
@@ -21,6 +20,7 @@ from fitplug_opendp.gaussian import (
     Progress,
     Sampler,
     bound_sensitivity,
+    choose_contributions,
     make_noise,
     make_sampler,
 )
@@ -69,7 +69,7 @@ class NoiseSource:
             BudgetError: The number of contributions is out of range.
             ImportError: OpenDP is not installed.
         """
-        check_contributions(contributions)
+        contributions = choose_contributions(plan, contributions)
         with enable_contrib():
             noise, sample = make_noise(plan), make_sampler(plan.strategy.size, plan.noise_std)
         rho = noise.map(bound_sensitivity(plan, contributions))

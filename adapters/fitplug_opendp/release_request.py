@@ -10,6 +10,7 @@ from fitplug.errors import BudgetError
 from fitplug.ledger import ChargeReference, ChargeRequest, Ledger, StagedCharge
 from fitplug.plan import Plan
 from fitplug_opendp.folder_checks import encode_path
+from fitplug_opendp.gaussian import choose_contributions
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class ReleaseRequest:
     Attributes:
         plan: The plan whose noise is drawn.
         directory: The release folder; None for a release in memory.
-        contributions: The largest number of records that one person may have.
+        contributions: The largest number of records that one person may have; that of the plan's
+            unit of privacy, if this is not one record.
         ledger: The ledger that is charged; None for a release that no ledger records.
         within: The number or the key of an earlier charge within which this release is free.
         what: The text of the charge; None for one that names the plan.
@@ -40,6 +42,11 @@ class ReleaseRequest:
     again: bool = False
     replace: bool = False
     output: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "contributions", choose_contributions(self.plan, self.contributions)
+        )
 
     def make_ledger_request(self, rho: Fraction) -> ChargeRequest:
         """Make the request that the ledger is given, for an exact rho."""

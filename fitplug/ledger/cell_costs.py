@@ -21,7 +21,7 @@ import numpy as np
 
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError
-from fitplug.numeric import FloatArray, ceil_float, floor_float, freeze
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, ceil_float, floor_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions
 
@@ -61,6 +61,9 @@ class CellCosts:
         check_contributions(contributions)
         names = plan.structure.profile_attributes
         costs = plan.profile().reshape(plan.domain.shape_of(names))
+        if (changes := plan.structure.changes) > 1:
+            # The profile is of a person with k records, and what a ledger keeps is of one record.
+            costs = costs / changes**2 * (1 + 4 * UNIT_ROUNDOFF)
         return cls(digest_domain(plan.domain), names, contributions, costs)
 
     @property

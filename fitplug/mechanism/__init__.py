@@ -25,6 +25,7 @@ from fitplug.mechanism.dispatch import (
     list_tables,
     make_estimates,
     read_attribute_matrices,
+    restate_strategy,
 )
 from fitplug.mechanism.integer_chain import ChainMatrix
 from fitplug.mechanism.integer_limits import (
@@ -89,5 +90,6 @@ __all__ = [
     "meets_targets",
     "place_chain",
     "read_attribute_matrices",
+    "restate_strategy",
     "solve_from_right",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
@@ -20,7 +21,7 @@ from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.mechanism.tree_form import TreeForm
-from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
@@ -29,6 +30,7 @@ from fitplug.structure import (
     Structure,
     TreeStructure,
 )
+from fitplug.workload import Unit
 
 _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     MatrixStructure: MatrixForm(),
@@ -84,7 +86,30 @@ def compute_exact_cost(
         records that the integers have room for.
     """
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
-    return _FORMS[type(structure)].compute_exact_cost(structure, integers)
+    once = _FORMS[type(structure)].compute_exact_cost(structure, integers)
+    # |A k v|^2 = k^2 |A v|^2 for the k of the unit, and the largest difference is k times as large.
+    return _multiply_changes(once, structure.changes)
+
+
+def restate_strategy(strategy: Strategy, unit: Unit) -> Strategy:
+    """Return the strategy of one record added or removed with what it costs in another unit.
+
+    Args:
+        strategy: A strategy whose structure has the default unit.
+        unit: A unit whose differences are those of one record, k times.
+    """
+    structure = replace(strategy.structure, unit=unit)
+    once = ExactCost(strategy.sensitivity_squared, strategy.column_squares, strategy.max_records)
+    cost = _multiply_changes(once, structure.changes)
+    return replace(strategy, structure=structure, **cost._asdict())
+
+
+def _multiply_changes(cost: ExactCost, changes: int) -> ExactCost:
+    """Return the cost of differences that are k times as large; see `Structure.changes`."""
+    if changes == 1:
+        return cost
+    squares = cost.column_squares * float(changes**2) * (1 + 4 * UNIT_ROUNDOFF)
+    return ExactCost(cost.sensitivity_squared * changes**2, squares, cost.max_records)
 
 
 def bound_unit_variances(

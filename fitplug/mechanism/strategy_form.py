@@ -29,7 +29,7 @@ class ExactCost(NamedTuple):
 
     Attributes:
         sensitivity_squared: max_v |A v|^2 over the differences between neighbours, exact.
-        column_squares: Upper bounds on |A v|^2 of each difference, shape (|V|,).
+        column_squares: Upper bounds on the largest |A v|^2 of each cell, shape (profile_size,).
         max_records: The most records of which no answer leaves the range that is released as it is.
     """
 

@@ -113,7 +113,7 @@ def _solve_components(
 ) -> Optimum:
     """Solve sets of queries that share no cells one by one."""
     budgets, (queries,) = objective.budgets, structure.gather_all_queries()
-    targets, matrix = structure.targets, queries.differences
+    targets, matrix = structure.targets, queries.matrix
     scaled = matrix if budgets is None else matrix / np.sqrt(budgets)
     components: list[Component] = []
     left = _REFINING

@@ -33,10 +33,11 @@ from fitplug.structure import (
     Objective,
     Structure,
     analyse_structure,
+    check_unit,
     check_weight,
     read_cell_budgets,
 )
-from fitplug.workload import Workload
+from fitplug.workload import AddRemove, ReplaceOne, Unit, Workload
 
 ROUNDING_SHARE = 0.1
 """The share of the tolerance that rounding to integers may use up."""
@@ -48,6 +49,7 @@ class DesignRequest:
 
     Attributes:
         workload: The query groups and their targets.
+        unit: The unit of privacy.
         rho: The rho to spend, or None.
         cell_budgets: The largest privacy cost squared of each cell, or None.
         total_error_weight: The weight lambda of the total squared error.
@@ -56,11 +58,17 @@ class DesignRequest:
     """
 
     workload: Workload
+    unit: Unit
     rho: float | None
     cell_budgets: CellBudgets | None
     total_error_weight: float
     tolerance: float
     options: Options
+
+    @property
+    def changes(self) -> int:
+        """How often neighbours differ by the same difference; see `Structure.changes`."""
+        return self.unit.records if isinstance(self.unit, AddRemove) else 1
 
     @property
     def rounding_loss(self) -> float:
@@ -122,6 +130,7 @@ class DesignRequest:
 def check_request(
     workload: Workload,
     *,
+    unit: Unit,
     rho: float | None,
     epsilon: float | None,
     delta: float | None,
@@ -162,6 +171,7 @@ def check_request(
     )
     return DesignRequest(
         workload=workload,
+        unit=_read_unit(unit, workload),
         rho=budget,
         total_error_weight=check_weight(total_error_weight),
         cell_budgets=(
@@ -181,6 +191,20 @@ def _read_budget(rho: float | None, epsilon: float | None, delta: float | None) 
     if epsilon is None or delta is None:
         return None
     return floor_float(Fraction(privacy_cost_at(epsilon, delta)) ** 2 / 2)
+
+
+def _read_unit(unit: Unit, workload: Workload) -> Unit:
+    """Return a unit of privacy that plans can be designed for.
+
+    Raises:
+        InputError: It is no unit of privacy.
+        DomainError: It names an attribute that the domain does not have.
+        BudgetError: Plans for this unit cannot be designed.
+    """
+    if not isinstance(unit, AddRemove | ReplaceOne):
+        raise InputError(f"unit = {unit!r} must be a unit of privacy, such as fp.AddRemove()")
+    check_unit(unit, workload.domain)
+    return unit
 
 
 def _can_be_analysed(workload: Workload) -> bool:

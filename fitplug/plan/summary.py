@@ -9,6 +9,7 @@ import numpy as np
 from fitplug.display import format_down, format_up
 from fitplug.proof import PlanRecord
 from fitplug.structure import list_names
+from fitplug.workload import ONE_RECORD
 
 _REMEDIES = {
     "reached": "the rest is lost to rounding: bring targets and coefficients closer together",
@@ -66,7 +67,8 @@ def describe_certificate(plan: PlanRecord) -> str:
 
 def summarise(plan: PlanRecord, delta: float) -> str:
     """Format a plan as a text table; see `Plan.summary`."""
-    lines = [
+    lines = [] if plan.unit == ONE_RECORD else [f"unit          {plan.unit}"]
+    lines += [
         f"privacy cost  Delta = {format_up(plan.privacy_cost)}   "
         f"rho = {format_up(plan.rho)} (zCDP)",
         f"epsilon       {format_up(plan.epsilon(delta), 4)} at delta = {delta:g} "

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fitplug.numeric import FloatArray
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 from fitplug.proof.block_certifiers import MatrixCertifier, ScalarCertifier
 from fitplug.proof.certifier import Certifier, Duals, Frame
 from fitplug.proof.chain_certifier import ChainCertifier
@@ -67,7 +67,9 @@ def certify_bound(structure: Structure, objective: Objective, scale: float, dual
     Raises:
         ValueError: If p or q is of another size, negative, not finite or sums to zero.
     """
-    return _CERTIFIERS[type(structure)].bound_cost(structure, objective, scale, duals)
+    bound = _CERTIFIERS[type(structure)].bound_cost(structure, objective, scale, duals)
+    # Differences that are k times as large have k times the nuclear norm.
+    return bound if structure.changes == 1 else bound * structure.changes * (1 - UNIT_ROUNDOFF)
 
 
 def share_weight(structure: Structure, duals: Duals) -> FloatArray:

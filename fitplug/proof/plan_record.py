@@ -30,7 +30,7 @@ from fitplug.proof.certificate import certify_bound, certify_plan_tiers
 from fitplug.proof.certifier import Duals, Frame
 from fitplug.proof.tiers import Tier, TierClaims, Tiers
 from fitplug.structure import MAX_AXES, Objective, Structure
-from fitplug.workload import ArraysByGroup, Workload, select_largest_sets
+from fitplug.workload import ArraysByGroup, Unit, Workload, select_largest_sets
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
@@ -94,13 +94,22 @@ class PlanRecord:
         return self.workload.domain
 
     @property
+    def unit(self) -> Unit:
+        """The unit of privacy: rho, the privacy cost and the profile are for one person in it."""
+        return self.structure.unit
+
+    def compare_records(self, records: int) -> Fraction:
+        """Compute Delta of a person with so many records anywhere, over Delta in the unit."""
+        return Fraction(records, self.structure.changes)
+
+    @property
     def structure(self) -> Structure:
         """The symmetry of the workload, and the blocks that it leaves."""
         return self.strategy.structure
 
     @cached_property
     def rho_exact(self) -> Fraction:
-        """rho of zCDP for one record added or removed, exact."""
+        """rho of zCDP for one person in the plan's unit of privacy, exact."""
         return self.strategy.compute_exact_rho(self.noise_std)
 
     @cached_property

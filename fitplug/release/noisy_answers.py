@@ -131,7 +131,7 @@ class NoisyAnswers:
 
         It is the cost for one record if `contributions` is None.
         """
-        scale = Fraction(self.contributions or 1) / Fraction(self.noise_scale)
+        scale = self.plan.compare_records(self.contributions or 1) / Fraction(self.noise_scale)
         return ceil_float(Fraction(self.plan.privacy_cost) * scale)
 
     def epsilon(self, delta: float, method: Method = "gaussian") -> float:

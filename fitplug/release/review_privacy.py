@@ -69,7 +69,8 @@ def describe_accounting(
 
 def compute_record_rho(release: Release) -> Fraction:
     """Compute what a release costs for one record, in rho of zCDP, exact."""
-    return release.plan.strategy.compute_exact_rho(release.noise_std)
+    in_unit = release.plan.strategy.compute_exact_rho(release.noise_std)
+    return in_unit * release.plan.compare_records(1) ** 2
 
 
 def _describe_domain(plan: Plan) -> str:

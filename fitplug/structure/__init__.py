@@ -1,6 +1,6 @@
 """Structures: what is identical by symmetry, and the blocks of Sigma that this leaves."""
 
-from fitplug.structure.analysis import analyse_structure
+from fitplug.structure.analysis import analyse_structure, check_unit
 from fitplug.structure.batches import BatchedGroups, DistinctFactor, gather_tables
 from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, name_cell, read_cell_budgets
 from fitplug.structure.cell_classes import CellClasses, classify_cells
@@ -42,6 +42,7 @@ __all__ = [
     "UnfoldedSiblings",
     "analyse_structure",
     "check_coefficients",
+    "check_unit",
     "check_weight",
     "classify_cells",
     "gather_tables",

@@ -44,7 +44,8 @@ def compute_rho(spec: Spec, plan: Plan) -> float:
     Returns:
         The rho for all records of one person, rounded up.
     """
-    return person_costs.compute_rho(plan, spec.data.contributions)
+    records = person_costs.find_records(plan, spec.data.contributions)
+    return person_costs.compute_rho(plan, records)
 
 
 def check_max_rho(spec: Spec, plan: Plan) -> None:

@@ -111,6 +111,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         "limited": release.limited,
         "population": release.population,
         "rows": release.rows or "each row is one record",
+        "unit": plan.unit.to_spec(),
         "neighbours": "add or remove one record; rho is for all records of one person",
         "delta": delta,
         "epsilon_gaussian_curve": release.epsilon(delta),

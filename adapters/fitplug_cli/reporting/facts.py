@@ -267,12 +267,14 @@ def _compare_usual(
 ) -> UsualMechanism:
     """Compute the rho of a usual mechanism over the plan's."""
     structure = plan.structure
+    # Their costs are of one record.
+    privacy_cost = plan.privacy_cost / structure.changes
     if keywords and (not structure.holds_optimum or structure.cells > _MOST_CELLS):
         return UsualMechanism(
             short, name, None, f"not computed above {_MOST_CELLS} cells told apart"
         )
     try:
-        variances = mechanism(plan.workload, plan.privacy_cost, **keywords)
+        variances = mechanism(plan.workload, privacy_cost, **keywords)
     except WorkloadError:
         return UsualMechanism(short, name, None, "too many cells and queries to write down")
     except DesignError:
