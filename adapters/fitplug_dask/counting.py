@@ -8,8 +8,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import Tables, Where, check_weight, describe_rows, make_filters
-from fitplug.errors import InputError
-from fitplug.workload import AddRemove, Unit
+from fitplug.errors import BudgetError, InputError
+from fitplug.plan import Plan
+from fitplug.workload import ONE_RECORD, AddRemove, Unit
 from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.request import (
     Wanted,
@@ -133,7 +134,7 @@ def count(
             the domain, or change meanwhile.
         TablesError: The tables cannot be counted or need too much memory.
         DomainError: The domain does not have an attribute, or weights or filters are invalid.
-        BudgetError: The contributions are no number of rows.
+        BudgetError: The contributions are no number of rows, or not that of the unit of privacy.
         InputError: The checkpoint cannot be used.
         FitplugError: The workers of `client` fail or have other code than this process, or the
             checkpoint cannot be written.
@@ -150,8 +151,7 @@ def count(
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, threads = request.job, request.threads
     check_weight(weight, job.filters, job.attributes, person)
-    unit = _find_unit(wanted, unit)
-    limit = choose_limit(unit, contributions)
+    limit = choose_limit(_find_unit(wanted, unit, person), contributions)
     selection = _make_selection(person, limit, key, job)
     if selection is not None and checkpoint is not None:
         raise InputError(
@@ -208,8 +208,18 @@ def count(
     )
 
 
-def _find_unit(wanted: Wanted, unit: Unit | None) -> Unit | None:
-    return unit
+def _find_unit(wanted: Wanted, unit: Unit | None, person: str | None) -> Unit | None:
+    """Return the unit that the count enforces, or None if contributions say the limit, if any.
+
+    Raises:
+        BudgetError: The plan has another unit than the one that was given.
+    """
+    if not isinstance(wanted, Plan) or wanted.unit == ONE_RECORD:
+        return unit
+    if unit not in (None, wanted.unit):
+        raise BudgetError(f"the plan has another unit of privacy ({wanted.unit}): leave out unit")
+    # Without persons every record is counted, and the unit is the publisher's word.
+    return wanted.unit if unit is not None or person is not None else None
 
 
 def _make_selection(

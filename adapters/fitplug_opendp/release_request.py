@@ -30,6 +30,8 @@ class ReleaseRequest:
         replace: Whether an earlier release in the folder is moved aside.
         output: The place of a release in memory, as a text for the ledger. A release into a folder
             enters the folder.
+        is_enforced: Whether the counts keep no more records of a person than the unit says. A
+            ledger that is kept for persons with more records then charges no more.
     """
 
     plan: Plan
@@ -42,6 +44,7 @@ class ReleaseRequest:
     again: bool = False
     replace: bool = False
     output: str | None = None
+    is_enforced: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -60,6 +63,7 @@ class ReleaseRequest:
             again=self.again,
             output=self.output if self.directory is None else encode_path(self.directory),
             in_folder=self.directory is not None,
+            is_enforced=self.is_enforced,
         )
 
 

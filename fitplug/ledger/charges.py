@@ -14,6 +14,7 @@ from fitplug.ledger.cell_costs import CellCosts
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
 from fitplug.numeric import ceil_float, floor_float
+from fitplug.workload import Unit
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Charge:
     output: str | None
     within: int | None
     costs: CellCosts | None
+    unit: Unit
 
     def enter(self, database: sqlite3.Connection, budget: Budget) -> tuple[Entry, Budget]:
         """Append the entry to the ledger, and return it with the budget after it."""
@@ -40,6 +42,7 @@ class Charge:
             output=self.output,
             within=self.within,
             profile=None if self.costs is None else self.costs.digest,
+            unit=self.unit,
         )
         return entry, rows.append_entry(database, budget, entry, self.costs)
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
+import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, DomainError, TablesError
 from fitplug_cli.output import read_counts, write_counts
 from fitplug_dask.exchange import memory
@@ -29,6 +30,7 @@ from fitplug_dask.persons import buckets, find_record_groups, row_collector, shu
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.record_groups import CellGroups
 from fitplug_dask.persons.selection import Selection
+from fitplug_opendp.limit_checks import check_enforced
 from tests.helpers.siphash import scalar_siphash128
 
 MONTHS, SITES = 4, 3
@@ -343,3 +345,72 @@ def test_contributions_may_repeat_the_unit(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", events(6))
     unit = fp.AddRemove(2, distinct=True)
     assert_equal(limited(path, unit, contributions=2), limited(path, unit))
+
+
+class TestPlans:
+    """A plan has its unit with it."""
+
+    workload = fp.Workload(DOMAIN, [fp.marginal("site", "month", std=3.0)])
+
+    def test_its_unit_is_enforced_if_persons_are_known(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.parquet", events(7))
+        plan = fp.design(self.workload, unit=fp.AddRemove(3))
+        tables = fpd.count(path, plan, person="id", key=KEY)
+        by_hand = fpd.count(path, self.workload, person="id", contributions=3, key=KEY)
+        assert tables.contributions == 3
+        np.testing.assert_array_equal(tables["site", "month"], by_hand["site", "month"])
+        assert fpd.count(path, plan).contributions is None
+        released = fpd.release(path, plan, tmp_path / "out", person="id")
+        assert (released.contributions, released.limited) == (3, "enforced")
+
+    def test_another_unit_is_refused(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.parquet", events(7))
+        plan = fp.design(self.workload, unit=fp.AddRemove(3))
+        with pytest.raises(BudgetError, match=r"another unit of privacy .*: leave out unit"):
+            fpd.count(path, plan, person="id", unit=fp.AddRemove(2))
+        with pytest.raises(BudgetError, match="contributions = 2, but the unit of privacy is"):
+            fpd.count(path, plan, person="id", contributions=2)
+
+    def test_tables_that_hold_more_are_not_released(self) -> None:
+        plan = fp.design(self.workload, unit=fp.AddRemove(3))
+        cells = {("site", "month"): np.zeros((SITES, MONTHS), dtype=int)}
+        for held in ({"contributions": 4}, {"contributions": 4, "once_per": "month"}):
+            with pytest.raises(TablesError, match="hold up to 4 records of a person"):
+                fpo.release(plan, fp.Tables(DOMAIN, cells, **held))
+        fpo.release(plan, fp.Tables(DOMAIN, cells, contributions=3, once_per="month"))
+
+
+@pytest.mark.parametrize(
+    ("unit", "held", "is_within"),
+    [
+        (fp.AddRemove(3), {"contributions": 3, "distinct": True}, True),
+        (fp.AddRemove(3, distinct=True), {"contributions": 3}, False),
+        (fp.AddRemove(3, distinct=True), {"contributions": 3, "distinct": True}, True),
+        (fp.AddRemove(3, distinct=True), {"contributions": 2, "distinct": True}, True),
+        (fp.AddRemove(3, distinct=True), {"contributions": 4, "distinct": True}, False),
+        (fp.AddRemove(3, distinct=True), {"contributions": 1}, True),
+        (fp.AddRemove(3, distinct=True), {}, True),
+        (fp.AddRemove(3, once_per="month"), {"contributions": 3, "once_per": "month"}, True),
+        (fp.AddRemove(3, once_per="month"), {"contributions": 3, "once_per": "site"}, False),
+        (fp.AddRemove(3, once_per="month"), {"contributions": 2}, False),
+        (fp.ReplaceOne(), {"contributions": 1}, True),
+        (fp.ReplaceOne(), {"contributions": 2}, False),
+        (fp.ReplaceOne(), {"contributions": 2, "distinct": True}, False),
+        (fp.ReplaceOne(("site",)), {}, True),
+    ],
+)
+def test_what_counts_enforced_is_compared_with_a_unit(
+    unit: Any, held: Any, is_within: bool
+) -> None:
+    tables = fp.Tables(DOMAIN, {("site", "month"): np.zeros((SITES, MONTHS), dtype=int)}, **held)
+    if is_within:
+        check_enforced(unit, tables, ("site", "month"))
+        return
+    with pytest.raises(TablesError, match="another unit of privacy"):
+        check_enforced(unit, tables, ("site", "month"))
+
+
+def test_cells_of_more_attributes_are_not_distinct_over_fewer() -> None:
+    tables = fp.Tables(DOMAIN, {("kind", "site"): [[0] * 3] * 2}, contributions=2, distinct=True)
+    with pytest.raises(TablesError, match="differ by kind alone"):
+        check_enforced(fp.AddRemove(2, distinct=True), tables, ("site",))

@@ -47,7 +47,8 @@ from fitplug_dask.releases.publishing import MoreFiles, publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
 from fitplug_opendp.counted_rows import CountedRows, find_limit, find_seal, list_outside_attributes
-from fitplug_opendp.input_checks import check_limit, check_tables
+from fitplug_opendp.input_checks import check_tables
+from fitplug_opendp.limit_checks import check_is_enforced, check_limit
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
 from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
@@ -221,7 +222,8 @@ class PartedRelease:
 
     def _charge(self, tables: Tables, seal: str | None) -> PartedRelease:
         """Charge the ledger, if there is one, or find the charge that this release resumes."""
-        check_limit(tables, self.request.contributions)
+        check_is_enforced(tables, self.request.is_enforced)
+        check_limit(self.request.plan, tables, self.request.contributions)
         check_tables(self.request.plan, tables)
         ledger = self.request.ledger
         if ledger is None:

@@ -13,7 +13,7 @@ from fitplug.ledger import ChargeReference, Ledger
 from fitplug.mechanism import PART
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, check_confidence
 from fitplug_dask.counting import count
 from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.kept_secret import KeptSecret
@@ -144,6 +144,7 @@ def release(
         what=what,
         key=key,
         again=again,
+        is_enforced=_describe_rows(source, counting).limited == "enforced",
     )
     place = Output.open(output, output_options)
     return make_release(source, request, place, counting, client, progress, confidence)[0]
@@ -195,7 +196,9 @@ def make_release(
     elif prepared.needs_counts:
         keywords = dict(counting)
         if keywords["person"] is not None:
-            keywords["contributions"] = request.contributions
+            # The unit of a plan says more than a number of records does.
+            is_of_record = plan.unit == ONE_RECORD
+            keywords["contributions"] = request.contributions if is_of_record else None
             keywords["key"] = keywords["key"] or secret.person_key
         tables = count(source, plan, client=client, progress=progress, **keywords)
     seal = None if tables is None else _seal_with(tables, secret)
