@@ -14,6 +14,7 @@ from fitplug.mechanism.chain_form import ChainForm
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.pair_form import PairForm
 from fitplug.mechanism.parted_strategy import PART, PartedStrategy
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
@@ -25,6 +26,7 @@ from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    PairStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
@@ -38,6 +40,7 @@ _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     ResidualStructure: ResidualForm(),
     TreeStructure: TreeForm(),
     ChainStructure: ChainForm(),
+    PairStructure: PairForm(),
 }
 """The form of each structure's strategies. A new structure is registered here."""
 
@@ -98,6 +101,8 @@ def restate_strategy(strategy: Strategy, unit: Unit) -> Strategy:
         strategy: A strategy whose structure has the default unit.
         unit: A unit whose differences are those of one record, k times.
     """
+    if unit == strategy.structure.unit:
+        return strategy
     structure = replace(strategy.structure, unit=unit)
     once = ExactCost(strategy.sensitivity_squared, strategy.column_squares, strategy.max_records)
     cost = _multiply_changes(once, structure.changes)

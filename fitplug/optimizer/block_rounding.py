@@ -155,7 +155,7 @@ def choose_bases(
     for block, (real, rows) in enumerate(zip(reals, independent, strict=True)):
         matrix = structure.build_block_matrix(block)
         basis = choose_basis(matrix, rows)
-        G = _triangulate(basis, matrix, real) / (math.sqrt(precision[block]) * unit)
+        G = triangulate(basis, matrix, real) / (math.sqrt(precision[block]) * unit)
         found.append(RealBlocks(every[block : block + 1], basis, G[None]))
     return found
 
@@ -190,7 +190,7 @@ def _round(
     return tuple(block_sets)
 
 
-def _triangulate(basis: Basis, W: FloatArray, real: FloatArray) -> FloatArray:
+def triangulate(basis: Basis, W: FloatArray, real: FloatArray) -> FloatArray:
     """Return G (n, n), upper triangular with a positive diagonal, of the real strategy G B."""
     if basis.kind == "cells":
         # The first cell of each class shows its column.

@@ -26,9 +26,11 @@ from fitplug.optimizer.member_rounding import round_member
 from fitplug.optimizer.optimum import (
     Optimum,
     Options,
+    explain_end,
     find_matrix_optimum,
     find_scalar_optimum,
 )
+from fitplug.optimizer.pair_optimum import find_pair_optimum
 from fitplug.optimizer.product_bound_ascent import ascend_product_bound
 from fitplug.optimizer.tree_bound_ascent import BoundWeights, ascend_tree_bound
 from fitplug.optimizer.tree_descent import descend_trees
@@ -46,6 +48,7 @@ from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
     Objective,
+    PairStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
@@ -200,6 +203,26 @@ def _draft_chain(
     )
 
 
+def _draft_pairs(
+    structure: PairStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the optimum where neighbours replace a record, for the plain objective."""
+    assert objective.plain
+    found = find_pair_optimum(structure, options)
+    solution = found.solution
+    strategy = round_blocks(
+        structure, [found.real_blocks], objective=objective, upper=solution.upper, loss=loss
+    )
+    return Draft(
+        strategy=strategy,
+        duals=Duals(solution.p, solution.q, NO_FRAME),
+        bound_margin=PRODUCT_BOUND_MARGIN,
+        tiers=make_one_tier(strategy.column_squares, structure.rows, structure.differences),
+        iterations=solution.iterations,
+        ended=explain_end([solution], solution.lower, options),
+    )
+
+
 Drafter: TypeAlias = Callable[[Any, Objective, Options, float], Draft]
 
 _DRAFTERS: Mapping[type[Structure], Drafter] = {
@@ -208,5 +231,6 @@ _DRAFTERS: Mapping[type[Structure], Drafter] = {
     ResidualStructure: _draft_residual,
     TreeStructure: _draft_tree,
     ChainStructure: _draft_chain,
+    PairStructure: _draft_pairs,
 }
 """How each structure is drafted. A new structure is registered here."""

@@ -10,7 +10,8 @@ Most arguments are independent of each other. These are not:
    although it can be designed without them.
 3. `solver="sm2"` knows no blocks, so it tells the cells of every attribute apart. `cell_budgets`
    tell the cells of those attributes apart along which they differ.
-4. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the residual
+4. The unit `ReplaceOne` goes with none of the arguments of rule 2.
+5. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the residual
    family, or in the family of trees.
 """
 
@@ -37,7 +38,7 @@ from fitplug.structure import (
     check_weight,
     read_cell_budgets,
 )
-from fitplug.workload import AddRemove, ReplaceOne, Unit, Workload
+from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
 ROUNDING_SHARE = 0.1
 """The share of the tolerance that rounding to integers may use up."""
@@ -82,13 +83,15 @@ class DesignRequest:
             WorkloadError: The workload is too large; the message names the arguments that make it
                 so.
         """
-        needing = self._list_arguments_for_optimum()
+        needing = self.list_arguments_for_optimum()
         try:
             return analyse_structure(
                 self.workload,
                 self._list_attributes_told_apart(),
                 False if needing else None,
                 tree=() if self.options.solver == "sm2" else None,
+                # k records are designed for as one, and multiplied afterwards.
+                unit=self.unit if isinstance(self.unit, ReplaceOne) else ONE_RECORD,
             )
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
@@ -111,7 +114,7 @@ class DesignRequest:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(self.rho)))
         return Objective(budgets, self.total_error_weight)
 
-    def _list_arguments_for_optimum(self) -> list[str]:
+    def list_arguments_for_optimum(self) -> list[str]:
         """List the given arguments that need the optimum over all cells, by rule 2."""
         given = {
             'solver="sm2"': self.options.solver == "sm2",
@@ -169,7 +172,7 @@ def check_request(
         refine=bool(refine),
         progress=progress,
     )
-    return DesignRequest(
+    request = DesignRequest(
         workload=workload,
         unit=_read_unit(unit, workload),
         rho=budget,
@@ -180,6 +183,12 @@ def check_request(
         tolerance=tolerance,
         options=options,
     )
+    if isinstance(unit, ReplaceOne) and (needing := request.list_arguments_for_optimum()):
+        raise BudgetError(
+            f"{needing[0]} cannot be combined with the unit of privacy ReplaceOne; leave one of "
+            "them out"
+        )
+    return request
 
 
 def _read_budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:

@@ -20,6 +20,7 @@ from fitplug.proof.block_certifiers import MatrixCertifier, ScalarCertifier
 from fitplug.proof.certifier import Certifier, Duals, Frame
 from fitplug.proof.chain_certifier import ChainCertifier
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
+from fitplug.proof.pair_certifier import PairCertifier
 from fitplug.proof.residual_certifier import ResidualCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
 from fitplug.proof.tree_certifier import TreeCertifier
@@ -27,6 +28,7 @@ from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
     Objective,
+    PairStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
@@ -39,6 +41,7 @@ _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     ResidualStructure: ResidualCertifier(),
     TreeStructure: TreeCertifier(),
     ChainStructure: ChainCertifier(),
+    PairStructure: PairCertifier(),
 }
 """The certificate of each structure. A new structure is registered here."""
 

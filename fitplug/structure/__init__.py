@@ -9,6 +9,7 @@ from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.node_tree import DistinctChildren, IdenticalLeaves, NodeTree, TreeStep
 from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
+from fitplug.structure.pair_blocks import PairStructure
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
@@ -32,6 +33,7 @@ __all__ = [
     "MatrixStructure",
     "NodeTree",
     "Objective",
+    "PairStructure",
     "ResidualStructure",
     "ScalarStructure",
     "Siblings",

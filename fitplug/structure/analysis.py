@@ -13,13 +13,14 @@ from fitplug.privacy import MOST_CONTRIBUTIONS
 from fitplug.structure.chain_blocks import ChainStructure, add_chain, is_chain
 from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
+from fitplug.structure.pair_blocks import PairStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.subsets import Subsets, find_subsets, pad_sets
 from fitplug.structure.tree_blocks import TreeStructure
 from fitplug.structure.tree_shape import find_tree_levels, is_tree, targets_vary
-from fitplug.workload import ONE_RECORD, AddRemove, Unit, Workload
+from fitplug.workload import ONE_RECORD, ReplaceOne, Unit, Workload
 
 MAX_PAIRS = 50_000_000
 """The largest number of pairs of a query group and a block on which its variances depend."""
@@ -84,6 +85,8 @@ def analyse_structure(
             f"up to {MAX_ANSWERS} can be released: use fewer attributes together, or "
             + suggest_fewer_cells(workload.domain, group.attributes)
         )
+    if isinstance(unit, ReplaceOne):
+        return _build_pairs(workload, unit)
     apart = _find_told_apart(workload, varying)
     symmetric = tuple(name for name in workload.attributes if name not in apart)
     told_apart = tuple(name for name in workload.attributes if name in apart)
@@ -121,7 +124,9 @@ def check_unit(unit: Unit, domain: Domain) -> None:
         DomainError: If the unit names an attribute that the domain does not have.
     """
     unit.check_domain(domain)
-    if not isinstance(unit, AddRemove) or unit.distinct or unit.once_per is not None:
+    if isinstance(unit, ReplaceOne):
+        return
+    if unit.distinct or unit.once_per is not None:
         raise BudgetError(
             f"plans cannot be designed for this unit of privacy ({unit}); design for "
             "fp.AddRemove(records=k), which protects a person with k records wherever they are"
@@ -139,6 +144,15 @@ def _build_chain(
     """Build the structure of a chain."""
     subsets = add_chain(_find_subsets(workload, symmetric, set()), workload, *told_apart)
     found = ChainStructure(workload, unit, symmetric, told_apart, subsets)
+    found.check_size()
+    return found
+
+
+def _build_pairs(workload: Workload, unit: ReplaceOne) -> Structure:
+    """Build the structure of neighbours that replace a record: all cells are told apart."""
+    names = workload.attributes
+    subsets = _find_subsets(workload, (), set(names))
+    found = PairStructure(workload, unit, (), names, subsets)
     found.check_size()
     return found
 

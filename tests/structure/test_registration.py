@@ -11,6 +11,7 @@ from fitplug.proof import certificate
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    PairStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
@@ -27,6 +28,7 @@ def test_every_structure_is_registered_in_every_room() -> None:
         ResidualStructure,
         TreeStructure,
         ChainStructure,
+        PairStructure,
     }
     assert set(Structure.__subclasses__()) == structures
     assert set(dispatch._FORMS) == structures
