@@ -47,12 +47,17 @@ class Charge:
         return entry, rows.append_entry(database, budget, entry, self.costs)
 
 
-def check_fits(file: LedgerFile, amount: Fraction, left: Fraction) -> None:
-    """Raise OverBudget if this much rho is more than is left."""
+def check_fits(file: LedgerFile, amount: Fraction, left: Fraction, changes: int = 1) -> None:
+    """Raise OverBudget if this much rho, which is that of so many changes, is more than is left."""
     if amount > left:
         requested, remaining = ceil_float(amount), floor_float(left)
+        of_changes = (
+            f"; the charge is {changes**2} times the cost in the release's own unit of privacy, as "
+            "the ledger is kept for persons with more records"
+        )
         raise OverBudget(
-            f"rho = {requested!r} is over budget: the ledger {file.path} has {remaining!r} left",
+            f"rho = {requested!r} is over budget: the ledger {file.path} has {remaining!r} left"
+            + (of_changes if changes > 1 else ""),
             requested=requested,
             remaining=remaining,
         )

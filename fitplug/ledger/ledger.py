@@ -217,7 +217,7 @@ class Ledger:
             own = choose_unit(budget, unit)
             changes = count_changes(self._file, budget, own)
             amount *= changes**2
-            check_fits(self._file, amount, budget.left)
+            check_fits(self._file, amount, budget.left, changes)
             costs = None if profile is None else profile.multiply_records(changes)
             charge = Charge(amount, what, key, plan_digest, output, None, costs, own)
             return charge.enter(database, budget)[0]

@@ -159,7 +159,7 @@ def _find_or_allow(
     if request.within is None:
         if request.costs is not None:
             check_covers(request.rho, request.costs)
-        check_fits(file, request.rho, budget.left)
+        check_fits(file, request.rho, budget.left, request.changes)
     else:
         check_is_free(file, database, entries, request)
     return None, within
