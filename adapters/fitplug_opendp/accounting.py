@@ -7,7 +7,7 @@ from typing import Any
 
 from fitplug.numeric import floor_float
 from fitplug.plan import Plan
-from fitplug_opendp.gaussian import choose_contributions
+from fitplug_opendp.gaussian import check_is_of_records, choose_contributions
 
 
 def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
@@ -29,6 +29,7 @@ def dp_event(plan: Plan, *, contributions: int = 1) -> Any:
         BudgetError: The number of contributions is out of range.
         ImportError: dp_accounting is not installed.
     """
+    check_is_of_records(plan)
     contributions = choose_contributions(plan, contributions)
     try:
         import dp_accounting

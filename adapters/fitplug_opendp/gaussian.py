@@ -117,25 +117,22 @@ def bound_sensitivity(plan: Plan, records: int) -> float:
 
     Args:
         plan: The plan.
-        records: The number of records added or removed. Each of them moves one cell by one.
+        records: The number of records added or removed, or replaced, as the unit of privacy says.
+            Each of them changes the counts by one difference of the unit.
 
     Returns:
         records times the sensitivity of the plan's strategy to one record.
 
-    Raises:
-        BudgetError: The plan's unit of privacy is not so many records of a person, anywhere.
     """
-    check_is_of_records(plan)
     return ceil_float(plan.compare_records(records) * Fraction(plan.strategy.sensitivity))
 
 
 def check_is_of_records(plan: Plan) -> None:
-    """Raise BudgetError unless a plan protects so many records of a person, wherever they are."""
-    unit = plan.unit
-    if not isinstance(unit, AddRemove) or unit.distinct or unit.once_per is not None:
+    """Raise BudgetError unless neighbours of a plan's unit add or remove records."""
+    if not isinstance(plan.unit, AddRemove):
         raise BudgetError(
-            f"releases of plans for this unit of privacy ({unit}) cannot be made; design the plan "
-            "for fp.AddRemove(records=k)"
+            f"the plan's unit of privacy ({plan.unit}) is not one of records added or removed, "
+            "which this function states its cost in; release the plan with fitplug_opendp.release"
         )
 
 
@@ -144,27 +141,27 @@ def choose_contributions(plan: Plan, contributions: int) -> int:
 
     Args:
         plan: The plan.
-        contributions: What the caller gave. A plan for one record takes any number; a plan for k
-            records takes k, or 1 for what nobody gave.
+        contributions: What the caller gave. A plan for one record, added, removed or replaced,
+            takes any number; a plan for k records takes k, or 1 for what nobody gave.
 
     Returns:
-        The largest number of records that one person may have.
+        The number of records that the plan's cost is multiplied for: 1 if it is one of the person.
 
     Raises:
         BudgetError: The number is out of range, or the plan is for another one.
     """
     check_contributions(contributions)
-    check_is_of_records(plan)
-    planned = plan.structure.changes
-    if planned == 1 or contributions == planned:
+    planned = plan.unit.records if isinstance(plan.unit, AddRemove) else 1
+    if planned == 1:
         return contributions
-    if contributions != 1:
+    if contributions not in (1, planned):
         raise BudgetError(
             f"contributions = {contributions}, but the plan is designed for persons with at most "
             f"{planned} records; leave contributions out, or design the plan for "
             f"fp.AddRemove(records={contributions})"
         )
-    return planned
+    # Where records are apart, the plan's cost is one of the person, and of no number of records.
+    return plan.structure.changes
 
 
 def make_gaussian(dp: ModuleType, size: int, std: float) -> Any:

@@ -6,6 +6,8 @@ import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from fitplug.counts import Tables
 from fitplug.ledger import CellCosts, Entry
 from fitplug.mechanism import answer_exactly as strategy_answers
@@ -96,19 +98,20 @@ class NoiseSource:
 
         Args:
             tables: The exact counts; the release says which rows they hold.
-            answers: The exact answers (n,) from these counts.
+            answers: The exact answers (n,) from these counts, and then the public totals.
             progress: A function that is told how many answers are drawn.
             entry: The charge in the ledger.
 
         Returns:
             The release of the noisy answers.
         """
-        noisy = self.sample(answers, progress)
+        size = self.plan.strategy.size
+        noisy = self.sample(answers[:size], progress)
         if may_be_clamped(noisy, self.plan.noise_std):
             warnings.warn(CLAMPED, RuntimeWarning, stacklevel=3)
         return Release(
             plan=self.plan,
-            answers=noisy,
+            answers=np.concatenate([noisy, answers[size:]]),
             rho=self.rho,
             contributions=self.contributions,
             entry=entry,
@@ -127,7 +130,8 @@ def compute_exact_answers(plan: Plan, tables: Tables) -> IntVector:
         tables: Exact counts that hold at least `plan.tables`.
 
     Returns:
-        The exact answers (n,), clamped at +-2^62.
+        The exact answers (n,), clamped at +-2^62, and then the totals that the plan's unit of
+        privacy makes public.
 
     Raises:
         TablesError: The tables are not what the plan needs.

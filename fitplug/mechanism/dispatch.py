@@ -181,7 +181,8 @@ def answer_exactly(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
         read_counts: Gives the exact counts over some attributes, in the order named.
 
     Returns:
-        The answers, shape (strategy.size,).
+        The answers, shape (strategy.released_size,). What the unit of privacy makes public comes
+        last, and gets no noise.
     """
     return _FORMS[type(strategy.structure)].answer_exactly(strategy, read_counts)
 
@@ -207,7 +208,7 @@ def make_estimates(strategy: Strategy, answers: IntArray) -> Mapping[str, FloatA
 
     Args:
         strategy: The strategy.
-        answers: Shape (strategy.size,).
+        answers: Shape (strategy.released_size,), with public totals last.
 
     Returns:
         By the groups' names, arrays of each group's shape. Each is computed when it is read.

@@ -36,10 +36,10 @@ class LazyEstimates(Mapping[str, AnyArray]):
     """Unbiased estimates by group, each computed when it is read; the latest are kept."""
 
     def __init__(self, strategy: Strategy, answers: IntArray) -> None:
-        if answers.shape != (strategy.size,):
+        if answers.shape != (strategy.released_size,):
             raise TablesError(
-                f"the plan measures {strategy.size} answers, but {answers.size} were given; "
-                "they are of another plan"
+                f"the plan measures {strategy.released_size} answers, but {answers.size} were "
+                "given; they are of another plan"
             )
         self._strategy = strategy
         self._answers = answers

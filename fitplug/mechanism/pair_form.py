@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from fitplug.errors import PlanError
+from fitplug.errors import PlanError, WorkloadError
+from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.block_set_form import BlockSetForm
+from fitplug.mechanism.estimates import BlockEstimates
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
+from fitplug.mechanism.parted_strategy import PartedStrategy
 from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     FloatArray,
+    IntArray,
     bound_norm,
     bound_solution_norms,
     find_largest_entry,
     multiply_exactly,
 )
 from fitplug.structure import PairStructure
+
+
+class PairEstimates(BlockEstimates):
+    """Estimates W' x from the noisy answers, and K N from the public totals N."""
+
+    def _estimate_group(self, g: int) -> FloatArray:
+        structure = self._strategy.structure
+        assert isinstance(structure, PairStructure)
+        asked = structure.pairs.public[structure.find_rows(0, g)]
+        known = asked @ self._answers[self._strategy.size :].astype(np.float64)
+        # The answers of a group are in the order of its rows, as no attribute is symmetric.
+        shape = structure.workload.groups[g].shape
+        return np.asarray(super()._estimate_group(g) + known.reshape(shape))
 
 
 class PairForm(BlockSetForm[PairStructure]):
@@ -49,6 +68,28 @@ class PairForm(BlockSetForm[PairStructure]):
         L_error = bound_norm(L, axis=1) * (2 * UNIT_ROUNDOFF)
         unit = bound_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
         return np.asarray(unit * unit * (1 + 4 * UNIT_ROUNDOFF))
+
+    def list_tables(self, strategy: Strategy) -> list[tuple[str, ...]]:
+        public = strategy.structure.public_attributes
+        assert public is not None
+        return [*super().list_tables(strategy), public]
+
+    def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+        public = strategy.structure.public_attributes
+        assert public is not None
+        totals = np.clip(np.asarray(read_counts(public)).ravel(), -SATURATION, SATURATION)
+        answers = super().answer_exactly(strategy, read_counts)
+        answers[strategy.size :] = totals.astype(np.int64)
+        return answers
+
+    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+        raise WorkloadError(
+            "releases in parts are not made for plans of the unit of privacy ReplaceOne; make a "
+            "release in one piece"
+        )
+
+    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+        return PairEstimates(strategy, answers)
 
     def list_mechanisms(self, strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
         square = strategy.sensitivity_squared

@@ -74,9 +74,14 @@ class Strategy:
         """The L2 sensitivity in the structure's unit of privacy, rounded up to a float."""
         return ceil_sqrt(Fraction(self.sensitivity_squared))
 
+    @property
+    def released_size(self) -> int:
+        """The number of integers of a release: the answers, and public totals after them."""
+        return self.size + self.structure.public_size
+
     @cached_property
     def size(self) -> int:
-        """The number of answers that it measures."""
+        """The number of answers that it measures, to which noise is added."""
         rows = [matrix.rows for matrix in self.attribute_matrices]
         widths = [(own.blocks, own.basis.size) for own in self.block_sets]
         if isinstance(self.structure, TreeStructure):

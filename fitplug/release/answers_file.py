@@ -71,7 +71,7 @@ def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
         raise InputError(f"{path} is of another plan than {PLAN}; use the files of one folder")
     try:
         answers = arrays["answers"]
-        if answers.dtype != np.int64 or answers.shape != (plan.strategy.size,):
+        if answers.dtype != np.int64 or answers.shape != (plan.strategy.released_size,):
             raise PlanError("answers of another plan")
         fields = parse_fields(plan, header) | {"answers": answers}
     except Exception:  # entries that are missing or of another type raise many kinds of errors

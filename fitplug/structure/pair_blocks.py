@@ -41,7 +41,7 @@ class PairStructure(Structure):
         return 7
 
     @property
-    def within(self) -> tuple[str, ...]:
+    def public_attributes(self) -> tuple[str, ...]:
         """The attributes that queries use whose totals are public, in the domain's order."""
         assert isinstance(self.unit, ReplaceOne)
         return tuple(name for name in self.dense if name in self.unit.within)
@@ -91,9 +91,9 @@ class PairStructure(Structure):
         """The region of each cell, by the attributes whose totals are public, shape (d,)."""
         domain = self.workload.domain
         shape = domain.shape_of(self.dense)
-        kept = tuple(slice(None) if name in self.within else None for name in self.dense)
-        sizes = domain.shape_of(self.within)
-        numbers = np.arange(int(np.prod(sizes, dtype=np.int64))).reshape(sizes)
+        public = self.public_attributes
+        kept = tuple(slice(None) if name in public else None for name in self.dense)
+        numbers = np.arange(self.public_size).reshape(domain.shape_of(public))
         return np.broadcast_to(numbers[kept], shape).ravel()
 
     @frozen_property

@@ -142,6 +142,17 @@ class Structure(ABC):
         return self.differences
 
     @property
+    def public_attributes(self) -> tuple[str, ...] | None:
+        """The attributes whose joint totals are public in the unit; None if nothing is public."""
+        return None
+
+    @property
+    def public_size(self) -> int:
+        """The number of public totals."""
+        names = self.public_attributes
+        return 0 if names is None else math.prod(self.workload.domain.shape_of(names))
+
+    @property
     def changes(self) -> int:
         """How often neighbours differ by the same difference: k for k records added or removed."""
         return self.unit.records if isinstance(self.unit, AddRemove) else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +12,7 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, InputError
 from fitplug.mechanism import build_dense_strategy
+from tests.helpers.command_line import fitplug
 from tests.helpers.plans import MIXED, SPLIT_APART
 
 DOMAIN = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(0, 4), "month": ["1", "2", "3"]})
@@ -138,3 +140,24 @@ class TestReleases:
         for d_in in (1, 2, 3):
             assert maps[1](d_in) == pytest.approx(maps[0](d_in), rel=1e-13)
         assert maps[1](3) == pytest.approx(self.plan.rho, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        (fp.AddRemove(records=3), "at most 3, anywhere"),
+        (fp.ReplaceOne(), "one record replaced by another"),
+    ],
+)
+def test_reports_name_the_unit(unit, said, tmp_path):
+    """A report is also of the costs of other numbers of records, by the triangle inequality."""
+    plan = fp.design(WORKLOADS["dense"](), unit=unit)
+    plan.save(tmp_path / "plan.npz")
+    ran = fitplug("report", tmp_path / "plan.npz")
+    assert ran.code == 0
+    assert said in " ".join(ran.out.split())
+    record = json.loads(fitplug("report", tmp_path / "plan.npz", "--json").out)
+    assert record["unit"] == unit.to_spec()
+    assert record["rho"] == pytest.approx(plan.rho, rel=1e-13)
+    fitplug("report", tmp_path / "plan.npz", "--output", tmp_path / "report.html")
+    assert said in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-import fitplug_opendp as fpo
 from fitplug.mechanism import (
     Basis,
     BlockSet,
@@ -282,9 +281,3 @@ class TestRefusals:
                 ),
                 unit=REPLACE,
             )
-
-    def test_a_release_is_refused(self):
-        plan = fp.design(prefixes(4), unit=REPLACE)
-        tables = fp.Tables(plan.domain, {plan.tables[0]: np.arange(4)})
-        with pytest.raises(fp.BudgetError, match="one record replaced"):
-            fpo.release(plan, tables)
