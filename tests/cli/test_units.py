@@ -156,3 +156,23 @@ def test_a_ledger_shows_units_that_differ(spec: Path) -> None:
     shown = fitplug("ledger", "show", path).out
     assert "at most 3, anywhere" in shown
     assert "unit" in shown.splitlines()[4].split()
+
+
+def test_a_run_where_records_are_replaced(spec: Path) -> None:
+    text = SPEC.replace(UNIT, 'unit = { replace_one = ["SEX"] }')
+    spec.write_text(text, encoding="utf-8")
+    ran = fitplug("run", spec)
+    assert ran.code == 0, ran.err
+    release = fp.Release.read(spec.parent / "release")
+    assert release.plan.unit == fp.ReplaceOne(("SEX",))
+    assert release.contributions == 1
+    # One record of each of the 100 persons was kept.
+    assert release.public_totals.sum() == 100
+    ledger = fp.Ledger(spec.parent / "budget.db")
+    assert ledger.unit == release.plan.unit
+    assert release.entry == ledger.entries()[0]
+    spec.write_text(SPEC.replace('path = "release/"', 'path = "other/"'), encoding="utf-8")
+    ran = fitplug("run", spec)
+    assert ran.code == 1
+    assert "one record replaced by another of the same SEX" in ran.err
+    assert "at most 3, anywhere" in ran.err
