@@ -15,7 +15,7 @@ import secrets
 from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError
-from fitplug_dask.encryption import KEY_BYTES, EncryptionMissingError, RandomCipher
+from fitplug_dask.encryption import KEY_BYTES, can_encrypt
 
 _SHORTEST_KEY = 16
 
@@ -71,13 +71,7 @@ def forget_key(folder: Path) -> None:
 
 def check_encryption(folder: Path) -> None:
     """Raise InputError if the package that encrypts is missing."""
-    try:
-        RandomCipher(bytes(KEY_BYTES))
-    except EncryptionMissingError:
-        missing = True
-    else:
-        missing = False
-    if missing:
+    if not can_encrypt():
         raise InputError(
             f"checkpoint {folder} cannot be kept: exact counts are written encrypted only; install "
             'what that takes with: pip install "fitplug[dask]", or count without'

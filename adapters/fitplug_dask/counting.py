@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import Tables, Where, check_weight, describe_rows, make_filters
+from fitplug.counts import (
+    AttributeSet,
+    Counts,
+    Tables,
+    Where,
+    check_weight,
+    describe_rows,
+    make_filters,
+)
 from fitplug.errors import BudgetError, InputError
 from fitplug.plan import Plan
 from fitplug.workload import ONE_RECORD, AddRemove, Unit
@@ -27,9 +35,12 @@ from fitplug_dask.sources import Options, Source, find_files
 if TYPE_CHECKING:
     from distributed import Client
 
+    from fitplug.mechanism import Slab
     from fitplug_dask.checkpoint import Checkpoint
+    from fitplug_dask.files import CheckedFile
     from fitplug_dask.kernel import Job, PartialCounts
     from fitplug_dask.persons import Selection
+    from fitplug_dask.sharding import Consume
 
 
 _LOG = logging.getLogger(__name__)
@@ -59,7 +70,9 @@ def count(
     out of every table, as the tables must be marginals of one histogram.
 
     Whatever the number of rows, a process holds about 250 MB, and for each cell 4 bytes a thread
-    (8 if rows are weighted) and 24 more, or 72 more if there are at most 2^20 cells.
+    (8 if rows are weighted) and 24 more, or 72 more if there are at most 2^20 cells. Where that is
+    more than 60 % of the memory of a worker, tables are counted in shards: a task then holds a
+    range of their cells, and this process 24 bytes for each cell.
 
     Workers may be lost: what they held is counted again, and no row counts twice. Where workers
     are lost frequently, raise Dask's `distributed.scheduler.allowed-failures`.
@@ -143,10 +156,10 @@ def count(
     check_client(client)
     domain, names = list_tables(wanted)
     check_libraries()
-    from fitplug_dask.files import sample_checksums
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
     from fitplug_dask.persons import choose_limit, count_by_person, cut_person_partitions
     from fitplug_dask.scheduling import count_partitions
+    from fitplug_dask.sharding import count_tables
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, threads = request.job, request.threads
@@ -158,19 +171,9 @@ def count(
             f"checkpoint {checkpoint} cannot be kept of a count by person, whose rows are together "
             "only while it runs; leave out the checkpoint or the person"
         )
-    request.check_memory()
-    rules = prepare_rules(job, zone, missing, person)
-    found = find_files(source, storage_options)
-    files = check_files(found, job, person, rules, client)
-
-    lacking, looked_at = sample_checksums(files)
-    if lacking:
-        _LOG.info(
-            "%d of %d Parquet files that were looked at have pages without checksums, in which "
-            "damage may not be noticed",
-            lacking,
-            looked_at,
-        )
+    whole = selection is not None or checkpoint is not None
+    sharded = request.choose_sharding(client, whole=whole)
+    files = _find_checked_files(source, storage_options, job, person, zone, missing, client)
 
     def count_all(kept: Checkpoint | None) -> PartialCounts:
         if kept is not None:
@@ -182,18 +185,23 @@ def count(
         partitions = cut_partitions(files, job.total_cells, threads)
         return count_partitions(job, partitions, client, report)
 
-    if checkpoint is None:
-        counted = count_all(None)
+    def sum_all(counted: PartialCounts) -> dict[AttributeSet, Counts]:
+        return sum_to_tables(domain, dict(zip(job.joints, counted.counts, strict=True)), names)
+
+    if sharded:
+        tables = count_tables(
+            domain, names, job, files, client, (threads, request.process_threads), report
+        )
+    elif checkpoint is None:
+        tables = sum_all(count_all(None))
     else:
         from fitplug_dask.checkpoint import open_checkpoint
 
         with open_checkpoint(checkpoint, job, files, checkpoint_key) as kept:
-            counted = count_all(kept)
-    by_joint = dict(zip(job.joints, counted.counts, strict=True))
-    tables = sum_to_tables(domain, by_joint, names)
+            tables = sum_all(count_all(kept))
     rows = describe_rows(weight, job.filters)
     # Nothing of how many rows there are: that is as confidential as the counts.
-    _LOG.info("counted %d tables from %d files", len(tables), len(found))
+    _LOG.info("counted %d tables from %d files", len(tables), len(files))
     if selection is None or limit is None:
         return Tables(domain, tables, rows=rows, copy=False)
     return Tables(
@@ -220,6 +228,92 @@ def _find_unit(wanted: Wanted, unit: Unit | None, person: str | None) -> Unit | 
         raise BudgetError(f"the plan has another unit of privacy ({wanted.unit}): leave out unit")
     # Without persons every record is counted, and the unit is the publisher's word.
     return wanted.unit if unit is not None or person is not None else None
+
+
+def count_slabs(
+    source: Source,
+    wanted: Wanted,
+    slabs: Sequence[Slab],
+    consume: Consume,
+    *,
+    shared: Any,
+    memory: int,
+    packages: tuple[str, ...],
+    client: Client | None = None,
+    progress: Progress = None,
+    storage_options: Options | None = None,
+    weight: str | None = None,
+    where: Where | None = None,
+    zone: str | None = None,
+    missing: Mapping[str, Any] | None = None,
+) -> list[Any]:
+    """Count slabs of tables, none of which any process need hold as a whole.
+
+    Args:
+        source: The rows, as `count` takes them.
+        wanted: The tables that the slabs are of; a row that is outside the domain on any of their
+            attributes is left out of all slabs.
+        slabs: The slabs.
+        consume: What the task of a slab does with its counts; see `count_shards`.
+        shared: What `consume` takes first.
+        memory: The most bytes of counts that one process holds for slabs that are not counted yet.
+        packages: The packages whose code workers must have.
+        client: As for `count`, and so are all arguments that follow.
+        progress: How it is reported which rows are counted.
+        storage_options: Keywords of the file systems of the source.
+        weight: A column of integers.
+        where: Which rows are counted.
+        zone: The time zone whose days times fall on.
+        missing: The values of columns that some files lack.
+
+    Returns:
+        What `consume` returned for each slab.
+
+    Raises:
+        FitplugError: As for `count`.
+    """
+    from fitplug_dask.sharding import count_shards, cut_shard_partitions
+
+    domain, names = list_tables(wanted)
+    request = prepare_request(domain, names, client, weight, make_filters(where))
+    check_weight(weight, request.job.filters, request.job.attributes, None)
+    files = _find_checked_files(source, storage_options, request.job, None, zone, missing, client)
+    return count_shards(
+        request.job,
+        cut_shard_partitions(files, request.threads),
+        slabs,
+        consume,
+        client=client,
+        shared=shared,
+        report=choose_report(progress),
+        memory=memory,
+        packages=packages,
+    )
+
+
+def _find_checked_files(
+    source: Source,
+    storage_options: Options | None,
+    job: Job,
+    person: str | None,
+    zone: str | None,
+    missing: Mapping[str, Any] | None,
+    client: Any,
+) -> tuple[CheckedFile, ...]:
+    """Find all files and check them, and log how many have pages without checksums."""
+    from fitplug_dask.files import sample_checksums
+
+    rules = prepare_rules(job, zone, missing, person)
+    files = check_files(find_files(source, storage_options), job, person, rules, client)
+    lacking, looked_at = sample_checksums(files)
+    if lacking:
+        _LOG.info(
+            "%d of %d Parquet files that were looked at have pages without checksums, in which "
+            "damage may not be noticed",
+            lacking,
+            looked_at,
+        )
+    return files
 
 
 def _make_selection(

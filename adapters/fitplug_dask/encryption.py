@@ -18,6 +18,15 @@ class EncryptionMissingError(Exception):
     """The package cryptography is not installed."""
 
 
+def can_encrypt() -> bool:
+    """Return whether the package cryptography is installed."""
+    try:
+        _load_cipher(bytes(KEY_BYTES))
+    except EncryptionMissingError:
+        return False
+    return True
+
+
 class Cipher:
     """Encrypts messages under one key; every message is numbered, and no number is used twice.
 

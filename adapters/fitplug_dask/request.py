@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from fitplug_dask.files import CheckedFile, ColumnRules
     from fitplug_dask.kernel import Job
 
+_TABLES_SHARE = 0.6
+"""The fraction of the memory of a process that tables and their counters may take."""
+
+_TABLE_BYTES = 24
+"""What a cell of a table takes in this process: a shard, its place in the table, and a copy."""
+
 Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
 """What says which attribute sets to count, and over which domain."""
 
@@ -41,18 +47,50 @@ class Request:
     process_threads: int
     table_cells: int
 
-    def check_memory(self) -> None:
-        """Raise TablesError if counting may need more memory than is allowed."""
-        from fitplug_dask.kernel import check_memory
+    def choose_sharding(self, client: Any, *, whole: bool) -> bool:
+        """Return whether the tables are counted in shards, as a process may not hold them.
 
-        weighted = self.job.weight is not None
-        cells = self.job.total_cells
-        check_memory(cells, self.table_cells, self.process_threads, weighted=weighted)
+        Args:
+            client: A client of dask.distributed, or None for threads of this process.
+            whole: Whether the tables must be counted as a whole.
 
-    def estimate_memory(self) -> int:
-        """Return the most bytes of counters and tables that one process holds."""
+        Raises:
+            TablesError: They must be counted as a whole, and are too large for that; or this
+                process cannot hold what is counted.
+            FitplugError: The cluster does not answer.
+        """
+        from fitplug_dask.exchange import read_memory
+        from fitplug_dask.scheduling import raise_fault
+
+        allowed = int(_TABLES_SHARE * raise_fault(read_memory(client)))
+        need = self.estimate_memory()
+        if need <= allowed:
+            return False
+        here = int(_TABLES_SHARE * raise_fault(read_memory(None)))
+        cells = self.table_cells
+        if not whole and _TABLE_BYTES * cells <= here:
+            return True
+        if not whole:
+            need, allowed, cells = _TABLE_BYTES * cells, here, cells
+        advice = "without a person or a checkpoint they are counted in shards; or " if whole else ""
+        raise TablesError(
+            f"the tables to count hold {cells:,} cells, and counting them would take about "
+            f"{need / 2**30:,.1f} GiB where {allowed / 2**30:,.1f} GiB of the memory of "
+            f"{'a worker' if whole and client is not None else 'this process'} are allowed; "
+            f"{advice}use fewer attributes per table or coarser ones, fewer threads a worker, "
+            "or a release in parts"
+        )
+
+    def estimate_memory(self, *, sharded: bool = False) -> int:
+        """Return the most bytes of counters and tables that one process holds.
+
+        Args:
+            sharded: Whether the tables are counted in shards.
+        """
         from fitplug_dask.kernel import estimate_memory
 
+        if sharded:
+            return _TABLE_BYTES * self.table_cells
         weighted = self.job.weight is not None
         cells = self.job.total_cells
         return estimate_memory(cells, self.table_cells, self.process_threads, weighted=weighted)

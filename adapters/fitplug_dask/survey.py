@@ -113,7 +113,7 @@ def survey(
     from fitplug_dask.kernel import cut_partitions
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
-    request.check_memory()
+    sharded = request.choose_sharding(client, whole=person is not None)
     job, threads = request.job, request.threads
     check_weight(weight, job.filters, job.attributes, person)
     check_person(person, job.attributes)
@@ -131,7 +131,7 @@ def survey(
         tasks=len(cut_partitions(files, job.total_cells, threads)),
         threads=threads,
         cells=job.total_cells,
-        memory=request.estimate_memory() + request.process_threads * _THREAD_BYTES,
+        memory=request.estimate_memory(sharded=sharded) + request.process_threads * _THREAD_BYTES,
         left_out=len(files) - len(read),
         without_checksums=sample_checksums(read).lacking,
         rows_are=_describe_rows(weight, job.filters),

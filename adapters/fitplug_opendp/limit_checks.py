@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from fitplug.counts import Tables
 from fitplug.errors import TablesError
 from fitplug.plan import Plan
+from fitplug.release import Limited
 from fitplug.workload import AddRemove, Unit
 
 
@@ -70,10 +71,10 @@ def _list_attributes(tables: Tables) -> set[str]:
     return {name for names in tables for name in names}
 
 
-def check_is_enforced(tables: Tables, is_enforced: bool) -> None:
+def check_is_enforced(limited: Limited | None, is_enforced: bool) -> None:
     """Raise TablesError if the charge counts on a limit that the count did not enforce."""
-    if is_enforced and tables.contributions is None:
+    if is_enforced and limited != "enforced":
         raise TablesError(
-            "the release is to be of records that a count limited by person, and these tables do "
-            "not say so; count again with person"
+            "the release is to be of records that a count limited by person, and these counts "
+            "do not say so; count again with person"
         )

@@ -2,7 +2,7 @@
 
 from fitplug.counts.columns import can_name_columns, suggest_column
 from fitplug.counts.consistency import AttributeSet, Counts
-from fitplug.counts.seals import NONCE_BYTES
+from fitplug.counts.seals import NONCE_BYTES, seal_slab, seal_slabs
 from fitplug.counts.tables import Tables
 from fitplug.counts.weights_and_filters import (
     WEIGHT,
@@ -25,5 +25,7 @@ __all__ = [
     "check_weight",
     "describe_rows",
     "make_filters",
+    "seal_slab",
+    "seal_slabs",
     "suggest_column",
 ]

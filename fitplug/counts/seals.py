@@ -9,9 +9,10 @@ without the 256 random bits of the nonce. A digest of the counts alone would all
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,3 +51,34 @@ def seal_counts(
     for names in keys:
         commitment.update(np.ascontiguousarray(counts[names], dtype="<i8").data)
     return commitment.hexdigest()
+
+
+def seal_slab(nonce: bytes, slab: int, counts: IntArray) -> str:
+    """Compute the seal of the counts of a slab, which a process makes that holds nothing else.
+
+    Args:
+        nonce: NONCE_BYTES bytes, as secret as the counts.
+        slab: The number of the slab.
+        counts: Its counts, in their order.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    commitment = hmac.new(nonce, f"slab {slab} of {counts.size}:".encode(), hashlib.sha256)
+    commitment.update(np.ascontiguousarray(counts, dtype="<i8").data)
+    return commitment.hexdigest()
+
+
+def seal_slabs(nonce: bytes, description: Mapping[str, Any], seals: Sequence[str]) -> str:
+    """Compute the seal of counts in slabs from the seals of all of them.
+
+    Args:
+        nonce: The nonce of the slabs.
+        description: What is said about all counts, in types that JSON has.
+        seals: The seal of each slab.
+
+    Returns:
+        64 hexadecimal digits. It is another seal than that of the same counts in one process.
+    """
+    said = json.dumps({"said": description, "slabs": list(seals)}, sort_keys=True)
+    return hmac.new(nonce, said.encode(), hashlib.sha256).hexdigest()

@@ -12,9 +12,11 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,10 @@ class Place(ABC):
             OSError: The file cannot be removed.
         """
 
+    @abstractmethod
+    def remove_all(self) -> None:
+        """Remove the folder and all that it holds, as far as that can be done."""
+
     def check_exclusive(self) -> None:
         """Check that files can be written here, and that a second writer of one file is refused.
 
@@ -168,6 +174,9 @@ class LocalPlace(Place):
 
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
+
+    def remove_all(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def _write_partial(self, name: str, content: bytes) -> Path:
         """Write a complete and durable file under a name that nobody else uses."""
@@ -280,6 +289,12 @@ class StorePlace(Place):
             system.rm_file(self._locate(name))
         except FileNotFoundError:
             return
+
+    def remove_all(self) -> None:
+        system = self._system
+        system.invalidate_cache()
+        with suppress(OSError):
+            system.rm(self._locate(), recursive=True)
 
     @property
     def _system(self) -> Any:

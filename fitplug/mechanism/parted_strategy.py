@@ -54,6 +54,13 @@ class Slab:
         own = slice(self.start, self.stop)
         return tuple(own if name == self.attribute else slice(None) for name in self.names)
 
+    def shape_in(self, domain: Domain) -> tuple[int, ...]:
+        """Return the shape of the slab's counts over a domain."""
+        return tuple(
+            self.stop - self.start if name == self.attribute else domain[name].size
+            for name in self.names
+        )
+
 
 @dataclass(frozen=True)
 class Output:
@@ -220,13 +227,11 @@ def read_slab_counts(slab: Slab, domain: Domain, counts: AnyArray) -> AnyArray:
     Raises:
         TablesError: If they have another shape, or a type that int64 does not hold.
     """
-    shape = list(domain.shape_of(slab.names))
-    if slab.attribute is not None:
-        shape[slab.names.index(slab.attribute)] = slab.stop - slab.start
-    if counts.shape != tuple(shape) or not np.can_cast(counts.dtype, np.int64):
+    shape = slab.shape_in(domain)
+    if counts.shape != shape or not np.can_cast(counts.dtype, np.int64):
         raise TablesError(
             f"the counts of {' x '.join(slab.names) or 'the total'} are {counts.dtype} of the "
-            f"shape {counts.shape}, and not int64 of the shape {tuple(shape)}"
+            f"shape {counts.shape}, and not int64 of the shape {shape}"
         )
     return make_room(counts.astype(np.int64, copy=False), counts.size)
 

@@ -35,7 +35,10 @@ def fitplug(*arguments, cwd):
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "feather", "csv", "hive"])
+@pytest.mark.parametrize(
+    "kind",
+    ["parquet", *(pytest.param(k, marks=pytest.mark.slow) for k in ("feather", "csv", "hive"))],
+)
 def test_names_and_types_and_no_value(tmp_path, kind):
     table = TABLE.drop_columns(["list"]) if kind == "csv" else TABLE
     if kind == "hive":

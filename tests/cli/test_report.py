@@ -293,6 +293,7 @@ FRAME = """<!doctype html><title>not told</title>
 <script>onmessage = told => document.title = told.data</script>"""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs the browser Chromium")
 @pytest.mark.parametrize("width", [420, 1280])
 @pytest.mark.parametrize("name", ["example", "one group", "cells that cost less", *WIDE])
@@ -313,6 +314,7 @@ def test_nothing_is_clipped_in_a_browser(name, width, tmp_path):
     assert told.startswith(f"clipped 0 at {width}"), told
 
 
+@pytest.mark.slow
 def test_a_chart_that_says_nothing_is_left_out():
     flat = collect_facts(PLANS["example"]())
     assert flat.even_note is not None

@@ -19,7 +19,14 @@ import fitplug_dask
 from fitplug_dask import _compat
 
 PACKAGE = Path(fitplug_dask.__file__).parent
-UNDOCUMENTED = ("dask.system", "dask.callbacks", "dask.local", "fsspec.registry")
+UNDOCUMENTED = (
+    "dask.system",
+    "dask.callbacks",
+    "dask.local",
+    "distributed.protocol",
+    "distributed.system",
+    "fsspec.registry",
+)
 LIBRARIES = ("dask", "distributed", "fsspec", "pyarrow")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
+import random
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +20,7 @@ from fitplug_dask.exchange import Exchange, add_exchange, run_exchange, spill_fi
 from fitplug_dask.exchange.depot import Depot
 from fitplug_dask.exchange.spill_file import SpillFile
 from fitplug_dask.kernel import Fault
+from tests.helpers.forked_cluster import forked, run_worker, start_scheduler
 
 SECRET = b"a secret that no file may hold"
 
@@ -67,6 +68,11 @@ def expect(inputs: int, outputs: int) -> list[Any]:
 
 def count_pieces(shared: int, gathered: Iterator[tuple[int, Mapping[int, Any]]]) -> int:
     return sum((i + 1) * (output + 1) for output, pieces in gathered for i in pieces)
+
+
+def slow_count(shared: int, gathered: Iterator[tuple[int, Mapping[int, Any]]]) -> int:
+    time.sleep(0.3)
+    return count_pieces(shared, gathered)
 
 
 def add(*terms: int) -> int:
@@ -141,47 +147,55 @@ def test_faults_end_an_exchange_and_quote_nothing(on: str, request: pytest.Fixtu
         assert caught.value.__context__ is None
 
 
-class Killer:
-    """Kills a worker when so many of the tasks have ended."""
-
-    def __init__(self, client: Client, share: float) -> None:
-        self._pids = list(client.run(os.getpid).values())[:1]
-        self._share = share
-        self.killed = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._pids and done >= self._share * total:
-            os.kill(self._pids.pop(), signal.SIGKILL)
-            self.killed += 1
-
-
-def await_two_workers(client: Client) -> None:
-    """Wait for two workers. Dask may not start a killed one again; then another is started."""
-    try:
-        client.wait_for_workers(2, timeout=15)
-    except TimeoutError:
-        client.cluster.scale(len(client.cluster.workers) + 1)
-        client.wait_for_workers(2, timeout=60)
-
-
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.7])
-def test_a_killed_worker_loses_no_piece(client: Client, share: float) -> None:
-    await_two_workers(client)
-    killer = Killer(client, share)
-    exchange = Exchange(split, 24, 24, memory=1000)
-    assert run_exchange(exchange, slow_gather, range(30), client=client, report=killer) == expect(
-        30, 24
-    )
-    assert killer.killed == 1
-    await_two_workers(client)
-    killer = Killer(client, share)
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_a_killed_worker_loses_no_piece(share: float) -> None:
     expected = sum((i + 1) * (o + 1) for i in range(30) for o in range(24) if (i + o) % 5)
-    counting = Exchange(split, 24, 24, memory=1000)
-    assert (
-        add_exchange(counting, count_pieces, add, range(30), client=client, report=killer)
-        == expected
-    )
-    assert killer.killed == 1
+    with forked() as start:
+        address, _ = start_scheduler(start)
+        workers = [start(run_worker, address) for _ in range(3)]
+        with Client(address) as client:
+            client.wait_for_workers(3, timeout=60)
+
+            def kill(done: int, total: int) -> None:
+                if len(workers) > left and done >= share * total:
+                    workers.pop().kill()
+
+            left = 2
+            exchange = Exchange(split, 24, 24, memory=1000)
+            found = run_exchange(exchange, slow_gather, range(30), client=client, report=kill)
+            assert found == expect(30, 24)
+            left = 1
+            found = add_exchange(exchange, count_pieces, add, range(30), client=client, report=kill)
+            assert found == expected
+            assert len(workers) == 1
+
+
+@pytest.mark.slow
+def test_workers_killed_and_added_at_random_moments_lose_no_piece() -> None:
+    rng = random.Random(16)
+    expected = sum((i + 1) * (o + 1) for i in range(30) for o in range(24) if (i + o) % 5)
+    with forked() as start:
+        address, _ = start_scheduler(start)
+        workers = [start(run_worker, address) for _ in range(2)]
+        with Client(address) as client:
+            for i in range(30):
+                client.wait_for_workers(2, timeout=60)
+                victim = workers.pop(rng.randrange(2))
+                kill = threading.Timer(rng.uniform(0, 2), victim.kill)
+                add_one = threading.Timer(
+                    rng.uniform(0, 2), lambda: workers.append(start(run_worker, address))
+                )
+                kill.start()
+                add_one.start()
+                exchange = Exchange(split, 24, 24, memory=rng.choice([500, 10**6]))
+                if i % 2:
+                    found = run_exchange(exchange, slow_gather, range(30), client=client)
+                    assert found == expect(30, 24)
+                else:
+                    total = add_exchange(exchange, slow_count, add, range(30), client=client)
+                    assert total == expected
+                kill.join()
+                add_one.join()
 
 
 def list_exchanges(dask_worker: Any) -> int:
@@ -195,7 +209,6 @@ def count_unnamed_files() -> int:
 
 
 def test_nothing_stays_on_the_workers(client: Client) -> None:
-    await_two_workers(client)
     run_exchange(Exchange(split, 5, 5, memory=10), gather, range(9), client=client)
     assert set(client.run(list_exchanges).values()) == {0}
 

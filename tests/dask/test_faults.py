@@ -159,7 +159,9 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("act", "times"), [(fail, 1), (fail, 3), (die, 2)])
+@pytest.mark.parametrize(
+    ("act", "times"), [(fail, 3), pytest.param(die, 2, marks=pytest.mark.slow)]
+)
 def test_tasks_that_fail_run_again(
     client: Client, people: Path, tmp_path: Path, act: Callable[[], None], times: int
 ) -> None:

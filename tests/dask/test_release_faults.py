@@ -33,7 +33,9 @@ from tests.helpers.audited_releases import (
     Audit,
     Watch,
     check_drawn_once,
+    use_slabs,
     use_small_parts,
+    write_cells,
 )
 from tests.helpers.lost_workers import kill_one
 
@@ -55,20 +57,22 @@ ENVIRONMENT = os.environ | {
 CLIENT = f"""
 import sys
 import fitplug as fp, fitplug_dask as fpd
-from fitplug_dask.releases import releasing
+from fitplug_dask.releases import counting_rows, releasing
 from pathlib import Path
 from tests.helpers.audited_releases import PLAN, TABLES, Audit
 releasing.PART = {PART}
 root = Path(sys.argv[1])
-client = None
+client, source, weight = None, TABLES, None
 if len(sys.argv) > 2:
     from distributed import Client
     client = Client(sys.argv[2], timeout=20)
+    # On a cluster the counts are made, and stay, on the workers.
+    counting_rows._MOST_CELLS, source, weight = 0, root.parent / "people.parquet", "n"
 else:
     Audit(root / "audit", 0.1).setup()
 print("ready", flush=True)
 ledger = fp.Ledger(root / "budget.db", rho=1.0)
-fpd.release(TABLES, PLAN, root / "out", ledger=ledger, key="a", client=client)
+fpd.release(source, PLAN, root / "out", ledger=ledger, key="a", client=client, weight=weight)
 print("done", flush=True)
 """
 
@@ -94,9 +98,15 @@ def check_once(root, audit, watch):
     return draws
 
 
+@pytest.fixture(autouse=True)
+def people(tmp_path):
+    write_cells(tmp_path / "people.parquet")
+
+
 @pytest.fixture
 def small_parts(monkeypatch):
     use_small_parts(monkeypatch)
+    use_slabs(monkeypatch)
 
 
 def test_workers_killed(tmp_path, small_parts):
@@ -144,7 +154,15 @@ def release_under_fire(root, cluster, client, audit, rng, moment):
         killer.start()
         for _ in range(3):
             try:
-                fpd.release(TABLES, PLAN, root / "out", ledger=ledger, key="a", client=client)
+                fpd.release(
+                    root.parent / "people.parquet",
+                    PLAN,
+                    root / "out",
+                    ledger=ledger,
+                    key="a",
+                    client=client,
+                    weight="n",
+                )
                 break
             except FitplugError as error:
                 print(error)

@@ -53,19 +53,6 @@ def small_parts(monkeypatch):
     use_small_parts(monkeypatch)
 
 
-@pytest.fixture
-def audit(tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(drawing, "draw_part", drawing.draw_part)  # is put back
-    audit = Audit(tmp_path_factory.mktemp("audit") / "draws")
-    audit.setup()
-    return audit
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    return fp.Ledger(tmp_path / "budget.db", rho=1.0)
-
-
 def list_states(ledger):
     return [stage.state for stage in ledger.stages().values()]
 

@@ -68,7 +68,7 @@ def test_one_of_many_threads_is_first(place):
 def race(path, number, rounds):
     place = LocalPlace(path)
     for k in range(rounds):
-        place.create(f"part-{k}", b"%d" % number * 10_000)
+        place.create(f"part-{k}", bytes([number]) * 10_000)
 
 
 def test_two_processes_write_many_parts(tmp_path):
@@ -81,7 +81,7 @@ def test_two_processes_write_many_parts(tmp_path):
         assert writer.exitcode == 0
     place = LocalPlace(tmp_path)
     contents = [place.read(f"part-{k}") for k in range(rounds)]
-    assert set(contents) <= {b"0" * 10_000, b"1" * 10_000}
+    assert set(contents) <= {b"\0" * 10_000, b"\1" * 10_000}
     assert len(os.listdir(tmp_path)) == rounds  # no partial file is left  # noqa: PTH208
 
 

@@ -16,13 +16,15 @@ from pathlib import Path
 
 import cloudpickle
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from distributed import WorkerPlugin
 from scipy.stats import chi2
 
 import fitplug as fp
 from fitplug.mechanism import answer_exactly
 from fitplug.release import PartedAnswers
-from fitplug_dask.releases import drawing, releasing
+from fitplug_dask.releases import counting_rows, drawing, releasing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -35,6 +37,13 @@ PLAN = fp.design(
 CELLS = np.random.default_rng(0).integers(0, 100, DOMAIN.shape)
 TABLES = fp.Tables(DOMAIN, {("a", "b"): CELLS})
 PART = 200
+
+
+def write_cells(path):
+    """Write CELLS as a file with a row for each cell, whose column n is its number of records."""
+    a, b = np.indices(CELLS.shape) + 1
+    columns = {"a": a.ravel(), "b": b.ravel(), "n": CELLS.ravel()}
+    pq.write_table(pa.table(columns), path, row_group_size=100)
 
 
 def digest_values(values):
@@ -136,3 +145,8 @@ def check_left_over(root, *, names):
 
 def use_small_parts(monkeypatch, most=PART):
     monkeypatch.setattr(releasing, "PART", most)
+
+
+def use_slabs(monkeypatch):
+    """Keep all counts of files in slabs, although they are few."""
+    monkeypatch.setattr(counting_rows, "_MOST_CELLS", 0)

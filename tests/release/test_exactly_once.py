@@ -108,7 +108,7 @@ def drive(script: str, root: Path, *arguments: str) -> list[Any]:
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("points", [40, pytest.param(260, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("points", [20, pytest.param(260, marks=pytest.mark.slow)])
 def test_killed_at_every_step_it_is_finished_by_the_same_call(tmp_path: Path, points: int) -> None:
     """One charge, one release, nothing left over; answers that were entered as made stay those."""
     said = drive(

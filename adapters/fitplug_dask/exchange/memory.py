@@ -14,15 +14,23 @@ Both together stay well below where a worker pauses (80 %).
 """
 
 
+def read_memory(client: Any) -> int | Fault:
+    """Return the bytes that a process may use: the smallest worker, or this process.
+
+    Args:
+        client: A client of dask.distributed, or None for this process.
+    """
+    if client is None:
+        return read_machine_memory()
+    limits = attempt(lambda: read_worker_memory_limits(client))
+    return limits if isinstance(limits, Fault) else min(limits, default=read_machine_memory())
+
+
 def measure_memory(client: Any) -> int | Fault:
     """Return the bytes that pieces may take in one process.
 
     Args:
         client: A client of dask.distributed, or None for this process.
     """
-    if client is None:
-        return int(MEMORY_SHARE * read_machine_memory())
-    limits = attempt(lambda: read_worker_memory_limits(client))
-    if isinstance(limits, Fault):
-        return limits
-    return int(MEMORY_SHARE * min(limits, default=read_machine_memory()))
+    memory = read_memory(client)
+    return memory if isinstance(memory, Fault) else int(MEMORY_SHARE * memory)

@@ -34,8 +34,8 @@ class Exchange:
         shared: What all tasks take; each worker gets it once.
         confidential: Whether what is written to a disk is encrypted, under a key that exists only
             in the memory of the process that writes.
-        memory: The most bytes of pieces that one process holds in memory; a share of that of the
-            workers if None.
+        memory: The most bytes of pieces that one process holds in memory, if a share of the memory
+            of the workers is not less; that share if None.
         packages: The packages whose code workers must have as this process has it.
     """
 
@@ -136,10 +136,8 @@ def _run(
     report: Report | None,
 ) -> list[Any]:
     """Run an exchange whose outputs are gathered in at most so many groups."""
-    memory = exchange.memory
-    if memory is None:
-        measured = measure_memory(client)
-        memory = raise_fault(measured)
+    share: int = raise_fault(measure_memory(client))
+    memory = share if exchange.memory is None else min(share, exchange.memory)
     plan = ExchangePlan(
         uuid4().hex,
         exchange.split,

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, TypeAlias
 
 from fitplug_dask.files.checked_file import CheckedFile
+from fitplug_dask.files.local_reads import open_local, read_at
 from fitplug_dask.files.portions import PAD_BYTES, Fetched, Member, Piece, Portion, join_pieces
 from fitplug_dask.sources import ChangedError, describe_local_state, get_request_pool
 
@@ -172,7 +173,7 @@ class _OpenedLater:
 def _read_local(member: Member) -> Fetched:
     """Read the bytes of a row group of a local file, which must be unchanged before and after."""
     file = member.file
-    descriptor = os.open(file.location.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    descriptor = open_local(file.location.path)
     try:
         _check_unchanged(descriptor, file)
         pieces = [
@@ -192,10 +193,9 @@ def _check_unchanged(descriptor: int, file: CheckedFile) -> None:
 
 def _read_exactly(descriptor: int, start: int, end: int) -> bytes:
     """Read bytes of a local file. A file that ends before was changed."""
-    os.lseek(descriptor, start, os.SEEK_SET)
-    content = os.read(descriptor, end - start)
+    content = read_at(descriptor, end - start, start)
     while len(content) < end - start:
-        more = os.read(descriptor, end - start - len(content))
+        more = read_at(descriptor, end - start - len(content), start + len(content))
         if not more:
             raise ChangedError
         content += more

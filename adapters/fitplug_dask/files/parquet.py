@@ -26,6 +26,7 @@ from fitplug.files import (
 )
 from fitplug_dask.files.checked_file import Batches, CheckedFile, ReadRowGroup
 from fitplug_dask.files.header import DamagedFileError, Header
+from fitplug_dask.files.local_reads import open_local, read_at
 from fitplug_dask.files.parquet_pages import holds_rows
 from fitplug_dask.files.portions import INT96_UNIT
 from fitplug_dask.sources import Location, State, open_stored_regions
@@ -64,15 +65,10 @@ def _read_footer(location: Location, state: State) -> Footer:
         with location.open(sequential=False, state=state) as file:
             return read_footer(file)
     # Of many small files, file objects would take as long as all else.
-    descriptor = os.open(location.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    descriptor = open_local(location.path)
     try:
         size = os.fstat(descriptor).st_size
-
-        def read_end(length: int) -> bytes:
-            os.lseek(descriptor, size - length, os.SEEK_SET)
-            return os.read(descriptor, length)
-
-        return decode_footer(size, read_end)
+        return decode_footer(size, lambda length: read_at(descriptor, length, size - length))
     finally:
         os.close(descriptor)
 

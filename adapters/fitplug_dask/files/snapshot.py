@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,9 +19,12 @@ from fitplug_dask.files.readers import read_header
 from fitplug_dask.files.wanted_columns import PLAIN_RULES, ColumnRules, WantedColumns
 from fitplug_dask.sources import FoundFile, State, StoreError
 
-# Files read at once: local files wait for a processor here, those in a store for the network.
-_LOCAL_READERS, _STORE_READERS = 4, 32
-_LOCAL_RUN = 32
+_READERS = 32
+"""Files of a store, or of a slow file system, that are read at once."""
+
+_FIRST_RUN, _RUN = 32, 8
+_SLOW_SECONDS = 0.002
+"""Local files that take longer each wait for a disk or a network, and not for the interpreter."""
 
 
 CheckOne: TypeAlias = Callable[[FoundFile], CheckedFile]
@@ -70,13 +74,18 @@ def check_on_threads(check: CheckOne, found: Sequence[FoundFile]) -> Sequence[Ch
     Raises:
         DataError: As by `check`, for the first file that fails.
     """
-    in_store = any(file.location.options is not None for file in found)
-    # Local files are so fast that each thread takes many at once.
-    threads, run = (_STORE_READERS, 1) if in_store else (_LOCAL_READERS, _LOCAL_RUN)
-    runs = [found[start : start + run] for start in range(0, len(found), run)]
-    with ThreadPoolExecutor(threads) as readers:
-        checked = readers.map(lambda some: [check(file) for file in some], runs)
-        return [file for some in checked for file in some]
+    # Python threads that only make calls to the operating system are slower than one thread.
+    alone = 0 if any(file.location.options is not None for file in found) else _FIRST_RUN
+    start = time.perf_counter()
+    checked = [check(file) for file in found[:alone]]
+    if alone and time.perf_counter() - start < _SLOW_SECONDS * len(checked):
+        return checked + [check(file) for file in found[alone:]]
+    run = _RUN if alone else 1
+    runs = [found[i : i + run] for i in range(alone, len(found), run)]
+    with ThreadPoolExecutor(_READERS) as readers:
+        for some in readers.map(lambda some: [check(file) for file in some], runs):
+            checked += some
+    return checked
 
 
 def read_found_header(found: FoundFile) -> tuple[State, Header]:

@@ -1,15 +1,16 @@
 """Kernel: the joint tables, the partitions of the rows, and how one task counts its partition."""
 
+from fitplug_dask.kernel.counters import Atom
 from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug_dask.kernel.partial_counts import (
     LARGEST_SUM,
+    TOO_MANY_RECORDS,
     PartialCounts,
     add_partial_counts,
 )
 from fitplug_dask.kernel.partitions import (
     Partition,
-    check_memory,
     choose_fan_in,
     cut_partitions,
     estimate_memory,
@@ -20,12 +21,13 @@ from fitplug_dask.workers import OUT_OF_MEMORY, Fault
 __all__ = [
     "LARGEST_SUM",
     "OUT_OF_MEMORY",
+    "TOO_MANY_RECORDS",
+    "Atom",
     "Fault",
     "Job",
     "PartialCounts",
     "Partition",
     "add_partial_counts",
-    "check_memory",
     "choose_fan_in",
     "choose_joint_tables",
     "count_partition",

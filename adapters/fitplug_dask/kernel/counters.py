@@ -59,7 +59,7 @@ class JointCounters:
         # The table of the total has no attributes, but an atom is needed to filter rows.
         atoms = split_into_atoms(joints) or ([()] if filters else [])
         self._atoms = [
-            _Atom({name: attributes[name] for name in atom}, filters if i == 0 else {})
+            Atom({name: attributes[name] for name in atom}, filters if i == 0 else {})
             for i, atom in enumerate(atoms)
         ]
         self._digits = [[a for a in self._atoms if set(a.names) <= set(j)] for j in joints]
@@ -127,7 +127,7 @@ class JointCounters:
             else:
                 loops.increment_pairs(counter, cells, last.size, last.cells)
 
-    def _drop_outside(self, doubtful: Sequence[_Atom]) -> npt.NDArray[np.intp] | None:
+    def _drop_outside(self, doubtful: Sequence[Atom]) -> npt.NDArray[np.intp] | None:
         """Drop the cells of rows that are outside the domain on any attribute.
 
         Returns:
@@ -142,7 +142,7 @@ class JointCounters:
         return kept
 
 
-class _Atom:
+class Atom:
     """Attributes whose common cell is found at once.
 
     Attributes:

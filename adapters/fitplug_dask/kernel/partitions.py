@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fitplug.errors import TablesError
 from fitplug_dask.files import CheckedFile
 from fitplug_dask.workers import read_rows_per_task
 
@@ -14,9 +13,6 @@ _PER_WORKER = 3
 _MOST_ROWS = 2**24
 _MOST_VALUES = 2**25  # rows times columns, which take about equally long to decode
 _ROWS_PER_CELL = 4  # below this, allocating and adding up a task's cells costs more than counting
-
-MEMORY_LIMIT = 2**34
-"""Bytes of counters and tables that one process may hold at once, 16 GiB."""
 
 
 @dataclass(frozen=True)
@@ -108,29 +104,6 @@ def choose_fan_in(cells: int) -> int:
     return 8 if cells <= 2**20 else 2
 
 
-def check_memory(
-    joint_cells: int, table_cells: int, threads: int, *, weighted: bool = False
-) -> None:
-    """Check that counting holds at most MEMORY_LIMIT bytes in one process.
-
-    Args:
-        joint_cells: The number of cells of all joint tables.
-        table_cells: The number of cells of all wanted tables.
-        threads: The number of threads of the process that count.
-        weighted: Whether rows are weighted.
-
-    Raises:
-        TablesError: It may hold more.
-    """
-    need = estimate_memory(joint_cells, table_cells, threads, weighted=weighted)
-    if need > MEMORY_LIMIT:
-        raise TablesError(
-            f"the tables to count hold {joint_cells:,} cells, and counting them would take about "
-            f"{need / 2**30:,.0f} GiB where {MEMORY_LIMIT / 2**30:.0f} GiB are allowed; "
-            "use fewer attributes per table or coarser ones, or fewer workers"
-        )
-
-
 def estimate_memory(
     joint_cells: int, table_cells: int, threads: int, *, weighted: bool = False
 ) -> int:
@@ -141,7 +114,11 @@ def estimate_memory(
     sum, 8 bytes a cell each, and twice while sums are added. After that, the tables are held with
     their copies.
 
-    The arguments are those of `check_memory`.
+    Args:
+        joint_cells: The number of cells of all joint tables.
+        table_cells: The number of cells of all wanted tables.
+        threads: The number of threads of the process that count.
+        weighted: Whether rows are weighted.
     """
     fan_in = choose_fan_in(joint_cells)
     counting = joint_cells * ((8 if weighted else 4) * threads + 8 * fan_in + 8)

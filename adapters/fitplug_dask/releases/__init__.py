@@ -7,11 +7,14 @@
 | `kept_secret` | keeps the secrets that a resumed run needs, beside the ledger |
 | `staging` | keeps what is made until the release is published |
 | `failures` | tries again where a store fails, and turns errors into faults |
+| `stored_counts` | stores the exact counts that no process holds all of, encrypted |
 | `jobs` | says what every task of a release knows |
 | `drawing` | draws the answers of a part, once |
 | `estimating` | estimates what an output has, and writes it as a part of a table |
 | `publishing` | computes all tables, and puts the complete release in its place |
 | `worker_checks` | tests every worker before the ledger is charged |
+| `exact_counts` | says where exact counts are, and what seals them |
+| `counting_rows` | counts tables in this process, or slabs on the workers |
 | `parted_release` | takes the steps, each from where an earlier run ended |
 | `releasing` | checks what the caller gives, and counts: `release` |
 """

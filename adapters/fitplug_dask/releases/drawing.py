@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fitplug.mechanism import may_be_clamped
 from fitplug.numeric import IntArray
 from fitplug.release import find_answers_part, write_answers_part
@@ -33,16 +35,28 @@ class DurablePart(NamedTuple):
     may_be_clamped: bool = False
 
 
-def split_counts(job: ReleaseJob, given: tuple[int, IntArray]) -> Mapping[int, Any] | Fault:
+def split_counts(job: ReleaseJob, given: tuple[int, IntArray | str]) -> Mapping[int, Any] | Fault:
     """Split the exact counts of a slab by the parts that are missing.
 
     Args:
         job: The release.
-        given: The number of the slab, and its counts. They are confidential.
+        given: The number of the slab, and its counts or the seal of those that are stored. They
+            are confidential.
     """
-    slab, counts = given
+    slab, held = given
+    counts = held if isinstance(held, np.ndarray) else _read_slab(job, slab, held)
+    if isinstance(counts, Fault):
+        return counts
     pieces = job.parted.split_counts(slab, counts)
     return {part: pieces[part] for part in pieces if part in job.missing}
+
+
+def _read_slab(job: ReleaseJob, slab: int, seal: str) -> IntArray | Fault:
+    """Read the counts of a slab that the task which counted it has stored."""
+    store = job.counts
+    assert store is not None
+    shape = job.parted.slabs[slab].shape_in(job.plan.domain)
+    return report_faults(lambda: store.read_slab(slab, seal, shape), store.place)
 
 
 def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> DurablePart | Fault:

@@ -10,10 +10,15 @@ from fitplug.mechanism import PartedStrategy, cut_strategy
 from fitplug.plan import Plan
 from fitplug.release import Release, TableSlice, number_outputs
 from fitplug_dask.releases.staging import Staging
+from fitplug_dask.releases.stored_counts import CountStore
 from fitplug_dask.workers import COUNTING_PACKAGES
 
 RELEASE_PACKAGES = (*COUNTING_PACKAGES, "fitplug_opendp")
 """The packages whose code takes part in a release."""
+
+PIECES_BYTES = 2**28
+"""What a process holds of counts or answers that are brought together. The rest is on its disk, as
+a release should take no more memory if it has more answers."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,7 +31,8 @@ class ReleaseJob:
         staging: Where the parts are.
         run: What distinguishes this run; a process tests its sampler once for each.
         missing: The parts that were not there when the run began, for which counts are needed.
-        slabs: The slabs that these parts need, ascending. Only these are counted and exchanged.
+        slabs: The slabs that these parts need, ascending. Only these are exchanged.
+        counts: Where the tasks find the exact counts of slabs that they are not sent.
     """
 
     plan: Plan
@@ -35,6 +41,7 @@ class ReleaseJob:
     run: str
     missing: frozenset[int] = frozenset()
     slabs: tuple[int, ...] = ()
+    counts: CountStore | None = None
 
     def __repr__(self) -> str:
         return f"ReleaseJob({self.plan.digest[:12]})"

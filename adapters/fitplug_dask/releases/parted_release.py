@@ -17,17 +17,17 @@ from __future__ import annotations
 import logging
 import secrets
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fitplug import __version__
-from fitplug.counts import Tables
 from fitplug.errors import FitplugError, KeyTaken
 from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
-from fitplug.mechanism import cut_strategy
+from fitplug.mechanism import PartedStrategy, cut_strategy
 from fitplug.release import (
     AnswersPart,
     Release,
@@ -41,14 +41,14 @@ from fitplug.release import (
 from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.releases.drawing import DurablePart, draw_answers, split_counts
+from fitplug_dask.releases.exact_counts import ExactCounts
 from fitplug_dask.releases.failures import UNFINISHED
-from fitplug_dask.releases.jobs import RELEASE_PACKAGES, ReleaseJob
+from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES, ReleaseJob
 from fitplug_dask.releases.publishing import MoreFiles, publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
-from fitplug_opendp.counted_rows import CountedRows, find_limit, find_seal, list_outside_attributes
-from fitplug_opendp.input_checks import check_tables
-from fitplug_opendp.limit_checks import check_is_enforced, check_limit
+from fitplug_opendp.counted_rows import CountedRows
+from fitplug_opendp.limit_checks import check_is_enforced
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
 from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
@@ -138,13 +138,30 @@ class PartedRelease:
         """Whether noise may still have to be drawn, which takes exact counts."""
         return self.state in ("new", "begun")
 
-    def publish(self, tables: Tables | None, seal: str | None) -> Release:
+    @property
+    def charged_seal(self) -> str | None:
+        """The seal of the exact counts that the ledger has charged for; None before the charge."""
+        return None if self.charge is None else self.charge.stage.counts
+
+    @cached_property
+    def parted(self) -> PartedStrategy:
+        """The strategy in parts."""
+        return cut_strategy(self.request.plan.strategy, self.most)
+
+    @property
+    def cut(self) -> str:
+        """What tells this way to cut answers and counts into parts from others."""
+        return hash_values(__version__, self.most, *self.parted.sizes.tolist())[:16]
+
+    def is_charged(self) -> bool:
+        """Return whether the ledger has the charge of this release now."""
+        return self._read_charge().charge is not None
+
+    def publish(self, find_counts: Callable[[], ExactCounts]) -> Release:
         """Continue from the state that the release has come to, until it is published.
 
         Args:
-            tables: Exact counts. The states "new" and "begun" need them.
-            seal: Their seal under the nonce that is kept until the release is published, so that
-                the same counts have the same seal in each run.
+            find_counts: Returns the exact counts. It is called if noise may still have to be drawn.
 
         Returns:
             The release, read from its output.
@@ -153,7 +170,7 @@ class PartedRelease:
             FitplugError: The release is refused, or cannot be finished now.
         """
         try:
-            return self._publish(tables, seal)
+            return self._publish(find_counts)
         except (FitplugError, OSError) as error:
             current = self._read_charge()
             if current.state == "published":  # by another client, meanwhile
@@ -187,16 +204,16 @@ class PartedRelease:
             return current
         return self
 
-    def _publish(self, tables: Tables | None, seal: str | None) -> Release:
+    def _publish(self, find_counts: Callable[[], ExactCounts]) -> Release:
         """Take the steps that are left."""
         if self.state == "published":
             return self._read_published()
         if self.needs_counts:
-            assert tables is not None
-            begun = self._charge(tables, seal)
-            if begun.state != self.state and not begun.needs_counts:  # by another client
-                return begun._publish(None, None)
-            return begun._draw(tables)
+            counts = find_counts()
+            begun = self._charge(counts)
+            if not begun.needs_counts:  # by another client
+                return begun._publish(find_counts)
+            return begun._draw(counts)
         job = self._make_job()
         fields, _ = read_manifest(job.staging.place, self.request.plan)
         self._check_rows(Release(**fields))
@@ -220,24 +237,23 @@ class PartedRelease:
             stage = ledger.record_publication(stage, self.output.text)
         return replace(self, charge=StagedCharge(charge.entry, stage))
 
-    def _charge(self, tables: Tables, seal: str | None) -> PartedRelease:
+    def _charge(self, counts: ExactCounts) -> PartedRelease:
         """Charge the ledger, if there is one, or find the charge that this release resumes."""
-        check_is_enforced(tables, self.request.is_enforced)
-        check_limit(self.request.plan, tables, self.request.contributions)
-        check_tables(self.request.plan, tables)
+        check_is_enforced(counts.rows.limited, self.request.is_enforced)
+        counts.check(self.request.plan, self.request.contributions)
         ledger = self.request.ledger
         if ledger is None:
             return self
-        begun = ledger.begin_release(self.ledger_request, find_seal(tables), seal=seal)
+        begun = ledger.begin_release(self.ledger_request, counts.published_seal, seal=counts.seal)
         return replace(self, charge=begun)
 
-    def _draw(self, tables: Tables) -> Release:
+    def _draw(self, counts: ExactCounts) -> Release:
         """Draw all parts that are missing, make their manifest durable, and go on."""
         job = self._make_job(None if self.charge is not None else self.run)
         try:
             job.staging.open()
-            parts = self._draw_parts(job, tables)
-            write_manifest(job.staging.place, self._describe(tables), parts)
+            parts = self._draw_parts(job, counts)
+            write_manifest(job.staging.place, self._describe(counts), parts)
             # Whoever wrote the manifest first has decided, also about the seal of the counts.
             fields, digest = read_manifest(job.staging.place, job.plan)
             _LOG.info("the answers %s are drawn", digest[:12])
@@ -247,23 +263,19 @@ class PartedRelease:
                 job.staging.discard()
             raise
 
-    def _draw_parts(self, job: ReleaseJob, tables: Tables) -> Sequence[AnswersPart]:
+    def _draw_parts(self, job: ReleaseJob, counts: ExactCounts) -> Sequence[AnswersPart]:
         """Draw the missing parts on the workers, and list all parts."""
         parted = job.parted
         missing = job.staging.list_missing(job.parts)
         numbers = tuple(sorted({slab for part in missing for slab in parted.list_slabs(part)}))
-        job = replace(job, missing=missing, slabs=numbers)
-        names = {parted.slabs[number].names for number in numbers}
-        marginals = {own: tables.marginal(own) for own in names}
-        slabs = [
-            (number, marginals[parted.slabs[number].names][parted.slabs[number].index])
-            for number in numbers
-        ]
-        exchange = Exchange(split_counts, job.parts, job, packages=RELEASE_PACKAGES)
+        job = replace(job, missing=missing, slabs=numbers, counts=counts.store)
+        exchange = Exchange(
+            split_counts, job.parts, job, memory=PIECES_BYTES, packages=RELEASE_PACKAGES
+        )
         durable: list[DurablePart] = run_exchange(
             exchange,
             draw_answers,
-            slabs,
+            counts.list_slabs(parted, numbers),
             client=self.client,
             report=choose_report(self.progress, "drawing noise"),
         )
@@ -274,7 +286,7 @@ class PartedRelease:
             for number, part in enumerate(durable)
         ]
 
-    def _describe(self, tables: Tables) -> Release:
+    def _describe(self, counts: ExactCounts) -> Release:
         """Make the release without its answers."""
         plan = self.request.plan
         return Release(
@@ -283,10 +295,10 @@ class PartedRelease:
             rho=self.noise_source.rho,
             contributions=self.request.contributions,
             entry=None if self.charge is None else self.charge.entry,
-            limited=find_limit(tables),
-            rows=tables.rows,
-            seal=find_seal(tables),
-            outside=list_outside_attributes(plan, tables),
+            limited=counts.rows.limited,
+            rows=counts.rows.rows,
+            seal=counts.published_seal,
+            outside=counts.list_outside_attributes(plan),
         )
 
     def _enter_answers(self, digest: str, counts: str | None) -> PartedRelease:
@@ -335,6 +347,4 @@ class PartedRelease:
         if label is None:
             assert self.charge is not None
             label = label_files(plan, self.charge.entry)
-        parted = cut_strategy(plan.strategy, self.most)
-        cut = hash_values(__version__, self.most, *parted.sizes.tolist())[:16]
-        return ReleaseJob(plan, self.most, self.output.stage(label, cut), self.run)
+        return ReleaseJob(plan, self.most, self.output.stage(label, self.cut), self.run)

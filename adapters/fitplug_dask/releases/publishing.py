@@ -14,7 +14,7 @@ from fitplug.release import Release, TablePart, complete_parted_folder, read_man
 from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.progress import Report
 from fitplug_dask.releases.estimating import split_answers, write_estimates
-from fitplug_dask.releases.jobs import RELEASE_PACKAGES, ReleaseJob, TablesJob
+from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES, ReleaseJob, TablesJob
 
 
 class MoreFiles(Protocol):
@@ -64,6 +64,7 @@ def publish_answers(
         len(job.parted.outputs),
         tables,
         confidential=False,
+        memory=PIECES_BYTES,
         packages=RELEASE_PACKAGES,
     )
     parts: list[TablePart] = run_exchange(

@@ -13,9 +13,9 @@ from fitplug.ledger import ChargeReference, Ledger
 from fitplug.mechanism import PART
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, check_confidence
-from fitplug_dask.counting import count
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.progress import Progress, choose_report
+from fitplug_dask.releases.counting_rows import find_counts, open_store
 from fitplug_dask.releases.kept_secret import KeptSecret
 from fitplug_dask.releases.parted_release import PartedRelease, State
 from fitplug_dask.releases.publishing import MoreFiles
@@ -66,6 +66,11 @@ def release(
     answers from two datasets would cost more than was charged. For this, a secret file is kept
     beside the ledger until the release is published. Without a ledger, a run that was killed leaves
     nothing that is taken again.
+
+    Exact counts of more than 2^24 cells never come to one process. They stay beside the output
+    until the release is published, in files that only the secret beside the ledger opens, and a
+    run that is resumed after the charge goes on with them. This is not so with `person` or
+    `checkpoint`, which count whole tables.
 
     Args:
         source: Files of records, as `count` takes them; or exact tables.
@@ -188,21 +193,16 @@ def make_release(
         rows=_describe_rows(source, counting),
         files=files,
     )
-    plan, ledger = request.plan, request.ledger
-    secret = KeptSecret.keep(ledger, plan, request.key, output.text)
-    tables = None
-    if isinstance(source, Tables):
-        tables = source
-    elif prepared.needs_counts:
-        keywords = dict(counting)
-        if keywords["person"] is not None:
-            # The unit of a plan says more than a number of records does.
-            is_of_record = plan.unit == ONE_RECORD
-            keywords["contributions"] = request.contributions if is_of_record else None
-            keywords["key"] = keywords["key"] or secret.person_key
-        tables = count(source, plan, client=client, progress=progress, **keywords)
-    seal = None if tables is None else _seal_with(tables, secret)
-    made = prepared.publish(tables, seal)
+    secret = KeptSecret.keep(request.ledger, request.plan, request.key, output.text)
+    store = open_store(prepared, secret)
+    try:
+        made = prepared.publish(lambda: find_counts(source, prepared, counting, secret))
+    except BaseException:
+        if not prepared.is_charged():  # nobody will draw from these counts
+            store.remove()
+        output.leave_probes()
+        raise
+    store.remove()
     secret.remove()
     return made, prepared.state
 
@@ -213,19 +213,3 @@ def _describe_rows(source: Source | Tables, counting: Mapping[str, Any]) -> Coun
         return CountedRows.from_tables(source)
     rows = describe_rows(counting["weight"], make_filters(counting["where"]))
     return CountedRows(rows, "declared" if counting["person"] is None else "enforced")
-
-
-def _seal_with(tables: Tables, secret: KeptSecret) -> str:
-    """Seal tables with the nonce that each run of this release has."""
-    again = Tables(
-        tables.domain,
-        dict(tables),
-        contributions=tables.contributions,
-        distinct=tables.distinct,
-        once_per=tables.once_per,
-        person=tables.person,
-        rows=tables.rows,
-        copy=False,
-        nonce=secret.nonce,
-    )
-    return again.seal

@@ -65,13 +65,24 @@ class Output:
 
     def remove_probes(self) -> None:
         """Remove the files of `probes`, also those of clients that were killed."""
-        probes = self.probes
-        with suppress(OSError):
-            if isinstance(probes, LocalPlace):
-                shutil.rmtree(probes.path, ignore_errors=True)
-                return
-            for name in probes.list_sizes():
-                probes.remove(name)
+        self.probes.remove_all()
+
+    def leave_probes(self) -> None:
+        """Remove the folder of `probes`, unless another client uses it."""
+        if isinstance(self.probes, LocalPlace):
+            with suppress(OSError):
+                self.probes.path.rmdir()
+
+    def place_counts(self, label: str) -> Place:
+        """Return the hidden folder of the encrypted exact counts of a release.
+
+        Args:
+            label: What distinguishes the counts from those of other releases.
+        """
+        if isinstance(self.place, LocalPlace):
+            path = self.place.path
+            return LocalPlace(path.with_name(f".{path.name}.{label}.counts"), 0o600)
+        return self.place.join(f".counts-{label}")
 
     def read_digest(self) -> str | None:
         """Read the digest of the answers of the release that is there; None if there is none."""

@@ -6,8 +6,10 @@ The name of a hive folder (`state=01/`) holds a key and a value, both percent-en
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
@@ -112,8 +114,9 @@ def _find_entry(given: str, options: Options | None) -> Iterator[FoundFile]:
 def check_each_once(files: Sequence[FoundFile]) -> None:
     """Raise DataError if a file is found twice, also by links: its rows would count twice."""
     seen: dict[object, FoundFile] = {}
+    resolve = cache(os.path.realpath)  # of folders, as many files are in one
     for file in files:
-        for identity in _identify(file.location):
+        for identity in _identify(file.location, resolve):
             if identity in seen:
                 raise DataError(
                     f"{file.path} is the same file as {seen[identity].path}, named before or under "
@@ -122,17 +125,25 @@ def check_each_once(files: Sequence[FoundFile]) -> None:
             seen[identity] = file
 
 
-def _identify(location: Location) -> Iterator[object]:
+def _identify(location: Location, resolve: Callable[[str], str]) -> Iterator[object]:
     """Yield what distinguishes a file from all others: its path, and its inode if it has one."""
+    path = location.path
     if location.options is not None:
-        yield location.path
+        yield path
         return
-    yield os.path.realpath(location.path)
+    now = None
     with suppress(OSError):  # a file without a state cannot be read either, which is an error later
-        now = os.stat(location.path)  # noqa: PTH116 (a plain path)
-        if now.st_ino:
-            # The size and the times are needed, as some mounts give several files one number.
-            yield now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+        now = os.lstat(path)
+    if now is None or stat.S_ISLNK(now.st_mode):
+        yield os.path.realpath(path)
+        with suppress(OSError):
+            now = os.stat(path)  # noqa: PTH116 (a plain path)
+    else:
+        folder, name = os.path.split(path)
+        yield os.path.join(resolve(folder), name)  # noqa: PTH118 (a plain path)
+    if now is not None and now.st_ino:
+        # The size and the times are needed, as some mounts give several files one number.
+        yield now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
 
 
 def _check_one_format(files: Sequence[FoundFile]) -> None:
@@ -149,11 +160,17 @@ def _check_one_format(files: Sequence[FoundFile]) -> None:
 
 def _parse_folder_keys(path: str) -> tuple[FolderKey, ...]:
     """Return the keys of the hive folders on a path, outermost first."""
-    parent = PurePath(path).parent
+    return _parse_keys(os.path.dirname(path))  # noqa: PTH120 (a plain path)
+
+
+@lru_cache(2**10)
+def _parse_keys(folder: str) -> tuple[FolderKey, ...]:
+    """Return the keys of a folder and those above it, outermost first."""
+    inner = PurePath(folder)
     keys = []
-    for folder in (*reversed(parent.parents), parent):
-        name, equals, value = folder.name.partition("=")
+    for one in (*reversed(inner.parents), inner):
+        name, equals, value = one.name.partition("=")
         if equals and name:
             text = None if value == _NULL else unquote(value)
-            keys.append(FolderKey(unquote(name), text, str(folder)))
+            keys.append(FolderKey(unquote(name), text, str(one)))
     return tuple(keys)

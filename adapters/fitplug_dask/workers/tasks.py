@@ -22,7 +22,7 @@ from fitplug.errors import FitplugError
 from fitplug_dask.encryption import (
     KEY_BYTES,
     EncryptionMissingError,
-    RandomCipher,
+    can_encrypt,
     decrypt_long,
     encrypt_long,
 )
@@ -64,12 +64,9 @@ def draw_key() -> bytes:
     Raises:
         FitplugError: This process cannot encrypt.
     """
-    try:
-        RandomCipher(bytes(KEY_BYTES))
-        return secrets.token_bytes(KEY_BYTES)
-    except EncryptionMissingError:
-        pass
-    raise FitplugError(_NO_ENCRYPTION.message)
+    if not can_encrypt():
+        raise FitplugError(_NO_ENCRYPTION.message)
+    return secrets.token_bytes(KEY_BYTES)
 
 
 def seal_task(key: bytes, function: Any, template: list[Any]) -> Sealed:

@@ -1,0 +1,129 @@
+"""Exact counts of a release: tables of this process, or slabs that the workers have stored."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from fitplug.counts import Tables
+from fitplug.mechanism import PartedStrategy
+from fitplug.plan import Plan
+from fitplug_dask.releases.stored_counts import CountStore
+from fitplug_opendp.counted_rows import CountedRows, find_seal, list_outside_attributes
+from fitplug_opendp.input_checks import check_tables
+from fitplug_opendp.limit_checks import check_limit
+
+
+class ExactCounts(ABC):
+    """The exact counts that a release is made from. They are confidential.
+
+    Attributes:
+        seal: Their seal under the nonce that is kept until the release is published, so that the
+            same counts have the same seal in each run.
+        rows: The rows that they were counted from.
+        store: Where workers find counts that they are not sent; None for tables.
+    """
+
+    seal: str
+    rows: CountedRows
+    store: CountStore | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    @property
+    @abstractmethod
+    def published_seal(self) -> str | None:
+        """The seal that the release has; None if another count would have the same cells."""
+
+    @abstractmethod
+    def check(self, plan: Plan, contributions: int) -> None:
+        """Raise TablesError unless a plan can be released from these counts.
+
+        Args:
+            plan: The plan.
+            contributions: The number of records of one person that the release charges for.
+        """
+
+    @abstractmethod
+    def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
+        """List the attributes without use in the plan by which the count left records out."""
+
+    @abstractmethod
+    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> list[tuple[int, Any]]:
+        """List slabs by number with what `split_counts` reads their counts from."""
+
+
+class TableCounts(ExactCounts):
+    """Counts in tables of this process."""
+
+    def __init__(self, tables: Tables, nonce: bytes) -> None:
+        """Seal the tables.
+
+        Args:
+            tables: The tables.
+            nonce: The nonce of the seal.
+        """
+        self._tables = tables
+        self.rows = CountedRows.from_tables(tables)
+        self.seal = Tables(
+            tables.domain,
+            dict(tables),
+            contributions=tables.contributions,
+            distinct=tables.distinct,
+            once_per=tables.once_per,
+            person=tables.person,
+            rows=tables.rows,
+            copy=False,
+            nonce=nonce,
+        ).seal
+
+    @property
+    def published_seal(self) -> str | None:
+        return find_seal(self._tables)
+
+    def check(self, plan: Plan, contributions: int) -> None:
+        check_limit(plan, self._tables, contributions)
+        check_tables(plan, self._tables)
+
+    def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
+        return list_outside_attributes(plan, self._tables)
+
+    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> list[tuple[int, Any]]:
+        names = {parted.slabs[number].names for number in numbers}
+        marginals = {own: self._tables.marginal(own) for own in names}
+        return [
+            (number, marginals[parted.slabs[number].names][parted.slabs[number].index])
+            for number in numbers
+        ]
+
+
+class SlabCounts(ExactCounts):
+    """Counts of the plan's own slabs, which are stored encrypted."""
+
+    def __init__(
+        self, store: CountStore, rows: CountedRows, seal: str, seals: Sequence[str]
+    ) -> None:
+        """Name what is stored.
+
+        Args:
+            store: Where the counts are.
+            rows: The rows that they were counted from.
+            seal: The seal of all slabs.
+            seals: The seal of each slab.
+        """
+        self.store, self.rows, self.seal, self._seals = store, rows, seal, tuple(seals)
+
+    @property
+    def published_seal(self) -> str | None:
+        return None if self.rows.rows is None else self.seal
+
+    def check(self, plan: Plan, contributions: int) -> None:
+        """Do nothing, since these slabs are those of the plan, and of rows that nobody limited."""
+
+    def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
+        return ()
+
+    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> list[tuple[int, Any]]:
+        return [(number, self._seals[number]) for number in numbers]

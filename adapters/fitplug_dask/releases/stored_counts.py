@@ -1,0 +1,184 @@
+"""Stored counts: the exact counts of a release, in slabs that no process holds all of.
+
+Each slab is counted by one task, which writes it beside the output, encrypted with AES-GCM. The key
+is derived from the nonce that is kept beside the ledger, and is forgotten with it when the release
+is published; without a ledger it is only in the memory of this run. The seals of all slabs are in
+one more encrypted file, and their own seal is what the ledger enters with the charge. So a run that
+is resumed draws the parts that are missing from the counts that were charged for, and counts
+nothing again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fitplug.counts import seal_slab, seal_slabs
+from fitplug.errors import InputError
+from fitplug.files import LocalPlace, Place
+from fitplug.numeric import IntArray
+from fitplug_dask.encryption import can_encrypt, decrypt_long, encrypt_long
+from fitplug_dask.kernel import Fault
+from fitplug_dask.releases.failures import report_faults
+
+_WIDTHS = tuple(np.dtype(f"<u{size}") for size in (1, 2, 4, 8))
+
+
+@dataclass(frozen=True, repr=False)
+class CountStore:
+    """The folder of the encrypted counts of a release.
+
+    Attributes:
+        place: The folder, which holds a folder for each run that counted.
+        nonce: What hides the counts in their seals, and what their key is derived from.
+        run: The name of the folder of the run whose counts are written or read.
+    """
+
+    place: Place
+    nonce: bytes
+    run: str
+
+    def __repr__(self) -> str:
+        return "CountStore()"
+
+    def write_slab(self, number: int, counts: IntArray) -> str:
+        """Make the counts of a slab durable, and return their seal.
+
+        If the task ran before, on a worker that was lost, the counts that it wrote stay.
+
+        Raises:
+            OSError: The file cannot be written.
+            InputError: The file that is there is damaged.
+        """
+        narrow = next(t for t in _WIDTHS if counts.max(initial=0) <= np.iinfo(t).max)
+        content = narrow.str.encode() + np.ascontiguousarray(counts, dtype=narrow).tobytes()
+        encrypted = encrypt_long(self._key, content, self._name_context(number))
+        if self._slabs.create(_name_slab(number), encrypted):
+            return seal_slab(self.nonce, number, counts)
+        return seal_slab(self.nonce, number, self._decrypt_slab(number))
+
+    def read_slab(self, number: int, seal: str, shape: Sequence[int]) -> IntArray:
+        """Read the counts of a slab.
+
+        Args:
+            number: The number of the slab.
+            seal: Its seal.
+            shape: Its shape.
+
+        Raises:
+            InputError: The file is missing, damaged, or is not what was sealed.
+            OSError: The file cannot be read.
+        """
+        counts = self._decrypt_slab(number)
+        if not hmac.compare_digest(seal_slab(self.nonce, number, counts), seal):
+            raise self._make_error(number)
+        return counts.reshape(tuple(shape))
+
+    def write_seals(self, description: Mapping[str, Any], seals: Sequence[str]) -> str:
+        """Make the seals of all slabs durable, and return their own seal.
+
+        Args:
+            description: What is said about all counts, in types that JSON has.
+            seals: The seal of each slab.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        seal = seal_slabs(self.nonce, description, seals)
+        content = json.dumps({"run": self.run, "seals": list(seals)}).encode()
+        self.place.create(_name_seals(seal), encrypt_long(self._key, content, seal.encode()))
+        return seal
+
+    def find_seals(
+        self, description: Mapping[str, Any], seal: str
+    ) -> tuple[CountStore, tuple[str, ...]] | None:
+        """Find the counts that have a seal; None if they are not here.
+
+        Returns:
+            The store of the run that counted them, and the seal of each slab.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        try:
+            encrypted = self.place.read(_name_seals(seal))
+            found = json.loads(decrypt_long(self._key, encrypted, seal.encode()))
+        except (FileNotFoundError, ValueError):
+            return None
+        seals = tuple(found["seals"])
+        if seal_slabs(self.nonce, description, seals) != seal:
+            return None
+        return CountStore(self.place, self.nonce, found["run"]), seals
+
+    def open(self) -> None:
+        """Make the folder.
+
+        Raises:
+            InputError: Nothing can be encrypted.
+            OSError: It cannot be made.
+        """
+        if not can_encrypt():
+            raise InputError(
+                "these exact counts are too many for one process, and workers store them encrypted "
+                "only, for which the package cryptography is missing; install it with: pip install "
+                '"fitplug[dask]"'
+            )
+        if isinstance(self.place, LocalPlace):
+            self.place.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def remove(self) -> None:
+        """Remove the counts of all runs."""
+        self.place.remove_all()
+
+    @property
+    def _key(self) -> bytes:
+        return hmac.new(self.nonce, b"the key of counts in slabs", hashlib.sha256).digest()
+
+    @property
+    def _slabs(self) -> Place:
+        return self.place.join(self.run)
+
+    def _name_context(self, number: int) -> bytes:
+        return f"slab {number} of {self.run}".encode()
+
+    def _decrypt_slab(self, number: int) -> IntArray:
+        """Return the counts of a slab, int64 of one axis."""
+        try:
+            encrypted = self._slabs.read(_name_slab(number))
+            content = decrypt_long(self._key, encrypted, self._name_context(number))
+        except (FileNotFoundError, ValueError):
+            raise self._make_error(number) from None
+        width = next(t for t in _WIDTHS if content.startswith(t.str.encode()))
+        return np.frombuffer(content, width, offset=len(width.str)).astype(np.int64)
+
+    def _make_error(self, number: int) -> InputError:
+        return InputError(
+            f"{self.place}: slab {number} of the encrypted counts is missing or damaged; remove "
+            "this folder and run the same again, which counts again and charges nothing more"
+        )
+
+
+def label_counts(nonce: bytes, cut: str) -> str:
+    """Return the name of the counts of a release that are cut so, which tells nothing of either."""
+    return hmac.new(nonce, f"the name of counts cut as {cut}".encode(), hashlib.sha256).hexdigest()[
+        :16
+    ]
+
+
+def keep_slab(store: CountStore, number: int, counts: IntArray) -> str | Fault:
+    """Make the counts of a slab durable, in the task that has them, and return their seal."""
+    return report_faults(lambda: store.write_slab(number, counts), store.place)
+
+
+def _name_slab(number: int) -> str:
+    return f"slab-{number:05}"
+
+
+def _name_seals(seal: str) -> str:
+    return f"seals-{seal[:16]}"

@@ -1,0 +1,14 @@
+"""Sharding: tables larger than the memory of a process, counted in ranges of their cells."""
+
+from fitplug_dask.sharding.limits import choose_slab_cells, cut_slabs
+from fitplug_dask.sharding.shards import Consume, count_shards
+from fitplug_dask.sharding.tables import count_tables, cut_shard_partitions
+
+__all__ = [
+    "Consume",
+    "choose_slab_cells",
+    "count_shards",
+    "count_tables",
+    "cut_shard_partitions",
+    "cut_slabs",
+]

@@ -1,0 +1,279 @@
+"""Releases whose exact counts stay in slabs on the workers: exact, sealed, encrypted, resumed."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sys
+import threading
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+
+import fitplug as fp
+import fitplug_dask as fpd
+from fitplug.errors import FitplugError, InputError
+from fitplug.mechanism import answer_exactly, cut_strategy
+from fitplug_dask.releases import counting_rows, drawing, parted_release
+from fitplug_dask.releases.stored_counts import CountStore
+from fitplug_opendp import part_noise
+from tests.helpers.audited_releases import (
+    DOMAIN,
+    PART,
+    PLAN,
+    Watch,
+    check_drawn_once,
+    check_left_over,
+    use_slabs,
+    use_small_parts,
+)
+from tests.helpers.plans import split_apart_plan, symmetric_plan
+from tests.helpers.tree_plans import design_tree, people_by_place
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+ROWS = 3000
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture(autouse=True)
+def in_slabs(monkeypatch):
+    """No counts come to the client, although these are few."""
+    use_small_parts(monkeypatch)
+    use_slabs(monkeypatch)
+    monkeypatch.setattr(counting_rows, "count", lambda *_, **__: pytest.fail("whole tables"))
+
+
+def write_people(folder, domain=DOMAIN, seed=1):
+    """Four files of people, some of them outside the domain."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(4):
+        columns = {"pop": rng.integers(0, 9, ROWS), "year": rng.integers(1, 4, ROWS)}
+        for name in domain.names:
+            labels = [*domain[name].labels, None]
+            drawn = [labels[k] for k in rng.integers(0, len(labels), ROWS)]
+            is_text = not isinstance(domain[name], fp.Integers)
+            columns[name] = pa.array([v if is_text or v is None else int(v) for v in drawn])
+        pq.write_table(pa.table(columns), folder / f"{i}.parquet", row_group_size=700)
+    return folder
+
+
+@pytest.fixture
+def people(tmp_path_factory):
+    return write_people(tmp_path_factory.mktemp("people"))
+
+
+def return_exact(answers, noise_std, run):
+    """Draw no noise, so that what is counted is seen."""
+    return answers
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"weight": "pop"}, {"where": {"year": [1, 3]}}, {"weight": "pop", "where": {"year": 2}}],
+    ids=["rows", "weights", "filters", "both"],
+)
+@pytest.mark.parametrize("on", ["threads", "cluster"])
+def test_answers_are_those_of_the_counts(people, tmp_path, monkeypatch, options, on):
+    monkeypatch.setattr(drawing, "draw_part", return_exact)
+    exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN, **options).marginal)
+    if on == "threads":
+        released = fpd.release(people, PLAN, tmp_path / "out", **options)
+    else:
+        with (
+            LocalCluster(processes=False, n_workers=2, dashboard_address=":0") as cluster,
+            Client(cluster) as client,
+        ):
+            released = fpd.release(people, PLAN, tmp_path / "out", client=client, **options)
+    np.testing.assert_array_equal(np.asarray(released.answers), exact)
+    assert (released.seal is None) == (not options)
+    check_left_over(tmp_path, names=["out"])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: design_tree(people_by_place(ages=True)), split_apart_plan, symmetric_plan],
+    ids=["tree", "split apart", "symmetric"],
+)
+def test_answers_of_every_structure(make, tmp_path, monkeypatch):
+    use_small_parts(monkeypatch, 20)
+    plan = make()
+    people = write_people(tmp_path / "people", plan.domain)
+    exact = answer_exactly(plan.strategy, fpd.count(people, plan).marginal)
+    assert exact.any()
+    monkeypatch.setattr(drawing, "draw_part", return_exact)
+    released = fpd.release(people, plan, tmp_path / "out")
+    np.testing.assert_array_equal(np.asarray(released.answers), exact)
+
+
+def interrupt(monkeypatch, people, tmp_path, ledger, **keywords):
+    """Charge, draw four parts, and stop."""
+    written, lock, real = [], threading.Lock(), drawing.write_answers_part
+
+    def write(folder, number, noisy):
+        with lock:
+            if len(written) == 4:
+                raise FULL
+            written.append(number)
+        return real(folder, number, noisy)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drawing, "write_answers_part", write)
+        with pytest.raises(FitplugError, match="no space left on device"):
+            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, **keywords)
+    (stored,) = tmp_path.glob(".out.*.counts")
+    return stored
+
+
+def test_a_resumed_run_counts_nothing_again(people, tmp_path, ledger, audit, monkeypatch):
+    tables = fpd.count(people, PLAN)
+    with Watch(tmp_path) as watch:
+        stored = interrupt(monkeypatch, people, tmp_path, ledger)
+        assert stored.stat().st_mode & 0o777 == 0o700
+        # Neither files that are gone nor files that changed matter now.
+        fpd.release("nothing is there", PLAN, tmp_path / "out", ledger=ledger)
+    _, draws = check_drawn_once(tmp_path / "out", audit, watch, PLAN, tables)
+    assert draws <= len(cut_strategy(PLAN.strategy, PART).sizes) + 2  # of threads at the full disk
+    assert ledger.spent == PLAN.rho
+    check_left_over(tmp_path, names=["budget.db", "out"])
+
+
+def test_before_the_charge_nothing_is_taken_again(people, tmp_path, ledger, audit, monkeypatch):
+    """A run that is killed before the charge leaves counts that the next run does not use."""
+    with monkeypatch.context() as patch:
+        # What a killed process does not do.
+        patch.setattr(CountStore, "remove", lambda store: None)
+        patch.setattr(parted_release.PartedRelease, "_charge", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
+    assert list(tmp_path.glob(".out.*.counts/*/slab-*"))
+    others = write_people(tmp_path / "others", seed=2)
+    fpd.release(others, PLAN, tmp_path / "out", ledger=ledger)
+    check_drawn_once(tmp_path / "out", audit, None, PLAN, fpd.count(others, PLAN))
+    check_left_over(tmp_path, names=["budget.db", "others", "out"])
+
+
+def test_what_is_refused_leaves_no_counts(people, tmp_path):
+    poor = fp.Ledger(tmp_path / "budget.db", rho=PLAN.rho / 2)
+    with pytest.raises(fp.OverBudget):
+        fpd.release(people, PLAN, tmp_path / "out", ledger=poor)
+    assert not poor.entries()
+    assert not list(tmp_path.glob(".out*"))
+
+
+@pytest.mark.parametrize("fault", ["cut", "changed", "missing", "of another slab", "seals gone"])
+def test_counts_that_are_damaged_are_not_used(people, tmp_path, ledger, audit, monkeypatch, fault):
+    tables = fpd.count(people, PLAN)
+    stored = interrupt(monkeypatch, people, tmp_path, ledger)
+    slabs = sorted(stored.glob("*/slab-*"))
+    if fault == "seals gone":
+        (seals,) = stored.glob("seals-*")
+        seals.unlink()  # then all is counted again
+    else:
+        for slab, other in zip(slabs, [*slabs[1:], slabs[0]], strict=True):
+            content = bytearray(slab.read_bytes())
+            if fault == "cut":
+                slab.write_bytes(content[:-1])
+            elif fault == "changed":
+                content[-20] ^= 1
+                slab.write_bytes(content)
+            elif fault == "missing":
+                slab.unlink()
+            else:
+                other.with_name(f"{other.name}.new").write_bytes(content)
+        for new in stored.glob("*/*.new"):
+            new.replace(new.with_suffix(""))
+        drawn = len(audit.read())
+        with pytest.raises(FitplugError, match="encrypted counts is missing or damaged"):
+            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
+        assert len(audit.read()) == drawn
+        shutil.rmtree(stored)
+    others = write_people(tmp_path / "others", seed=2)
+    with pytest.raises(fp.KeyTaken, match="the data, or the secret file"):
+        fpd.release(others, PLAN, tmp_path / "out", ledger=ledger)
+    fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
+    check_drawn_once(tmp_path / "out", audit, None, PLAN, tables)
+    assert ledger.spent == PLAN.rho
+
+
+def test_stored_counts_are_encrypted_and_other_counts_do_not_replace_them(tmp_path):
+    place = fp.files.open_place(tmp_path / "counts", mode=0o600)
+    counts = np.arange(1000, dtype=np.int64).reshape(10, 100) + 10**6
+    store = CountStore(place, b"n" * 32, "run")
+    store.open()
+    seal = store.write_slab(3, counts)
+    content = (tmp_path / "counts" / "run" / "slab-00003").read_bytes()
+    assert (tmp_path / "counts" / "run" / "slab-00003").stat().st_mode & 0o777 == 0o600
+    for width in ("<u4", "<i8"):
+        assert counts[4, 5:8].astype(width).tobytes() not in content
+    np.testing.assert_array_equal(store.read_slab(3, seal, (10, 100)), counts)
+    assert store.write_slab(3, counts + 1) == seal  # a task that runs again finds what is there
+    np.testing.assert_array_equal(store.read_slab(3, seal, (10, 100)), counts)
+    with pytest.raises(InputError, match="slab 3 of the encrypted counts is missing or damaged"):
+        CountStore(place, b"m" * 32, "run").read_slab(3, seal, (10, 100))
+    said = {"rows": None}
+    whole = store.write_seals(said, [seal])
+    found = CountStore(place, b"n" * 32, "later").find_seals(said, whole)
+    assert found is not None
+    assert found[1] == (seal,)
+    np.testing.assert_array_equal(found[0].read_slab(3, seal, (10, 100)), counts)
+    assert store.find_seals({"rows": "others"}, whole) is None
+    assert CountStore(place, b"m" * 32, "run").find_seals(said, whole) is None
+
+
+def test_without_the_package_for_encryption_nothing_is_counted(people, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    with pytest.raises(InputError, match="the package cryptography"):
+        fpd.release(people, PLAN, tmp_path / "out")
+    check_left_over(tmp_path, names=[])
+
+
+def test_into_a_store(people, ledger, audit):
+    import fsspec
+
+    url = "memory://bucket/of/counts"
+    fpd.release(people, PLAN, url, ledger=ledger)
+    released = fp.Release.read(url)
+    released.verify()
+    system = fsspec.filesystem("memory")
+    assert not [name for name in system.find("/bucket/of") if "counts-" in name]
+    exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN).marginal)
+    errors = (np.asarray(released.answers) - exact) / PLAN.noise_std
+    assert np.abs(errors).max() < 8
+    system.rm("/bucket", recursive=True)
+
+
+def test_two_clients_at_once_make_one_release(people, tmp_path, ledger, audit):
+    released, errors = [], []
+
+    def run():
+        try:
+            own = fp.Ledger(tmp_path / "budget.db")
+            released.append(fpd.release(people, PLAN, tmp_path / "out", ledger=own, key="a"))
+        except Exception as error:  # shown below
+            errors.append(error)
+
+    clients = [threading.Thread(target=run) for _ in range(3)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    assert not errors
+    assert len({np.asarray(one.answers).tobytes() for one in released}) == 1
+    check_drawn_once(tmp_path / "out", audit, None, PLAN, fpd.count(people, PLAN))
+    assert len(ledger.entries()) == 1
+    check_left_over(tmp_path, names=["budget.db", "out"])
+
+
+def test_noise_is_drawn_by_opendp(people, tmp_path, monkeypatch):
+    """The answers are of counts with noise: none of the tests above would notice if it were not."""
+    assert drawing.draw_part is part_noise.draw_part
+    released = fpd.release(people, PLAN, tmp_path / "out")
+    exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN).marginal)
+    scaled = (np.asarray(released.answers) - exact) / PLAN.noise_std
+    assert 0.8 < scaled.std() < 1.2
