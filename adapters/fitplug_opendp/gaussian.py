@@ -19,7 +19,6 @@ from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions
-from fitplug.structure import tells_records_apart
 from fitplug.workload import AddRemove
 from fitplug_opendp._compat import import_opendp
 
@@ -128,20 +127,6 @@ def bound_sensitivity(plan: Plan, records: int) -> float:
     return ceil_float(plan.compare_records(records) * Fraction(plan.strategy.sensitivity))
 
 
-def check_is_of_records(plan: Plan) -> None:
-    """Raise BudgetError unless neighbours of a plan's unit add or remove records, anywhere."""
-    if tells_records_apart(plan.unit):
-        raise BudgetError(
-            f"releases of plans for this unit of privacy ({plan.unit}) cannot be made yet; design "
-            "the plan for fp.AddRemove(records=k)"
-        )
-    if not isinstance(plan.unit, AddRemove):
-        raise BudgetError(
-            f"the plan's unit of privacy ({plan.unit}) is not one of records added or removed, "
-            "which this function states its cost in; release the plan with fitplug_opendp.release"
-        )
-
-
 def choose_contributions(plan: Plan, contributions: int) -> int:
     """Choose the records of a person that a release is for: those of the plan's unit of privacy.
 
@@ -151,24 +136,23 @@ def choose_contributions(plan: Plan, contributions: int) -> int:
             takes any number; a plan for k records takes k, or 1 for what nobody gave.
 
     Returns:
-        The largest number of records that one person may have.
+        The number of records that the plan's cost is multiplied for: 1 if it is one of the person.
 
     Raises:
         BudgetError: The number is out of range, or the plan is for another one.
     """
     check_contributions(contributions)
-    if isinstance(plan.unit, AddRemove):
-        check_is_of_records(plan)
-    planned = plan.structure.changes
-    if planned == 1 or contributions == planned:
+    planned = plan.unit.records if isinstance(plan.unit, AddRemove) else 1
+    if planned == 1:
         return contributions
-    if contributions != 1:
+    if contributions not in (1, planned):
         raise BudgetError(
             f"contributions = {contributions}, but the plan is designed for persons with at most "
             f"{planned} records; leave contributions out, or design the plan for "
             f"fp.AddRemove(records={contributions})"
         )
-    return planned
+    # Where records are apart, the plan's cost is one of the person, and of no number of records.
+    return plan.structure.changes
 
 
 def make_gaussian(dp: ModuleType, size: int, std: float) -> Any:

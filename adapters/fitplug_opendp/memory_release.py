@@ -9,7 +9,8 @@ from fitplug.plan import Plan
 from fitplug.release import Release, compute_answers_digest
 from fitplug_opendp.counted_rows import find_seal
 from fitplug_opendp.gaussian import Progress
-from fitplug_opendp.input_checks import check_are_tables, check_limit
+from fitplug_opendp.input_checks import check_are_tables
+from fitplug_opendp.limit_checks import check_limit
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
 
@@ -74,9 +75,10 @@ def release(
         what=what,
         key=key,
         output=output,
+        is_enforced=tables.contributions is not None,
     )
     noise_source = NoiseSource.from_plan(plan, asked.contributions)
-    check_limit(tables, asked.contributions)
+    check_limit(plan, tables, asked.contributions)
     request = asked.make_ledger_request(noise_source.charged)
     find_charge(ledger, request)
     answers = compute_exact_answers(plan, tables)

@@ -9,7 +9,6 @@ from os import PathLike
 from fitplug.errors import BudgetError
 from fitplug.ledger import ChargeReference, ChargeRequest, Ledger, StagedCharge
 from fitplug.plan import Plan
-from fitplug.workload import AddRemove
 from fitplug_opendp.folder_checks import encode_path
 from fitplug_opendp.gaussian import choose_contributions
 
@@ -31,6 +30,8 @@ class ReleaseRequest:
         replace: Whether an earlier release in the folder is moved aside.
         output: The place of a release in memory, as a text for the ledger. A release into a folder
             enters the folder.
+        is_enforced: Whether the counts keep no more records of a person than the unit says. A
+            ledger that is kept for persons with more records then charges no more.
     """
 
     plan: Plan
@@ -43,13 +44,9 @@ class ReleaseRequest:
     again: bool = False
     replace: bool = False
     output: str | None = None
+    is_enforced: bool = False
 
     def __post_init__(self) -> None:
-        if self.ledger is not None and not isinstance(self.plan.unit, AddRemove):
-            raise BudgetError(
-                "ledgers keep costs of records added or removed, which claims of another unit of "
-                f"privacy ({self.plan.unit}) do not add up with; release without a ledger"
-            )
         object.__setattr__(
             self, "contributions", choose_contributions(self.plan, self.contributions)
         )
@@ -66,6 +63,7 @@ class ReleaseRequest:
             again=self.again,
             output=self.output if self.directory is None else encode_path(self.directory),
             in_folder=self.directory is not None,
+            is_enforced=self.is_enforced,
         )
 
 

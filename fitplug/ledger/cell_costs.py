@@ -14,7 +14,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -76,6 +76,10 @@ class CellCosts:
     def rho(self) -> Fraction:
         """The least charge that covers these costs, in rho of zCDP, exact."""
         return Fraction(float(self.costs.max())) * self.contributions**2 / 2
+
+    def multiply_records(self, times: int) -> CellCosts:
+        """Return the costs for persons with so many times as many records."""
+        return replace(self, contributions=self.contributions * times) if times > 1 else self
 
     def to_bytes(self) -> bytes:
         """Write the costs as little-endian floats of 64 bits, the last axis fastest."""

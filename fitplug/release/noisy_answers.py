@@ -21,7 +21,7 @@ from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at
 from fitplug.release.margins import compute_moe
-from fitplug.release.population import Limited, describe_population
+from fitplug.release.population import Limited, describe_population, find_most_records
 from fitplug.workload import DEFAULT_CONFIDENCE
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
@@ -174,9 +174,14 @@ class NoisyAnswers:
         return self.plan.digest
 
     @property
+    def most_records(self) -> int | None:
+        """The largest number of records that one person may have; None if it is not known."""
+        return find_most_records(self.plan.unit, self.contributions)
+
+    @property
     def population(self) -> str:
         """Sentences that say which records the estimates and their intervals are about."""
-        return describe_population(self.contributions, self.limited, outside=self.outside)
+        return describe_population(self.most_records, self.limited, outside=self.outside)
 
     @property
     def parted_tables(self) -> TablesInParts | None:

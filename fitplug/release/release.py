@@ -324,5 +324,5 @@ class Release(NoisyAnswers):
         return (
             f"Release(rho={format_up(self.rho)}, plan={self.plan_digest[:12]}, "
             f"groups={', '.join(self.plan.workload.names)}, "
-            f"about {name_population(self.contributions, self.limited)})"
+            f"about {name_population(self.most_records, self.limited)})"
         )

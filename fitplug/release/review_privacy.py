@@ -61,7 +61,7 @@ def describe_accounting(
         "They are unbiased for the records that were counted: not clipped at zero, not "
         "rounded and not made to agree with other figures. Their standard deviations are "
         "those of the plan, of the noise alone.\n\n"
-        + describe_population(release.contributions, release.limited, unit, release.outside),
+        + describe_population(release.most_records, release.limited, unit, release.outside),
         "composition": _describe_composition(release, statement),
     }
 

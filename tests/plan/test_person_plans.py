@@ -9,7 +9,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.errors import BudgetError, PlanError
+from fitplug.errors import BudgetError, PlanError, TablesError
 from fitplug.mechanism import build_dense_strategy
 from fitplug.structure import RecordSets
 from tests.helpers.persons import list_persons, monthly, small_person_problems
@@ -76,13 +76,19 @@ def test_bounds_that_may_be_above_the_truth_say_so():
     plan.verify()
 
 
-def test_releases_are_refused_until_counts_enforce_the_unit():
+def test_a_release_costs_what_the_plan_says_for_one_person():
     plan = fp.design(MONTHLY, unit=MONTHLY_UNIT)
-    counts = {names: np.zeros(MONTHLY.domain.shape_of(names), np.int64) for names in plan.tables}
-    tables = fp.Tables(MONTHLY.domain, counts)
-    for given in ({}, {"contributions": 3}):
-        with pytest.raises(BudgetError, match="cannot be made yet"):
-            fpo.release(plan, tables, **given)
+    names = MONTHLY.attributes
+    cells = {names: np.ones(MONTHLY.domain.shape_of(names), np.int64)}
+    for given in ({}, {"contributions": MONTHLY_UNIT.records}):
+        released = fpo.release(plan, fp.Tables(MONTHLY.domain, cells), **given)
+        assert plan.rho <= released.rho <= plan.rho * (1 + 1e-12)
+        assert released.privacy_cost == plan.privacy_cost
+    with pytest.raises(BudgetError, match="contributions = 7"):
+        fpo.release(plan, fp.Tables(MONTHLY.domain, cells), contributions=7)
+    anywhere = fp.Tables(MONTHLY.domain, cells, contributions=3, person="id")
+    with pytest.raises(TablesError, match="another unit of privacy"):
+        fpo.release(plan, anywhere)
 
 
 @pytest.mark.parametrize(

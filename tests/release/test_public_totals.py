@@ -9,7 +9,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.errors import BudgetError, WorkloadError
+from fitplug.errors import BudgetError, LedgerError, WorkloadError
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 
 DOMAIN = fp.Domain(
@@ -137,15 +137,20 @@ class TestRefusals:
         dp = pytest.importorskip("opendp.prelude")
         dp.enable_features("contrib", "honest-but-curious")
         plan = PLANS["all"]
-        with pytest.raises(BudgetError, match="not one of records added or removed"):
+        with pytest.raises(BudgetError, match=r"is no measurement of OpenDP"):
             fpo.make_fitness_for_use(fpo.tables_domain(plan), dp.symmetric_distance(), plan)
 
     def test_ledgers(self, tmp_path):
         ledger = fp.Ledger(tmp_path / "budget.db", rho=100.0)
         plan = PLANS["all"]
-        with pytest.raises(BudgetError, match="release without a ledger"):
-            fpo.release(plan, count(plan), ledger=ledger)
-        assert ledger.spent == 0
+        released = fpo.release(plan, count(plan), ledger=ledger)
+        assert ledger.unit == plan.unit
+        assert ledger.spent == pytest.approx(released.rho)
+        assert ledger.spent >= plan.rho_exact
+        records = fp.Ledger(tmp_path / "records.db", rho=100.0, unit=fp.AddRemove())
+        with pytest.raises(LedgerError, match="costs of the two do not add up"):
+            fpo.release(plan, count(plan), ledger=records)
+        assert records.spent == 0
 
     def test_adjusted_tables(self):
         plan = PLANS["all"]

@@ -26,7 +26,8 @@ def open_ledger(spec: Spec) -> Ledger | None:
     """
     if spec.ledger is None or spec.ledger_path is None:
         return None
-    return Ledger(spec.ledger_path, **spec.ledger.amount)
+    budget = spec.ledger
+    return Ledger(spec.ledger_path, budget.rho, epsilon=budget.epsilon, delta=budget.delta)
 
 
 def has_ledger_file(spec: Spec) -> bool:

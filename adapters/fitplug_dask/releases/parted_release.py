@@ -48,6 +48,7 @@ from fitplug_dask.releases.publishing import MoreFiles, publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
 from fitplug_opendp.counted_rows import CountedRows
+from fitplug_opendp.limit_checks import check_is_enforced
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
 from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
@@ -243,6 +244,7 @@ class PartedRelease:
 
     def _charge(self, counts: ExactCounts) -> PartedRelease:
         """Charge the ledger, if there is one, or find the charge that this release resumes."""
+        check_is_enforced(counts.rows.limited, self.request.is_enforced)
         counts.check(self.request.plan, self.request.contributions)
         ledger = self.request.ledger
         if ledger is None:

@@ -149,6 +149,7 @@ def release(
         what=what,
         key=key,
         again=again,
+        is_enforced=_describe_rows(source, counting).limited == "enforced",
     )
     place = Output.open(output, output_options)
     return make_release(source, request, place, counting, client, progress, confidence)[0]
