@@ -11,7 +11,7 @@ from fitplug.counts import Tables
 from fitplug.errors import TablesError
 from fitplug.plan import Plan
 from fitplug.release import Limited
-from fitplug.workload import AddRemove, Unit
+from fitplug.workload import AddRemove, ReplaceOne, Unit
 
 
 def check_limit(plan: Plan, tables: Tables, contributions: int) -> None:
@@ -24,9 +24,16 @@ def check_limit(plan: Plan, tables: Tables, contributions: int) -> None:
             that of the plan's unit of privacy if this is not the default.
 
     Raises:
-        TablesError: The counts may hold more of a person.
+        TablesError: The counts may hold more of a person, or are of weighted or filtered rows,
+            which neighbours that replace a record are not defined for.
     """
     unit = plan.unit
+    if isinstance(unit, ReplaceOne) and tables.rows is not None:
+        raise TablesError(
+            f"in the tables, {tables.rows}; the plan's unit of privacy ({unit}) protects neither "
+            "whether a row passes a filter nor its weight: count all rows as one record each, or "
+            "design the plan for fp.AddRemove(records=2), which covers a replacement"
+        )
     if isinstance(unit, AddRemove) and not unit.distinct and unit.once_per is None:
         unit = AddRemove(contributions)
     check_enforced(unit, tables, {name for names in plan.tables for name in names})

@@ -9,7 +9,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.errors import BudgetError, LedgerError, WorkloadError
+from fitplug.errors import BudgetError, LedgerError, TablesError, WorkloadError
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 
 DOMAIN = fp.Domain(
@@ -32,6 +32,14 @@ PLANS = {name: fp.design(WORKLOAD, unit=unit) for name, unit in UNITS.items()}
 def count(plan: fp.Plan) -> fp.Tables:
     """The exact counts of the histogram, over one table that holds all others."""
     return fp.Tables(DOMAIN, {("state", "sex", "age"): HISTOGRAM})
+
+
+@pytest.mark.parametrize("options", [{"where": {"sex": "f"}}, {"weights": "n"}], ids=str)
+def test_rows_that_are_filtered_or_weighted_have_no_neighbours_that_replace(options):
+    records = {"state": ["1"], "sex": ["f"], "age": [0], "n": [2]}
+    tables = fp.Tables.from_records(DOMAIN, records, [("state", "sex", "age")], **options)
+    with pytest.raises(TablesError, match="whether a row passes a filter nor its weight"):
+        fpo.release(PLANS["all"], tables)
 
 
 def ask(group: str) -> np.ndarray:
