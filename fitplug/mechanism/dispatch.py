@@ -20,6 +20,7 @@ from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
 from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
+from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
 from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.mechanism.tree_form import TreeForm
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray
@@ -30,6 +31,7 @@ from fitplug.structure import (
     ResidualStructure,
     ScalarStructure,
     Structure,
+    SymmetricPairStructure,
     TreeStructure,
 )
 from fitplug.workload import Unit
@@ -41,6 +43,7 @@ _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     TreeStructure: TreeForm(),
     ChainStructure: ChainForm(),
     PairStructure: PairForm(),
+    SymmetricPairStructure: SymmetricPairForm(),
 }
 """The form of each structure's strategies. A new structure is registered here."""
 

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fitplug.errors import PlanError, WorkloadError
-from fitplug.mechanism.basis import ReadCounts
+from fitplug.errors import PlanError
 from fitplug.mechanism.block_set import BlockSet
-from fitplug.mechanism.block_set_form import BlockSetForm
 from fitplug.mechanism.estimates import BlockEstimates
 from fitplug.mechanism.integer_limits import SATURATION
-from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
-from fitplug.mechanism.parted_strategy import PartedStrategy
+from fitplug.mechanism.public_totals import PublicTotalsForm
 from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.numeric import (
@@ -41,7 +38,7 @@ class PairEstimates(BlockEstimates):
         return np.asarray(super()._estimate_group(g) + known.reshape(shape))
 
 
-class PairForm(BlockSetForm[PairStructure]):
+class PairForm(PublicTotalsForm[PairStructure]):
     """The strategies of `PairStructure`."""
 
     def compute_exact_cost(self, structure: PairStructure, integers: Integers) -> ExactCost:
@@ -69,31 +66,8 @@ class PairForm(BlockSetForm[PairStructure]):
         unit = bound_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
         return np.asarray(unit * unit * (1 + 4 * UNIT_ROUNDOFF))
 
-    def list_tables(self, strategy: Strategy) -> list[tuple[str, ...]]:
-        public = strategy.structure.public_attributes
-        assert public is not None
-        return [*super().list_tables(strategy), public]
-
-    def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
-        public = strategy.structure.public_attributes
-        assert public is not None
-        totals = np.clip(np.asarray(read_counts(public)).ravel(), -SATURATION, SATURATION)
-        answers = super().answer_exactly(strategy, read_counts)
-        answers[strategy.size :] = totals.astype(np.int64)
-        return answers
-
-    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
-        raise WorkloadError(
-            "releases in parts are not made for plans of the unit of privacy ReplaceOne; make a "
-            "release in one piece"
-        )
-
     def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
         return PairEstimates(strategy, answers)
-
-    def list_mechanisms(self, strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
-        square = strategy.sensitivity_squared
-        return (make_mechanism("all answers", square, noise_std, strategy.size),)
 
     def check_block_set(self, structure: PairStructure, block_set: BlockSet) -> None:
         if len(block_set.blocks) != 1:

@@ -112,9 +112,13 @@ class Strategy:
         Returns:
             L, shape (r, n), and bounds on the 2-norm of its rows' errors, shape (r,).
         """
+        rows_of_group = self.structure.find_rows(block, group)
+        if block not in self.positions:
+            # Public totals answer the block, which is one number.
+            count = rows_of_group.stop - rows_of_group.start
+            return np.ones((count, 1)), np.zeros(count)
         L, errors = self.representations[self.positions[block][0]].rows
-        rows = self.structure.find_rows(block, group)
-        return L[rows], errors[rows]
+        return L[rows_of_group], errors[rows_of_group]
 
     def build_block_matrix(self, block: int) -> FloatArray:
         """Build M of a block as floats, shape (n, n)."""

@@ -30,7 +30,7 @@ from fitplug.optimizer.optimum import (
     find_matrix_optimum,
     find_scalar_optimum,
 )
-from fitplug.optimizer.pair_optimum import find_pair_optimum
+from fitplug.optimizer.pair_optimum import find_pair_optimum, find_symmetric_pair_optimum
 from fitplug.optimizer.product_bound_ascent import ascend_product_bound
 from fitplug.optimizer.tree_bound_ascent import BoundWeights, ascend_tree_bound
 from fitplug.optimizer.tree_descent import descend_trees
@@ -52,6 +52,7 @@ from fitplug.structure import (
     ResidualStructure,
     ScalarStructure,
     Structure,
+    SymmetricPairStructure,
     TreeStructure,
 )
 
@@ -204,11 +205,17 @@ def _draft_chain(
 
 
 def _draft_pairs(
-    structure: PairStructure, objective: Objective, options: Options, loss: float
+    structure: PairStructure | SymmetricPairStructure,
+    objective: Objective,
+    options: Options,
+    loss: float,
 ) -> Draft:
     """Draft the optimum where neighbours replace a record, for the plain objective."""
     assert objective.plain
-    found = find_pair_optimum(structure, options)
+    if isinstance(structure, SymmetricPairStructure):
+        found = find_symmetric_pair_optimum(structure, options)
+    else:
+        found = find_pair_optimum(structure, options)
     solution = found.solution
     strategy = round_blocks(
         structure, [found.real_blocks], objective=objective, upper=solution.upper, loss=loss
@@ -232,5 +239,6 @@ _DRAFTERS: Mapping[type[Structure], Drafter] = {
     TreeStructure: _draft_tree,
     ChainStructure: _draft_chain,
     PairStructure: _draft_pairs,
+    SymmetricPairStructure: _draft_pairs,
 }
 """How each structure is drafted. A new structure is registered here."""

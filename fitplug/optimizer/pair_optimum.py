@@ -10,15 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from fitplug.mechanism import Basis
+from fitplug.mechanism import Basis, compute_precisions
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.block_rounding import RealBlocks, triangulate
 from fitplug.optimizer.dual import DualValue, Solution, solve
 from fitplug.optimizer.geometric_mean import compute_mean_of_product
 from fitplug.optimizer.optimum import Options
 from fitplug.optimizer.problem import Problem, reduce_block
-from fitplug.structure import PairStructure
+from fitplug.structure import PairStructure, SymmetricPairStructure
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,4 +68,41 @@ def find_pair_optimum(structure: PairStructure, options: Options) -> PairOptimum
     G = triangulate(basis, W, solution.whiteners[0] @ block.basis)
     unit = np.sqrt(float((G * G).sum(axis=0).max()))
     found = RealBlocks(np.zeros(1, dtype=np.int64), basis, (G / unit)[None])
+    return PairOptimum(found, replace(solution, q=q))
+
+
+def find_symmetric_pair_optimum(structure: SymmetricPairStructure, options: Options) -> PairOptimum:
+    """Minimise the privacy cost at the targets, for blocks that are numbers.
+
+    Raises:
+        DesignError: If floating point cannot evaluate the dual.
+    """
+    blocks, C = structure.noisy_blocks, structure.multiples
+    incidence = csr_array(structure.incidence / structure.targets[:, None])[:, blocks]
+    rows = np.flatnonzero(incidence.sum(axis=1))
+    incidence = csr_array(incidence[rows])
+    transposed = csr_array(incidence.T)
+
+    def evaluate(problem: Problem, p: FloatArray, q: FloatArray) -> DualValue:
+        P, Q = C @ p, transposed @ q
+        if not min(P.min(), Q.min()) > 0:
+            raise np.linalg.LinAlgError("a weight is zero")
+        z = np.sqrt(P / Q)
+        value = float(np.sqrt(P * Q).sum())
+        return DualValue(value, C.T @ (1 / z), incidence @ z, (1 / np.sqrt(z),))
+
+    solution = solve(
+        Problem(structure.differences, len(rows), ()),
+        tolerance=options.tolerance,
+        max_iterations=options.max_iterations,
+        progress=options.progress,
+        evaluate=evaluate,
+    )
+    q = np.zeros(structure.rows)
+    q[rows] = solution.q
+    (real,) = solution.whiteners
+    unit = np.sqrt(float((structure.subsets.profile_multiples[blocks] * real**2).sum()))
+    G = real / np.sqrt(compute_precisions(structure, blocks)) / unit
+    basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
+    found = RealBlocks(blocks, basis, G[:, None, None])
     return PairOptimum(found, replace(solution, q=q))

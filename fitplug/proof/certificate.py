@@ -20,7 +20,7 @@ from fitplug.proof.block_certifiers import MatrixCertifier, ScalarCertifier
 from fitplug.proof.certifier import Certifier, Duals, Frame
 from fitplug.proof.chain_certifier import ChainCertifier
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
-from fitplug.proof.pair_certifier import PairCertifier
+from fitplug.proof.pair_certifier import PairCertifier, SymmetricPairCertifier
 from fitplug.proof.residual_certifier import ResidualCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
 from fitplug.proof.tree_certifier import TreeCertifier
@@ -32,6 +32,7 @@ from fitplug.structure import (
     ResidualStructure,
     ScalarStructure,
     Structure,
+    SymmetricPairStructure,
     TreeStructure,
 )
 
@@ -42,6 +43,7 @@ _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     TreeStructure: TreeCertifier(),
     ChainStructure: ChainCertifier(),
     PairStructure: PairCertifier(),
+    SymmetricPairStructure: SymmetricPairCertifier(),
 }
 """The certificate of each structure. A new structure is registered here."""
 

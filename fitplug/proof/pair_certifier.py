@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import cholesky
@@ -24,7 +25,9 @@ from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, bound_norm, gamma
 from fitplug.proof.block_certifiers import BlockCertifier
 from fitplug.proof.nuclear_norm import sum_nuclear_norms
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
-from fitplug.structure import PairStructure
+from fitplug.structure import PairStructure, Structure, SymmetricPairStructure
+
+S = TypeVar("S", bound=Structure)
 
 _LEAST_WEIGHT = 1e-30
 """Smaller weights, where the largest is 1, are taken for 0, so that nothing underflows."""
@@ -33,7 +36,30 @@ _MIXED = 1e-6
 """The mass of uniform weights that is mixed into weights whose Laplacian is too near singular."""
 
 
-class PairCertifier(BlockCertifier[PairStructure]):
+class OneTierCertifier(BlockCertifier[S]):
+    """What certificates of pairs of cells have in common."""
+
+    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+        """Certify one tier: the profile of pairs is not refined."""
+        cells = int((claims.tiers.of_cell == 0).sum())
+        bound = claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF)
+        yield Tier(cells, float(claims.profile.max()), bound)
+
+
+class SymmetricPairCertifier(OneTierCertifier[SymmetricPairStructure]):
+    """The certificate of `SymmetricPairStructure`: p is over sets of attributes."""
+
+    def bound_norm(
+        self, structure: SymmetricPairStructure, weights: FloatArray, row_weights: FloatArray
+    ) -> float:
+        # The sum over the blocks of (P Q)^1/2, with P = sum_D p_D c_A(D); all terms are positive.
+        P = structure.multiples @ weights
+        Q = (structure.incidence.T @ row_weights)[structure.noisy_blocks]
+        roundings = len(weights) + structure.rows + len(Q) + 4 * structure.blocks.shape[1] + 64
+        return float(np.sqrt(P * Q).sum()) * (1 - gamma(roundings))
+
+
+class PairCertifier(OneTierCertifier[PairStructure]):
     """The certificate of `PairStructure`."""
 
     def bound_norm(
@@ -55,12 +81,6 @@ class PairCertifier(BlockCertifier[PairStructure]):
             return _bound_norm(structure, X, mixed) / math.sqrt(1 + _MIXED) * (1 - gamma(4))
         except np.linalg.LinAlgError:
             return 0.0
-
-    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
-        """Certify one tier: the profile of pairs is not refined."""
-        cells = int((claims.tiers.of_cell == 0).sum())
-        bound = claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF)
-        yield Tier(cells, float(claims.profile.max()), bound)
 
 
 def _bound_norm(structure: PairStructure, X: FloatArray, p: FloatArray) -> float:

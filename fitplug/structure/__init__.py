@@ -13,6 +13,7 @@ from fitplug.structure.pair_blocks import PairStructure
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
+from fitplug.structure.symmetric_pairs import SymmetricPairStructure
 from fitplug.structure.tree_blocks import GroupPart, TreeStructure
 from fitplug.structure.tree_shape import Siblings, TreeShape
 from fitplug.structure.unfolded_tree import UnfoldedSiblings
@@ -38,6 +39,7 @@ __all__ = [
     "ScalarStructure",
     "Siblings",
     "Structure",
+    "SymmetricPairStructure",
     "TreeShape",
     "TreeStep",
     "TreeStructure",

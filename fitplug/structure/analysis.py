@@ -13,11 +13,12 @@ from fitplug.privacy import MOST_CONTRIBUTIONS
 from fitplug.structure.chain_blocks import ChainStructure, add_chain, is_chain
 from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
-from fitplug.structure.pair_blocks import PairStructure
+from fitplug.structure.pair_blocks import MOST_PAIR_CELLS, PairStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.subsets import Subsets, find_subsets, pad_sets
+from fitplug.structure.symmetric_pairs import SymmetricPairStructure
 from fitplug.structure.tree_blocks import TreeStructure
 from fitplug.structure.tree_shape import find_tree_levels, is_tree, targets_vary
 from fitplug.workload import ONE_RECORD, ReplaceOne, Unit, Workload
@@ -149,8 +150,18 @@ def _build_chain(
 
 
 def _build_pairs(workload: Workload, unit: ReplaceOne) -> Structure:
-    """Build the structure of neighbours that replace a record: all cells are told apart."""
+    """Build the structure of neighbours that replace a record.
+
+    All cells are told apart, unless all attributes are symmetric.
+    """
     names = workload.attributes
+    if not _find_told_apart(workload, ()):
+        subsets = _find_subsets(workload, names, set())
+        symmetric = SymmetricPairStructure(workload, unit, names, (), subsets)
+        cells = math.prod(workload.domain.shape_of(names))
+        if symmetric.fits or cells > MOST_PAIR_CELLS:
+            symmetric.check_size()
+            return symmetric
     subsets = _find_subsets(workload, (), set(names))
     found = PairStructure(workload, unit, (), names, subsets)
     found.check_size()

@@ -153,6 +153,11 @@ class Structure(ABC):
         return 0 if names is None else math.prod(self.workload.domain.shape_of(names))
 
     @property
+    def noisy_blocks(self) -> IntArray:
+        """The blocks that are measured with noise, ascending; public totals answer the others."""
+        return np.arange(len(self.blocks))
+
+    @property
     def changes(self) -> int:
         """How often neighbours differ by the same difference: k for k records added or removed."""
         return self.unit.records if isinstance(self.unit, AddRemove) else 1

@@ -10,6 +10,7 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, LedgerError, WorkloadError
+from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 
 DOMAIN = fp.Domain(
     {"state": ["1", "2", "3"], "sex": ["f", "m"], "age": fp.Integers(0, 5), "month": ["1", "2"]}
@@ -66,7 +67,9 @@ def test_what_public_totals_answer_is_exact_and_the_rest_is_not(plan):
 
 def test_estimates_are_unbiased_with_the_variances_that_the_plan_says(plan):
     tables = count(plan)
-    drawn = [fpo.release(plan, tables).estimates for _ in range(300)]
+    # The sampler is tested once, and not before each draw.
+    source, answers = NoiseSource.from_plan(plan, 1), compute_exact_answers(plan, tables)
+    drawn = [source.draw(tables, answers, None).estimates for _ in range(300)]
     for name in plan.workload.names:
         errors = np.array([one[name] - ask(name) for one in drawn])
         variance = plan.variances[name]
@@ -161,3 +164,11 @@ class TestRefusals:
 
         with pytest.raises(WorkloadError, match="in parts"):
             cut_strategy(PLANS["all"].strategy)
+
+    def test_releases_on_a_cluster(self, tmp_path):
+        import fitplug_dask as fpd
+
+        (tmp_path / "rows.csv").write_text("state,sex,age\n1,f,0\n", encoding="utf-8")
+        with pytest.raises(WorkloadError, match="in parts"):
+            fpd.release(tmp_path / "rows.csv", PLANS["all"], tmp_path / "out")
+        assert not (tmp_path / "out").exists()

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fitplug import __version__
-from fitplug.errors import FitplugError, KeyTaken
+from fitplug.errors import FitplugError, KeyTaken, WorkloadError
 from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
 from fitplug.mechanism import PartedStrategy, cut_strategy
 from fitplug.release import (
@@ -110,6 +110,11 @@ class PartedRelease:
             FitplugError: The release is refused.
         """
         plan = request.plan
+        if plan.structure.public_attributes is not None:
+            raise WorkloadError(
+                f"releases in parts are not made for this unit of privacy ({plan.unit}); count "
+                "with fitplug_dask.count, and release with fitplug_opendp.publish"
+            )
         noise_source = NoiseSource.from_plan(plan, request.contributions)
         ledger_request = replace(
             request.make_ledger_request(noise_source.charged), output=output.text, in_folder=True
