@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from fitplug.domain import Domain
+from fitplug.errors import BudgetError
 from fitplug.mechanism import Strategy, bound_overstatement, list_tables
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
@@ -29,8 +30,8 @@ from fitplug.privacy import Method, delta_at, epsilon_at
 from fitplug.proof.certificate import certify_bound, certify_plan_tiers
 from fitplug.proof.certifier import Duals, Frame
 from fitplug.proof.tiers import Tier, TierClaims, Tiers
-from fitplug.structure import MAX_AXES, Objective, Structure
-from fitplug.workload import ArraysByGroup, Unit, Workload, select_largest_sets
+from fitplug.structure import MAX_AXES, Objective, Structure, tells_records_apart
+from fitplug.workload import AddRemove, ArraysByGroup, Unit, Workload, select_largest_sets
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
@@ -229,12 +230,22 @@ class PlanRecord:
         """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
 
         As cell_budgets of another design it makes queries for free: at no cell do both profiles
-        come to more than twice this plan's rho.
+        come to more than twice this plan's rho. The other design must have this plan's unit of
+        privacy, as both profiles are of one person in it.
 
         Returns:
             Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the residual
             family, which tells no cells apart.
+
+        Raises:
+            BudgetError: The unit is not one of records added or removed, anywhere. A difference
+                then has several cells, and what each of them has left says nothing of it.
         """
+        if not isinstance(self.unit, AddRemove) or tells_records_apart(self.unit):
+            raise BudgetError(
+                f"plans for this unit of privacy ({self.unit}) have no slack by cell; design for "
+                "fp.AddRemove(records=k)"
+            )
         most = floor_float(2 * self.rho_exact)
         return np.maximum((most - self.profile()) * (1 - 2 * UNIT_ROUNDOFF), 0.0)
 

@@ -204,7 +204,10 @@ class Facts:
     @cached_property
     def free_counts(self) -> tuple[FreeCounts, ...]:
         """The free counts by each attribute; each is free for itself, and not all together."""
-        slack, plan = self.plan.slack(), self.plan
+        plan = self.plan
+        if not isinstance(plan.unit, AddRemove):
+            return ()  # what cells have left says nothing of a record that moves between them
+        slack = plan.slack()
         found: list[FreeCounts] = []
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
             return ()
@@ -212,7 +215,9 @@ class Facts:
             axis = plan.domain.names.index(name)
             others = tuple(i for i in range(slack.ndim) if i != axis)
             left = slack.min(axis=others)
-            stds = 1 / np.sqrt(left[left > _SLACK * plan.privacy_cost**2])
+            # All k records of a person may be in one cell: its count costs k^2 over its variance.
+            k = plan.structure.changes
+            stds = k / np.sqrt(left[left > _SLACK * plan.privacy_cost**2])
             if len(stds):
                 found.append(
                     FreeCounts(name, len(stds), len(left), float(stds.min()), float(stds.max()))
