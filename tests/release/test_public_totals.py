@@ -122,6 +122,17 @@ def test_a_release_has_the_totals_and_says_that_they_are_not_protected(plan, tmp
     assert "added or removed" not in json.dumps(privacy["privacy_loss"])
 
 
+def test_tables_and_notebooks_say_the_unit(plan):
+    release = fpo.release(plan, count(plan))
+    metadata = release.to_arrow("all").schema.metadata
+    assert json.loads(metadata[b"fitplug.unit"]) == plan.unit.to_spec()
+    assert str(plan.unit) in release._repr_html_()
+    assert repr(plan.unit) in repr(release)
+    default = fp.design(WORKLOAD)
+    of_record = fpo.release(default, count(default)).to_arrow("all").schema.metadata
+    assert b"fitplug.unit" not in of_record
+
+
 def test_other_plans_have_no_public_totals():
     plan = fp.design(WORKLOAD)
     assert fpo.release(plan, count(plan)).public_totals is None
@@ -179,4 +190,11 @@ class TestRefusals:
         (tmp_path / "rows.csv").write_text("state,sex,age\n1,f,0\n", encoding="utf-8")
         with pytest.raises(WorkloadError, match="in parts"):
             fpd.release(tmp_path / "rows.csv", PLANS["all"], tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize("place", ["out", "memory://public-totals"])
+    def test_folders_in_parts(self, place, tmp_path):
+        release = fpo.release(PLANS["state"], count(PLANS["state"]))
+        with pytest.raises(WorkloadError, match="not written in parts"):
+            release.write(place if ":" in place else tmp_path / place, parts=True)
         assert not (tmp_path / "out").exists()
