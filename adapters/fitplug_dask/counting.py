@@ -111,8 +111,9 @@ def count(
         unit: The unit of privacy whose limit on the rows of a person is enforced instead: at most
             `records` rows of each person, and with `distinct` at most one in each cell over all
             attributes that are counted, with `once_per` at most one for each value of that
-            attribute; one row of each person for `ReplaceOne`. It needs `person`. A plan with
-            another unit than the default has its own, and then `unit` is left out.
+            attribute; one row of each person for `ReplaceOne`, which may name no `within`. It needs
+            `person`. A plan with another unit than the default has its own, and then `unit` is left
+            out.
         key: The key of that hash, at least 16 secret bytes; drawn anew if left out. The same key
             keeps the same rows, whatever the files, their order and the workers.
         checkpoint: A folder that keeps finished counts, so that the same call continues where one

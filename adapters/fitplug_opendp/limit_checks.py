@@ -51,6 +51,12 @@ def check_enforced(unit: Unit, tables: Tables, used: Iterable[str]) -> None:
         TablesError: The counts may hold more of a person.
     """
     most = tables.contributions
+    if most is not None and isinstance(unit, ReplaceOne) and unit.within:
+        raise TablesError(
+            f"the tables were limited by person, and which row of a person was kept may depend on "
+            f"more than the unit of privacy of the plan ({unit}) makes public; count again without "
+            "person"
+        )
     if most is None or most == 1:
         return
     held = AddRemove(most, tables.distinct, tables.once_per)

@@ -324,6 +324,11 @@ def test_a_limit_says_how_many(further: Any) -> None:
             "one record replaced by another, of which a count keeps at most 1",
         ),
         (
+            {"unit": fp.ReplaceOne(("month",)), "person": "id"},
+            BudgetError,
+            "which row of a person is kept depends on all values of the rows; count without person",
+        ),
+        (
             {"unit": fp.AddRemove(3, once_per="site"), "person": "id"},
             DomainError,
             "no table counts 'site': add a query on it, or let the unit be AddRemove",
@@ -408,6 +413,29 @@ def test_what_counts_enforced_is_compared_with_a_unit(
         return
     with pytest.raises(TablesError, match="another unit of privacy"):
         check_enforced(unit, tables, ("site", "month"))
+
+
+def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Path) -> None:
+    """A row that is replaced by one of the same site could move the kept row to another site.
+
+    The numbers of rows of the sites are published without noise, so this tells the data apart.
+    """
+    unit = fp.ReplaceOne(("site",))
+    workload = fp.Workload(DOMAIN, [fp.marginal("site", "kind", std=5.0)])
+    plan = fp.design(workload, unit=unit)
+    before = write(tmp_path / "before.parquet", [(1, 0, 1, "a"), (1, 1, 1, "a")])
+    after = write(tmp_path / "after.parquet", [(1, 0, 1, "b"), (1, 1, 1, "a")])
+    moved = 0
+    for number in range(20):
+        options: Any = {"person": "id", "contributions": 1, "key": KEY + bytes([number])}
+        first, second = (fpd.count(f, (DOMAIN, plan.tables), **options) for f in (before, after))
+        moved += (first.marginal(("site",)) != second.marginal(("site",))).any()
+        with pytest.raises(TablesError, match="count again without person"):
+            fpo.release(plan, first)
+    assert moved
+    with pytest.raises(BudgetError, match="count without person"):
+        fpd.count(before, plan, person="id")
+    assert fpo.release(plan, fpd.count(before, plan)).public_totals is not None
 
 
 def test_cells_of_more_attributes_are_not_distinct_over_fewer() -> None:

@@ -14,7 +14,7 @@ from fitplug.counts import check_weight, make_filters
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError
 from fitplug.release import RESULT_COLUMNS
-from fitplug.workload import ONE_RECORD, AddRemove, Unit, Workload, read_unit
+from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload, read_unit
 from fitplug_cli.inputs import TARGETS_KEY, check_files_are_public, fill_in_codebooks
 from fitplug_cli.spec.errors import SpecError, explain_validation
 from fitplug_cli.spec.queries import TARGET_KEYS, build_group
@@ -222,6 +222,12 @@ def _read_unit(path: Path, document: Document, workload: Workload) -> Unit:
         raise SpecError(
             f"{path}: [data] contributions = {data.contributions} is beside [privacy] unit, which "
             "says how many records a person has; leave out contributions"
+        )
+    if data.person is not None and isinstance(unit, ReplaceOne) and unit.within:
+        raise SpecError(
+            f"{path}: [privacy] unit: the row that is kept of a {data.person!r} may be at other "
+            f"values of {' and '.join(unit.within)} after another one is replaced, and their "
+            "totals are exact; leave out person, or write { replace_one = [] }"
         )
     once_per = unit.once_per if isinstance(unit, AddRemove) else None
     if data.person is not None and once_per not in (None, *workload.attributes):

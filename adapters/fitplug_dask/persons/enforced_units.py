@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fitplug.errors import BudgetError, DomainError
 from fitplug.privacy import check_contributions
-from fitplug.workload import AddRemove, Unit
+from fitplug.workload import AddRemove, ReplaceOne, Unit
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.record_groups import CellGroups, RecordGroups, ValueGroups
@@ -22,8 +22,17 @@ def choose_limit(unit: Unit | None, contributions: int | None) -> AddRemove | No
         nothing says a limit.
 
     Raises:
-        BudgetError: The contributions are no number of records, or not that of the unit.
+        BudgetError: The contributions are no number of records, or not that of the unit; or a
+            record that is replaced keeps the values of some attributes.
     """
+    if isinstance(unit, ReplaceOne) and unit.within:
+        # The row that is kept may be at other values after another row of the person was replaced,
+        # and a release has the numbers of kept rows at these values without noise.
+        raise BudgetError(
+            f"counting by person does not keep the unit of privacy ({unit}), because which row of "
+            "a person is kept depends on all values of the rows; count without person, or design "
+            "the plan for fp.ReplaceOne()"
+        )
     if contributions is not None:
         check_contributions(contributions)
     if unit is None:

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fitplug import __version__
-from fitplug.errors import FitplugError, KeyTaken, WorkloadError
+from fitplug.errors import AlreadyReleased, FitplugError, KeyTaken, OverBudget, WorkloadError
 from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
 from fitplug.mechanism import PartedStrategy, cut_strategy
 from fitplug.release import (
@@ -159,8 +159,13 @@ class PartedRelease:
         return hash_values(__version__, self.most, *self.parted.sizes.tolist())[:16]
 
     def is_charged(self) -> bool:
-        """Return whether the ledger has the charge of this release now."""
-        return self._read_charge().charge is not None
+        """Return whether the ledger has the charge of this release now, or may have it."""
+        try:
+            return self._read_charge().charge is not None
+        except (OverBudget, AlreadyReleased, KeyTaken):  # since this release was prepared
+            return False
+        except FitplugError:
+            return True
 
     def publish(self, find_counts: Callable[[], ExactCounts]) -> Release:
         """Continue from the state that the release has come to, until it is published.

@@ -199,7 +199,7 @@ def make_release(
         made = prepared.publish(lambda: find_counts(source, prepared, counting, secret))
     except BaseException:
         if not prepared.is_charged():  # nobody will draw from these counts
-            store.remove()
+            store.remove_run()
         output.leave_probes()
         raise
     store.remove()
