@@ -1,10 +1,11 @@
 """Counting at most k rows of each person: rows a second and memory, on threads.
 
-    python benchmarks/persons.py [--rows N] [--persons N] [--partitions N] [--share X]
+    python benchmarks/persons.py [--rows N] [--persons N] [--partitions N] [--share X] [--unit U]
 
 It makes the data once, in the folder for temporary files. `--partitions` cuts the files finer;
 `--share` is the fraction of memory that rows may take before they are written to the disk. DuckDB
 counts the same number of rows in the same run, without choosing which rows of a person are kept.
+`--unit` says which rows of a person are kept: any, in distinct cells, or one for each state.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ DOMAIN = fp.Domain(
     {"sex": ["1", "2"], "age": fp.Integers(0, 99), "state": [f"{s:02}" for s in range(52)]}
 )
 WANTED = (DOMAIN, [("sex", "age"), ("age", "state"), ()])
+UNITS = {
+    "anywhere": (fp.AddRemove(LIMIT), "*"),
+    "distinct": (fp.AddRemove(LIMIT, distinct=True), "DISTINCT (sex, age, state)"),
+    "once": (fp.AddRemove(LIMIT, once_per="state"), "DISTINCT state"),
+}
 
 
 def make_people(folder: Path, rows: int, persons: int) -> None:
@@ -58,7 +64,9 @@ def main() -> None:
     parser.add_argument("--persons", type=int, default=10_000_000)
     parser.add_argument("--partitions", type=int)
     parser.add_argument("--share", type=float)
+    parser.add_argument("--unit", choices=UNITS, default="anywhere")
     given = parser.parse_args()
+    unit, each = UNITS[given.unit]
     folder = Path(tempfile.gettempdir(), f"fitplug-persons-{given.rows}-{given.persons}")
     if not folder.exists():
         make_people(folder, given.rows, given.persons)
@@ -72,7 +80,7 @@ def main() -> None:
         folder,
         WANTED,
         person="id",
-        contributions=LIMIT,
+        unit=unit,
         progress=lambda done, total: tasks.append(done),
     )
     seconds, now = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
@@ -83,7 +91,7 @@ def main() -> None:
     start = time.perf_counter()
     with duckdb.connect() as connection:
         query = f"""SELECT sum(least(n, {LIMIT})) FROM
-            (SELECT count(*) AS n FROM '{folder}/*.parquet' GROUP BY id)"""
+            (SELECT count({each}) AS n FROM '{folder}/*.parquet' GROUP BY id)"""
         ((kept,),) = connection.sql(query).fetchall()
     print(f"{given.rows / (time.perf_counter() - start) / 1e6:.1f} million rows a second of DuckDB")
     assert int(counted[()]) == kept

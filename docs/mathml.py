@@ -25,19 +25,21 @@ PAGES = {
     "S": "theory/symmetry.md",
     "T": "theory/trees.md",
     "C": "theory/chains.md",
+    "N": "theory/persons.md",
     "F": "theory/residual-family.md",
     "B": "theory/product-bound.md",
     "M": "theory/integer-mechanism.md",
     "P": "theory/prices.md",
     "Z": "theory/privacy.md",
     "E": "theory/post-processing.md",
+    "U": "theory/units.md",
 }
 """The page of the equations whose numbers begin with a letter."""
 
 DISPLAY = re.compile(r"^([ ]*)\$\$(.+?)\$\$[ ]*$", re.DOTALL | re.MULTILINE)
 INLINE = r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\\]|\\.)+?)(?<!\s)\$(?![\d$])"
 TAG = re.compile(r"\\tag\{(\w+)\}")
-CITATION = r"\(([DRSTCFBMPZE]\d+)\)"
+CITATION = r"\(([DRSTCNFBMPZEU]\d+)\)"
 
 _OPERATOR = re.compile(r"\\mathrm\{([A-Za-z]{2,})\}")
 _IDENTIFIER = re.compile(r"<mi>(&#x[0-9A-F]+;|[^<&])</mi>")

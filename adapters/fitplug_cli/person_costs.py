@@ -8,6 +8,24 @@ from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 
 
+def find_records(plan: Plan, contributions: int | None) -> int:
+    """Find the largest number of records of one person that costs are reported for.
+
+    Args:
+        plan: The plan.
+        contributions: What a spec or an option says; None if neither does.
+
+    Returns:
+        The records of the plan's unit of privacy, unless that is one record.
+
+    Raises:
+        BudgetError: The plan is designed for another number.
+    """
+    from fitplug_opendp.gaussian import choose_contributions
+
+    return choose_contributions(plan, contributions or 1)
+
+
 def compute_rho(plan: Plan, contributions: int) -> float:
     """Compute the rho that is charged for all records of one person.
 
@@ -33,4 +51,4 @@ def compute_privacy_cost(plan: Plan, contributions: int) -> float:
     Returns:
         k times the plan's Delta for one record, rounded up.
     """
-    return ceil_float(Fraction(plan.privacy_cost) * contributions)
+    return ceil_float(Fraction(plan.privacy_cost) * plan.compare_records(contributions))

@@ -16,7 +16,9 @@ from fitplug.counts import (
     describe_rows,
     make_filters,
 )
-from fitplug.errors import InputError
+from fitplug.errors import BudgetError, InputError
+from fitplug.plan import Plan
+from fitplug.workload import ONE_RECORD, AddRemove, Unit
 from fitplug_dask.progress import Progress, choose_report
 from fitplug_dask.request import (
     Wanted,
@@ -52,6 +54,7 @@ def count(
     progress: Progress = None,
     person: str | None = None,
     contributions: int | None = None,
+    unit: Unit | None = None,
     key: bytes | None = None,
     checkpoint: str | PathLike[str] | None = None,
     checkpoint_key: bytes | None = None,
@@ -105,6 +108,12 @@ def count(
             without a person are left out.
         contributions: The most rows k of each person that are counted. The tables say so:
             `tables.contributions`.
+        unit: The unit of privacy whose limit on the rows of a person is enforced instead: at most
+            `records` rows of each person, and with `distinct` at most one in each cell over all
+            attributes that are counted, with `once_per` at most one for each value of that
+            attribute; one row of each person for `ReplaceOne`, which may name no `within`. It needs
+            `person`. A plan with another unit than the default has its own, and then `unit` is left
+            out.
         key: The key of that hash, at least 16 secret bytes; drawn anew if left out. The same key
             keeps the same rows, whatever the files, their order and the workers.
         checkpoint: A folder that keeps finished counts, so that the same call continues where one
@@ -139,7 +148,7 @@ def count(
             the domain, or change meanwhile.
         TablesError: The tables cannot be counted or need too much memory.
         DomainError: The domain does not have an attribute, or weights or filters are invalid.
-        BudgetError: The contributions are no number of rows.
+        BudgetError: The contributions are no number of rows, or not that of the unit of privacy.
         InputError: The checkpoint cannot be used.
         FitplugError: The workers of `client` fail or have other code than this process, or the
             checkpoint cannot be written.
@@ -149,14 +158,15 @@ def count(
     domain, names = list_tables(wanted)
     check_libraries()
     from fitplug_dask.kernel import cut_partitions, sum_to_tables
-    from fitplug_dask.persons import count_by_person, cut_person_partitions
+    from fitplug_dask.persons import choose_limit, count_by_person, cut_person_partitions
     from fitplug_dask.scheduling import count_partitions
     from fitplug_dask.sharding import count_tables
 
     request = prepare_request(domain, names, client, weight, make_filters(where))
     job, threads = request.job, request.threads
     check_weight(weight, job.filters, job.attributes, person)
-    selection = _make_selection(person, contributions, key, tuple(job.attributes))
+    limit = choose_limit(_find_unit(wanted, unit, person), contributions)
+    selection = _make_selection(person, limit, key, job)
     if selection is not None and checkpoint is not None:
         raise InputError(
             f"checkpoint {checkpoint} cannot be kept of a count by person, whose rows are together "
@@ -193,7 +203,32 @@ def count(
     rows = describe_rows(weight, job.filters)
     # Nothing of how many rows there are: that is as confidential as the counts.
     _LOG.info("counted %d tables from %d files", len(tables), len(files))
-    return Tables(domain, tables, contributions=contributions, person=person, rows=rows, copy=False)
+    if selection is None or limit is None:
+        return Tables(domain, tables, rows=rows, copy=False)
+    return Tables(
+        domain,
+        tables,
+        contributions=limit.records,
+        distinct=limit.distinct,
+        once_per=limit.once_per,
+        person=person,
+        rows=rows,
+        copy=False,
+    )
+
+
+def _find_unit(wanted: Wanted, unit: Unit | None, person: str | None) -> Unit | None:
+    """Return the unit that the count enforces, or None if contributions say the limit, if any.
+
+    Raises:
+        BudgetError: The plan has another unit than the one that was given.
+    """
+    if not isinstance(wanted, Plan) or wanted.unit == ONE_RECORD:
+        return unit
+    if unit not in (None, wanted.unit):
+        raise BudgetError(f"the plan has another unit of privacy ({wanted.unit}): leave out unit")
+    # Without persons every record is counted, and the unit is the publisher's word.
+    return wanted.unit if unit is not None or person is not None else None
 
 
 def count_slabs(
@@ -283,13 +318,14 @@ def _find_checked_files(
 
 
 def _make_selection(
-    person: str | None, contributions: int | None, key: bytes | None, used: AttributeSet
+    person: str | None, limit: AddRemove | None, key: bytes | None, job: Job
 ) -> Selection | None:
     """Return which rows of each person are counted, or None if all rows are."""
-    from fitplug_dask.persons import Selection
+    from fitplug_dask.persons import Selection, find_record_groups
 
-    if person is None and contributions is None and key is None:
+    if person is None and limit is None and key is None:
         return None
-    selection = Selection.create(person, contributions, key)
-    check_person(person, used)
+    groups = None if limit is None else find_record_groups(limit, job)
+    selection = Selection.create(person, None if limit is None else limit.records, key, groups)
+    check_person(person, tuple(job.attributes))
     return selection

@@ -88,6 +88,7 @@ def publish(
         key=key,
         again=again,
         replace=replace,
+        is_enforced=tables.contributions is not None,
     )
     publication = Publication.prepare(request)
     return publication.publish(tables, confidence=confidence, progress=progress).release

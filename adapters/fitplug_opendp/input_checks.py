@@ -53,21 +53,6 @@ def check_tables(plan: Plan, tables: Tables) -> None:
         tables.marginal(names)
 
 
-def check_limit(tables: Tables, contributions: int) -> None:
-    """Raise TablesError if the tables hold more records of a person than the release charges for.
-
-    Args:
-        tables: Exact counts.
-        contributions: The number of records of one person that the release charges for.
-    """
-    if tables.contributions is not None and tables.contributions > contributions:
-        raise TablesError(
-            f"the tables hold up to {tables.contributions} records of a person, but the release "
-            f"is charged for {contributions}; count again with contributions={contributions}, or "
-            f"release with contributions={tables.contributions}"
-        )
-
-
 def describe_type(value: Any) -> str:
     """Describe the type of a value with its article and library, such as "a polars LazyFrame"."""
     kind = type(value)

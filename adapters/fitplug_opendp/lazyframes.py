@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fitplug.counts import can_name_columns, suggest_column
@@ -11,6 +11,7 @@ from fitplug.domain import TYPE_NAMES, Attribute
 from fitplug.errors import suggest_nearest
 from fitplug.plan import Plan
 from fitplug_opendp._compat import import_opendp, make_empty_frame, make_partial_constructor
+from fitplug_opendp.frame_bounds import bound_records
 from fitplug_opendp.input_checks import check_space
 from fitplug_opendp.input_domains import tables_domain
 from fitplug_opendp.lazyframe_counts import count_frame
@@ -23,9 +24,9 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
 
     A record is in no table if its value on an attribute of the workload is null or outside the
     domain, and the attribute has no cell for other values. One record more or less changes the
-    tables by one record, or not at all, and the map says so: for bounds it gives the least product
-    of per_group and num_groups. A frame that cannot be computed fails with an error that says
-    nothing of it, so give data that is read and checked.
+    tables by one record, or not at all, and the map says so. For Bounds it gives the least product
+    of per_group and num_groups by the same columns. A frame that cannot be computed fails with an
+    error that says nothing of it, so give data that is read and checked.
 
     OpenDP's features "contrib" and "honest-but-curious" must be switched on; this function never
     does it.
@@ -64,7 +65,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
         tables_domain(plan),
         dp.symmetric_distance(),
         lambda frame: count_frame(plan, schema, frame),
-        _bound_records,
+        bound_records,
     )
 
 
@@ -124,18 +125,3 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
         raise ValueError(
             f"column {name!r} holds {dtype}, but the plan's domain expects {TYPE_NAMES[wanted]}"
         )
-
-
-def _bound_records(bounds: Sequence[Any]) -> int:
-    """Return the largest number of records that differ where all of these Bounds hold."""
-    products = []
-    for bound in bounds:
-        groups = bound.num_groups if bound.by else 1
-        if bound.per_group is not None and groups is not None:
-            products.append(bound.per_group * groups)
-    if not products:
-        raise ValueError(
-            "no Bound limits the records of one person; give one with per_group, and with "
-            "num_groups if it has by"
-        )
-    return min(products)

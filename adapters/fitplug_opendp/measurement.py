@@ -19,6 +19,7 @@ from fitplug_opendp.input_domains import (
 )
 from fitplug_opendp.lazyframes import make_tables
 from fitplug_opendp.sampler_check import check_sampler_once
+from fitplug_opendp.unit_metrics import check_unit_is_measurable
 
 
 def make_fitness_for_use(
@@ -26,8 +27,9 @@ def make_fitness_for_use(
 ) -> Any:
     """Make a Measurement that answers the plan's workload.
 
-    The map is rho = (d_in * Delta / scale)^2 / 2, in rationals, rounded up. For one record
-    (d_in = 1) and scale 1 it gives `plan.rho`. The input may be
+    The map is rho = (d_in * Delta / (k * scale))^2 / 2, in rationals, rounded up, for a plan whose
+    unit of privacy is k records of a person. For d_in = k and scale 1 it gives `plan.rho`. Plans
+    for other units are refused: see `fitplug_opendp.unit_metrics`. The input may be
 
     * counts of the cells, in C order, of the workload's attributes or of all attributes:
       vector_domain(atom_domain(T)) with T i32, i64 or u32, under l1_distance. OpenDP's
@@ -51,7 +53,8 @@ def make_fitness_for_use(
 
     Raises:
         ValueError: The domain, the size or the metric is another one.
-        BudgetError: The scale is not positive and finite.
+        BudgetError: The scale is not positive and finite, or the plan is for a unit of privacy of
+            which OpenDP's distances do not say what it costs.
         SamplerError: OpenDP's sampler fails its test, which a process makes once for each power of
             two that the standard deviation of the noise is close to.
     """
@@ -59,6 +62,7 @@ def make_fitness_for_use(
     dp.assert_features("contrib", "honest-but-curious")
     if not isinstance(plan, Plan):
         raise ValueError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
+    check_unit_is_measurable(plan.unit)
     check_space(input_domain, input_metric)
     if _is_frame_domain(input_domain):
         counting = make_tables(input_domain, input_metric, plan)

@@ -9,7 +9,8 @@ from fitplug.plan import Plan
 from fitplug.release import Release, compute_answers_digest
 from fitplug_opendp.counted_rows import find_seal
 from fitplug_opendp.gaussian import Progress
-from fitplug_opendp.input_checks import check_are_tables, check_limit
+from fitplug_opendp.input_checks import check_are_tables
+from fitplug_opendp.limit_checks import check_limit
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
 
@@ -66,9 +67,7 @@ def release(
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
     """
     check_are_tables(tables)
-    noise_source = NoiseSource.from_plan(plan, contributions)
-    check_limit(tables, contributions)
-    request = ReleaseRequest(
+    asked = ReleaseRequest(
         plan,
         contributions=contributions,
         ledger=ledger,
@@ -76,7 +75,11 @@ def release(
         what=what,
         key=key,
         output=output,
-    ).make_ledger_request(noise_source.charged)
+        is_enforced=tables.contributions is not None,
+    )
+    noise_source = NoiseSource.from_plan(plan, asked.contributions)
+    check_limit(plan, tables, asked.contributions)
+    request = asked.make_ledger_request(noise_source.charged)
     find_charge(ledger, request)
     answers = compute_exact_answers(plan, tables)
     noise_source.check_sampler()

@@ -6,13 +6,14 @@ import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from fitplug.counts import Tables
 from fitplug.ledger import CellCosts, Entry
 from fitplug.mechanism import answer_exactly as strategy_answers
 from fitplug.mechanism import may_be_clamped
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.privacy import check_contributions
 from fitplug.release import Release
 from fitplug_opendp._compat import enable_contrib
 from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
@@ -21,6 +22,7 @@ from fitplug_opendp.gaussian import (
     Progress,
     Sampler,
     bound_sensitivity,
+    choose_contributions,
     make_noise,
     make_sampler,
 )
@@ -69,7 +71,7 @@ class NoiseSource:
             BudgetError: The number of contributions is out of range.
             ImportError: OpenDP is not installed.
         """
-        check_contributions(contributions)
+        contributions = choose_contributions(plan, contributions)
         with enable_contrib():
             noise, sample = make_noise(plan), make_sampler(plan.strategy.size, plan.noise_std)
         rho = noise.map(bound_sensitivity(plan, contributions))
@@ -96,19 +98,20 @@ class NoiseSource:
 
         Args:
             tables: The exact counts; the release says which rows they hold.
-            answers: The exact answers (n,) from these counts.
+            answers: The exact answers (n,) from these counts, and then the public totals.
             progress: A function that is told how many answers are drawn.
             entry: The charge in the ledger.
 
         Returns:
             The release of the noisy answers.
         """
-        noisy = self.sample(answers, progress)
+        size = self.plan.strategy.size
+        noisy = self.sample(answers[:size], progress)
         if may_be_clamped(noisy, self.plan.noise_std):
             warnings.warn(CLAMPED, RuntimeWarning, stacklevel=3)
         return Release(
             plan=self.plan,
-            answers=noisy,
+            answers=np.concatenate([noisy, answers[size:]]),
             rho=self.rho,
             contributions=self.contributions,
             entry=entry,
@@ -127,7 +130,8 @@ def compute_exact_answers(plan: Plan, tables: Tables) -> IntVector:
         tables: Exact counts that hold at least `plan.tables`.
 
     Returns:
-        The exact answers (n,), clamped at +-2^62.
+        The exact answers (n,), clamped at +-2^62, and then the totals that the plan's unit of
+        privacy makes public.
 
     Raises:
         TablesError: The tables are not what the plan needs.

@@ -27,10 +27,10 @@ from fitplug.files import check_arrow
 from fitplug.ledger import ChargeRequest
 from fitplug.release import Release, TableFiles, read_folder_digest
 from fitplug.workload import DEFAULT_CONFIDENCE
-from fitplug_opendp.counted_rows import CountedRows, find_seal
+from fitplug_opendp.counted_rows import CountedRows, find_limit, find_seal
 from fitplug_opendp.folder_checks import RETRY, encode_path, report_write_errors
 from fitplug_opendp.gaussian import Progress
-from fitplug_opendp.input_checks import check_limit
+from fitplug_opendp.limit_checks import check_is_enforced, check_limit
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.release_folder import ReleaseFolder
@@ -195,7 +195,8 @@ class Publication:
         The results are the publication with its charge, and the answers that the ledger has as
         made; None in their place if another process has published them already.
         """
-        check_limit(tables, self.noise_source.contributions)
+        check_is_enforced(find_limit(tables), self.request.is_enforced)
+        check_limit(self.request.plan, tables, self.noise_source.contributions)
         answers = compute_exact_answers(self.request.plan, tables)
         seal = find_seal(tables)
         self.noise_source.check_sampler()

@@ -10,6 +10,7 @@ from fitplug.errors import BudgetError
 from fitplug.ledger import ChargeReference, ChargeRequest, Ledger, StagedCharge
 from fitplug.plan import Plan
 from fitplug_opendp.folder_checks import encode_path
+from fitplug_opendp.gaussian import choose_contributions
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class ReleaseRequest:
     Attributes:
         plan: The plan whose noise is drawn.
         directory: The release folder; None for a release in memory.
-        contributions: The largest number of records that one person may have.
+        contributions: The largest number of records that one person may have; that of the plan's
+            unit of privacy, if this is not one record.
         ledger: The ledger that is charged; None for a release that no ledger records.
         within: The number or the key of an earlier charge within which this release is free.
         what: The text of the charge; None for one that names the plan.
@@ -28,6 +30,8 @@ class ReleaseRequest:
         replace: Whether an earlier release in the folder is moved aside.
         output: The place of a release in memory, as a text for the ledger. A release into a folder
             enters the folder.
+        is_enforced: Whether the counts keep no more records of a person than the unit says. A
+            ledger that is kept for persons with more records then charges no more.
     """
 
     plan: Plan
@@ -40,6 +44,12 @@ class ReleaseRequest:
     again: bool = False
     replace: bool = False
     output: str | None = None
+    is_enforced: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "contributions", choose_contributions(self.plan, self.contributions)
+        )
 
     def make_ledger_request(self, rho: Fraction) -> ChargeRequest:
         """Make the request that the ledger is given, for an exact rho."""
@@ -53,6 +63,7 @@ class ReleaseRequest:
             again=self.again,
             output=self.output if self.directory is None else encode_path(self.directory),
             in_folder=self.directory is not None,
+            is_enforced=self.is_enforced,
         )
 
 

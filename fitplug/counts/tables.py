@@ -39,6 +39,10 @@ class Tables(Mapping[AttributeSet, Counts]):
         tables: An integer array by the names of the attributes that are its axes.
         contributions: The most records of one person among those counted, if whoever counted them
             made sure of it; otherwise None.
+        distinct: Whether they made sure, too, that no person has two records in one cell, over all
+            attributes of these tables together.
+        once_per: The attribute at each of whose values they made sure that no person has two
+            records; otherwise None.
         person: The column by which persons were told apart, if they were.
         rows: How rows were understood, in words, if they were weighted or filtered. Public.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
@@ -53,6 +57,8 @@ class Tables(Mapping[AttributeSet, Counts]):
     Attributes:
         domain: The domain of the counts.
         contributions: The most records of one person, or None.
+        distinct: Whether each record of a person is in another cell.
+        once_per: The attribute at each of whose values a person has one record at most, or None.
         person: The column by which persons were told apart, or None.
         rows: How rows were understood, or None.
     """
@@ -63,6 +69,8 @@ class Tables(Mapping[AttributeSet, Counts]):
         tables: Mapping[Any, npt.ArrayLike],
         *,
         contributions: int | None = None,
+        distinct: bool = False,
+        once_per: str | None = None,
         person: str | None = None,
         rows: str | None = None,
         copy: bool = True,
@@ -73,6 +81,13 @@ class Tables(Mapping[AttributeSet, Counts]):
                 f"contributions = {contributions!r} must be an integer from 1, the most records of "
                 "one person, or None"
             )
+        if contributions is None and (distinct or once_per is not None):
+            raise TablesError(
+                "distinct and once_per say more about the records of a person than contributions "
+                "does: give contributions too"
+            )
+        if once_per is not None:
+            domain.ordered((once_per,))
         if nonce is not None and (type(nonce) is not bytes or len(nonce) != NONCE_BYTES):
             raise TablesError(
                 f"nonce must be the {NONCE_BYTES} bytes of tables that were counted before; leave "
@@ -80,6 +95,8 @@ class Tables(Mapping[AttributeSet, Counts]):
             )
         self.domain = domain
         self.contributions = contributions
+        self.distinct = distinct
+        self.once_per = once_per
         self.person = person
         self.rows = rows
         self._counts: dict[AttributeSet, Counts] = {}
@@ -121,7 +138,7 @@ class Tables(Mapping[AttributeSet, Counts]):
     @cached_property
     def seal(self) -> str:
         """64 hexadecimal digits that only this count has: a commitment to the domain, the counts,
-        `contributions`, `person` and `rows`.
+        `contributions`, `distinct`, `once_per`, `person` and `rows`.
 
         Tables that were written and read back, copied or pickled keep the seal. A new count has
         another one, even of the same records. The seal may be published: it is SHA-256 over 32
@@ -131,7 +148,11 @@ class Tables(Mapping[AttributeSet, Counts]):
             "domain": list(self.domain.spec().items()),
             "contributions": self.contributions,
             "person": self.person,
-        } | ({} if self.rows is None else {"rows": self.rows})
+        }
+        # What older counts could not say is left out where it is not said, so that they keep their
+        # seals.
+        further = {"rows": self.rows, "distinct": self.distinct, "once_per": self.once_per}
+        description |= {name: said for name, said in further.items() if said not in (None, False)}
         return seal_counts(self._nonce, description, self._counts)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

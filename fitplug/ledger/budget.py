@@ -10,8 +10,10 @@ from fractions import Fraction
 from fitplug.errors import BudgetError
 from fitplug.ledger.fraction_text import encode_fraction
 from fitplug.ledger.hash_chain import hash_values
+from fitplug.ledger.unit_text import encode_unit
 from fitplug.numeric import ceil_float, read_exact_number
 from fitplug.privacy import check_budget, rho_at
+from fitplug.workload import Unit
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Budget:
         head: The hash of the newest entry.
         stages: The number of stages of releases.
         stage_head: The hash of the newest stage.
+        unit: The unit of privacy that all charges are for. Until the first charge it may be None.
     """
 
     total: Fraction
@@ -37,14 +40,19 @@ class Budget:
     head: str
     stages: int
     stage_head: str
+    unit: Unit | None = None
 
     @classmethod
     def create(
-        cls, total: Fraction, epsilon: float | None = None, delta: float | None = None
+        cls,
+        total: Fraction,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        unit: Unit | None = None,
     ) -> Budget:
         """Create a budget of which nothing is spent."""
         first = hash_total(total, epsilon, delta)
-        return cls(total, epsilon, delta, Fraction(0), 0, first, 0, first)
+        return cls(total, epsilon, delta, Fraction(0), 0, first, 0, first, unit)
 
     @property
     def left(self) -> Fraction:
@@ -58,6 +66,11 @@ class Budget:
 
     def compute_hash(self) -> str:
         """Compute the hash of the budget's row."""
+        before = self.compute_hash_version_3()
+        return before if self.unit is None else hash_values("unit", before, encode_unit(self.unit))
+
+    def compute_hash_version_3(self) -> str:
+        """Compute the hash of the budget's row as files of schema version 3 have it."""
         return hash_values("now", self.compute_hash_version_2(), self.stages, self.stage_head)
 
     def compute_hash_version_2(self) -> str:
@@ -79,7 +92,10 @@ def hash_total(total: Fraction, epsilon: float | None, delta: float | None) -> s
 
 
 def make_budget(
-    rho: float | Fraction | None, epsilon: float | None, delta: float | None
+    rho: float | Fraction | None,
+    epsilon: float | None,
+    delta: float | None,
+    unit: Unit | None = None,
 ) -> Budget | None:
     """Make the budget that a caller gives as rho, or as epsilon and delta.
 
@@ -92,10 +108,10 @@ def make_budget(
     """
     check_budget(rho, epsilon, delta)
     if rho is not None:
-        return Budget.create(check_amount(rho))
+        return Budget.create(check_amount(rho), unit=unit)
     if epsilon is None or delta is None:
         return None
-    return Budget.create(Fraction(rho_at(epsilon, delta)), float(epsilon), float(delta))
+    return Budget.create(Fraction(rho_at(epsilon, delta)), float(epsilon), float(delta), unit)
 
 
 def check_amount(rho: float | Fraction) -> Fraction:

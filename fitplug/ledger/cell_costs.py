@@ -14,14 +14,14 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError
-from fitplug.numeric import FloatArray, ceil_float, floor_float, freeze
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, ceil_float, floor_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions
 
@@ -61,6 +61,9 @@ class CellCosts:
         check_contributions(contributions)
         names = plan.structure.profile_attributes
         costs = plan.profile().reshape(plan.domain.shape_of(names))
+        if (changes := plan.structure.changes) > 1:
+            # The profile is of a person with k records, and what a ledger keeps is of one record.
+            costs = costs / changes**2 * (1 + 4 * UNIT_ROUNDOFF)
         return cls(digest_domain(plan.domain), names, contributions, costs)
 
     @property
@@ -73,6 +76,10 @@ class CellCosts:
     def rho(self) -> Fraction:
         """The least charge that covers these costs, in rho of zCDP, exact."""
         return Fraction(float(self.costs.max())) * self.contributions**2 / 2
+
+    def multiply_records(self, times: int) -> CellCosts:
+        """Return the costs for persons with so many times as many records."""
+        return replace(self, contributions=self.contributions * times) if times > 1 else self
 
     def to_bytes(self) -> bytes:
         """Write the costs as little-endian floats of 64 bits, the last axis fastest."""

@@ -14,6 +14,7 @@ from fitplug.ledger.cell_costs import CellCosts
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
 from fitplug.numeric import ceil_float, floor_float
+from fitplug.workload import Unit
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Charge:
     output: str | None
     within: int | None
     costs: CellCosts | None
+    unit: Unit
 
     def enter(self, database: sqlite3.Connection, budget: Budget) -> tuple[Entry, Budget]:
         """Append the entry to the ledger, and return it with the budget after it."""
@@ -40,16 +42,22 @@ class Charge:
             output=self.output,
             within=self.within,
             profile=None if self.costs is None else self.costs.digest,
+            unit=self.unit,
         )
         return entry, rows.append_entry(database, budget, entry, self.costs)
 
 
-def check_fits(file: LedgerFile, amount: Fraction, left: Fraction) -> None:
-    """Raise OverBudget if this much rho is more than is left."""
+def check_fits(file: LedgerFile, amount: Fraction, left: Fraction, changes: int = 1) -> None:
+    """Raise OverBudget if this much rho, which is that of so many changes, is more than is left."""
     if amount > left:
         requested, remaining = ceil_float(amount), floor_float(left)
+        of_changes = (
+            f"; the charge is {changes**2} times the cost in the release's own unit of privacy, as "
+            "the ledger is kept for persons with more records"
+        )
         raise OverBudget(
-            f"rho = {requested!r} is over budget: the ledger {file.path} has {remaining!r} left",
+            f"rho = {requested!r} is over budget: the ledger {file.path} has {remaining!r} left"
+            + (of_changes if changes > 1 else ""),
             requested=requested,
             remaining=remaining,
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from fitplug.workload import Unit
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -21,6 +23,8 @@ class Entry:
         output: Where the release went.
         within: The number of the earlier charge within which this release is free.
         profile: The digest of the costs per cell that the ledger keeps with the charge.
+        unit: The unit of privacy of what was paid for; rho is what it costs in the ledger's unit.
+            None for charges from before ledgers kept units.
     """
 
     id: int
@@ -32,3 +36,4 @@ class Entry:
     output: str | None = None
     within: int | None = None
     profile: str | None = None
+    unit: Unit | None = None

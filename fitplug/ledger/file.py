@@ -14,7 +14,7 @@ from fitplug.errors import LedgerError
 from fitplug.ledger import rows as rows
 from fitplug.ledger.budget import Budget
 from fitplug.ledger.hash_chain import DamagedError
-from fitplug.ledger.older_schemas import upgrade_version_1, upgrade_version_2
+from fitplug.ledger.older_schemas import upgrade_version_1, upgrade_version_2, upgrade_version_3
 
 _BUSY_SECONDS = 30.0
 
@@ -89,7 +89,7 @@ class LedgerFile:
 
     def upgrade(self) -> None:
         """Bring a file of an older schema version to the present one, in one transaction."""
-        upgrades = {1: upgrade_version_1, 2: upgrade_version_2}
+        upgrades = {1: upgrade_version_1, 2: upgrade_version_2, 3: upgrade_version_3}
         with self._connect(self._file) as database:
             if self._read_version(database) not in upgrades:
                 return

@@ -11,7 +11,7 @@ from fitplug.ledger import rows as rows
 from fitplug.ledger.cell_costs import CellCosts, digest_domain, find_excess
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
-from fitplug.ledger.requests import ChargeReference
+from fitplug.ledger.requests import ChargeReference, ChargeRequest
 from fitplug.ledger.stages import Stage
 from fitplug.structure import name_cell
 
@@ -20,9 +20,7 @@ def check_is_free(
     file: LedgerFile,
     database: sqlite3.Connection,
     entries: tuple[Entry, ...],
-    within: ChargeReference,
-    domain: Domain,
-    costs: CellCosts,
+    request: ChargeRequest,
 ) -> Entry:
     """Check that a release of these costs per cell is free within a charge.
 
@@ -30,9 +28,7 @@ def check_is_free(
         file: The ledger's file.
         database: The open transaction.
         entries: All entries of the ledger.
-        within: The charge, by its key or number.
-        domain: The domain of the release.
-        costs: The costs per cell of the release.
+        request: The request for the release, which names the charge.
 
     Returns:
         The charge.
@@ -42,6 +38,13 @@ def check_is_free(
         LedgerError: There is no such charge, or its costs cannot be compared with these.
         BudgetError: There are too many cells.
     """
+    within, domain, costs = request.within, request.plan.domain, request.costs
+    assert within is not None
+    if costs is None:
+        raise file.make_error(
+            f"has no free releases of plans for the unit of privacy ({request.unit}), in which the "
+            "costs of cells do not say what a person costs: charge this release"
+        )
     charge, earlier = read_charge_costs(file, database, entries, within, domain)
     if costs.contributions != earlier[0].contributions:
         raise file.make_error(

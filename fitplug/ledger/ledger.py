@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from fitplug.domain import Domain
+from fitplug.ledger import release_charges
 from fitplug.ledger import rows as rows
-from fitplug.ledger.budget import Budget, check_amount, make_budget
+from fitplug.ledger.budget import Budget, check_amount
 from fitplug.ledger.cell_costs import CellCosts, compute_slack
+from fitplug.ledger.charge_units import choose_unit, count_changes
 from fitplug.ledger.charges import (
     Charge,
     check_covers,
@@ -32,13 +34,14 @@ from fitplug.ledger.charges import (
 )
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
-from fitplug.ledger.free_releases import check_is_free, read_charge_costs
+from fitplug.ledger.free_releases import read_charge_costs
 from fitplug.ledger.measurement_cost import evaluate_rho
-from fitplug.ledger.release_charges import begin_release, find_release, record_stage
-from fitplug.ledger.requests import ChargeReference, ChargeRequest, StagedCharge
+from fitplug.ledger.opening import open_ledger
+from fitplug.ledger.requests import ChargeReference, ChargeRequest, StagedCharge, find_records
 from fitplug.ledger.stages import Stage
 from fitplug.numeric import FloatArray, ceil_float, floor_float
 from fitplug.plan import Plan
+from fitplug.workload import Unit
 
 
 class Ledger:
@@ -51,11 +54,13 @@ class Ledger:
         epsilon: Instead of rho, the budget is the largest rho that is proven to satisfy
             (epsilon, delta)-differential privacy.
         delta: Is given together with epsilon.
+        unit: The unit of privacy that the budget is for. If it is left out, the first charge says
+            it. To open an existing ledger, leave it out or give the same unit.
 
     Raises:
         BudgetError: The budget is out of range, or is given twice.
-        LedgerError: There is neither a ledger nor a budget, the ledger has another budget, or the
-            file cannot be used.
+        LedgerError: There is neither a ledger nor a budget, the ledger has another budget or unit,
+            or the file cannot be used.
     """
 
     def __init__(
@@ -65,27 +70,10 @@ class Ledger:
         *,
         epsilon: float | None = None,
         delta: float | None = None,
+        unit: Unit | None = None,
     ) -> None:
-        given = make_budget(rho, epsilon, delta)
         self._file = LedgerFile(path)
-        if not self._file.exists():
-            if given is None:
-                raise self._file.make_error(
-                    "does not exist yet: give the whole budget, rho or epsilon and delta, to begin "
-                    "it"
-                )
-            self._file.create(given)
-        self._file.upgrade()
-        held, _ = self.statement()
-        if given is not None and not held.has_total_of(given):
-            wanted = f"epsilon = {epsilon!r} at delta = {delta!r}" if rho is None else repr(rho)
-            kept = f"rho = {floor_float(held.total)!r}"
-            if held.epsilon is not None:
-                kept += f", epsilon = {held.epsilon!r} at delta = {held.delta!r}"
-            raise self._file.make_error(
-                f"holds a budget of {kept}, not {wanted}: give that or none, or name another file "
-                "if this is for the data of other people"
-            )
+        open_ledger(self._file, rho, epsilon, delta, unit)
 
     @property
     def path(self) -> Path:
@@ -130,6 +118,15 @@ class Ledger:
         if budget.epsilon is None or budget.delta is None:
             return None
         return budget.epsilon, budget.delta
+
+    @property
+    def unit(self) -> Unit | None:
+        """The unit of privacy that all charges are for; None until something says it.
+
+        Raises:
+            LedgerError: The file cannot be read, or is damaged.
+        """
+        return self._read_budget().unit
 
     def entries(self) -> tuple[Entry, ...]:
         """Return all charges, the oldest first, and verify the entire ledger.
@@ -183,6 +180,7 @@ class Ledger:
         plan_digest: str | None = None,
         output: str | None = None,
         profile: CellCosts | None = None,
+        unit: Unit | None = None,
     ) -> Entry:
         """Charge exactly rho of zCDP. Draw noise after this returns, and only then.
 
@@ -196,6 +194,8 @@ class Ledger:
             plan_digest: The digest of the plan that is released.
             output: Where the release will be.
             profile: The costs per cell, for later releases that are free within this charge.
+            unit: The unit of privacy that rho is for; the ledger's own if it is left out. What is
+                charged is m^2 rho if a change in the ledger's unit is m changes in this one.
 
         Returns:
             The charge as it was entered.
@@ -204,7 +204,8 @@ class Ledger:
             OverBudget: The charge does not fit; nothing is charged.
             BudgetError: rho is not finite, not above 0 or less than the costs per cell come to.
             InputError: A text is empty or broken Unicode.
-            LedgerError: The key was used before, or the file cannot be written.
+            LedgerError: The key was used before, the unit cannot be converted to the ledger's, or
+                the file cannot be written.
         """
         amount = check_amount(rho)
         check_texts(what, key, plan_digest, output)
@@ -213,20 +214,31 @@ class Ledger:
         with self._file.open_transaction("IMMEDIATE") as database:
             budget = rows.read_budget(database)
             check_key_is_new(self._file, database, key)
-            check_fits(self._file, amount, budget.left)
-            charge = Charge(amount, what, key, plan_digest, output, None, profile)
+            own = choose_unit(budget, unit)
+            changes = count_changes(self._file, budget, own)
+            amount *= changes**2
+            check_fits(self._file, amount, budget.left, changes)
+            costs = None if profile is None else profile.multiply_records(changes)
+            charge = Charge(amount, what, key, plan_digest, output, None, costs, own)
             return charge.enter(database, budget)[0]
 
     def charge_measurement(
-        self, measurement: Any, d_in: Any, *, what: str, key: str | None = None
+        self,
+        measurement: Any,
+        d_in: Any,
+        *,
+        what: str,
+        key: str | None = None,
+        unit: Unit | None = None,
     ) -> Entry:
         """Charge what an OpenDP measurement costs. Call the measurement after this returns.
 
         Args:
             measurement: A measurement whose output measure is zero-concentrated divergence.
-            d_in: The input distance that all records of one person make.
+            d_in: The input distance that one person makes, in the unit of the charge.
             what: What the charge pays for.
             key: A name for the charge, as in `charge`.
+            unit: The unit of privacy that `d_in` is for, as in `charge`.
 
         Returns:
             The charge as it was entered.
@@ -236,7 +248,7 @@ class Ledger:
             OverBudget: As for `charge`.
             LedgerError: As for `charge`.
         """
-        return self.charge(evaluate_rho(measurement, d_in), what=what, key=key)
+        return self.charge(evaluate_rho(measurement, d_in), what=what, key=key, unit=unit)
 
     def charge_free(
         self,
@@ -274,14 +286,9 @@ class Ledger:
                 written.
             BudgetError: There are too many cells, or the contributions are out of range.
         """
-        costs = CellCosts.from_plan(plan, contributions)
-        check_texts(what, key, output)
-        with self._file.open_transaction("IMMEDIATE") as database:
-            budget, entries = rows.read_entries(database)
-            check_key_is_new(self._file, database, key)
-            earlier = check_is_free(self._file, database, entries, within, plan.domain, costs)
-            charge = Charge(Fraction(0), what, key, plan.digest, output, earlier.id, costs)
-            return charge.enter(database, budget)[0]
+        records = find_records(plan, contributions)
+        request = ChargeRequest(plan, Fraction(0), what, records, key, within, output=output)
+        return release_charges.charge_free(self._file, request)
 
     def check_free(self, plan: Plan, *, within: ChargeReference, contributions: int = 1) -> None:
         """Verify that a release is free, and enter nothing.
@@ -296,10 +303,9 @@ class Ledger:
             LedgerError: There is no such charge, or the file cannot be read.
             BudgetError: As for `charge_free`.
         """
-        costs = CellCosts.from_plan(plan, contributions)
-        with self._file.open_transaction() as database:
-            _, entries = rows.read_entries(database)
-            check_is_free(self._file, database, entries, within, plan.domain, costs)
+        records = find_records(plan, contributions)
+        request = ChargeRequest(plan, Fraction(0), "a check", records, within=within)
+        release_charges.check_free(self._file, request)
 
     def slack(self, within: ChargeReference, domain: Domain) -> FloatArray:
         """Compute what each cell has left within a charge.
@@ -350,7 +356,7 @@ class Ledger:
             InputError: As for `charge`.
             LedgerError: As for `charge` and `charge_free`.
         """
-        return begin_release(self._file, request, counts, seal)
+        return release_charges.begin_release(self._file, request, counts, seal)
 
     def find_release(self, request: ChargeRequest) -> StagedCharge | None:
         """Return what `begin_release` would find; None if it would make a new charge.
@@ -364,14 +370,9 @@ class Ledger:
             The charge and its stage, or None.
 
         Raises:
-            KeyTaken: As for `begin_release`.
-            AlreadyReleased: As for `begin_release`.
-            OverBudget: As for `begin_release`.
-            BudgetError: As for `begin_release`.
-            InputError: As for `begin_release`.
-            LedgerError: As for `begin_release`.
+            FitplugError: As for `begin_release`.
         """
-        return find_release(self._file, request)
+        return release_charges.find_release(self._file, request)
 
     def record_draw(
         self, entry: Entry, answers: str, *, counts: str | None = None, output: str | None = None
@@ -392,7 +393,7 @@ class Ledger:
             LedgerError: The file cannot be written.
         """
         made = Stage(entry.id, "made", read_time(), answers, counts, output)
-        return record_stage(self._file, made)
+        return release_charges.record_stage(self._file, made)
 
     def record_publication(self, made: Stage, output: str) -> Stage:
         """Record that a release is in its folder, and return the stage that the release is at.
@@ -408,7 +409,7 @@ class Ledger:
             LedgerError: The file cannot be written.
         """
         published = replace(made, state="published", time=read_time(), output=output)
-        return record_stage(self._file, published)
+        return release_charges.record_stage(self._file, published)
 
     def _read_budget(self) -> Budget:
         """Read the budget, verified against the newest entries."""

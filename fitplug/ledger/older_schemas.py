@@ -1,8 +1,13 @@
-"""Older schemas: how a ledger's file of schema version 1 or 2 is brought to the present version."""
+"""Older schemas: how a ledger's file of an older version is brought to the present one.
+
+Charges from before ledgers kept units have none. What they cost was for one person with the records
+that each release says, so the unit of such a ledger is that of one record.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 
 from fitplug.ledger import stages as stage_rows
 from fitplug.ledger.budget import Budget, hash_total
@@ -19,6 +24,7 @@ from fitplug.ledger.rows import (
     verify_entries,
     write_budget,
 )
+from fitplug.workload import ONE_RECORD
 
 
 def upgrade_version_1(database: sqlite3.Connection) -> None:
@@ -45,6 +51,7 @@ def upgrade_version_1(database: sqlite3.Connection) -> None:
     create_tables(database, budget)
     for entry in entries:
         budget = append_entry(database, budget, entry)
+    write_budget(database, _state_unit(budget))
 
 
 def upgrade_version_2(database: sqlite3.Connection) -> None:
@@ -57,12 +64,42 @@ def upgrade_version_2(database: sqlite3.Connection) -> None:
         (row,) = database.execute("SELECT * FROM budget").fetchall()
         _, rho, exact, epsilon, delta, *_ = row
         no_stages = 0, hash_total(decode_amount(rho, exact), epsilon, delta)
-        budget = parse_budget((*row, *no_stages), Budget.compute_hash_version_2)
-        rows = database.execute("SELECT * FROM entry ORDER BY id").fetchall()
-        verify_entries(rows, 1, budget)
+        budget = parse_budget((*row, *no_stages, None), Budget.compute_hash_version_2)
+        _verify_without_units(database, budget)
     database.execute("ALTER TABLE budget ADD COLUMN stages INTEGER NOT NULL DEFAULT 0")
     database.execute("ALTER TABLE budget ADD COLUMN stage_head TEXT NOT NULL DEFAULT ''")
     database.execute(stage_rows.SCHEMA)
+    _add_units(database, budget)
+
+
+def upgrade_version_3(database: sqlite3.Connection) -> None:
+    """Give a file of schema version 3 units of privacy, after verifying all of it.
+
+    Raises:
+        DamagedError: Its rows contradict each other.
+    """
+    with detect_damage():
+        (row,) = database.execute("SELECT * FROM budget").fetchall()
+        budget = parse_budget((*row, None), Budget.compute_hash_version_3)
+        _verify_without_units(database, budget)
+    _add_units(database, budget)
+
+
+def _verify_without_units(database: sqlite3.Connection, budget: Budget) -> None:
+    """Verify the entries of a file whose entries have no units."""
+    rows = database.execute("SELECT * FROM entry ORDER BY id").fetchall()
+    verify_entries([(*row, None) for row in rows], 1, budget)
+
+
+def _add_units(database: sqlite3.Connection, budget: Budget) -> None:
+    """Add the columns of units, and verify what is then a file of the present version."""
+    for table in ("budget", "entry"):
+        database.execute(f"ALTER TABLE {table} ADD COLUMN unit TEXT")
     database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    write_budget(database, budget)
+    write_budget(database, _state_unit(budget))
     read_entries(database)
+
+
+def _state_unit(budget: Budget) -> Budget:
+    """Return a budget with the unit of its charges, if there are any."""
+    return replace(budget, unit=ONE_RECORD) if budget.entries else budget

@@ -10,7 +10,15 @@ from fractions import Fraction
 from fitplug.errors import KeyTaken
 from fitplug.ledger import rows as rows
 from fitplug.ledger.budget import Budget
-from fitplug.ledger.charges import Charge, check_covers, check_fits, check_texts, read_time
+from fitplug.ledger.charge_units import convert_request
+from fitplug.ledger.charges import (
+    Charge,
+    check_covers,
+    check_fits,
+    check_key_is_new,
+    check_texts,
+    read_time,
+)
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
 from fitplug.ledger.free_releases import check_counts, check_is_free, find_charge
@@ -28,6 +36,7 @@ def begin_release(
     check_texts(request.what, request.key, request.output)
     with file.open_transaction("IMMEDIATE") as database:
         budget, entries, stages = rows.read_all(database)
+        request = convert_request(file, budget, request)
         found, within = _find_or_allow(file, database, budget, entries, stages, request)
         if within is not None:
             check_counts(file, stages, within, counts)
@@ -42,6 +51,7 @@ def begin_release(
             output=request.output,
             within=None if within is None else within.id,
             costs=request.costs,
+            unit=request.unit,
         )
         entry, budget = charge.enter(database, budget)
         folder = request.output if request.in_folder else None
@@ -49,6 +59,33 @@ def begin_release(
         rows.append_stage(database, budget, stage)
     _LOG.info("charged rho = %r as number %d of %s", float(entry.rho), entry.id, file.path)
     return StagedCharge(entry, stage)
+
+
+def charge_free(file: LedgerFile, asked: ChargeRequest) -> Entry:
+    """Enter the release of a plan at no cost: see `Ledger.charge_free`."""
+    check_texts(asked.what, asked.key, asked.output)
+    with file.open_transaction("IMMEDIATE") as database:
+        budget, entries = rows.read_entries(database)
+        check_key_is_new(file, database, asked.key)
+        request = convert_request(file, budget, asked)
+        charge = Charge(
+            rho=Fraction(0),
+            what=request.what,
+            key=request.key,
+            plan_digest=request.plan.digest,
+            output=request.output,
+            within=check_is_free(file, database, entries, request).id,
+            costs=request.costs,
+            unit=request.unit,
+        )
+        return charge.enter(database, budget)[0]
+
+
+def check_free(file: LedgerFile, asked: ChargeRequest) -> None:
+    """Verify that a release is free, and enter nothing: see `Ledger.check_free`."""
+    with file.open_transaction() as database:
+        budget, entries = rows.read_entries(database)
+        check_is_free(file, database, entries, convert_request(file, budget, asked))
 
 
 def _check_seal(file: LedgerFile, found: StagedCharge, seal: str | None) -> None:
@@ -83,6 +120,7 @@ def find_release(file: LedgerFile, request: ChargeRequest) -> StagedCharge | Non
     # This opens the same transaction as a charge, so that a file that cannot be written is noticed.
     with file.open_transaction("IMMEDIATE") as database:
         budget, entries, stages = rows.read_all(database)
+        request = convert_request(file, budget, request)
         return _find_or_allow(file, database, budget, entries, stages, request)[0]
 
 
@@ -119,9 +157,9 @@ def _find_or_allow(
     if entry is not None:
         return StagedCharge(entry, stages[entry.id]), within
     if request.within is None:
-        check_covers(request.rho, request.costs)
-        check_fits(file, request.rho, budget.left)
+        if request.costs is not None:
+            check_covers(request.rho, request.costs)
+        check_fits(file, request.rho, budget.left, request.changes)
     else:
-        domain = request.plan.domain
-        check_is_free(file, database, entries, request.within, domain, request.costs)
+        check_is_free(file, database, entries, request)
     return None, within

@@ -11,6 +11,8 @@ from fitplug.ledger.cell_costs import CellCosts
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.stages import Stage
 from fitplug.plan import Plan
+from fitplug.privacy import check_contributions
+from fitplug.workload import ONE_RECORD, AddRemove, Unit
 
 ChargeReference: TypeAlias = int | str
 """An earlier charge: its number, or its key."""
@@ -35,6 +37,9 @@ class ChargeRequest:
         output: Where the release goes.
         in_folder: Whether the release is published in the folder `output` exactly once. If not, it
             is made in memory.
+        is_enforced: Whether the count kept no more records of a person than the unit says.
+        changes: The changes in the unit of the request that a change in the ledger's unit is made
+            of. The ledger finds it, and `rho` is then that for a person in the ledger's unit.
     """
 
     plan: Plan
@@ -46,15 +51,53 @@ class ChargeRequest:
     again: bool = False
     output: str | None = None
     in_folder: bool = False
+    is_enforced: bool = False
+    changes: int = 1
 
-    @cached_property
-    def costs(self) -> CellCosts:
-        """The costs per cell, which are kept with the charge.
+    @property
+    def unit(self) -> Unit:
+        """The unit of privacy of the release: the plan's, or the contributions if it is one record.
 
         Raises:
             BudgetError: The contributions are out of range.
         """
-        return CellCosts.from_plan(self.plan, self.contributions)
+        if not is_of_records(self.plan):
+            return self.plan.unit
+        check_contributions(self.contributions)
+        return AddRemove(self.contributions)
+
+    @cached_property
+    def costs(self) -> CellCosts | None:
+        """The costs per cell, which are kept with the charge.
+
+        They are None in units of privacy where the costs of a person do not follow from those of
+        single cells.
+
+        Raises:
+            BudgetError: The contributions are out of range.
+        """
+        if not is_of_records(self.plan):
+            return None
+        return CellCosts.from_plan(self.plan, self.contributions * self.changes)
+
+
+def is_of_records(plan: Plan) -> bool:
+    """Return whether a plan protects so many records of a person, wherever they are."""
+    unit = plan.unit
+    return isinstance(unit, AddRemove) and not unit.distinct and unit.once_per is None
+
+
+def find_records(plan: Plan, contributions: int) -> int:
+    """Return the records of a person that a release is for: those of the plan's unit, if several.
+
+    Args:
+        plan: The plan.
+        contributions: The number of records for a plan that is made for one.
+    """
+    unit = plan.unit
+    if not isinstance(unit, AddRemove) or unit == ONE_RECORD:
+        return contributions
+    return unit.records
 
 
 @dataclass(frozen=True)

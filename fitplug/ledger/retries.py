@@ -60,7 +60,8 @@ def find_retried(
 def _has_same_costs(entry: Entry, request: ChargeRequest, within: Entry | None) -> bool:
     """Return whether a charge is for what a request costs at every cell."""
     cost = (request.rho, None) if within is None else (Fraction(0), within.id)
-    return (entry.rho, entry.within, entry.profile) == (*cost, request.costs.digest)
+    profile = None if request.costs is None else request.costs.digest
+    return (entry.rho, entry.within, entry.profile) == (*cost, profile)
 
 
 def _is_unfinished(stage: Stage | None) -> bool:

@@ -26,10 +26,12 @@ from fitplug.ledger.entry import Entry
 from fitplug.ledger.fraction_text import decode_fraction, encode_fraction
 from fitplug.ledger.hash_chain import DamagedError, find_newest, hash_values, verify_chain
 from fitplug.ledger.stages import Stage
+from fitplug.ledger.unit_text import decode_unit, encode_unit
 from fitplug.numeric import ceil_float
+from fitplug.workload import Unit
 
 APPLICATION = int.from_bytes(b"fitp", "big")
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # Every _exact is numerator/denominator in hexadecimal, of any length. The number beside it is the
 # same rounded up, for readers with other tools and as a check on damage. The column "mark" holds
@@ -40,13 +42,13 @@ SCHEMA = (
     """CREATE TABLE budget (id INTEGER PRIMARY KEY CHECK (id = 1), rho REAL NOT NULL,
         rho_exact TEXT NOT NULL, epsilon REAL, delta REAL, spent REAL NOT NULL,
         spent_exact TEXT NOT NULL, entries INTEGER NOT NULL, head TEXT NOT NULL,
-        mark TEXT NOT NULL, stages INTEGER NOT NULL, stage_head TEXT NOT NULL)""",
+        mark TEXT NOT NULL, stages INTEGER NOT NULL, stage_head TEXT NOT NULL, unit TEXT)""",
     """CREATE TABLE profile (digest TEXT PRIMARY KEY, domain TEXT NOT NULL, names TEXT NOT NULL,
         sizes TEXT NOT NULL, contributions INTEGER NOT NULL, costs BLOB NOT NULL)""",
     """CREATE TABLE entry (id INTEGER PRIMARY KEY, time TEXT NOT NULL, rho REAL NOT NULL,
         rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE, plan_digest TEXT,
         output TEXT, within INTEGER REFERENCES entry (id),
-        profile TEXT REFERENCES profile (digest), chain TEXT NOT NULL)""",
+        profile TEXT REFERENCES profile (digest), chain TEXT NOT NULL, unit TEXT)""",
     stage_rows.SCHEMA,
 )
 
@@ -69,9 +71,16 @@ def append_entry(
             (entry.profile, costs.domain, *described, zlib.compress(costs.to_bytes())),
         )
     head = _hash_entry(budget.head, entry.id, entry)
-    row = (entry.id, entry.time, *_encode_amount(entry.rho), *_list_descriptions(entry), head)
+    unit = None if entry.unit is None else encode_unit(entry.unit)
+    row = entry.id, entry.time, *_encode_amount(entry.rho), *_list_descriptions(entry), head, unit
     database.execute(f"INSERT INTO entry VALUES ({', '.join('?' * len(row))})", row)
-    after = replace(budget, spent=budget.spent + entry.rho, entries=entry.id, head=head)
+    after = replace(
+        budget,
+        spent=budget.spent + entry.rho,
+        entries=entry.id,
+        head=head,
+        unit=budget.unit or entry.unit,
+    )
     write_budget(database, after)
     return after
 
@@ -89,7 +98,8 @@ def write_budget(database: sqlite3.Connection, budget: Budget) -> None:
     """Write the budget's row."""
     total = *_encode_amount(budget.total), budget.epsilon, budget.delta
     chains = budget.entries, budget.head, budget.compute_hash(), budget.stages, budget.stage_head
-    row = (1, *total, *_encode_amount(budget.spent), *chains)
+    unit = None if budget.unit is None else encode_unit(budget.unit)
+    row = (1, *total, *_encode_amount(budget.spent), *chains, unit)
     database.execute(f"REPLACE INTO budget VALUES ({', '.join('?' * len(row))})", row)
 
 
@@ -177,9 +187,11 @@ def parse_budget(row: tuple[Any, ...], compute_hash: Callable[[Budget], str]) ->
     Raises:
         DamagedError: The row was edited.
     """
-    _, rho, exact, epsilon, delta, spent, spent_exact, entries, head, own_hash, *stages = row
+    _, rho, exact, epsilon, delta, spent, spent_exact, entries, head, own_hash, *rest = row
+    stages, stage_head, unit = rest
     total, used = decode_amount(rho, exact), decode_amount(spent, spent_exact)
-    budget = Budget(total, epsilon, delta, used, entries, head, *stages)
+    chains = entries, head, stages, stage_head
+    budget = Budget(total, epsilon, delta, used, *chains, _decode_unit(unit))
     if own_hash != compute_hash(budget) or not total or used > total:
         raise DamagedError
     return budget
@@ -193,7 +205,8 @@ def verify_entries(rows: list[tuple[Any, ...]], start: int, budget: Budget) -> t
     """
     return tuple(
         verify_chain(
-            rows,
+            # The unit is behind the hash, where files of older versions can have another column.
+            [(*values, unit, own_hash) for *values, own_hash, unit in rows],
             _parse_entry,
             _hash_entry,
             start=start,
@@ -228,7 +241,9 @@ def detect_damage() -> Iterator[None]:
 
 def _parse_entry(number: int, time: str, rho: float, exact: str, *values: Any) -> Entry:
     """Make an entry of the values of its row."""
-    entry = Entry(number, time, decode_amount(rho, exact), *values)
+    what, key, plan_digest, output, within, profile, unit = values
+    described = what, key, plan_digest, output, within, profile
+    entry = Entry(number, time, decode_amount(rho, exact), *described, _decode_unit(unit))
     is_free = entry.within is not None
     if is_free != (entry.rho == 0):
         raise DamagedError
@@ -238,13 +253,21 @@ def _parse_entry(number: int, time: str, rho: float, exact: str, *values: Any) -
 def _hash_entry(before: str, number: int, entry: Entry) -> str:
     """Compute the hash of an entry that follows another hash."""
     amount = encode_fraction(entry.rho)
-    return hash_values("entry", before, number, entry.time, amount, *_list_descriptions(entry))
+    # Charges from before ledgers kept units have the hashes that they had.
+    unit = [] if entry.unit is None else [encode_unit(entry.unit)]
+    described = *_list_descriptions(entry), *unit
+    return hash_values("entry", before, number, entry.time, amount, *described)
 
 
 def _list_descriptions(entry: Entry) -> tuple[str | int | None, ...]:
-    """List what an entry says beside its number, its time and its amount."""
+    """List what an entry says beside its number, its time, its amount and its unit."""
     e = entry
     return e.what, e.key, e.plan_digest, e.output, e.within, e.profile
+
+
+def _decode_unit(text: str | None) -> Unit | None:
+    """Read the unit of a budget or an entry, which older ones do not have."""
+    return None if text is None else decode_unit(text)
 
 
 def _encode_amount(exact: Fraction) -> tuple[float, str]:

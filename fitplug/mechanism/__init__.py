@@ -7,10 +7,12 @@ from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.boxed_combinations import Product
 from fitplug.mechanism.chain_form import place_chain
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
+from fitplug.mechanism.costly_differences import find_costly_differences
 from fitplug.mechanism.dispatch import (
     answer_exactly,
     bound_boxed_stds,
     bound_combined_stds,
+    bound_overstatement,
     bound_unit_variances,
     build_dense_covariance,
     build_dense_strategy,
@@ -25,6 +27,7 @@ from fitplug.mechanism.dispatch import (
     list_tables,
     make_estimates,
     read_attribute_matrices,
+    restate_strategy,
 )
 from fitplug.mechanism.integer_chain import ChainMatrix
 from fitplug.mechanism.integer_limits import (
@@ -37,7 +40,9 @@ from fitplug.mechanism.integer_limits import (
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.parted_strategy import PART, Output, PartedStrategy, Slab
+from fitplug.mechanism.person_cost import bound_largest_cost
 from fitplug.mechanism.prefix_variances import bound_prefix_stds
+from fitplug.mechanism.record_products import RecordProducts, build_record_products
 from fitplug.mechanism.strategy import Strategy, meets_targets
 from fitplug.mechanism.total_update import find_total_covariances
 from fitplug.mechanism.tree_block import StepMatrices, TreeBlock
@@ -58,6 +63,7 @@ __all__ = [
     "Output",
     "PartedStrategy",
     "Product",
+    "RecordProducts",
     "Slab",
     "StepMatrices",
     "Strategy",
@@ -66,11 +72,14 @@ __all__ = [
     "answer_exactly",
     "bound_boxed_stds",
     "bound_combined_stds",
+    "bound_largest_cost",
+    "bound_overstatement",
     "bound_prefix_stds",
     "bound_unit_variances",
     "build_contrasts",
     "build_dense_covariance",
     "build_dense_strategy",
+    "build_record_products",
     "build_strategy",
     "build_tree_strategy",
     "check_strategy",
@@ -80,6 +89,7 @@ __all__ = [
     "compute_exact_cost",
     "compute_precisions",
     "cut_strategy",
+    "find_costly_differences",
     "find_total_covariances",
     "list_mechanisms",
     "list_tables",
@@ -89,5 +99,6 @@ __all__ = [
     "meets_targets",
     "place_chain",
     "read_attribute_matrices",
+    "restate_strategy",
     "solve_from_right",
 ]

@@ -27,7 +27,7 @@ from fitplug.numeric import (
 
 def answer_blocks(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
     """Compute A x, block by block; see `fitplug.mechanism.dispatch.answer_exactly`."""
-    answers = np.zeros(strategy.size, dtype=np.int64)
+    answers = np.zeros(strategy.released_size, dtype=np.int64)
     for block_set, i, _, start in list_blocks(strategy):
         block = int(block_set.blocks[i])
         counts = block_set.basis.multiply_counts(strategy.structure, block, read_counts)

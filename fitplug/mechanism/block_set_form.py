@@ -50,7 +50,7 @@ class BlockSetForm(StrategyForm[S]):
         for block_set in strategy.block_sets:
             self._check_integers(structure, block_set)
         measured = [block for own in strategy.block_sets for block in own.blocks.tolist()]
-        if sorted(measured) != list(range(len(structure.blocks))) or strategy.tree_blocks:
+        if sorted(measured) != structure.noisy_blocks.tolist() or strategy.tree_blocks:
             raise PlanError("the strategy does not measure each block once")
 
     def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
@@ -13,29 +14,39 @@ from fitplug.mechanism.chain_form import ChainForm
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.pair_form import PairForm
 from fitplug.mechanism.parted_strategy import PART, PartedStrategy
+from fitplug.mechanism.person_form import PersonForm
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
 from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
+from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
 from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.mechanism.tree_form import TreeForm
-from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    PairStructure,
+    PersonStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
+    SymmetricPairStructure,
     TreeStructure,
 )
+from fitplug.workload import Unit
 
 _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     MatrixStructure: MatrixForm(),
+    PersonStructure: PersonForm(),
     ScalarStructure: ScalarForm(),
     ResidualStructure: ResidualForm(),
     TreeStructure: TreeForm(),
     ChainStructure: ChainForm(),
+    PairStructure: PairForm(),
+    SymmetricPairStructure: SymmetricPairForm(),
 }
 """The form of each structure's strategies. A new structure is registered here."""
 
@@ -84,7 +95,41 @@ def compute_exact_cost(
         records that the integers have room for.
     """
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
-    return _FORMS[type(structure)].compute_exact_cost(structure, integers)
+    once = _FORMS[type(structure)].compute_exact_cost(structure, integers)
+    # |A k v|^2 = k^2 |A v|^2 for the k of the unit, and the largest difference is k times as large.
+    return _multiply_changes(once, structure.changes)
+
+
+def restate_strategy(strategy: Strategy, unit: Unit) -> Strategy:
+    """Return the strategy of one record added or removed with what it costs in another unit.
+
+    Args:
+        strategy: A strategy whose structure has the default unit.
+        unit: A unit whose differences are those of one record, k times.
+    """
+    if unit == strategy.structure.unit:
+        return strategy
+    structure = replace(strategy.structure, unit=unit)
+    once = ExactCost(strategy.sensitivity_squared, strategy.column_squares, strategy.max_records)
+    cost = _multiply_changes(once, structure.changes)
+    return replace(strategy, structure=structure, **cost._asdict())
+
+
+def _multiply_changes(cost: ExactCost, changes: int) -> ExactCost:
+    """Return the cost of differences that are k times as large; see `Structure.changes`."""
+    if changes == 1:
+        return cost
+    squares = cost.column_squares * float(changes**2) * (1 + 4 * UNIT_ROUNDOFF)
+    return ExactCost(cost.sensitivity_squared * changes**2, squares, cost.max_records)
+
+
+def bound_overstatement(strategy: Strategy) -> float:
+    """Bound by how much the stated sensitivity may be above the truth, relatively.
+
+    Returns:
+        0.0 where it is exact.
+    """
+    return _FORMS[type(strategy.structure)].bound_overstatement(strategy)
 
 
 def bound_unit_variances(
@@ -151,7 +196,8 @@ def answer_exactly(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
         read_counts: Gives the exact counts over some attributes, in the order named.
 
     Returns:
-        The answers, shape (strategy.size,).
+        The answers, shape (strategy.released_size,). What the unit of privacy makes public comes
+        last, and gets no noise.
     """
     return _FORMS[type(strategy.structure)].answer_exactly(strategy, read_counts)
 
@@ -177,7 +223,7 @@ def make_estimates(strategy: Strategy, answers: IntArray) -> Mapping[str, FloatA
 
     Args:
         strategy: The strategy.
-        answers: Shape (strategy.size,).
+        answers: Shape (strategy.released_size,), with public totals last.
 
     Returns:
         By the groups' names, arrays of each group's shape. Each is computed when it is read.

@@ -36,10 +36,10 @@ class LazyEstimates(Mapping[str, AnyArray]):
     """Unbiased estimates by group, each computed when it is read; the latest are kept."""
 
     def __init__(self, strategy: Strategy, answers: IntArray) -> None:
-        if answers.shape != (strategy.size,):
+        if answers.shape != (strategy.released_size,):
             raise TablesError(
-                f"the plan measures {strategy.size} answers, but {answers.size} were given; "
-                "they are of another plan"
+                f"the plan measures {strategy.released_size} answers, but {answers.size} were "
+                "given; they are of another plan"
             )
         self._strategy = strategy
         self._answers = answers
@@ -157,7 +157,8 @@ def bound_row_stds(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArr
     parts: dict[int, list[int]] = {}
     for k, (rows, _) in enumerate(several):
         for block in rows:
-            parts.setdefault(block, []).append(k)
+            if block in strategy.positions:  # public totals have no noise
+                parts.setdefault(block, []).append(k)
     squares = np.zeros(len(several))
     for block, those in parts.items():
         together = np.concatenate([several[k][0][block] for k in those])
@@ -181,7 +182,8 @@ def compute_row_covariance(strategy: Strategy, several: Sequence[BlockRows]) -> 
     parts: dict[int, list[tuple[int, FloatArray]]] = {}
     for j, (in_blocks, _) in enumerate(several):
         for block, rows in in_blocks.items():
-            parts.setdefault(block, []).append((j, rows))
+            if block in strategy.positions:
+                parts.setdefault(block, []).append((j, rows))
     covariance = np.zeros((len(several), len(several)))
     for block, held in parts.items():
         M = strategy.build_block_matrix(block)

@@ -42,8 +42,7 @@ class MatrixForm(BlockSetForm[MatrixStructure]):
             )
             matrix = structure.build_block_matrix(int(block_set.blocks[0]))
             A = multiply_exactly(block_set.M[0], block_set.basis.build_matrix(matrix))
-            V = structure.neighbours.take_differences(A, structure.dense)
-            columns.append((int(square), V))
+            columns.append((int(square), A))
             entry = max(entry, int(largest_entry) * find_largest_entry(A))
         return ExactCost(*sum_column_squares(columns), SATURATION // entry)
 

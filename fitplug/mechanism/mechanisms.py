@@ -16,7 +16,7 @@ class Mechanism:
     Attributes:
         name: The attributes whose interaction is measured, or "all answers".
         kind: The distribution of the noise.
-        sensitivity: The L2 sensitivity to one record added or removed, rounded up.
+        sensitivity: The L2 sensitivity in the plan's unit of privacy, rounded up.
         sigma: The parameter of the noise: each answer gets an independent draw of the discrete
             Gaussian N_Z(0, sigma^2).
         dimension: The number of answers.

@@ -49,6 +49,7 @@ class OneCellForm(BlockSetForm[S]):
         # All blocks have their largest sensitivity at the same cell: each is a mechanism.
         subsets, names = strategy.structure.subsets, strategy.structure.block_attributes
         found: dict[int, Mechanism] = {}
+        changes = strategy.structure.changes
         for block_set in strategy.block_sets:
             matrices = strategy.attribute_matrices
             squares = subsets.multiply([own.column_square for own in matrices], block_set.blocks)
@@ -56,7 +57,7 @@ class OneCellForm(BlockSetForm[S]):
             attributes = subsets.list_attributes(block_set.blocks)
             for i, block in enumerate(block_set.blocks.tolist()):
                 name = " x ".join(names[a] for a in attributes[i]) or "total"
-                square = int(squares[i]) * int(block_set.M[i, 0, 0]) ** 2
+                square = int(squares[i]) * int(block_set.M[i, 0, 0]) ** 2 * changes**2
                 found[block] = make_mechanism(name, square, noise_std, int(rows[i]))
         return tuple(found[block] for block in sorted(found))
 

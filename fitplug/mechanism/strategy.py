@@ -49,7 +49,7 @@ class Strategy:
         block_sets: Each block of the structure is in one of them; none if blocks are trees.
         attribute_matrices: A_a of each of the structure's `block_attributes`.
         sensitivity_squared: max_v |A v|^2 over the differences between neighbours, exact.
-        column_squares: Upper bounds on |A v|^2 of each difference, shape (|V|,).
+        column_squares: Upper bounds on the largest |A v|^2 of each cell, shape (profile_size,).
         unit_variances: Upper bounds on the variances of the structure's rows at noise variance 1.
         max_records: With no more records than this, no answer is clamped and nothing overflows.
         tree_blocks: The blocks in their order, if they are trees.
@@ -71,12 +71,17 @@ class Strategy:
 
     @property
     def sensitivity(self) -> float:
-        """The L2 sensitivity to one record, rounded up to a float."""
+        """The L2 sensitivity in the structure's unit of privacy, rounded up to a float."""
         return ceil_sqrt(Fraction(self.sensitivity_squared))
+
+    @property
+    def released_size(self) -> int:
+        """The number of integers of a release: the answers, and public totals after them."""
+        return self.size + self.structure.public_size
 
     @cached_property
     def size(self) -> int:
-        """The number of answers that it measures."""
+        """The number of answers that it measures, to which noise is added."""
         rows = [matrix.rows for matrix in self.attribute_matrices]
         widths = [(own.blocks, own.basis.size) for own in self.block_sets]
         if isinstance(self.structure, TreeStructure):
@@ -107,9 +112,13 @@ class Strategy:
         Returns:
             L, shape (r, n), and bounds on the 2-norm of its rows' errors, shape (r,).
         """
+        rows_of_group = self.structure.find_rows(block, group)
+        if block not in self.positions:
+            # Public totals answer the block, which is one number.
+            count = rows_of_group.stop - rows_of_group.start
+            return np.ones((count, 1)), np.zeros(count)
         L, errors = self.representations[self.positions[block][0]].rows
-        rows = self.structure.find_rows(block, group)
-        return L[rows], errors[rows]
+        return L[rows_of_group], errors[rows_of_group]
 
     def build_block_matrix(self, block: int) -> FloatArray:
         """Build M of a block as floats, shape (n, n)."""
@@ -117,7 +126,7 @@ class Strategy:
         return np.asarray(self.block_sets[number].M[i].astype(np.float64))
 
     def compute_exact_rho(self, noise_std: float) -> Fraction:
-        """Compute rho for one record added or removed, at noise N_Z(0, noise_std^2)."""
+        """Compute rho in the structure's unit of privacy, at noise N_Z(0, noise_std^2)."""
         return Fraction(self.sensitivity_squared) / (2 * Fraction(noise_std) ** 2)
 
     def bound_rho(self, noise_std: float) -> float:
@@ -125,7 +134,7 @@ class Strategy:
         return ceil_float((Fraction(self.sensitivity) / Fraction(noise_std)) ** 2 / 2)
 
     def bound_profile(self, noise_std: float) -> FloatArray:
-        """Bound the privacy cost squared of each difference from above, shape (|V|,).
+        """Bound the privacy cost squared of each cell from above, shape (profile_size,).
 
         No bound is above twice the exact rho, rounded up.
         """

@@ -29,7 +29,7 @@ class ExactCost(NamedTuple):
 
     Attributes:
         sensitivity_squared: max_v |A v|^2 over the differences between neighbours, exact.
-        column_squares: Upper bounds on |A v|^2 of each difference, shape (|V|,).
+        column_squares: Upper bounds on the largest |A v|^2 of each cell, shape (profile_size,).
         max_records: The most records of which no answer leaves the range that is released as it is.
     """
 
@@ -52,6 +52,10 @@ class StrategyForm(ABC, Generic[S]):
             The exact squared sensitivity, upper bounds on the square of each column, and the number
             of records that the integers have room for.
         """
+
+    def bound_overstatement(self, strategy: Strategy) -> float:
+        """Bound by how much the stated sensitivity may be above the truth, relatively."""
+        return 0.0
 
     @abstractmethod
     def bound_unit_variances(self, structure: S, integers: Integers) -> FloatArray:

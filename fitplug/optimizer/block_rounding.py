@@ -155,7 +155,7 @@ def choose_bases(
     for block, (real, rows) in enumerate(zip(reals, independent, strict=True)):
         matrix = structure.build_block_matrix(block)
         basis = choose_basis(matrix, rows)
-        G = _triangulate(structure, basis, matrix, real) / (math.sqrt(precision[block]) * unit)
+        G = triangulate(basis, matrix, real) / (math.sqrt(precision[block]) * unit)
         found.append(RealBlocks(every[block : block + 1], basis, G[None]))
     return found
 
@@ -190,18 +190,14 @@ def _round(
     return tuple(block_sets)
 
 
-def _triangulate(
-    structure: MatrixStructure, basis: Basis, W: FloatArray, real: FloatArray
-) -> FloatArray:
-    """Return G (n, n), upper triangular with a positive diagonal, of the real strategy G B V."""
-    B = basis.build_matrix(W)
-    differences = structure.neighbours.take_differences(B, structure.dense)
-    if basis.kind == "cells" and differences is B:
-        # The columns of B V are those of cells, and the first cell of each class shows its column.
+def triangulate(basis: Basis, W: FloatArray, real: FloatArray) -> FloatArray:
+    """Return G (n, n), upper triangular with a positive diagonal, of the real strategy G B."""
+    if basis.kind == "cells":
+        # The first cell of each class shows its column.
         _, first = np.unique(basis.index, return_index=True)
         G = real[:, first[-basis.size :]]
     else:
-        G = solve_from_right(real, differences.astype(np.float64))
+        G = solve_from_right(real, basis.build_matrix(W).astype(np.float64))
     k, n = G.shape
     if k < n:
         complement = qr(G.T)[0][:, k:].T

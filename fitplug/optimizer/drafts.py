@@ -6,7 +6,7 @@ Each structure has one function that does this, registered here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,9 +26,12 @@ from fitplug.optimizer.member_rounding import round_member
 from fitplug.optimizer.optimum import (
     Optimum,
     Options,
+    explain_end,
     find_matrix_optimum,
     find_scalar_optimum,
 )
+from fitplug.optimizer.pair_optimum import find_pair_optimum, find_symmetric_pair_optimum
+from fitplug.optimizer.person_optimum import find_person_optimum
 from fitplug.optimizer.product_bound_ascent import ascend_product_bound
 from fitplug.optimizer.tree_bound_ascent import BoundWeights, ascend_tree_bound
 from fitplug.optimizer.tree_descent import descend_trees
@@ -46,9 +49,12 @@ from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
     Objective,
+    PairStructure,
+    PersonStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
+    SymmetricPairStructure,
     TreeStructure,
 )
 
@@ -102,6 +108,27 @@ def _draft_matrices(
     found = find_matrix_optimum(structure, objective, options)
     real_blocks = choose_bases(structure, found.reals, found.independent)
     return _round_optimum(structure, objective, found, real_blocks, loss)
+
+
+def _draft_persons(
+    structure: PersonStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the optimum for a person with several records, for the plain objective."""
+    assert objective.plain
+    found = find_person_optimum(structure, options)
+    structure = replace(structure, named=found.differences)
+    real_blocks = choose_bases(structure, found.reals, found.independent)
+    strategy = round_blocks(
+        structure, real_blocks, objective=objective, upper=found.upper, loss=loss
+    )
+    return Draft(
+        strategy=strategy,
+        duals=Duals(found.p, found.q, NO_FRAME),
+        bound_margin=CLAIM_MARGIN,
+        tiers=make_one_tier(strategy.column_squares, structure.rows, len(found.p)),
+        iterations=found.iterations,
+        ended=found.ended,
+    )
 
 
 def _draft_scalars(
@@ -200,13 +227,42 @@ def _draft_chain(
     )
 
 
+def _draft_pairs(
+    structure: PairStructure | SymmetricPairStructure,
+    objective: Objective,
+    options: Options,
+    loss: float,
+) -> Draft:
+    """Draft the optimum where neighbours replace a record, for the plain objective."""
+    assert objective.plain
+    if isinstance(structure, SymmetricPairStructure):
+        found = find_symmetric_pair_optimum(structure, options)
+    else:
+        found = find_pair_optimum(structure, options)
+    solution = found.solution
+    strategy = round_blocks(
+        structure, [found.real_blocks], objective=objective, upper=solution.upper, loss=loss
+    )
+    return Draft(
+        strategy=strategy,
+        duals=Duals(solution.p, solution.q, NO_FRAME),
+        bound_margin=PRODUCT_BOUND_MARGIN,
+        tiers=make_one_tier(strategy.column_squares, structure.rows, structure.differences),
+        iterations=solution.iterations,
+        ended=explain_end([solution], solution.lower, options),
+    )
+
+
 Drafter: TypeAlias = Callable[[Any, Objective, Options, float], Draft]
 
 _DRAFTERS: Mapping[type[Structure], Drafter] = {
     MatrixStructure: _draft_matrices,
+    PersonStructure: _draft_persons,
     ScalarStructure: _draft_scalars,
     ResidualStructure: _draft_residual,
     TreeStructure: _draft_tree,
     ChainStructure: _draft_chain,
+    PairStructure: _draft_pairs,
+    SymmetricPairStructure: _draft_pairs,
 }
 """How each structure is drafted. A new structure is registered here."""

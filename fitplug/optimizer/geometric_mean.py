@@ -5,7 +5,7 @@ See docs/theory/dual.md, sections "The geometric mean, and strong duality" and "
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
@@ -83,10 +83,23 @@ def compute_mean(block: Block, p: FloatArray, q: FloatArray) -> GeometricMean:
         ratios = entries @ ((U * U) @ s * R**2)
         return GeometricMean(float(s.sum()), squared @ (1 / s) / p, ratios, R, U, 1 / np.sqrt(s))
     # NumPy forms X X' as a symmetric product, with half the work of a general one.
-    R = cholesky(scaled_B @ scaled_B.T, lower=True)
-    s, U, squared = _decompose(dtrmm(1.0, R, scaled_L, lower=1, side=1))
-    profile = ((_compute_whitener(R, U, np.sqrt(s)) @ B) ** 2).sum(axis=0)
-    return GeometricMean(float(s.sum()), profile, squared @ (1 / s) / q, R, U, np.sqrt(s))
+    mean = compute_mean_of_product(scaled_B @ scaled_B.T, L, q)
+    return replace(mean, profile=((mean.compute_whitener() @ B) ** 2).sum(axis=0))
+
+
+def compute_mean_of_product(P: FloatArray, L: FloatArray, q: FloatArray) -> GeometricMean:
+    """Compute the geometric mean for a P (k, k), L (m, k) and positive weights q (m,).
+
+    Returns:
+        The mean, with an empty profile.
+
+    Raises:
+        LinAlgError: If floating point cannot compute it.
+        ValueError: If a number overflows.
+    """
+    R = cholesky(P, lower=True)
+    s, U, squared = _decompose(dtrmm(1.0, R, L * np.sqrt(q)[:, None], lower=1, side=1))
+    return GeometricMean(float(s.sum()), np.zeros(0), squared @ (1 / s) / q, R, U, np.sqrt(s))
 
 
 @dataclass(frozen=True, eq=False)

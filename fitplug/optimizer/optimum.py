@@ -113,7 +113,7 @@ def _solve_components(
 ) -> Optimum:
     """Solve sets of queries that share no cells one by one."""
     budgets, (queries,) = objective.budgets, structure.gather_all_queries()
-    targets, matrix = structure.targets, queries.differences
+    targets, matrix = structure.targets, queries.matrix
     scaled = matrix if budgets is None else matrix / np.sqrt(budgets)
     components: list[Component] = []
     left = _REFINING
@@ -161,7 +161,7 @@ def _make_optimum(
         upper=solution.upper,
         tiers=tiers,
         iterations=solution.iterations,
-        ended=_explain_end([solution], solution.lower, options),
+        ended=explain_end([solution], solution.lower, options),
     )
 
 
@@ -224,11 +224,12 @@ def _join_components(
         upper=max(solution.upper for solution in solutions),
         tiers=merge_tiers(shape, components, options.tolerance),
         iterations=sum(solution.iterations for solution in solutions),
-        ended=_explain_end(solutions, costliest.solution.lower, options),
+        ended=explain_end(solutions, costliest.solution.lower, options),
     )
 
 
-def _explain_end(solutions: Sequence[Solution], lower: float, options: Options) -> Ended:
+def explain_end(solutions: Sequence[Solution], lower: float, options: Options) -> Ended:
+    """Say why solves ended, for the lower bound of all of them together."""
     if max(solution.upper for solution in solutions) <= lower * (1 + options.tolerance):
         return "reached"
     return "stopped" if any(solution.stopped for solution in solutions) else "exhausted"

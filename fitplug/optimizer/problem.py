@@ -103,7 +103,7 @@ def reduce_scalars(structure: ScalarStructure, budgets: FloatArray | None) -> Pr
 def reduce_matrices(
     structure: MatrixStructure, budgets: FloatArray | None
 ) -> tuple[Problem, list[IndexArray]]:
-    """Reduce blocks that are matrices, over the differences between neighbours.
+    """Reduce blocks that are matrices.
 
     Args:
         structure: The structure of a workload.
@@ -118,13 +118,13 @@ def reduce_matrices(
     c = structure.targets
     blocks, independent = [], []
     for queries in structure.gather_all_queries():
-        matrix = queries.differences
+        matrix = queries.matrix
         matrix = matrix if budgets is None else matrix / np.sqrt(budgets)
         block, rows = reduce_block(matrix, c[queries.rows] / queries.variance_multiples)
         basis = block.basis * np.sqrt(queries.profile_multiple)
         blocks.append(replace(block, basis=basis, rows=queries.rows))
         independent.append(rows)
-    return Problem(structure.differences, structure.rows, tuple(blocks)), independent
+    return Problem(structure.cells, structure.rows, tuple(blocks)), independent
 
 
 def reduce_matrix(W: FloatArray, targets: FloatArray) -> tuple[Problem, IndexArray]:

@@ -10,8 +10,10 @@ Most arguments are independent of each other. These are not:
    although it can be designed without them.
 3. `solver="sm2"` knows no blocks, so it tells the cells of every attribute apart. `cell_budgets`
    tell the cells of those attributes apart along which they differ.
-4. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the residual
-   family, or in the family of trees.
+4. A unit of privacy other than `AddRemove(records=k)`, k records anywhere, goes with none of the
+   arguments of rule 2.
+5. `refine` has no effect with `solver="sm2"`, with a weight on the total error, in the residual
+   family, in the family of trees, or with a unit of rule 4.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ from fitplug.structure import (
     Objective,
     Structure,
     analyse_structure,
+    check_unit,
     check_weight,
     read_cell_budgets,
+    tells_records_apart,
 )
-from fitplug.workload import Workload
+from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
 ROUNDING_SHARE = 0.1
 """The share of the tolerance that rounding to integers may use up."""
@@ -48,6 +52,7 @@ class DesignRequest:
 
     Attributes:
         workload: The query groups and their targets.
+        unit: The unit of privacy.
         rho: The rho to spend, or None.
         cell_budgets: The largest privacy cost squared of each cell, or None.
         total_error_weight: The weight lambda of the total squared error.
@@ -56,11 +61,24 @@ class DesignRequest:
     """
 
     workload: Workload
+    unit: Unit
     rho: float | None
     cell_budgets: CellBudgets | None
     total_error_weight: float
     tolerance: float
     options: Options
+
+    @property
+    def has_own_structure(self) -> bool:
+        """Whether the unit is another one than k records anywhere."""
+        return isinstance(self.unit, ReplaceOne) or tells_records_apart(self.unit)
+
+    @property
+    def changes(self) -> int:
+        """How often neighbours differ by the same difference; see `Structure.changes`."""
+        if isinstance(self.unit, ReplaceOne) or self.has_own_structure:
+            return 1
+        return self.unit.records
 
     @property
     def rounding_loss(self) -> float:
@@ -74,13 +92,15 @@ class DesignRequest:
             WorkloadError: The workload is too large; the message names the arguments that make it
                 so.
         """
-        needing = self._list_arguments_for_optimum()
+        needing = self.list_arguments_for_optimum()
         try:
             return analyse_structure(
                 self.workload,
                 self._list_attributes_told_apart(),
                 False if needing else None,
                 tree=() if self.options.solver == "sm2" else None,
+                # k records are designed for as one, and multiplied afterwards.
+                unit=self.unit if self.has_own_structure else ONE_RECORD,
             )
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
@@ -103,7 +123,7 @@ class DesignRequest:
             budgets = np.minimum(budgets, floor_float(2 * Fraction(self.rho)))
         return Objective(budgets, self.total_error_weight)
 
-    def _list_arguments_for_optimum(self) -> list[str]:
+    def list_arguments_for_optimum(self) -> list[str]:
         """List the given arguments that need the optimum over all cells, by rule 2."""
         given = {
             'solver="sm2"': self.options.solver == "sm2",
@@ -122,6 +142,7 @@ class DesignRequest:
 def check_request(
     workload: Workload,
     *,
+    unit: Unit,
     rho: float | None,
     epsilon: float | None,
     delta: float | None,
@@ -160,8 +181,9 @@ def check_request(
         refine=bool(refine),
         progress=progress,
     )
-    return DesignRequest(
+    request = DesignRequest(
         workload=workload,
+        unit=_read_unit(unit, workload),
         rho=budget,
         total_error_weight=check_weight(total_error_weight),
         cell_budgets=(
@@ -170,6 +192,12 @@ def check_request(
         tolerance=tolerance,
         options=options,
     )
+    if request.has_own_structure and (needing := request.list_arguments_for_optimum()):
+        raise BudgetError(
+            f"{needing[0]} cannot be combined with the unit of privacy {unit!r}; leave it out, or "
+            "design for fp.AddRemove(records=k)"
+        )
+    return request
 
 
 def _read_budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:
@@ -181,6 +209,20 @@ def _read_budget(rho: float | None, epsilon: float | None, delta: float | None) 
     if epsilon is None or delta is None:
         return None
     return floor_float(Fraction(privacy_cost_at(epsilon, delta)) ** 2 / 2)
+
+
+def _read_unit(unit: Unit, workload: Workload) -> Unit:
+    """Return a unit of privacy that plans can be designed for.
+
+    Raises:
+        InputError: It is no unit of privacy.
+        DomainError: It names an attribute that the domain does not have.
+        BudgetError: Plans for this unit cannot be designed.
+    """
+    if not isinstance(unit, AddRemove | ReplaceOne):
+        raise InputError(f"unit = {unit!r} must be a unit of privacy, such as fp.AddRemove()")
+    check_unit(unit, workload.domain)
+    return unit
 
 
 def _can_be_analysed(workload: Workload) -> bool:

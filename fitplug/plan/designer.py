@@ -8,13 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 from fitplug.errors import BudgetError, DesignError
-from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE, Strategy, meets_targets
+from fitplug.mechanism import (
+    LARGEST_NOISE,
+    LEAST_NOISE,
+    Strategy,
+    meets_targets,
+    restate_strategy,
+)
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, guard_linear_algebra
 from fitplug.optimizer import GapProgress, Solver, draft_plan
 from fitplug.plan.design_request import DesignRequest, check_request
 from fitplug.plan.plan import Plan
 from fitplug.proof import certify_bound
-from fitplug.workload import Workload
+from fitplug.workload import ONE_RECORD, Unit, Workload
 
 _LOG = logging.getLogger("fitplug.design")
 
@@ -25,6 +31,7 @@ _OUT_OF_RANGE = "targets and budget lie outside what floats can hold; rescale th
 def design(
     workload: Workload,
     *,
+    unit: Unit = ONE_RECORD,
     rho: float | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -48,7 +55,10 @@ def design(
 
     Args:
         workload: The query groups and their targets.
-        rho: A budget in rho of zCDP, for one record. It excludes epsilon and delta.
+        unit: The unit of privacy: what one person's presence changes. All that the plan says of
+            privacy is for one person in this unit. `fp.AddRemove(records=k)` protects persons
+            with up to k records each.
+        rho: A budget in rho of zCDP, for one person in the unit. It excludes epsilon and delta.
         epsilon: A budget at `delta`, on the exact curve of the Gaussian mechanism.
         delta: The delta of `epsilon`; the two go together.
         cell_budgets: The largest privacy cost squared that each cell may have, as an array that
@@ -83,6 +93,7 @@ def design(
     """
     request = check_request(
         workload,
+        unit=unit,
         rho=rho,
         epsilon=epsilon,
         delta=delta,
@@ -122,8 +133,11 @@ def _design_plan(request: DesignRequest) -> Plan:
     """Design and certify the plan for checked arguments."""
     structure = request.build_structure()
     objective, budget = request.build_objective(structure), request.rho
-    draft = draft_plan(structure, objective, request.options, request.rounding_loss)
-    strategy, duals = draft.strategy, draft.duals
+    # The best strategy for one record is the best for k records: all costs are k^2 times as large.
+    once = objective.divide_budgets(request.changes**2)
+    draft = draft_plan(structure, once, request.options, request.rounding_loss)
+    strategy, duals = restate_strategy(draft.strategy, request.unit), draft.duals
+    structure = strategy.structure
     if budget is None and objective.budgets is None:
         noise_std, scale = _find_noise_for_targets(strategy, structure.targets), 1.0
     else:

@@ -12,12 +12,14 @@ from fitplug.display import (
 )
 from fitplug.plan.summary import describe_groups, describe_status
 from fitplug.proof import PlanRecord
+from fitplug.workload import ONE_RECORD
 
 
 def format_plan_html(plan: PlanRecord, digest: str) -> str:
     """Format the cost of a plan, and the target and accuracy of each group, as HTML."""
+    unit = "one record" if plan.unit == ONE_RECORD else plan.unit
     facts = [
-        f"rho = {format_up(plan.rho)} (zCDP, one record)",
+        f"rho = {format_up(plan.rho)} (zCDP, {unit})",
         f"epsilon {format_up(plan.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",
         describe_status(plan),
     ]

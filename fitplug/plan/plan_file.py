@@ -35,25 +35,27 @@ from fitplug.mechanism import (
 )
 from fitplug.plan.group_descriptions import describe_groups
 from fitplug.proof import Frame, PlanRecord, Tiers, check_form, check_privacy
-from fitplug.structure import Objective, analyse_structure
+from fitplug.structure import Objective, PersonStructure, RecordSets, analyse_structure
 from fitplug.workload import (
+    ONE_RECORD,
     QueryGroups,
     Workload,
     build_interval_factor,
     build_labelled_factor,
     queries,
+    read_unit,
 )
 
 AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
-FORMATS = (3, 4, 5, 6)
+FORMATS = (3, 4, 5, 6, 7)
 """The formats that can be read. Format 4 adds simultaneous targets, format 5 adds labels of the
 rows of a matrix, and format 6 adds blocks that are trees, trees that are written level by level,
-and chains. A plan without these is written in format 3, so that it keeps the digest by which
-ledgers and releases know it.
+and chains. Format 7 adds units of privacy other than the default. A plan without these is written
+in format 3, so that it keeps the digest by which ledgers and releases know it.
 """
 
-_TREES = 6
+_TREES, _UNITS = 6, 7
 
 
 def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
@@ -62,6 +64,8 @@ def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
     of_strategy = describe_strategy(plan.strategy)
     header, arrays = header | of_strategy[0], arrays | of_strategy[1]
     header["format"] = max(header["format"], plan.structure.least_format)
+    if plan.unit != ONE_RECORD:
+        header |= {"format": _UNITS, "unit": plan.unit.to_spec()}
     header |= {
         "noise_std": plan.noise_std.hex(),
         "scale": plan.scale.hex(),
@@ -196,6 +200,7 @@ def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
     }
     if strategy.tree_blocks:
         header["format"] = _TREES
+    arrays |= strategy.structure.arrays_in_files
     return header, arrays
 
 
@@ -275,11 +280,15 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
         (*header["dense"], *tree[:1]),
         family=bool(header["ordered"]),
         tree=tree,
+        unit=read_unit(header["unit"]) if "unit" in header else ONE_RECORD,
         chain="chain" in header,
     )
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
         raise PlanError("the attributes it takes for symmetric are not")
+    if isinstance(structure, PersonStructure):
+        sets = RecordSets(arrays["records.cells"], arrays["records.labels"])
+        structure = replace(structure, named=sets)
     matrices = read_attribute_matrices(
         structure,
         [_read_prefixed(arrays, f"split{a}.") for a in range(len(structure.block_attributes))],

@@ -18,7 +18,7 @@ from fitplug.plan.designer import design
 from fitplug.plan.plan import Plan
 from fitplug.plan.prices import price_groups
 from fitplug.privacy import check_rho
-from fitplug.workload import Workload
+from fitplug.workload import ONE_RECORD, Unit, Workload
 
 _MOST_DESIGNS = 60
 """The most designs of one search for the cheapest relaxation."""
@@ -69,8 +69,9 @@ def relax(
 
     Args:
         workload: The query groups and their targets.
-        rho: The budget in rho of zCDP, for one record.
-        plan: A plan of this workload, from which the search begins. Without one, or with one that
+        rho: The budget in rho of zCDP, for one person in the unit of the plan.
+        plan: A plan of this workload, from which the search begins, and whose unit of privacy is
+            kept; the default unit without a plan. Without one, or with one that
             has cell budgets or a weight on the total error, a plan is designed first.
         tolerance: The tolerance of each design.
         progress: A function that is called after each design with the number of designs, and the
@@ -85,7 +86,13 @@ def relax(
     """
     check_rho(rho)
     groups = len(workload.groups)
-    search = _RelaxationSearch(workload, rho, tolerance, progress or (lambda designs, ratio: None))
+    search = _RelaxationSearch(
+        workload,
+        rho,
+        tolerance,
+        progress or (lambda designs, ratio: None),
+        ONE_RECORD if plan is None else plan.unit,
+    )
     if plan is None or plan.workload is not workload or not plan.objective.plain:
         plan = search.design(np.zeros(groups))
     # A plan whose noise is divided by the square root of its scale meets the targets as they are.
@@ -135,9 +142,10 @@ class _RelaxationSearch:
         rho: float,
         tolerance: float,
         progress: Callable[[int, float], object],
+        unit: Unit,
     ) -> None:
         self._workload, self._rho, self._tolerance = workload, rho, tolerance
-        self._progress = progress
+        self._progress, self._unit = progress, unit
         self._slopes: list[FloatArray] = []
         self._levels: list[float] = []
         self._designs = 0
@@ -146,7 +154,7 @@ class _RelaxationSearch:
         """Design the plan for the targets relaxed by x."""
         groups = self._workload.groups.rescale(np.exp(x))
         relaxed = Workload.from_groups(self._workload.domain, groups)
-        plan = design(relaxed, tolerance=self._tolerance, refine=False)
+        plan = design(relaxed, unit=self._unit, tolerance=self._tolerance, refine=False)
         self._designs += 1
         self._progress(self._designs, plan.rho / self._rho)
         return plan

@@ -9,6 +9,7 @@ import numpy as np
 from fitplug.display import format_down, format_up
 from fitplug.proof import PlanRecord
 from fitplug.structure import list_names
+from fitplug.workload import ONE_RECORD
 
 _REMEDIES = {
     "reached": "the rest is lost to rounding: bring targets and coefficients closer together",
@@ -66,7 +67,8 @@ def describe_certificate(plan: PlanRecord) -> str:
 
 def summarise(plan: PlanRecord, delta: float) -> str:
     """Format a plan as a text table; see `Plan.summary`."""
-    lines = [
+    lines = [] if plan.unit == ONE_RECORD else [f"unit          {plan.unit}"]
+    lines += [
         f"privacy cost  Delta = {format_up(plan.privacy_cost)}   "
         f"rho = {format_up(plan.rho)} (zCDP)",
         f"epsilon       {format_up(plan.epsilon(delta), 4)} at delta = {delta:g} "
@@ -74,6 +76,13 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         "proven from rho for the discrete noise",
         f"optimality    {describe_status(plan)}",
         f"              {describe_certificate(plan)}",
+    ]
+    if plan.overstatement:
+        lines.append(
+            "              the privacy cost is a bound for all persons, and up to "
+            f"{format_up(100 * plan.overstatement, 2)} % above that of the costliest person found"
+        )
+    lines += [
         f"structure     {plan.structure}",
         f"strategy      {plan.strategy.size:,} integer queries; counts needed: "
         + list_names([" x ".join(t) or "total" for t in plan.tables]),

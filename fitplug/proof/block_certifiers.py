@@ -1,7 +1,7 @@
 """Certificates of blocks that are matrices or numbers: the nuclear norm is a sum over the blocks.
 
 Where attributes are symmetric, p and q are taken equal for all that symmetry makes identical, and
-the norm is the sum over the blocks A of || diag(multiple q / c)^1/2 N V diag(w_A p)^1/2 ||_*
+the norm is the sum over the blocks A of || diag(multiple q / c)^1/2 N diag(w_A p)^1/2 ||_*
 (docs/theory/symmetry.md).
 
 With budgets s and a weight on the total squared error, p becomes p / s, q / c becomes
@@ -72,7 +72,7 @@ class MatrixCertifier(BlockCertifier[MatrixStructure]):
     ) -> float:
         return sum_nuclear_norms(
             (
-                queries.differences,
+                queries.matrix,
                 queries.variance_multiples * row_weights[queries.rows],
                 queries.profile_multiple * weights,
             )

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fitplug.numeric import FloatArray
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 from fitplug.proof.block_certifiers import MatrixCertifier, ScalarCertifier
 from fitplug.proof.certifier import Certifier, Duals, Frame
 from fitplug.proof.chain_certifier import ChainCertifier
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
+from fitplug.proof.pair_certifier import PairCertifier, SymmetricPairCertifier
+from fitplug.proof.person_certifier import PersonCertifier
 from fitplug.proof.residual_certifier import ResidualCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
 from fitplug.proof.tree_certifier import TreeCertifier
@@ -27,18 +29,24 @@ from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
     Objective,
+    PairStructure,
+    PersonStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
+    SymmetricPairStructure,
     TreeStructure,
 )
 
 _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     MatrixStructure: MatrixCertifier(),
+    PersonStructure: PersonCertifier(),
     ScalarStructure: ScalarCertifier(),
     ResidualStructure: ResidualCertifier(),
     TreeStructure: TreeCertifier(),
     ChainStructure: ChainCertifier(),
+    PairStructure: PairCertifier(),
+    SymmetricPairStructure: SymmetricPairCertifier(),
 }
 """The certificate of each structure. A new structure is registered here."""
 
@@ -67,7 +75,9 @@ def certify_bound(structure: Structure, objective: Objective, scale: float, dual
     Raises:
         ValueError: If p or q is of another size, negative, not finite or sums to zero.
     """
-    return _CERTIFIERS[type(structure)].bound_cost(structure, objective, scale, duals)
+    bound = _CERTIFIERS[type(structure)].bound_cost(structure, objective, scale, duals)
+    # Differences that are k times as large have k times the nuclear norm.
+    return bound if structure.changes == 1 else bound * structure.changes * (1 - UNIT_ROUNDOFF)
 
 
 def share_weight(structure: Structure, duals: Duals) -> FloatArray:

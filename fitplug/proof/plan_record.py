@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from fitplug.domain import Domain
-from fitplug.mechanism import Strategy, list_tables
+from fitplug.errors import BudgetError
+from fitplug.mechanism import Strategy, bound_overstatement, list_tables
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     AnyArray,
@@ -29,8 +30,8 @@ from fitplug.privacy import Method, delta_at, epsilon_at
 from fitplug.proof.certificate import certify_bound, certify_plan_tiers
 from fitplug.proof.certifier import Duals, Frame
 from fitplug.proof.tiers import Tier, TierClaims, Tiers
-from fitplug.structure import MAX_AXES, Objective, Structure
-from fitplug.workload import ArraysByGroup, Workload, select_largest_sets
+from fitplug.structure import MAX_AXES, Objective, Structure, tells_records_apart
+from fitplug.workload import AddRemove, ArraysByGroup, Unit, Workload, select_largest_sets
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
@@ -94,13 +95,22 @@ class PlanRecord:
         return self.workload.domain
 
     @property
+    def unit(self) -> Unit:
+        """The unit of privacy: rho, the privacy cost and the profile are for one person in it."""
+        return self.structure.unit
+
+    def compare_records(self, records: int) -> Fraction:
+        """Compute Delta of a person with so many records anywhere, over Delta in the unit."""
+        return Fraction(records, self.structure.changes)
+
+    @property
     def structure(self) -> Structure:
         """The symmetry of the workload, and the blocks that it leaves."""
         return self.strategy.structure
 
     @cached_property
     def rho_exact(self) -> Fraction:
-        """rho of zCDP for one record added or removed, exact."""
+        """rho of zCDP for one person in the plan's unit of privacy, exact."""
         return self.strategy.compute_exact_rho(self.noise_std)
 
     @cached_property
@@ -114,6 +124,14 @@ class PlanRecord:
         cost = ceil_float(Fraction(self.strategy.sensitivity) / Fraction(self.noise_std))
         # The square of a float rounds to the nearest: it might be below the profile's largest.
         return cost if cost * cost >= 2 * self.rho_exact else math.nextafter(cost, math.inf)
+
+    @cached_property
+    def overstatement(self) -> float:
+        """How far the privacy cost may be above the truth at most, relatively; 0 if it is exact.
+
+        It is a bound for persons whose records can lie in too many ways to try all of them.
+        """
+        return bound_overstatement(self.strategy)
 
     @cached_property
     def cost(self) -> float:
@@ -212,12 +230,22 @@ class PlanRecord:
         """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
 
         As cell_budgets of another design it makes queries for free: at no cell do both profiles
-        come to more than twice this plan's rho.
+        come to more than twice this plan's rho. The other design must have this plan's unit of
+        privacy, as both profiles are of one person in it.
 
         Returns:
             Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the residual
             family, which tells no cells apart.
+
+        Raises:
+            BudgetError: The unit is not one of records added or removed, anywhere. A difference
+                then has several cells, and what each of them has left says nothing of it.
         """
+        if not isinstance(self.unit, AddRemove) or tells_records_apart(self.unit):
+            raise BudgetError(
+                f"plans for this unit of privacy ({self.unit}) have no slack by cell; design for "
+                "fp.AddRemove(records=k)"
+            )
         most = floor_float(2 * self.rho_exact)
         return np.maximum((most - self.profile()) * (1 - 2 * UNIT_ROUNDOFF), 0.0)
 

@@ -41,7 +41,7 @@ def check_form(plan: PlanRecord) -> None:
         PlanError: If a part has another shape or type, or is out of range.
     """
     structure, strategy = plan.structure, plan.strategy
-    m, d = structure.rows, structure.differences
+    m, d = structure.rows, structure.profile_size
     check_strategy(strategy)
     for number in (plan.noise_std, plan.scale, plan.lower_bound):
         if not 0 < number < math.inf:

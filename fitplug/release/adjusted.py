@@ -116,6 +116,7 @@ class Adjusted:
 
 def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Adjusted:
     """Make tables without negative counts: see `Release.nonnegative`."""
+    _check_unit(release)
     workload = release.plan.workload
     if _is_large(release):
         return _adjust_stepwise(release, "nonnegative", totals)
@@ -126,6 +127,7 @@ def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Adju
 
 def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
     """Make tables of integers without negative counts: see `Release.integers`."""
+    _check_unit(release)
     for name, value in totals.items():
         if isinstance(value, (float, np.floating)) and not float(value).is_integer():
             raise WorkloadError(f"total {name!r} = {value!r} is not an integer")
@@ -142,6 +144,15 @@ def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
         ) from None
     histogram = rounded.reshape(workload.shape)
     return Adjusted(release, "integers", MappingProxyType(dict(totals)), histogram)
+
+
+def _check_unit(release: NoisyAnswers) -> None:
+    """Raise WorkloadError where totals are public, which least squares here does not know."""
+    if release.plan.structure.public_attributes is not None:
+        raise WorkloadError(
+            "tables without negative counts are not made for plans whose unit of privacy has "
+            f"public totals ({release.plan.unit}); use the unbiased estimates"
+        )
 
 
 def _is_large(release: NoisyAnswers) -> bool:

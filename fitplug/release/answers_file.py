@@ -27,6 +27,7 @@ from fitplug.release.file_names import PLAN, name_files
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.population import LIMITS
 from fitplug.release.versions import list_core_versions
+from fitplug.workload import read_unit
 
 _KIND, _FORMAT = "answers of fitplug", 1
 
@@ -70,7 +71,7 @@ def read_answers(path: Path, plan: Plan) -> tuple[dict[str, Any], str]:
         raise InputError(f"{path} is of another plan than {PLAN}; use the files of one folder")
     try:
         answers = arrays["answers"]
-        if answers.dtype != np.int64 or answers.shape != (plan.strategy.size,):
+        if answers.dtype != np.int64 or answers.shape != (plan.strategy.released_size,):
             raise PlanError("answers of another plan")
         fields = parse_fields(plan, header) | {"answers": answers}
     except Exception:  # entries that are missing or of another type raise many kinds of errors
@@ -100,13 +101,12 @@ def _pack(release: NoisyAnswers) -> tuple[Header, Arrays]:
 def describe_fields(release: NoisyAnswers) -> Header:
     """Describe the fields of a release but its answers, for the header of a file of answers."""
     entry = release.entry
-    rho = "" if entry is None else encode_fraction(entry.rho)
     header = {
         "plan_digest": release.plan_digest,
         "rho": release.rho.hex(),
         "contributions": release.contributions,
         "noise_scale": release.noise_scale.hex(),
-        "entry": None if entry is None else vars(entry) | {"rho": rho},
+        "entry": None if entry is None else _describe_entry(entry),
         "files": dict(name_files(release.plan.workload)),
         "versions": list_core_versions(),
     }
@@ -117,6 +117,27 @@ def describe_fields(release: NoisyAnswers) -> Header:
         "outside": list(release.outside) or None,
     }
     return header | {key: value for key, value in optional.items() if value is not None}
+
+
+def _describe_entry(entry: Entry) -> Header:
+    """Describe the charge of a release. Those from before ledgers kept units have none."""
+    described = vars(entry) | {"rho": encode_fraction(entry.rho)}
+    if entry.unit is None:
+        del described["unit"]
+    else:
+        described["unit"] = entry.unit.to_spec()
+    return described
+
+
+def _read_entry(described: Header) -> Entry:
+    """Read the charge of a release.
+
+    Raises:
+        InputError: Its unit of privacy is none.
+    """
+    unit = described.get("unit")
+    rho = decode_fraction(described["rho"])
+    return Entry(**(described | {"rho": rho, "unit": None if unit is None else read_unit(unit)}))
 
 
 def _open(path: Path) -> tuple[Header, Arrays, str]:
@@ -152,15 +173,14 @@ def parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     if limited not in LIMITS:
         raise PlanError("a limit of another kind")
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
-    exact = (
-        plan.strategy.compute_exact_rho(plan.noise_std * noise_scale) * (contributions or 1) ** 2
-    )
+    in_unit = plan.strategy.compute_exact_rho(plan.noise_std * noise_scale)
+    exact = in_unit * plan.compare_records(contributions or 1) ** 2
     # The rho of a release is rounded up, by little.
     if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
         raise PlanError("not what these answers cost")
     entry = header["entry"]
     if entry is not None:
-        entry = Entry(**(entry | {"rho": decode_fraction(entry["rho"])}))
+        entry = _read_entry(entry)
         if entry.plan_digest != plan.digest:
             raise PlanError("a charge for another plan")
     return {

@@ -21,7 +21,7 @@ from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at
 from fitplug.release.margins import compute_moe
-from fitplug.release.population import Limited, describe_population
+from fitplug.release.population import Limited, describe_population, find_most_records
 from fitplug.workload import DEFAULT_CONFIDENCE
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
@@ -125,13 +125,27 @@ class NoisyAnswers:
         if isinstance(self.answers, np.ndarray):
             freeze(self.answers)
 
+    @property
+    def public_totals(self) -> IntArray | None:
+        """The exact numbers of counted records that the unit of privacy makes public.
+
+        They are not protected: whoever reads the release knows them exactly. They have an axis for
+        each of `plan.structure.public_attributes`, and none if only the number of all records is
+        public. None if nothing is public.
+        """
+        structure = self.plan.structure
+        if structure.public_attributes is None:
+            return None
+        totals = np.asarray(self.answers)[self.plan.strategy.size :]
+        return freeze(totals.reshape(self.plan.domain.shape_of(structure.public_attributes)))
+
     @cached_property
     def privacy_cost(self) -> float:
         """The privacy cost Delta for all records of one person, rounded up.
 
         It is the cost for one record if `contributions` is None.
         """
-        scale = Fraction(self.contributions or 1) / Fraction(self.noise_scale)
+        scale = self.plan.compare_records(self.contributions or 1) / Fraction(self.noise_scale)
         return ceil_float(Fraction(self.plan.privacy_cost) * scale)
 
     def epsilon(self, delta: float, method: Method = "gaussian") -> float:
@@ -160,9 +174,14 @@ class NoisyAnswers:
         return self.plan.digest
 
     @property
+    def most_records(self) -> int | None:
+        """The largest number of records that one person may have; None if it is not known."""
+        return find_most_records(self.plan.unit, self.contributions)
+
+    @property
     def population(self) -> str:
         """Sentences that say which records the estimates and their intervals are about."""
-        return describe_population(self.contributions, self.limited, outside=self.outside)
+        return describe_population(self.most_records, self.limited, outside=self.outside)
 
     @property
     def parted_tables(self) -> TablesInParts | None:

@@ -18,6 +18,7 @@ from fitplug.display import (
 )
 from fitplug.numeric import AnyArray
 from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.workload import ONE_RECORD
 
 MOST_ANSWERS = 10**6
 """The largest number of answers of a group whose first answers are shown."""
@@ -40,6 +41,8 @@ def make_release_html(
         f"plan {release.plan_digest[:12]}",
         release.population,
     ]
+    if release.plan.unit != ONE_RECORD:
+        facts.insert(0, f"unit of privacy: {release.plan.unit}")
     groups = release.plan.workload.groups
     rows = []
     for group in groups[:MOST_GROUPS]:

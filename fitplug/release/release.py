@@ -31,7 +31,7 @@ from fitplug.release.parted_folder import is_parted_release, read_parted_folder
 from fitplug.release.plots import plot_release
 from fitplug.release.population import name_population
 from fitplug.release.verification import verify_parts
-from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, check_confidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +162,7 @@ class Release(NoisyAnswers):
 
         Raises:
             InputError: The folder is not empty.
+            WorkloadError: `parts` is asked for, and the plan's unit of privacy has public totals.
             ImportError: pyarrow is not installed.
             OSError: The folder cannot be written.
         """
@@ -321,8 +322,9 @@ class Release(NoisyAnswers):
         return make_release_html(self, heads)
 
     def __repr__(self) -> str:
+        unit = "" if self.plan.unit == ONE_RECORD else f"unit={self.plan.unit!r}, "
         return (
-            f"Release(rho={format_up(self.rho)}, plan={self.plan_digest[:12]}, "
+            f"Release(rho={format_up(self.rho)}, {unit}plan={self.plan_digest[:12]}, "
             f"groups={', '.join(self.plan.workload.names)}, "
-            f"about {name_population(self.contributions, self.limited)})"
+            f"about {name_population(self.most_records, self.limited)})"
         )

@@ -9,6 +9,7 @@ from fitplug.mechanism import Mechanism
 from fitplug.release.about import MISSING, About
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows
+from fitplug.workload import ONE_RECORD
 
 
 def describe_implementation(
@@ -62,20 +63,23 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
         )
         for m in shown
     ]
+    is_of_record = release.plan.unit == ONE_RECORD
+    whose = "one record" if is_of_record else "one person"
+    changed = "one record added or removed" if is_of_record else str(release.plan.unit)
     columns = (
         "answers about",
         "mechanism",
         "answers",
         "L2 sensitivity",
         "sigma",
-        "rho, one record",
+        f"rho, {whose}",
     )
     ran = ", ".join(f"{name} {version}" for name, version in versions.items())
     library = f"OpenDP {versions['opendp']}" if "opendp" in versions else "OpenDP"
     return "\n\n".join(
         [
             make_table(columns, rows) + _describe_rest(rest, scale),
-            "Sensitivity is to one record added or removed; sigma is in the same unit, the "
+            f"Sensitivity is to {changed}; sigma is in the same unit, the "
             "integer answers before they are scaled back to counts.",
             f"Noise is drawn once, by the discrete Gaussian sampler of {library}.",
             "**Floating point.** Counts, answers and noise are integers, and the sampler is exact: "

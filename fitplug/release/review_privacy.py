@@ -14,6 +14,7 @@ from fitplug.plan import Plan
 from fitplug.release.population import describe_population
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows
+from fitplug.workload import ReplaceOne
 
 
 def describe_variant(plan: Plan) -> dict[str, Any]:
@@ -21,9 +22,7 @@ def describe_variant(plan: Plan) -> dict[str, Any]:
     return {
         "variant_name": "Zero-concentrated DP",
         "data_domain": _describe_domain(plan),
-        "unprotected_quantities": "None. The plan, with all costs and variances, is made "
-        "from the domain, the queries and their targets, before any row is read, and the "
-        "number of records is not released.",
+        "unprotected_quantities": _describe_unprotected(plan),
     }
 
 
@@ -41,8 +40,8 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {format_up(one)}"
     return {
         "privacy_unit": unit,
-        "privacy_unit_details": f"Adjacent datasets differ by all records of one {unit} added or "
-        f"removed (symmetric distance). A {unit} has {records}; {how}.",
+        "privacy_unit_details": f"{_describe_adjacent(release.plan, unit)} A {unit} has "
+        f"{records}; {how}.",
         "privacy_parameters": {"epsilon": proven, "delta": delta, "rho": release.rho},
         "privacy_parameters_details": f"rho = {format_up(release.rho)} of zero-concentrated "
         f"differential privacy{per_record}. It is a rational number, computed from the integer "
@@ -62,14 +61,46 @@ def describe_accounting(
         "They are unbiased for the records that were counted: not clipped at zero, not "
         "rounded and not made to agree with other figures. Their standard deviations are "
         "those of the plan, of the noise alone.\n\n"
-        + describe_population(release.contributions, release.limited, unit, release.outside),
+        + describe_population(release.most_records, release.limited, unit, release.outside),
         "composition": _describe_composition(release, statement),
     }
 
 
 def compute_record_rho(release: Release) -> Fraction:
     """Compute what a release costs for one record, in rho of zCDP, exact."""
-    return release.plan.strategy.compute_exact_rho(release.noise_std)
+    in_unit = release.plan.strategy.compute_exact_rho(release.noise_std)
+    return in_unit * release.plan.compare_records(1) ** 2
+
+
+def _describe_unprotected(plan: Plan) -> str:
+    """Describe what is released without protection."""
+    made = (
+        "The plan, with all costs and variances, is made from the domain, the queries and their "
+        "targets, before any row is read"
+    )
+    names = plan.structure.public_attributes
+    if names is None:
+        return f"None. {made}, and the number of records is not released."
+    which = f" for each value of {' and '.join(map(escape_cell, names))}" if names else ""
+    return (
+        f"The number of counted records{which}, which is released exactly, without noise: "
+        f"adjacent datasets have equal numbers. Nothing else: {made[0].lower()}{made[1:]}."
+    )
+
+
+def _describe_adjacent(plan: Plan, unit: str) -> str:
+    """Describe which datasets are adjacent."""
+    if isinstance(plan.unit, ReplaceOne):
+        names = plan.structure.public_attributes
+        kept = f", which keep their {' and '.join(map(escape_cell, names))}" if names else ""
+        return (
+            f"Adjacent datasets differ by the values of all records of one {unit}{kept}; the "
+            "number of records is the same (change-one distance)."
+        )
+    return (
+        f"Adjacent datasets differ by all records of one {unit} added or removed (symmetric "
+        "distance)."
+    )
 
 
 def _describe_domain(plan: Plan) -> str:

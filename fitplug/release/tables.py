@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -13,7 +14,7 @@ from fitplug.files import ArrowTable, Columns, import_library
 from fitplug.numeric import AnyArray
 from fitplug.release.margins import compute_moe
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, check_confidence
+from fitplug.workload import DEFAULT_CONFIDENCE, ONE_RECORD, QueryGroup, check_confidence
 
 if TYPE_CHECKING:
     import pandas
@@ -132,6 +133,9 @@ def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals
         "fitplug.contributions": str(release.contributions),
         "fitplug.units": UNITS,
     }
+    if release.plan.unit != ONE_RECORD:
+        # rho is for one person in this unit, and not for a record added or removed.
+        metadata["fitplug.unit"] = json.dumps(release.plan.unit.to_spec())
     if release.limited is not None:
         metadata |= {"fitplug.limited": release.limited, POPULATION: release.population}
     return metadata

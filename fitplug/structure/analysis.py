@@ -7,18 +7,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fitplug.domain import suggest_fewer_cells
-from fitplug.errors import WorkloadError
+from fitplug.domain import Domain, suggest_fewer_cells
+from fitplug.errors import BudgetError, WorkloadError
+from fitplug.privacy import MOST_CONTRIBUTIONS
 from fitplug.structure.chain_blocks import ChainStructure, add_chain, is_chain
 from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
+from fitplug.structure.pair_blocks import MOST_PAIR_CELLS, PairStructure
+from fitplug.structure.person_blocks import PersonStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.subsets import Subsets, find_subsets, pad_sets
+from fitplug.structure.symmetric_pairs import SymmetricPairStructure
 from fitplug.structure.tree_blocks import TreeStructure
 from fitplug.structure.tree_shape import find_tree_levels, is_tree, targets_vary
-from fitplug.workload import ADD_REMOVE, Neighbours, Workload
+from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
 MAX_PAIRS = 50_000_000
 """The largest number of pairs of a query group and a block on which its variances depend."""
@@ -50,7 +54,7 @@ def analyse_structure(
     family: bool | None = None,
     *,
     tree: Sequence[str] | None = None,
-    neighbours: Neighbours = ADD_REMOVE,
+    unit: Unit = ONE_RECORD,
     chain: bool = False,
 ) -> Structure:
     """Find the symmetries of a workload and choose its structure.
@@ -63,7 +67,7 @@ def analyse_structure(
         tree: What `Structure.names_in_files` says of the tree: the attribute, and whether
             identical leaves are merged; empty for other structures. None to take a tree if there
             is one, and the product of the attributes that are not symmetric is too large.
-        neighbours: The differences that one person's presence makes.
+        unit: Which data sets are neighbours.
         chain: Whether to take a chain if it is possible, however few cells it has.
 
     Returns:
@@ -71,7 +75,11 @@ def analyse_structure(
 
     Raises:
         WorkloadError: If the workload has too many answers, blocks or coefficients.
+        BudgetError: If plans for this unit cannot be made.
+        DomainError: If the unit names an attribute that the domain does not have.
     """
+    check_unit(unit, workload.domain)
+    is_of_persons = tells_records_apart(unit)
     is_large = workload.groups.sizes > MAX_ANSWERS
     if is_large.any():
         group = workload.groups[int(np.argmax(is_large))]
@@ -80,47 +88,97 @@ def analyse_structure(
             f"up to {MAX_ANSWERS} can be released: use fewer attributes together, or "
             + suggest_fewer_cells(workload.domain, group.attributes)
         )
+    if isinstance(unit, ReplaceOne):
+        return _build_pairs(workload, unit)
+    if is_of_persons:
+        varying = (*varying, *_list_told_apart_by(unit, workload))
     apart = _find_told_apart(workload, varying)
     symmetric = tuple(name for name in workload.attributes if name not in apart)
     told_apart = tuple(name for name in workload.attributes if name in apart)
     can_be_chain = len(told_apart) == 1 and is_chain(workload, told_apart[0])
+    if is_of_persons:
+        subsets = _find_subsets(workload, symmetric, apart)
+        persons = PersonStructure(workload, unit, symmetric, told_apart, subsets)
+        persons.check_size()
+        return persons
     if tree:
-        return _build_tree(workload, neighbours, symmetric, told_apart, tree)
+        return _build_tree(workload, unit, symmetric, told_apart, tree)
     if chain and can_be_chain:
-        return _build_chain(workload, neighbours, symmetric, told_apart)
+        return _build_chain(workload, unit, symmetric, told_apart)
     if not family:
         subsets = _find_subsets(workload, symmetric, apart)
         kind = MatrixStructure if told_apart else ScalarStructure
-        found: Structure = kind(workload, neighbours, symmetric, told_apart, subsets)
+        found: Structure = kind(workload, unit, symmetric, told_apart, subsets)
         is_possible = len(apart) > 1 or any(find_tree_levels(workload, name) for name in apart)
         if family is None and can_be_chain and _is_long(found):
-            return _build_chain(workload, neighbours, symmetric, told_apart)
+            return _build_chain(workload, unit, symmetric, told_apart)
         takes_blocks = _fits(found)
         if tree is None and not takes_blocks and (name := _find_tree(workload, told_apart)):
             merged = () if name in varying else ("merged",)
-            return _build_tree(workload, neighbours, symmetric, told_apart, (name, *merged))
+            return _build_tree(workload, unit, symmetric, told_apart, (name, *merged))
         if family is False or not is_possible or takes_blocks:
-            _check_neighbours(found)
             found.check_size()
             return found
     check_products(workload.groups)
     subsets = _find_subsets(workload, workload.attributes, apart)
-    found = ResidualStructure(workload, neighbours, symmetric, told_apart, subsets)
-    _check_neighbours(found)
+    found = ResidualStructure(workload, unit, symmetric, told_apart, subsets)
     found.check_size()
     return found
 
 
+def tells_records_apart(unit: Unit) -> bool:
+    """Tell whether the records of a person are in different cells, or at different values."""
+    return isinstance(unit, AddRemove) and (unit.distinct or unit.once_per is not None)
+
+
+def _list_told_apart_by(unit: Unit, workload: Workload) -> tuple[str, ...]:
+    """List the attributes whose cells a unit of privacy tells apart."""
+    assert isinstance(unit, AddRemove)
+    return workload.attributes if unit.once_per is None else (unit.once_per,)
+
+
+def check_unit(unit: Unit, domain: Domain) -> None:
+    """Check that plans can be made for a unit of privacy.
+
+    Raises:
+        BudgetError: If they cannot.
+        DomainError: If the unit names an attribute that the domain does not have.
+    """
+    unit.check_domain(domain)
+    if isinstance(unit, ReplaceOne):
+        return
+    if unit.records > MOST_CONTRIBUTIONS:
+        raise BudgetError(f"records = {unit.records} must be at most {MOST_CONTRIBUTIONS}")
+
+
 def _build_chain(
     workload: Workload,
-    neighbours: Neighbours,
+    unit: Unit,
     symmetric: tuple[str, ...],
     told_apart: tuple[str, ...],
 ) -> Structure:
     """Build the structure of a chain."""
     subsets = add_chain(_find_subsets(workload, symmetric, set()), workload, *told_apart)
-    found = ChainStructure(workload, neighbours, symmetric, told_apart, subsets)
-    _check_neighbours(found)
+    found = ChainStructure(workload, unit, symmetric, told_apart, subsets)
+    found.check_size()
+    return found
+
+
+def _build_pairs(workload: Workload, unit: ReplaceOne) -> Structure:
+    """Build the structure of neighbours that replace a record.
+
+    All cells are told apart, unless all attributes are symmetric.
+    """
+    names = workload.attributes
+    if not _find_told_apart(workload, ()):
+        subsets = _find_subsets(workload, names, set())
+        symmetric = SymmetricPairStructure(workload, unit, names, (), subsets)
+        cells = math.prod(workload.domain.shape_of(names))
+        if symmetric.fits or cells > MOST_PAIR_CELLS:
+            symmetric.check_size()
+            return symmetric
+    subsets = _find_subsets(workload, (), set(names))
+    found = PairStructure(workload, unit, (), names, subsets)
     found.check_size()
     return found
 
@@ -136,7 +194,7 @@ def _find_tree(workload: Workload, told_apart: Sequence[str]) -> str | None:
 
 def _build_tree(
     workload: Workload,
-    neighbours: Neighbours,
+    unit: Unit,
     symmetric: tuple[str, ...],
     told_apart: tuple[str, ...],
     tree: Sequence[str],
@@ -144,18 +202,9 @@ def _build_tree(
     """Build the structure of one tree, or raise WorkloadError where it is too large."""
     name, *merged = tree
     subsets = _find_subsets(workload, symmetric, set(told_apart))
-    found = TreeStructure(workload, neighbours, symmetric, told_apart, subsets, name, bool(merged))
-    _check_neighbours(found)
+    found = TreeStructure(workload, unit, symmetric, told_apart, subsets, name, bool(merged))
     found.check_size()
     return found
-
-
-def _check_neighbours(found: Structure) -> None:
-    """Refuse a unit whose cost would be counted too low: see `fitplug.workload.neighbours`."""
-    # Attributes with blocks cost what their matrices say of one cell, and so of one record.
-    is_dense = type(found) is MatrixStructure and not found.block_attributes
-    if found.neighbours != ADD_REMOVE and not is_dense:
-        raise NotImplementedError("this unit of privacy needs all attributes dense")
 
 
 def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:

@@ -28,14 +28,12 @@ class BlockQueries:
         rows: The structure's rows, shape (r,).
         variance_multiples: w_A prod_{a in A_t - A} n_a^-2 of each row's group t, shape (r,).
         matrix: N over the dense cells, shape (r, D).
-        differences: N V over the differences between neighbours, shape (r, |V|).
         profile_multiple: w_A, which the block's profile counts with.
     """
 
     rows: IntArray
     variance_multiples: FloatArray
     matrix: FloatArray
-    differences: FloatArray
     profile_multiple: float
 
 
@@ -107,7 +105,6 @@ class MatrixStructure(Structure):
             rows=self.find_block_rows(block),
             variance_multiples=np.repeat(multiples, np.diff(self.row_starts)[groups]),
             matrix=matrix,
-            differences=self.neighbours.take_differences(matrix, self.dense),
             profile_multiple=float(self.subsets.profile_multiples[block]),
         )
 

@@ -43,6 +43,10 @@ class Objective:
         error = f" with weight {self.weight:.3g} on the total squared error" if self.weight else ""
         return f"privacy cost{over}{error}"
 
+    def divide_budgets(self, divisor: float) -> Objective:
+        """Return the objective with all budgets divided by a number."""
+        return self if self.budgets is None else replace(self, budgets=self.budgets / divisor)
+
     def rescale(self, scale: float) -> Objective:
         """Return the objective in units of scale * targets."""
         return replace(self, weight=self.weight / scale)

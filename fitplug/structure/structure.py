@@ -39,7 +39,7 @@ import numpy as np
 
 from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
 from fitplug.structure.subsets import Subsets
-from fitplug.workload import ArraysByGroup, Factor, Neighbours, QueryGroup, Workload
+from fitplug.workload import AddRemove, ArraysByGroup, Factor, QueryGroup, Unit, Workload
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +51,14 @@ class Structure(ABC):
 
     Attributes:
         workload: The workload.
-        neighbours: The differences that one person's presence makes.
+        unit: Which data sets are neighbours.
         symmetric: The attributes that may be permuted freely, in the domain's order.
         told_apart: The workload's other attributes, in the domain's order.
         subsets: The sets A of attributes that have a block of Sigma.
     """
 
     workload: Workload
-    neighbours: Neighbours
+    unit: Unit
     symmetric: tuple[str, ...]
     told_apart: tuple[str, ...]
     subsets: Subsets
@@ -109,6 +109,11 @@ class Structure(ABC):
         return {"dense": self.dense, "ordered": ()}
 
     @property
+    def arrays_in_files(self) -> Mapping[str, IntArray]:
+        """What a plan file holds of the structure beside that, by name."""
+        return {}
+
+    @property
     def least_format(self) -> int:
         """The oldest format of plan files that can hold plans of this structure."""
         return 3
@@ -130,8 +135,37 @@ class Structure(ABC):
 
     @property
     def differences(self) -> int:
-        """The number of differences between neighbours over the dense cells."""
-        return self.neighbours.count_differences(self.cells)
+        """|V|, the number of differences between neighbours that have dual weights.
+
+        Each difference stands for `changes` of its kind.
+        """
+        return self.cells
+
+    @property
+    def profile_size(self) -> int:
+        """The number of cells that may have different privacy profiles."""
+        return self.differences
+
+    @property
+    def public_attributes(self) -> tuple[str, ...] | None:
+        """The attributes whose joint totals are public in the unit; None if nothing is public."""
+        return None
+
+    @property
+    def public_size(self) -> int:
+        """The number of public totals."""
+        names = self.public_attributes
+        return 0 if names is None else math.prod(self.workload.domain.shape_of(names))
+
+    @property
+    def noisy_blocks(self) -> IntArray:
+        """The blocks that are measured with noise, ascending; public totals answer the others."""
+        return np.arange(len(self.blocks))
+
+    @property
+    def changes(self) -> int:
+        """How often neighbours differ by the same difference: k for k records added or removed."""
+        return self.unit.records if isinstance(self.unit, AddRemove) else 1
 
     @property
     def profile_attributes(self) -> tuple[str, ...]:
@@ -139,10 +173,10 @@ class Structure(ABC):
         return self.dense
 
     def arrange_by_cell(self, values: FloatArray) -> FloatArray:
-        """Arrange values of differences by cell.
+        """Arrange values of the cells of the profile by cell.
 
         Args:
-            values: Shape (|V|,), one for each difference between neighbours.
+            values: Shape (profile_size,).
 
         Returns:
             An array with an axis of all cells for each of `profile_attributes`.
@@ -150,13 +184,13 @@ class Structure(ABC):
         return np.asarray(values.reshape(self.workload.domain.shape_of(self.dense)))
 
     def take_least(self, values: FloatArray) -> FloatArray:
-        """Take the least value of the cells that each difference stands for.
+        """Take the least value of the cells that each cell of the profile stands for.
 
         Args:
             values: An array with an axis of all cells for each of `profile_attributes`.
 
         Returns:
-            One value for each difference between neighbours, shape (|V|,).
+            Shape (profile_size,).
         """
         return values.ravel()
 

@@ -10,7 +10,6 @@ from fitplug.workload.factors import (
 )
 from fitplug.workload.labelled_rows import check_matrix_size, is_blank, is_misnamed, rows
 from fitplug.workload.marginal_sets import marginals
-from fitplug.workload.neighbours import ADD_REMOVE, Neighbours
 from fitplug.workload.query_group import QueryGroup, UnboundQueryGroup, marginal, queries, total
 from fitplug.workload.query_groups import QueryGroups
 from fitplug.workload.targets import (
@@ -20,21 +19,21 @@ from fitplug.workload.targets import (
     quantile,
     two_sided_quantile,
 )
-from fitplug.workload.units import AddRemove, ReplaceOne
+from fitplug.workload.units import ONE_RECORD, AddRemove, ReplaceOne, Unit, read_unit
 from fitplug.workload.workload import Workload, select_largest_sets
 
 __all__ = [
-    "ADD_REMOVE",
     "DEFAULT_CONFIDENCE",
     "LEAST_CONFIDENCE",
+    "ONE_RECORD",
     "AddRemove",
     "ArraysByGroup",
     "Factor",
-    "Neighbours",
     "QueryGroup",
     "QueryGroups",
     "ReplaceOne",
     "UnboundQueryGroup",
+    "Unit",
     "Workload",
     "build_factor",
     "build_interval_factor",
@@ -48,6 +47,7 @@ __all__ = [
     "quantile",
     "queries",
     "ranges",
+    "read_unit",
     "rows",
     "select_largest_sets",
     "total",

@@ -144,6 +144,9 @@ class ReplaceOne:
 Unit: TypeAlias = AddRemove | ReplaceOne
 """A unit of privacy."""
 
+ONE_RECORD = AddRemove()
+"""The default: one record, added or removed."""
+
 
 def read_unit(spec: Mapping[str, Any]) -> Unit:
     """Read a unit from the table that `to_spec` returns.

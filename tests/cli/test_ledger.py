@@ -18,7 +18,7 @@ from tests.helpers.command_line import SPEC, Ran, fitplug, make, names
 DIGEST = "ab" * 32
 COLUMNS = [
     *("id", "time", "rho", "rho_exact", "what", "key", "plan_digest", "output"),
-    *("within", "profile", "state", "state_time", "answers", "counts"),
+    *("within", "profile", "state", "state_time", "answers", "counts", "unit"),
 ]
 
 
@@ -93,7 +93,8 @@ class TestShow:
         for words in ("0.25", "0.333334", "plain", "/out/release", DIGEST[:12], "[bold]"):
             assert words in ran.out
         assert "remaining  rho = 0.416666" in ran.out
-        assert len(ran.out.splitlines()) == 3 + 1 + 2
+        assert "for        one record added or removed" in ran.out
+        assert len(ran.out.splitlines()) == 4 + 1 + 2
 
     def test_epsilon_where_the_budget_is_in_it(self, path):
         fp.Ledger(path, epsilon=1.0, delta=1e-9).charge(0.01, what="x")
@@ -116,6 +117,7 @@ class TestShow:
         assert first["plan_digest"] == DIGEST
         assert (second["id"], second["output"]) == (2, "/out/release")
         assert Fraction(second["rho_exact"]) == Fraction(1, 3)
+        assert said["unit"] == first["unit"] == {"records": 1}
 
     def test_nothing_yet(self, path):
         fp.Ledger(path, rho=1.0)
@@ -132,6 +134,7 @@ class TestExport:
         assert [row["what"] for row in rows] == [e.what for e in ledger.entries()]
         assert [Fraction(row["rho_exact"]) for row in rows] == [Fraction(1, 4), Fraction(1, 3)]
         assert rows[0]["output"] == rows[0]["within"] == ""
+        assert [json.loads(row["unit"]) for row in rows] == [{"records": 1}] * 2
 
     def test_amounts_with_more_digits_than_python_prints(self, path):
         fp.Ledger(path, rho=1.0).charge(Fraction(1, 16**5000), what="x")

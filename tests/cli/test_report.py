@@ -16,6 +16,7 @@ import pytest
 import fitplug as fp
 from fitplug import baselines
 from fitplug.display.numbers import format_up
+from fitplug.errors import BudgetError
 from fitplug.plan import relaxation
 from fitplug.plan.prices import estimate_saving
 from fitplug.plan.prices import price_groups as prices
@@ -224,6 +225,24 @@ def test_what_is_free_is_free():
         more = fp.Workload(plan.domain, [fp.queries({"x": one}, std=std * (1 + 1e-9))])
         beside = fp.design(more, cell_budgets=np.maximum(plan.slack(), 1e-12))
         assert beside.scale <= 1.001
+
+
+def test_what_is_free_is_free_for_persons_with_several_records():
+    plan = PLANS["cells that cost less"]()
+    (one,) = collect_facts(plan).free_counts
+    several = fp.design(plan.workload, unit=fp.AddRemove(records=3))
+    (free,) = collect_facts(several, contributions=3).free_counts
+    # All costs are nine times as large, so that the same counts are free as for one record.
+    assert (free.cells, free.of) == (one.cells, one.of)
+    assert free.least_std == pytest.approx(one.least_std, rel=1e-6)
+    assert free.largest_std == pytest.approx(one.largest_std, rel=1e-6)
+
+
+def test_nothing_is_free_at_a_cell_where_records_are_replaced():
+    plan = fp.design(PLANS["cells that cost less"]().workload, unit=fp.ReplaceOne())
+    assert not collect_facts(plan).free_counts
+    with pytest.raises(BudgetError, match="no slack by cell"):
+        plan.slack()
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a$b_c^d$", "x" * 300, "ü & ö"])

@@ -147,7 +147,7 @@ def test_before_the_charge_nothing_is_taken_again(people, tmp_path, ledger, audi
     """A run that is killed before the charge leaves counts that the next run does not use."""
     with monkeypatch.context() as patch:
         # What a killed process does not do.
-        patch.setattr(CountStore, "remove", lambda store: None)
+        patch.setattr(CountStore, "remove_run", lambda store: None)
         patch.setattr(parted_release.PartedRelease, "_charge", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
@@ -164,6 +164,46 @@ def test_what_is_refused_leaves_no_counts(people, tmp_path):
         fpd.release(people, PLAN, tmp_path / "out", ledger=poor)
     assert not poor.entries()
     assert not list(tmp_path.glob(".out*"))
+
+
+def test_a_budget_that_is_spent_meanwhile_leaves_no_counts(people, tmp_path, ledger):
+    """The ledger refuses the charge when everything is counted."""
+    others = []
+
+    def spend(done, rows):
+        if not others:
+            others.append(ledger.charge(ledger.remaining, what="another release"))
+
+    with pytest.raises(fp.OverBudget):
+        fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, progress=spend)
+    assert ledger.entries() == tuple(others)
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_a_client_that_fails_leaves_the_counts_of_another(people, tmp_path, ledger, monkeypatch):
+    """A second client fails when the first has counted, and has not charged yet."""
+    real, tried = parted_release.PartedRelease._charge, []
+
+    def charge(release, counts):
+        if not tried:
+            tried.append(release)
+            (tmp_path / "damaged").mkdir()
+            (tmp_path / "damaged" / "0.parquet").write_bytes(b"PAR1 and no more")
+            with pytest.raises(FitplugError, match="damaged"):
+                fpd.release(tmp_path / "damaged", PLAN, tmp_path / "out", ledger=ledger)
+            shutil.rmtree(tmp_path / "damaged")
+            # So does a third one, when it has counted the same.
+            with monkeypatch.context() as patch:
+                patch.setattr(parted_release.PartedRelease, "_charge", lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
+            assert len(list(tmp_path.glob(".out.*.counts/seals-*"))) == 1
+        return real(release, counts)
+
+    monkeypatch.setattr(parted_release.PartedRelease, "_charge", charge)
+    fpd.release(people, PLAN, tmp_path / "out", ledger=ledger).verify()
+    assert len(ledger.entries()) == 1
+    check_left_over(tmp_path, names=["budget.db", "out"])
 
 
 @pytest.mark.parametrize("fault", ["cut", "changed", "missing", "of another slab", "seals gone"])

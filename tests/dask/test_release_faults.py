@@ -41,7 +41,7 @@ from tests.helpers.lost_workers import kill_one
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("FITPLUG_KILLS", "6"))
+KILLS = int(os.environ.get("FITPLUG_KILLS", "4"))
 """How often each kind of process is killed; with 30, the tests take an hour."""
 
 PAUSE = 0.3

@@ -257,7 +257,7 @@ def test_version_1_is_brought_here_whole(path: Path) -> None:
     assert [(e.id, e.time, e.rho, e.what, e.key) for e in ledger.entries()] == [
         (i, f"2024-01-0{i}", Fraction(1, 4), f"release {i}", f"k{i}") for i in (1, 2, 3)
     ]
-    assert rows(path, "PRAGMA user_version") == [(3,)]
+    assert rows(path, "PRAGMA user_version") == [(4,)]
     assert (ledger.spent, ledger.remaining) == (0.75, 0.25)
     with pytest.raises(LedgerError, match="'k2' already, of 2024-01-02: "):
         ledger.charge(0.1, what="x", key="k2")

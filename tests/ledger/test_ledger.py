@@ -29,6 +29,7 @@ from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
 from fitplug.ledger import Entry, Ledger
 from fitplug.ledger import file as ledgerfile
 from fitplug.ledger import ledger as ledger_module
+from fitplug.workload import AddRemove
 
 TENTH = Fraction(1, 10)
 
@@ -122,7 +123,7 @@ def test_first_use_begins_it_and_later_ones_find_it(path: Path) -> None:
     ledger = Ledger(path, rho=1.0)
     assert (ledger.total, ledger.spent, ledger.remaining, ledger.entries()) == (1.0, 0.0, 1.0, ())
     entry = ledger.charge(0.25, what="pyramid", key="2024-1")
-    assert entry == Entry(1, entry.time, Fraction(1, 4), "pyramid", "2024-1")
+    assert entry == Entry(1, entry.time, Fraction(1, 4), "pyramid", "2024-1", unit=AddRemove())
     assert datetime.fromisoformat(entry.time).utcoffset() == timedelta(0)
     with pytest.raises(FrozenInstanceError):
         entry.rho = Fraction(0)  # type: ignore[misc]
@@ -466,7 +467,7 @@ def test_an_empty_file_is_not_taken_for_a_new_budget(path: Path) -> None:
 
 def test_another_schema_version(path: Path) -> None:
     Ledger(path, 1.0)
-    edit(path, "PRAGMA user_version = 4")
+    edit(path, "PRAGMA user_version = 5")
     refused(path, 1.0, "schema version", "use the fitplug that wrote it")
 
 
@@ -498,7 +499,7 @@ def edit(path: Path, statement: str) -> None:
         "DELETE FROM entry WHERE id = 2",  # the newest
         "DELETE FROM entry",
         "INSERT INTO entry SELECT 3, time, rho, rho_exact, what, key, plan_digest, output, within,"
-        " profile, chain FROM entry WHERE id = 2",
+        " profile, chain, unit FROM entry WHERE id = 2",
         "UPDATE entry SET time = '2020-01-01' WHERE id = 2",
         "UPDATE entry SET what = 'y' WHERE id = 1",
         "UPDATE entry SET key = 'y' WHERE id = 2",
@@ -506,6 +507,9 @@ def edit(path: Path, statement: str) -> None:
         "UPDATE entry SET output = 'y' WHERE id = 2",
         "UPDATE entry SET within = 1, rho = 0, rho_exact = '0/1' WHERE id = 2",
         "UPDATE entry SET chain = 'y' WHERE id = 2",
+        "UPDATE entry SET unit = '{\"records\": 2}' WHERE id = 2",
+        "UPDATE budget SET unit = '{\"records\": 2}'",
+        "UPDATE budget SET unit = NULL",
         "DELETE FROM entry WHERE id = 1",
         "ALTER TABLE entry ADD COLUMN more TEXT",
         "DROP TABLE entry",

@@ -10,6 +10,8 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
+from fitplug.release import find_most_records
+from fitplug_opendp.unit_metrics import check_unit_is_measurable
 from tests.helpers.opendp_spaces import COUNTS, DOMAIN, EXACT, PLAN, RECORDS, SEX, features  # noqa: F401
 
 pl = pytest.importorskip("polars")
@@ -159,6 +161,69 @@ class TestTables:
             fpo.make_fitness_for_use(fpo.tables_domain(PLAN), dp.change_one_distance(), PLAN)
 
 
+class TestUnits:
+    """The map of a plan for k records is the plan's own claim at k records."""
+
+    plan = fp.design(EXACT.workload, unit=fp.AddRemove(3))
+
+    @staticmethod
+    def is_cost_of(measurement, plan, d_in, records):
+        exact = Fraction(records, 3) ** 2 * plan.rho_exact
+        return exact <= Fraction(measurement.map(d_in)) <= exact * (1 + Fraction(1, 10**14))
+
+    def test_counts_and_tables(self):
+        for space in (vector("i64"), (fpo.tables_domain(self.plan), dp.symmetric_distance())):
+            m = fpo.make_fitness_for_use(*space, self.plan)
+            assert all(self.is_cost_of(m, self.plan, d, d) for d in (0, 1, 2, 3, 4, 300))
+            assert m.map(3) == self.plan.rho
+
+    def test_frames(self):
+        frame = dp.frame_distance(dp.symmetric_distance())
+        of_frames = {
+            "records": (dp.symmetric_distance(), 3, 3),
+            "replaced": (dp.change_one_distance(), 1, 2),
+            "bounded": (frame, bounds(by=["sex"], per_group=1, num_groups=3), 3),
+        }
+        for metric, d_in, records in of_frames.values():
+            m = fpo.make_fitness_for_use(*frame_space(metric), self.plan)
+            assert self.is_cost_of(m, self.plan, d_in, records)
+            is_exact(m(RECORDS_FRAME))
+
+    def test_persons_with_identifiers(self):
+        """Truncation by month and by the number of months makes as many records as both say."""
+        context = dp.Context.compositor(
+            data=RECORDS_FRAME,
+            privacy_unit=dp.unit_of(contributions=1, identifier="id"),
+            privacy_loss=dp.loss_of(rho=1e12),
+        )
+        fpo.register()
+        once = context.query(rho=0.1).truncate_per_group(1, by=["age"])
+        query = fpo.as_query(once.truncate_num_groups(3, by=["age"]))
+        m = query.fitness_for_use(self.plan, scale=1.0).resolve()
+        assert m.map(1) == self.plan.rho
+
+    def test_a_replacement_costs_no_more_than_two_records(self):
+        two = fp.design(EXACT.workload, unit=fp.AddRemove(2))
+        replaced = fp.design(EXACT.workload, unit=fp.ReplaceOne())
+        m = fpo.make_fitness_for_use(*frame_space(dp.change_one_distance()), two)
+        assert m.map(1) == two.rho
+        assert two.rho >= replaced.rho
+
+    def test_units_that_no_distance_says_are_refused(self):
+        plan = fp.design(EXACT.workload, unit=fp.ReplaceOne())
+        for metric in (dp.symmetric_distance(), dp.change_one_distance()):
+            for space in ((fpo.tables_domain(plan), metric), frame_space(metric)):
+                with pytest.raises(fp.BudgetError, match=r"its metric would be change_one_dist"):
+                    fpo.make_fitness_for_use(*space, plan)
+
+    @pytest.mark.parametrize(
+        "unit", [fp.AddRemove(3, distinct=True), fp.AddRemove(3, once_per="age")], ids=str
+    )
+    def test_records_apart_are_refused(self, unit):
+        with pytest.raises(fp.BudgetError, match=r"AddRemove\(records=3\)"):
+            check_unit_is_measurable(unit)
+
+
 class TestLazyFrames:
     FRAME = "FrameDistance<SymmetricDistance>"
 
@@ -173,6 +238,12 @@ class TestLazyFrames:
             ("frame", bounds(by=["sex"], per_group=2, num_groups=3), 6),
             ("frame", bounds(by=["sex"], per_group=2, num_groups=3) + bounds(per_group=4), 4),
             ("frame", bounds(by=["sex"], per_group=9) + bounds(per_group=4), 4),
+            ("frame", bounds(by=["sex"], per_group=2) + bounds(by=["sex"], num_groups=3), 6),
+            (
+                "frame",
+                bounds(by=["sex", "age"], num_groups=2) + bounds(by=["age", "sex"], per_group=2),
+                4,
+            ),
         ],
     )
     def test_maps_count_the_records_that_differ(self, metric, d_in, records):
@@ -206,7 +277,16 @@ class TestLazyFrames:
         assert is_cost_of(m, EXACT, 2, 6)
         is_exact(m(RECORDS_FRAME))
 
-    @pytest.mark.parametrize("given", [[], bounds(by=["sex"], per_group=3), bounds(num_groups=1)])
+    @pytest.mark.parametrize(
+        "given",
+        [
+            [],
+            bounds(by=["sex"], per_group=3),
+            bounds(num_groups=1),
+            bounds(by=["sex"], per_group=3) + bounds(by=["age"], num_groups=2),
+            bounds(by=["sex"], per_group=3) + bounds(by=["sex", "age"], num_groups=2),
+        ],
+    )
     def test_bounds_that_bound_nothing(self, given):
         metric = dp.frame_distance(dp.symmetric_distance())
         with pytest.raises(dp.OpenDPException, match="no Bound limits"):
@@ -262,3 +342,21 @@ class TestLazyFrames:
             expected = fp.Tables.from_records(domain, columns, plan.tables)
             for table in plan.tables:
                 np.testing.assert_array_equal(counted[table], expected[table])
+
+
+@pytest.mark.parametrize(
+    ("unit", "contributions", "most"),
+    [
+        (fp.AddRemove(), 1, 1),
+        (fp.AddRemove(), 4, 4),
+        (fp.AddRemove(), None, None),
+        (fp.AddRemove(3), 3, 3),
+        (fp.AddRemove(3, distinct=True), 1, 3),
+        (fp.AddRemove(12, once_per="age"), 1, 12),
+        (fp.AddRemove(12, once_per="age"), None, None),
+        (fp.ReplaceOne(), 1, 1),
+    ],
+)
+def test_a_release_says_how_many_records_a_person_has(unit, contributions, most):
+    """Where records are apart, the cost is one of the person: it is not multiplied by a number."""
+    assert find_most_records(unit, contributions) == most

@@ -20,6 +20,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
+from fitplug.ledger import Entry
 from fitplug.ledger.cell_costs import CellCosts
 from fitplug.structure import ResidualStructure
 from fitplug_cli.output import read_counts
@@ -69,6 +70,7 @@ def test_a_ledger(tmp_path: Path) -> None:
             for e in ledger.entries()]  # fmt: skip
     assert said == EXPECTED["entries"]
     assert ledger.stages() == {}
+    assert ledger.unit == fp.AddRemove()
     plan = fp.Plan.load(BEFORE / "dense.npz")
     tables = fp.Tables(plan.domain, zeros(plan))
     with pytest.raises(fp.KeyTaken, match="does not know whether its noise was drawn"):
@@ -130,13 +132,20 @@ def ledger(tmp_path: Path) -> fp.Ledger:
     return fp.Ledger(tmp_path / "ledger.db")
 
 
+def describe(entry: Entry) -> dict[str, object]:
+    """Describe a charge as it was before ledgers kept units of privacy."""
+    said = asdict(entry) | {"rho": str(entry.rho)}
+    assert said.pop("unit") is None
+    return said
+
+
 def test_the_entries_and_stages_of_a_ledger(ledger: fp.Ledger) -> None:
     said = SAID["ledger"]
     for number in ("total", "spent", "remaining"):
         assert getattr(ledger, number).hex() == said[number]
     assert ledger.privacy == tuple(said["privacy"])
-    entries = [asdict(entry) | {"rho": str(entry.rho)} for entry in ledger.entries()]
-    assert entries == said["entries"]
+    assert [describe(entry) for entry in ledger.entries()] == said["entries"]
+    assert ledger.unit == fp.AddRemove()
     assert {str(n): asdict(stage) for n, stage in ledger.stages().items()} == said["stages"]
     assert {stage.state for stage in ledger.stages().values()} == {"begun", "made", "published"}
 
@@ -179,7 +188,7 @@ def test_a_release_of_limited_records() -> None:
     assert release.entry is not None
     assert release.entry.id == said["entry"]
     entry = next(e for e in SAID["ledger"]["entries"] if e["id"] == said["entry"])
-    assert asdict(release.entry) | {"rho": str(release.entry.rho)} == entry
+    assert describe(release.entry) == entry
     for name, estimates in said["estimates"].items():
         assert release.estimates[name].ravel().tolist() == pytest.approx(estimates, abs=1e-6)
 

@@ -11,9 +11,12 @@ from fitplug.proof import certificate
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    PairStructure,
+    PersonStructure,
     ResidualStructure,
     ScalarStructure,
     Structure,
+    SymmetricPairStructure,
     TreeStructure,
     analyse_structure,
 )
@@ -27,8 +30,12 @@ def test_every_structure_is_registered_in_every_room() -> None:
         ResidualStructure,
         TreeStructure,
         ChainStructure,
+        PairStructure,
+        PersonStructure,
+        SymmetricPairStructure,
     }
-    assert set(Structure.__subclasses__()) == structures
+    found = set(Structure.__subclasses__())
+    assert found | {own for kind in found for own in kind.__subclasses__()} == structures
     assert set(dispatch._FORMS) == structures
     assert set(certificate._CERTIFIERS) == structures
     assert set(drafts._DRAFTERS) == structures

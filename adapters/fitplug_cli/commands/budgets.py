@@ -26,7 +26,8 @@ def open_ledger(spec: Spec) -> Ledger | None:
     """
     if spec.ledger is None or spec.ledger_path is None:
         return None
-    return Ledger(spec.ledger_path, **spec.ledger.amount)
+    budget = spec.ledger
+    return Ledger(spec.ledger_path, budget.rho, epsilon=budget.epsilon, delta=budget.delta)
 
 
 def has_ledger_file(spec: Spec) -> bool:
@@ -44,7 +45,8 @@ def compute_rho(spec: Spec, plan: Plan) -> float:
     Returns:
         The rho for all records of one person, rounded up.
     """
-    return person_costs.compute_rho(plan, spec.data.contributions)
+    records = person_costs.find_records(plan, spec.data.contributions)
+    return person_costs.compute_rho(plan, records)
 
 
 def check_max_rho(spec: Spec, plan: Plan) -> None:

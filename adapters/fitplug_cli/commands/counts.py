@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.plan import Plan
+from fitplug.workload import ONE_RECORD
 from fitplug_cli.files import check_target
 from fitplug_cli.output import open_progress_bar, print_row_rules, print_survey, read_counts
 from fitplug_cli.spec import Spec, SpecError
@@ -82,10 +83,17 @@ def count_tables(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tabl
             plan,
             client=client,
             progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
-            contributions=None if spec.data.person is None else spec.data.contributions,
+            contributions=_find_limit(spec),
             checkpoint=checkpoint,
             **list_reading_options(spec),
         )
+
+
+def _find_limit(spec: Spec) -> int | None:
+    """Return the most records of a person that are counted, if the plan's unit does not say it."""
+    if spec.data.person is None or spec.unit != ONE_RECORD:
+        return None
+    return spec.data.contributions
 
 
 def find_source(spec: Spec) -> Source:

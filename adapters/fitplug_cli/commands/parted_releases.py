@@ -97,6 +97,7 @@ def publish_in_parts(
         location,
         contributions=spec.data.contributions,
         ledger=ledger,
+        is_enforced=spec.data.person is not None,
         within=options.within,
         what=f"{spec.path.name}: {list_names(spec.workload.names)}",
         key=options.key,

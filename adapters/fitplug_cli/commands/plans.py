@@ -10,6 +10,7 @@ from fitplug.files import compute_digest
 from fitplug.numeric import floor_float
 from fitplug.plan import Plan, describe_workload
 from fitplug.plan import design as design_plan
+from fitplug.workload import ONE_RECORD
 from fitplug_cli.commands.budgets import check_max_rho, compute_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.output import make_gap_reporter, open_progress_bar
@@ -49,7 +50,7 @@ def design_at_any_cost(spec: Spec) -> Plan:
     """
     square = spec.data.contributions**2
     rho = spec.privacy.rho
-    if rho is not None and square > 1:
+    if rho is not None and (square > 1 or spec.unit != ONE_RECORD):
         # The rho of one record is below rho / k^2 by more than the amount by which OpenDP's map
         # for k records rounds up.
         rho = floor_float(Fraction(rho) / square * (1 - Fraction(1, 2**49)))
@@ -57,6 +58,7 @@ def design_at_any_cost(spec: Spec) -> Plan:
         try:
             plan = design_plan(
                 spec.workload,
+                unit=spec.unit,
                 rho=rho,
                 **spec.design.model_dump(),
                 progress=make_gap_reporter(bar, spec.design.tolerance),
@@ -96,7 +98,7 @@ def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:
 
 
 def _fits(spec: Spec, plan: Plan) -> bool:
-    return _fits_budget(spec, plan) and _has_queries(spec, plan)
+    return plan.unit == spec.unit and _fits_budget(spec, plan) and _has_queries(spec, plan)
 
 
 def _has_design_options(spec: Spec, plan: Plan) -> bool:
@@ -137,6 +139,11 @@ def load_plan(spec: Spec, path: Path) -> Plan:
         plan.verify()
     except InputError as error:
         raise InputError(f"{path}: {error}; design the plan again") from None
+    if plan.unit != spec.unit:
+        raise InputError(
+            f"{path}: this plan was designed for another unit of privacy ({plan.unit}) than "
+            f"{spec.path} ({spec.unit}); design it again"
+        )
     has_queries = _has_queries(spec, plan)
     if not has_queries or not _fits_budget(spec, plan):
         what = "rho or number of contributions" if has_queries else "spec"

@@ -13,6 +13,7 @@ from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release, review
 from fitplug.structure import list_names
+from fitplug_cli import person_costs
 from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
 from fitplug_cli.output import (
     build_ledger_record,
@@ -29,7 +30,8 @@ from fitplug_cli.output.release_record import (
 )
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.counted_rows import CountedRows
-from fitplug_opendp.input_checks import check_limit, check_tables
+from fitplug_opendp.input_checks import check_tables
+from fitplug_opendp.limit_checks import check_limit
 from fitplug_opendp.publication import Publication
 from fitplug_opendp.release_request import ReleaseRequest
 
@@ -178,6 +180,7 @@ def _prepare_publication(
             spec.output_dir,
             contributions=spec.data.contributions,
             ledger=ledger,
+            is_enforced=spec.data.person is not None,
             within=options.within,
             what=f"{spec.path.name}: {list_names(spec.workload.names)}",
             key=options.key,
@@ -249,7 +252,7 @@ def _describe_rows(spec: Spec) -> CountedRows:
 def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | None) -> None:
     """Raise TablesError unless the counts are those that the spec describes."""
     try:
-        check_limit(tables, spec.data.contributions)
+        check_limit(plan, tables, person_costs.find_records(plan, spec.data.contributions))
         check_tables(plan, tables)
     except TablesError as error:
         raise TablesError(f"{counts_file or f'{spec.path}: the data'}: {error}") from None

@@ -12,6 +12,7 @@ from fitplug.numeric import ceil_float, floor_float
 from fitplug.plan import Plan, Relaxation, relax
 from fitplug.privacy import check_delta, check_rho
 from fitplug.release import Limited
+from fitplug_cli import person_costs
 from fitplug_cli.commands.plans import design_at_any_cost
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.output import (
@@ -67,7 +68,8 @@ def report_plan(
         delta = delta or spec.privacy.delta
         max_rho = max_rho or spec.privacy.max_rho
         limited = "declared" if spec.data.person is None else "enforced"
-    contributions, delta = contributions or 1, 1e-9 if delta is None else delta
+    contributions = person_costs.find_records(plan, contributions)
+    delta = 1e-9 if delta is None else delta
     check_delta(delta)
     relaxation = None if max_rho is None else _relax(plan, max_rho, contributions)
     with open_progress_bar("compare") as bar:
@@ -95,7 +97,7 @@ def report_plan(
     if relaxation is not None:
         assert max_rho is not None
         print_relaxation(relaxation, max_rho)
-        needed = ceil_float(Fraction(relaxation.rho) * contributions**2)
+        needed = ceil_float(Fraction(relaxation.rho) * plan.compare_records(contributions) ** 2)
         raise OverBudget(
             f"{path}: the targets cost rho = {format_up(needed)}, more than {max_rho:g}",
             requested=needed,
@@ -114,7 +116,7 @@ def _load_plan(path: Path) -> tuple[Plan, Spec | None]:
 def _relax(plan: Plan, max_rho: float, contributions: int) -> Relaxation | None:
     """Find how to relax the targets; None if they cost no more than max_rho."""
     check_rho(max_rho)
-    most = floor_float(Fraction(max_rho) / contributions**2)
+    most = floor_float(Fraction(max_rho) / plan.compare_records(contributions) ** 2)
     with open_progress_bar("relax") as bar:
         return relax(
             plan.workload,

@@ -41,6 +41,8 @@ def write_counts(path: Path, tables: Tables) -> None:
             "domain": list(tables.domain.spec().items()),
             "tables": names,
             "contributions": tables.contributions,
+            "distinct": tables.distinct,
+            "once_per": tables.once_per,
             "person": tables.person,
             "rows": tables.rows,
         }
@@ -72,6 +74,8 @@ def read_counts(path: Path) -> Tables:
             _build_domain(header),
             {tuple(names): arrays[f"table{i}"] for i, names in enumerate(header["tables"])},
             contributions=header["contributions"],
+            distinct=header.get("distinct", False),
+            once_per=header.get("once_per"),
             person=header["person"],
             rows=header.get("rows"),
             nonce=bytes.fromhex(header["nonce"]),

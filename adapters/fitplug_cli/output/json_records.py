@@ -23,9 +23,11 @@ def build_plan_record(plan: Plan, contributions: int, delta: float) -> dict[str,
     Returns:
         The record.
     """
+    contributions = person_costs.find_records(plan, contributions)
     cost = person_costs.compute_privacy_cost(plan, contributions)
     return {
         "plan_digest": plan.digest,
+        "unit": plan.unit.to_spec(),
         "contributions": contributions,
         "rho": person_costs.compute_rho(plan, contributions),
         "privacy_cost": cost,

@@ -15,7 +15,7 @@ from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.structure import list_names
-from fitplug.workload import Workload
+from fitplug.workload import ONE_RECORD, Workload
 from fitplug_cli import person_costs
 from fitplug_cli.output.console import err, out, print_table
 from fitplug_cli.output.csv_tables import find_formula_warning
@@ -39,15 +39,20 @@ def print_plan(plan: Plan, contributions: int, delta: float) -> None:
     """
     from fitplug.privacy import epsilon_at
 
+    contributions = person_costs.find_records(plan, contributions)
     cost = person_costs.compute_privacy_cost(plan, contributions)
     rows = Table.grid(padding=(0, 2))
+    if plan.unit != ONE_RECORD:
+        rows.add_row("unit", str(plan.unit))
     rows.add_row(
         "privacy cost", f"rho = {format_up(person_costs.compute_rho(plan, contributions))} (zCDP)"
     )
     if contributions > 1:
+        in_unit = plan.rho_exact * plan.compare_records(1) ** 2
+        one = plan.rho if plan.structure.changes == 1 else ceil_float(in_unit)
         rows.add_row(
             "",
-            f"{contributions:,} records a person cost {contributions**2:,} x {format_up(plan.rho)}",
+            f"{contributions:,} records a person cost {contributions**2:,} x {format_up(one)}",
         )
     rows.add_row(
         f"epsilon at delta {delta:g}",

@@ -17,7 +17,9 @@ from typing import Any
 
 from fitplug.errors import InputError
 from fitplug.numeric import ceil_float
+from fitplug.plan import Plan
 from fitplug.release import Release, choose_intervals, list_core_versions, name_files
+from fitplug.workload import AddRemove
 from fitplug_cli.output.csv_tables import write_csv
 from fitplug_cli.output.review_files import write_review
 
@@ -111,7 +113,9 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         "limited": release.limited,
         "population": release.population,
         "rows": release.rows or "each row is one record",
-        "neighbours": "add or remove one record; rho is for all records of one person",
+        "unit": plan.unit.to_spec(),
+        "neighbours": _describe_neighbours(plan),
+        **_describe_public_totals(release),
         "delta": delta,
         "epsilon_gaussian_curve": release.epsilon(delta),
         "epsilon_zcdp": release.epsilon(delta, "zcdp"),
@@ -132,6 +136,30 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
             }
             for row in plan.group_rows()
         ],
+    }
+
+
+def _describe_neighbours(plan: Plan) -> str:
+    """Describe which data sets are neighbours."""
+    if isinstance(plan.unit, AddRemove):
+        return "add or remove one record; rho is for all records of one person"
+    return f"{plan.unit}; rho is for all records of one person"
+
+
+def _describe_public_totals(release: Release) -> dict[str, Any]:
+    """Describe the exact totals of a release, which its unit of privacy does not protect."""
+    totals = release.public_totals
+    if totals is None:
+        return {}
+    names = release.plan.structure.public_attributes
+    return {
+        "public_totals": {
+            "protected": False,
+            "meaning": "exact numbers of counted records, published without noise: the unit of "
+            "privacy does not protect them",
+            "attributes": list(names or ()),
+            "counts": totals.tolist(),
+        }
     }
 
 

@@ -16,7 +16,8 @@ from fitplug.display import format_up
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.privacy import epsilon_at
-from fitplug.release import About, Limited
+from fitplug.release import About, Limited, find_most_records
+from fitplug.workload import AddRemove
 from fitplug_cli import person_costs
 from fitplug_cli.reporting.contribution_limits import Limit, compare_limits
 
@@ -135,6 +136,11 @@ class Facts:
     about: About
     limited: Limited | None = None
 
+    @property
+    def most_records(self) -> int:
+        """The largest number of records of one person, where the cost is not one of records too."""
+        return find_most_records(self.plan.unit, self.contributions) or self.contributions
+
     @cached_property
     def privacy_cost(self) -> float:
         """Delta for all records of one person, rounded up."""
@@ -198,7 +204,10 @@ class Facts:
     @cached_property
     def free_counts(self) -> tuple[FreeCounts, ...]:
         """The free counts by each attribute; each is free for itself, and not all together."""
-        slack, plan = self.plan.slack(), self.plan
+        plan = self.plan
+        if not isinstance(plan.unit, AddRemove):
+            return ()  # what cells have left says nothing of a record that moves between them
+        slack = plan.slack()
         found: list[FreeCounts] = []
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
             return ()
@@ -206,7 +215,9 @@ class Facts:
             axis = plan.domain.names.index(name)
             others = tuple(i for i in range(slack.ndim) if i != axis)
             left = slack.min(axis=others)
-            stds = 1 / np.sqrt(left[left > _SLACK * plan.privacy_cost**2])
+            # All k records of a person may be in one cell: its count costs k^2 over its variance.
+            k = plan.structure.changes
+            stds = k / np.sqrt(left[left > _SLACK * plan.privacy_cost**2])
             if len(stds):
                 found.append(
                     FreeCounts(name, len(stds), len(left), float(stds.min()), float(stds.max()))
@@ -267,12 +278,16 @@ def _compare_usual(
 ) -> UsualMechanism:
     """Compute the rho of a usual mechanism over the plan's."""
     structure = plan.structure
+    if not isinstance(plan.unit, AddRemove):
+        return UsualMechanism(short, name, None, "not computed for this unit of privacy")
+    # Their costs are of one record.
+    privacy_cost = plan.privacy_cost / structure.changes
     if keywords and (not structure.holds_optimum or structure.cells > _MOST_CELLS):
         return UsualMechanism(
             short, name, None, f"not computed above {_MOST_CELLS} cells told apart"
         )
     try:
-        variances = mechanism(plan.workload, plan.privacy_cost, **keywords)
+        variances = mechanism(plan.workload, privacy_cost, **keywords)
     except WorkloadError:
         return UsualMechanism(short, name, None, "too many cells and queries to write down")
     except DesignError:

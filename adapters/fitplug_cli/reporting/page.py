@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fitplug.display import MOST_BARS, format_down, format_up
+from fitplug.workload import ONE_RECORD
 from fitplug_cli.reporting import plots
 from fitplug_cli.reporting.contribution_limits import explain_limits
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
@@ -50,10 +51,11 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
         facts=facts,
         warning=warning,
         plan=facts.plan,
+        unit=None if facts.plan.unit == ONE_RECORD else facts.plan.unit,
         deltas=DELTAS,
         relaxed=f"{RELAXED - 1:.0%}",
         most_bars=MOST_BARS,
-        explained_limits=explain_limits(facts.contributions, facts.limited),
+        explained_limits=explain_limits(facts.most_records, facts.limited),
         plots=_draw_plots(facts),
     )
 

@@ -80,7 +80,7 @@ def _print_limits(facts: Facts) -> None:
             f"x {limit.std_factor:.3g}",
         )
     print_table(table)
-    for sentence in explain_limits(facts.contributions, facts.limited):
+    for sentence in explain_limits(facts.most_records, facts.limited):
         out.print(sentence)
 
 

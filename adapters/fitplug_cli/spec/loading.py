@@ -14,7 +14,7 @@ from fitplug.counts import check_weight, make_filters
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError
 from fitplug.release import RESULT_COLUMNS
-from fitplug.workload import Workload
+from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload, read_unit
 from fitplug_cli.inputs import TARGETS_KEY, check_files_are_public, fill_in_codebooks
 from fitplug_cli.spec.errors import SpecError, explain_validation
 from fitplug_cli.spec.queries import TARGET_KEYS, build_group
@@ -40,12 +40,15 @@ class Spec:
     Attributes:
         path: The file.
         workload: The workload of its [domain] and its [[query]] tables.
+        unit: The unit of privacy that plans are designed for. It is one record if [data]
+            contributions say how many records a person has.
         data, privacy, ledger, output, about, design: The sections of these names; ledger is None
             if the spec has none.
     """
 
     path: Path
     workload: Workload
+    unit: Unit
     data: DataSection
     privacy: PrivacySection
     ledger: LedgerSection | None
@@ -126,6 +129,7 @@ def load_spec(path: Path) -> Spec:
     return Spec(
         path=path,
         workload=workload,
+        unit=_read_unit(path, document, workload),
         data=document.data,
         privacy=document.privacy,
         ledger=document.ledger,
@@ -197,3 +201,39 @@ def _check_rows(path: Path, data: DataSection, workload: Workload) -> None:
         check_weight(data.weight, make_filters(data.where), workload.attributes, person)
     except FitplugError as error:
         raise SpecError(f"{path}: [data] {error}") from None
+
+
+def _read_unit(path: Path, document: Document, workload: Workload) -> Unit:
+    """Read the unit of privacy, and check that it goes with [domain] and [data]."""
+    given, data = document.privacy.unit, document.data
+    if given is None:
+        return ONE_RECORD
+    if not isinstance(given, dict):
+        raise SpecError(
+            f"{path}: [privacy] unit = {given!r} must be a table, such as {{ records = 3 }} or "
+            "{ replace_one = [] }"
+        )
+    try:
+        unit = read_unit(given)
+        unit.check_domain(workload.domain)
+    except FitplugError as error:
+        raise SpecError(f"{path}: [privacy] unit: {error}") from None
+    if "contributions" in data.model_fields_set:
+        raise SpecError(
+            f"{path}: [data] contributions = {data.contributions} is beside [privacy] unit, which "
+            "says how many records a person has; leave out contributions"
+        )
+    if data.person is not None and isinstance(unit, ReplaceOne) and unit.within:
+        raise SpecError(
+            f"{path}: [privacy] unit: the row that is kept of a {data.person!r} may be at other "
+            f"values of {' and '.join(unit.within)} after another one is replaced, and their "
+            "totals are exact; leave out person, or write { replace_one = [] }"
+        )
+    once_per = unit.once_per if isinstance(unit, AddRemove) else None
+    if data.person is not None and once_per not in (None, *workload.attributes):
+        raise SpecError(
+            f"{path}: [privacy] unit: once_per = {once_per!r} is an attribute that no query names, "
+            "so counting cannot keep one record for each of its values; name it in a query, or "
+            "leave out once_per"
+        )
+    return unit

@@ -73,11 +73,14 @@ class PrivacySection(_Section):
         rho: The rho to spend.
         max_rho: The rho that the targets may cost at most.
         delta: The delta at which epsilon is reported.
+        unit: The unit of privacy, as `fitplug.workload.read_unit` reads it; None for one record, or
+            for the contributions of [data].
     """
 
     rho: Positive | None = None
     max_rho: Positive | None = None
     delta: Probability = 1e-9
+    unit: Any = None
 
 
 class LedgerSection(_Section):

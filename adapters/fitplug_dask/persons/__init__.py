@@ -1,6 +1,13 @@
-"""Persons: at most k rows of each person, chosen by a keyed hash and counted bucket by bucket."""
+"""Persons: the rows that each person keeps, chosen by a keyed hash and counted bucket by bucket."""
 
+from fitplug_dask.persons.enforced_units import choose_limit, find_record_groups
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.shuffle import count_by_person, cut_person_partitions
 
-__all__ = ["Selection", "count_by_person", "cut_person_partitions"]
+__all__ = [
+    "Selection",
+    "choose_limit",
+    "count_by_person",
+    "cut_person_partitions",
+    "find_record_groups",
+]

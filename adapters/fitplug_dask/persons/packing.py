@@ -41,6 +41,25 @@ def concatenate_rows(groups: Sequence[Rows]) -> Rows:
     return Rows(*(np.concatenate(arrays) for arrays in zip(*groups, strict=True)))
 
 
+class Field(NamedTuple):
+    """Where the packed cells of rows have one attribute.
+
+    Attributes:
+        word: The number of the word.
+        step: By how much the word grows from one cell of the attribute to the next.
+        size: The number of cells of the attribute.
+    """
+
+    word: int
+    step: int
+    size: int
+
+    def read(self, words: Words) -> Words:
+        """Return the codes (n,) of the attribute from words (n, w)."""
+        codes: Words = words[:, self.word] // np.uint64(self.step) % np.uint64(self.size)
+        return codes
+
+
 class Packing:
     """Packs the codes of a row on all attributes into as few 64-bit words as hold them.
 
@@ -70,6 +89,12 @@ class Packing:
     def row_bytes(self) -> int:
         """The bytes of a row in `Rows`."""
         return 16 + 8 * len(self.words)
+
+    def find_field(self, name: str) -> Field:
+        """Return where the packed cells have an attribute, which must be one of the job's."""
+        w, names = next((w, names) for w, names in enumerate(self.words) if name in names)
+        after = names[names.index(name) + 1 :]
+        return Field(w, math.prod(self._sizes[other] for other in after), self._sizes[name])
 
     def make_records(self, rows: Rows) -> npt.NDArray[np.void]:
         """Return rows (n,) as records (n,)."""

@@ -8,6 +8,10 @@ person and its cells, and the k rows of lowest priority are kept. Rows of equal 
 in all that is counted, so any of them may be kept. Each of a person's cells is as likely as
 another to come first, however many rows it has.
 
+A unit of privacy may say more: that each record of a person is in another cell, or at another
+value of one attribute. Of the rows of a person in one cell, or at one value, the row of lowest
+priority then stands for all, and k of those that are left are kept.
+
 Rows outside the domain are in no table and do not compete. Nor do rows without a person, and rows
 that do not pass the filters: which these are depends on each row alone.
 
@@ -32,6 +36,7 @@ from fitplug.errors import BudgetError
 from fitplug.privacy import check_contributions
 from fitplug_dask import loops
 from fitplug_dask.persons.packing import Rows
+from fitplug_dask.persons.record_groups import RecordGroups, select_one_of_each_group
 from fitplug_dask.persons.siphash import KEY_BYTES, halve_key
 
 Positions: TypeAlias = npt.NDArray[np.int64]
@@ -46,24 +51,33 @@ class Selection:
         contributions: The most rows kept of each person.
         tag_key: 16 secret bytes, the key of the hashes of persons.
         priority_key: 16 secret bytes, the key of the priorities of rows.
+        groups: The rows of a person of which at most one is kept; None if there is no such limit.
     """
 
     person: str
     contributions: int
     tag_key: bytes
     priority_key: bytes
+    groups: RecordGroups | None = None
 
     def __repr__(self) -> str:
         return f"Selection({self.contributions} rows a {self.person!r}; key secret)"
 
     @classmethod
-    def create(cls, person: str | None, contributions: int | None, key: bytes | None) -> Selection:
+    def create(
+        cls,
+        person: str | None,
+        contributions: int | None,
+        key: bytes | None,
+        groups: RecordGroups | None = None,
+    ) -> Selection:
         """Create the selection that the keywords of `count` ask for.
 
         Args:
             person: The column that identifies persons.
             contributions: The most rows kept of each person.
             key: At least 16 secret bytes; drawn if None.
+            groups: The rows of a person of which at most one is kept.
 
         Raises:
             BudgetError: The person or the contributions are missing, or the contributions are no
@@ -83,7 +97,7 @@ class Selection:
         if key is not None and (not isinstance(key, bytes) or len(key) < KEY_BYTES):
             raise TypeError(f"key must be at least {KEY_BYTES} secret bytes")
         secret = hashlib.sha256(secrets.token_bytes(32) if key is None else key).digest()
-        return cls(person, contributions, secret[:KEY_BYTES], secret[KEY_BYTES:])
+        return cls(person, contributions, secret[:KEY_BYTES], secret[KEY_BYTES:], groups)
 
     def select_rows(self, rows: Rows) -> Positions:
         """Select the rows that are kept.
@@ -95,6 +109,13 @@ class Selection:
         Returns:
             The positions of the rows.
         """
+        if self.groups is not None:
+            alone = select_one_of_each_group(self.priority_key, rows, self.groups)
+            return alone[self._select_lowest(rows.take(alone))]
+        return self._select_lowest(rows)
+
+    def _select_lowest(self, rows: Rows) -> Positions:
+        """Select the k rows of lowest priority of each person."""
         kept = np.empty(len(rows.tags), dtype=np.int64)
         key = halve_key(self.priority_key)
         limit = min(self.contributions, len(kept))

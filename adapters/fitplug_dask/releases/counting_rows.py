@@ -9,6 +9,7 @@ from typing import Any
 
 from fitplug.counts import Tables
 from fitplug.errors import FitplugError
+from fitplug.workload import ONE_RECORD
 from fitplug_dask.counting import count, count_slabs
 from fitplug_dask.releases.exact_counts import ExactCounts, SlabCounts, TableCounts
 from fitplug_dask.releases.failures import UNFINISHED
@@ -51,7 +52,9 @@ def find_counts(
     if not _is_in_slabs(release, counting):
         keywords = dict(counting)
         if keywords["person"] is not None:
-            keywords["contributions"] = release.request.contributions
+            # The unit of a plan says more than a number of records does.
+            is_of_record = release.request.plan.unit == ONE_RECORD
+            keywords["contributions"] = release.request.contributions if is_of_record else None
             keywords["key"] = keywords["key"] or secret.person_key
         tables = count(source, release.request.plan, client=client, progress=progress, **keywords)
         return TableCounts(tables, secret.nonce)

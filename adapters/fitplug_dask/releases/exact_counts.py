@@ -11,7 +11,8 @@ from fitplug.mechanism import PartedStrategy
 from fitplug.plan import Plan
 from fitplug_dask.releases.stored_counts import CountStore
 from fitplug_opendp.counted_rows import CountedRows, find_seal, list_outside_attributes
-from fitplug_opendp.input_checks import check_limit, check_tables
+from fitplug_opendp.input_checks import check_tables
+from fitplug_opendp.limit_checks import check_limit
 
 
 class ExactCounts(ABC):
@@ -70,6 +71,8 @@ class TableCounts(ExactCounts):
             tables.domain,
             dict(tables),
             contributions=tables.contributions,
+            distinct=tables.distinct,
+            once_per=tables.once_per,
             person=tables.person,
             rows=tables.rows,
             copy=False,
@@ -81,7 +84,7 @@ class TableCounts(ExactCounts):
         return find_seal(self._tables)
 
     def check(self, plan: Plan, contributions: int) -> None:
-        check_limit(self._tables, contributions)
+        check_limit(plan, self._tables, contributions)
         check_tables(plan, self._tables)
 
     def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:

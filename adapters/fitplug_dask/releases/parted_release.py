@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fitplug import __version__
-from fitplug.errors import FitplugError, KeyTaken
+from fitplug.errors import AlreadyReleased, FitplugError, KeyTaken, OverBudget, WorkloadError
 from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
 from fitplug.mechanism import PartedStrategy, cut_strategy
 from fitplug.release import (
@@ -48,6 +48,7 @@ from fitplug_dask.releases.publishing import MoreFiles, publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
 from fitplug_opendp.counted_rows import CountedRows
+from fitplug_opendp.limit_checks import check_is_enforced
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
 from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
@@ -109,6 +110,11 @@ class PartedRelease:
             FitplugError: The release is refused.
         """
         plan = request.plan
+        if plan.structure.public_attributes is not None:
+            raise WorkloadError(
+                f"releases in parts are not made for this unit of privacy ({plan.unit}); count "
+                "with fitplug_dask.count, and release with fitplug_opendp.publish"
+            )
         noise_source = NoiseSource.from_plan(plan, request.contributions)
         ledger_request = replace(
             request.make_ledger_request(noise_source.charged), output=output.text, in_folder=True
@@ -153,8 +159,13 @@ class PartedRelease:
         return hash_values(__version__, self.most, *self.parted.sizes.tolist())[:16]
 
     def is_charged(self) -> bool:
-        """Return whether the ledger has the charge of this release now."""
-        return self._read_charge().charge is not None
+        """Return whether the ledger has the charge of this release now, or may have it."""
+        try:
+            return self._read_charge().charge is not None
+        except (OverBudget, AlreadyReleased, KeyTaken):  # since this release was prepared
+            return False
+        except FitplugError:
+            return True
 
     def publish(self, find_counts: Callable[[], ExactCounts]) -> Release:
         """Continue from the state that the release has come to, until it is published.
@@ -238,6 +249,7 @@ class PartedRelease:
 
     def _charge(self, counts: ExactCounts) -> PartedRelease:
         """Charge the ledger, if there is one, or find the charge that this release resumes."""
+        check_is_enforced(counts.rows.limited, self.request.is_enforced)
         counts.check(self.request.plan, self.request.contributions)
         ledger = self.request.ledger
         if ledger is None:

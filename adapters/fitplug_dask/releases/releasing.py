@@ -149,6 +149,7 @@ def release(
         what=what,
         key=key,
         again=again,
+        is_enforced=_describe_rows(source, counting).limited == "enforced",
     )
     place = Output.open(output, output_options)
     return make_release(source, request, place, counting, client, progress, confidence)[0]
@@ -198,7 +199,7 @@ def make_release(
         made = prepared.publish(lambda: find_counts(source, prepared, counting, secret))
     except BaseException:
         if not prepared.is_charged():  # nobody will draw from these counts
-            store.remove()
+            store.remove_run()
         output.leave_probes()
         raise
     store.remove()

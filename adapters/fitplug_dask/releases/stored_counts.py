@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +93,8 @@ class CountStore:
         """
         seal = seal_slabs(self.nonce, description, seals)
         content = json.dumps({"run": self.run, "seals": list(seals)}).encode()
-        self.place.create(_name_seals(seal), encrypt_long(self._key, content, seal.encode()))
+        encrypted = encrypt_long(self._key, content, seal.encode())
+        self.place.create(_name_seals(seal, self.run), encrypted)
         return seal
 
     def find_seals(
@@ -106,15 +108,18 @@ class CountStore:
         Raises:
             OSError: The file cannot be read.
         """
-        try:
-            encrypted = self.place.read(_name_seals(seal))
-            found = json.loads(decrypt_long(self._key, encrypted, seal.encode()))
-        except (FileNotFoundError, ValueError):
-            return None
-        seals = tuple(found["seals"])
-        if seal_slabs(self.nonce, description, seals) != seal:
-            return None
-        return CountStore(self.place, self.nonce, found["run"]), seals
+        for name in sorted(self.place.list_sizes()):
+            if not name.startswith(_name_seals(seal, "")):
+                continue
+            try:
+                encrypted = self.place.read(name)
+                found = json.loads(decrypt_long(self._key, encrypted, seal.encode()))
+            except (FileNotFoundError, ValueError):
+                continue
+            seals = tuple(found["seals"])
+            if seal_slabs(self.nonce, description, seals) == seal:
+                return CountStore(self.place, self.nonce, found["run"]), seals
+        return None
 
     def open(self) -> None:
         """Make the folder.
@@ -135,6 +140,16 @@ class CountStore:
     def remove(self) -> None:
         """Remove the counts of all runs."""
         self.place.remove_all()
+
+    def remove_run(self) -> None:
+        """Remove the counts of this run. Those of other runs stay: another client may use them."""
+        self._slabs.remove_all()
+        with suppress(OSError):
+            for name in self.place.list_sizes():
+                if name.endswith(f"-{self.run}"):
+                    self.place.remove(name)
+            if isinstance(self.place, LocalPlace):
+                self.place.path.rmdir()  # which is refused if another run has counts there
 
     @property
     def _key(self) -> bytes:
@@ -180,5 +195,5 @@ def _name_slab(number: int) -> str:
     return f"slab-{number:05}"
 
 
-def _name_seals(seal: str) -> str:
-    return f"seals-{seal[:16]}"
+def _name_seals(seal: str, run: str) -> str:
+    return f"seals-{seal[:16]}-{run}"

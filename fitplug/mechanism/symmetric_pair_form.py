@@ -1,0 +1,89 @@
+"""Strategies of blocks that are numbers, for neighbours that replace a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fitplug.errors import PlanError
+from fitplug.mechanism.answers import estimate_residuals, measure_block
+from fitplug.mechanism.basis import Basis
+from fitplug.mechanism.block_set import BlockSet
+from fitplug.mechanism.contrasts import build_contrasts, compute_precisions
+from fitplug.mechanism.estimates import BlockEstimates
+from fitplug.mechanism.integer_limits import SATURATION
+from fitplug.mechanism.public_totals import PublicTotalsForm
+from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy_form import ExactCost
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
+from fitplug.structure import SymmetricPairStructure
+
+
+class SymmetricPairEstimates(BlockEstimates):
+    """Estimates from noisy answers; those of public blocks are exact, from the public totals."""
+
+    def _estimate_residuals(self, block: int) -> FloatArray:
+        strategy, structure = self._strategy, self._strategy.structure
+        if block in self._places:
+            return super()._estimate_residuals(block)
+        public = structure.public_attributes
+        assert public is not None
+        domain = structure.workload.domain
+        totals = self._answers[strategy.size :].reshape(domain.shape_of(public))
+        own = structure.name_attributes(block)
+        others = tuple(i for i, name in enumerate(public) if name not in own)
+        counts = totals.sum(axis=others)[..., None]
+        one = np.ones((1, 1, 1), dtype=np.int64)
+        basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
+        measured = BlockSet(np.array([block]), basis, one)
+        answers = measure_block(strategy, measured, 0, counts)
+        (attributes,) = structure.subsets.list_attributes([block])
+        shape = (*(strategy.attribute_matrices[a].rows for a in attributes), 1)
+        return estimate_residuals(strategy, measured, 0, answers.reshape(shape))
+
+
+class SymmetricPairForm(PublicTotalsForm[SymmetricPairStructure]):
+    """The strategies of `SymmetricPairStructure`."""
+
+    def compute_exact_cost(
+        self, structure: SymmetricPairStructure, integers: Integers
+    ) -> ExactCost:
+        matrices = [build_contrasts(n) for n in structure.sizes]
+        own = [matrix.column_square for matrix in matrices]
+        # H'H = precision (I - J/n), and the precision of contrasts is a multiple of n.
+        between = [-(matrix.precision // matrix.n) for matrix in matrices]
+        assert all(b * m.n == -m.precision for b, m in zip(between, matrices, strict=True))
+        total: Any = np.zeros(structure.differences, dtype=object)
+        entry = 1
+        for block_set in integers.block_sets:
+            entries = structure.subsets.multiply(
+                [matrix.largest_entry for matrix in integers.attribute_matrices], block_set.blocks
+            )
+            m = block_set.M[:, 0, 0].astype(object)
+            for block, number in zip(block_set.blocks.tolist(), m.tolist(), strict=True):
+                moved = structure.sum_moves(block, own, between).astype(object)
+                total = total + moved * number**2
+            entry = max(entry, int((entries * m).max()))
+        largest = int(max(total.tolist()))
+        above = np.array([float(largest) * (1 + 4 * UNIT_ROUNDOFF)])
+        return ExactCost(largest, above, SATURATION // entry)
+
+    def bound_unit_variances(
+        self, structure: SymmetricPairStructure, integers: Integers
+    ) -> FloatArray:
+        # Public blocks have no noise.
+        of_blocks = np.zeros(len(structure.blocks))
+        for block_set in integers.block_sets:
+            m = block_set.M[:, 0, 0].astype(np.float64)
+            precision = compute_precisions(structure, block_set.blocks)
+            of_blocks[block_set.blocks] += 1 / (precision * m * m)
+        return structure.incidence @ of_blocks * (1 + gamma(len(structure.blocks) + 64))
+
+    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+        return SymmetricPairEstimates(strategy, answers)
+
+    def check_block_set(self, structure: SymmetricPairStructure, block_set: BlockSet) -> None:
+        if block_set.basis.kind != "cells":
+            raise PlanError("the basis is not the one cell that is left")

@@ -1,0 +1,108 @@
+"""The certificate where neighbours replace a record: dual weights on pairs of cells.
+
+For weights p on the pairs, T = || X V diag(p)^1/2 ||_* with X = diag(q / c)^1/2 W' over the nodes
+other than the ground, and V diag(p) V' is there the Laplacian A of the weights without the rows and
+columns of the ground. If R R' <= A in the order of positive semidefinite matrices, then
+|| X R ||_* <= T, because the square root of matrices keeps this order.
+
+R is a Cholesky factor of A with its diagonal D lowered to (1 - e) D. With n rows, and whatever
+order the sums are taken in, |R R' - (A - e D)| <= gamma_(n+1) |R||R'| entry by entry (Higham,
+Accuracy and Stability of Numerical Algorithms, theorem 10.3), and row i of R has a norm of at most
+(D_ii / (1 - gamma_(n+1)))^1/2. So D^-1/2 (R R' - (A - e D)) D^-1/2 has a norm of at most
+n gamma_(n+1) / (1 - gamma_(n+1)), and R R' <= A wherever e is at least that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TypeVar
+
+import numpy as np
+from scipy.linalg import cholesky
+
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, bound_norm, gamma
+from fitplug.proof.block_certifiers import BlockCertifier
+from fitplug.proof.nuclear_norm import sum_nuclear_norms
+from fitplug.proof.tiers import BoundAt, Tier, TierClaims
+from fitplug.structure import PairStructure, Structure, SymmetricPairStructure
+
+S = TypeVar("S", bound=Structure)
+
+_LEAST_WEIGHT = 1e-30
+"""Smaller weights, where the largest is 1, are taken for 0, so that nothing underflows."""
+
+_MIXED = 1e-6
+"""The mass of uniform weights that is mixed into weights whose Laplacian is too near singular."""
+
+
+class OneTierCertifier(BlockCertifier[S]):
+    """What certificates of pairs of cells have in common."""
+
+    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+        """Certify one tier: the profile of pairs is not refined."""
+        cells = int((claims.tiers.of_cell == 0).sum())
+        bound = claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF)
+        yield Tier(cells, float(claims.profile.max()), bound)
+
+
+class SymmetricPairCertifier(OneTierCertifier[SymmetricPairStructure]):
+    """The certificate of `SymmetricPairStructure`: p is over sets of attributes."""
+
+    def bound_norm(
+        self, structure: SymmetricPairStructure, weights: FloatArray, row_weights: FloatArray
+    ) -> float:
+        # The sum over the blocks of (P Q)^1/2, with P = sum_D p_D c_A(D); all terms are positive.
+        P = structure.multiples @ weights
+        Q = (structure.incidence.T @ row_weights)[structure.noisy_blocks]
+        roundings = len(weights) + structure.rows + len(Q) + 4 * structure.blocks.shape[1] + 64
+        return float(np.sqrt(P * Q).sum()) * (1 - gamma(roundings))
+
+
+class PairCertifier(OneTierCertifier[PairStructure]):
+    """The certificate of `PairStructure`."""
+
+    def bound_norm(
+        self, structure: PairStructure, weights: FloatArray, row_weights: FloatArray
+    ) -> float:
+        p = np.where(weights >= _LEAST_WEIGHT, weights, 0.0)
+        rows = np.flatnonzero((row_weights > 0) & structure.pairs.grounded.any(axis=1))
+        if not len(rows):
+            return 0.0
+        X = structure.pairs.grounded[np.ix_(rows, structure.pairs.cells)]
+        X = X * np.sqrt(row_weights[rows])[:, None]
+        try:
+            return _bound_norm(structure, X, p)
+        except np.linalg.LinAlgError:
+            pass
+        # The bound at mixed weights holds too, and their sum is 1 + _MIXED times that of p.
+        mixed = p + _MIXED * (float(p.sum()) / len(p)) * (1 - gamma(len(p) + 4))
+        try:
+            return _bound_norm(structure, X, mixed) / math.sqrt(1 + _MIXED) * (1 - gamma(4))
+        except np.linalg.LinAlgError:
+            return 0.0
+
+
+def _bound_norm(structure: PairStructure, X: FloatArray, p: FloatArray) -> float:
+    """Bound || X V diag(p)^1/2 ||_* from below, for X (r, N) and weights p (pairs,).
+
+    Raises:
+        LinAlgError: If the Laplacian is too near a singular one.
+    """
+    pairs = structure.pairs
+    laplacian = pairs.sum_weights(p)
+    # The diagonal is a sum of positive numbers, so this is below it; other entries are exact.
+    degrees = laplacian.diagonal() * (1 - gamma(pairs.nodes + 4))
+    kept = np.flatnonzero((pairs.classes[pairs.cells] >= 0) & (degrees > 0))
+    n = len(kept)
+    shift = 1.1 * n * gamma(n + 4) + 8 * UNIT_ROUNDOFF
+    A = laplacian[np.ix_(kept, kept)]
+    A[np.diag_indices(n)] = degrees[kept] * (1 - shift)
+    R = cholesky(A, lower=True)
+    X = X[:, kept]
+    product = X @ R
+    # An entry of X carries a few roundings, that of the difference W' included.
+    error = float(bound_norm(np.abs(X) @ np.abs(R))) * gamma(n + 16)
+    norm = sum_nuclear_norms([(product, np.ones(len(X)), np.ones(n))])
+    lost = math.sqrt(min(product.shape)) * error * (1 + gamma(8))
+    return max(0.0, (norm - lost) * (1 - gamma(4)))

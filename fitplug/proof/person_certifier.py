@@ -1,0 +1,43 @@
+"""The certificate of persons with several records; see `fitplug.proof.person_bound`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fitplug.errors import PlanError
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
+from fitplug.proof.block_certifiers import MatrixCertifier
+from fitplug.proof.certifier import Duals, Frame
+from fitplug.proof.nuclear_norm import scale_weights
+from fitplug.proof.person_bound import bound_person_cost
+from fitplug.proof.tiers import BoundAt, Tier, TierClaims
+from fitplug.structure import MatrixStructure, Objective, PersonStructure
+
+
+class PersonCertifier(MatrixCertifier):
+    """The certificate of `PersonStructure`."""
+
+    def bound_cost(
+        self, structure: MatrixStructure, objective: Objective, scale: float, duals: Duals
+    ) -> float:
+        assert isinstance(structure, PersonStructure)
+        q: FloatArray = scale_weights("q", duals.q, structure.rows)
+        return bound_person_cost(
+            structure,
+            structure.person,
+            structure.sets,
+            duals.p,
+            q / (scale * structure.targets),
+            float(q.sum()) * (1 + gamma(len(q))),
+        )
+
+    def check_form(self, objective: Objective, frame: Frame) -> None:
+        super().check_form(objective, frame)
+        if not objective.plain:
+            raise PlanError("a person with several records has the plain objective only")
+
+    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+        """Certify one tier: the profile is not refined."""
+        level = float(claims.profile.max())
+        cells = int((claims.tiers.of_cell >= 0).sum())
+        yield Tier(cells, level, claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))

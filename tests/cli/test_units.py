@@ -1,0 +1,183 @@
+"""The command line with [privacy] unit: what plans, counts, releases and ledgers are for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fitplug as fp
+from fitplug_cli.output import read_counts
+from fitplug_cli.spec import SpecError, load_spec
+from tests.helpers.command_line import fitplug
+
+SPEC = """
+[data]
+path = "people.parquet"
+person = "PERSONID"
+
+[domain]
+SEX = ["1", "2"]
+MONTH = { integers = [1, 12] }
+STATE = ["A", "B"]
+
+[[query]]
+name = "monthly"
+SEX = "identity"
+MONTH = "identity"
+std = 5.0
+
+[privacy]
+unit = { records = 3 }
+
+[ledger]
+path = "budget.db"
+rho = 10
+
+[output]
+path = "release/"
+"""
+UNIT = "unit = { records = 3 }"
+PERSON = 'person = "PERSONID"\n'
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    people = {
+        "PERSONID": np.arange(500) // 5,
+        "SEX": rng.choice(["1", "2"], 500),
+        "MONTH": rng.integers(1, 13, 500),
+        "STATE": rng.choice(["A", "B"], 500),
+    }
+    pq.write_table(pa.table(people), tmp_path / "people.parquet")
+    path = tmp_path / "spec.toml"
+    path.write_text(SPEC, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("written", "unit"),
+    [
+        ("", fp.AddRemove()),
+        ("unit = { records = 1 }", fp.AddRemove()),
+        (UNIT, fp.AddRemove(3)),
+        ("unit = { records = 3, distinct = true }", fp.AddRemove(3, distinct=True)),
+        ('unit = { records = 12, once_per = "MONTH" }', fp.AddRemove(12, once_per="MONTH")),
+        ("unit = { replace_one = [] }", fp.ReplaceOne()),
+        ('unit = { replace_one = ["STATE"] }', fp.ReplaceOne(("STATE",))),
+    ],
+)
+def test_units_are_read(spec: Path, written: str, unit: object) -> None:
+    text = SPEC.replace(PERSON, "") if "STATE" in written else SPEC
+    spec.write_text(text.replace(UNIT, written), encoding="utf-8")
+    assert load_spec(spec).unit == unit
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("unit = 3", "[privacy] unit = 3 must be a table, such as { records = 3 }"),
+        ("unit = {}", "[privacy] unit: the unit of privacy does not say how many records"),
+        ("unit = { records = 0 }", "records must be an integer of at least 1, not 0"),
+        ("unit = { record = 3 }", "the unit of privacy has 'record'; write { records = 3 }"),
+        ("unit = { records = 3, once_per = 1 }", "once_per must be the name of an attribute"),
+        ('unit = { records = 3, once_per = "YEAR" }', "'YEAR'"),
+        ('unit = { records = 3, once_per = "STATE" }', "that no query names"),
+        ('unit = { replace_one = "STATE" }', "replace_one must be a list of names"),
+        ('unit = { replace_one = ["YEAR"] }', "'YEAR'"),
+        (
+            'unit = { replace_one = ["STATE"] }',
+            "other values of STATE after another one is replaced",
+        ),
+        ("unit = { records = 3, distinct = 1 }", "distinct must be True or False"),
+    ],
+)
+def test_what_is_wrong_is_named(spec: Path, written: str, says: str) -> None:
+    spec.write_text(SPEC.replace(UNIT, written), encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        load_spec(spec)
+    message = str(caught.value)
+    assert says in message
+    assert message.startswith(f"{spec}: [privacy] unit")
+    assert "\n" not in message
+
+
+def test_contributions_are_left_out_beside_a_unit(spec: Path) -> None:
+    spec.write_text(SPEC.replace("[domain]", "contributions = 3\n\n[domain]"), encoding="utf-8")
+    ran = fitplug("design", spec, "--output", spec.parent / "plan.npz")
+    assert ran.code == 2
+    assert "[data] contributions = 3 is beside [privacy] unit" in ran.err
+    assert "leave out contributions" in ran.err
+
+
+def test_a_run_enforces_the_unit_and_charges_for_it(spec: Path) -> None:
+    ran = fitplug("run", spec)
+    assert ran.code == 0, ran.err
+    record = json.loads((spec.parent / "release/release.json").read_text())
+    assert record["contributions"] == 3
+    assert record["unit"] == {"records": 3}
+    assert record["limited"] == "enforced"
+    ledger = fp.Ledger(spec.parent / "budget.db")
+    assert ledger.unit == fp.AddRemove(3)
+    (entry,) = ledger.entries()
+    # Each of the cells of sex and month may hold all three records.
+    assert float(entry.rho) == pytest.approx(9 / (2 * 5.0**2), rel=1e-3)
+    said = json.loads(fitplug("ledger", "show", spec.parent / "budget.db", "--json").out)
+    assert said["unit"] == said["entries"][0]["unit"] == {"records": 3}
+
+
+def test_rho_is_for_the_unit(spec: Path) -> None:
+    text = SPEC.replace(UNIT, f"{UNIT}\nrho = 0.125")
+    spec.write_text(text, encoding="utf-8")
+    ran = fitplug("run", spec)
+    assert ran.code == 0, ran.err
+    assert 0.125 * (1 - 1e-9) < fp.Ledger(spec.parent / "budget.db").spent <= 0.125
+
+
+def test_plans_and_counts_of_another_unit_are_refused(spec: Path) -> None:
+    plan, counts = spec.parent / "plan.npz", spec.parent / "counts.npz"
+    assert fitplug("design", spec, "--output", plan).code == 0
+    assert fitplug("count", spec, "--plan", plan, "--output", counts).code == 0
+    assert read_counts(counts).contributions == 3
+    spec.write_text(SPEC.replace("records = 3", "records = 2"), encoding="utf-8")
+    ran = fitplug("release", spec, "--plan", plan, "--counts", counts)
+    assert ran.code == 2
+    assert "designed for another unit of privacy" in ran.err
+    ran = fitplug("release", spec, "--counts", counts)
+    assert ran.code == 2
+    assert "hold up to 3 records of a person, but the release is charged for 2" in ran.err
+
+
+def test_a_ledger_shows_units_that_differ(spec: Path) -> None:
+    path = spec.parent / "budget.db"
+    ledger = fp.Ledger(path, rho=10, unit=fp.AddRemove(3))
+    ledger.charge(1, what="survey")
+    assert "each in another cell" not in fitplug("ledger", "show", path).out
+    ledger.charge(1, what="census", unit=fp.AddRemove(3, distinct=True))
+    shown = fitplug("ledger", "show", path).out
+    assert "at most 3, anywhere" in shown
+    assert "unit" in shown.splitlines()[4].split()
+
+
+def test_a_run_where_records_are_replaced(spec: Path) -> None:
+    text = SPEC.replace(UNIT, 'unit = { replace_one = ["SEX"] }').replace(PERSON, "")
+    spec.write_text(text, encoding="utf-8")
+    ran = fitplug("run", spec)
+    assert ran.code == 0, ran.err
+    release = fp.Release.read(spec.parent / "release")
+    assert release.plan.unit == fp.ReplaceOne(("SEX",))
+    assert release.contributions == 1
+    assert release.public_totals.sum() == 500
+    ledger = fp.Ledger(spec.parent / "budget.db")
+    assert ledger.unit == release.plan.unit
+    assert release.entry == ledger.entries()[0]
+    spec.write_text(SPEC.replace('path = "release/"', 'path = "other/"'), encoding="utf-8")
+    ran = fitplug("run", spec)
+    assert ran.code == 1
+    assert "one record replaced by another of the same SEX" in ran.err
+    assert "at most 3, anywhere" in ran.err

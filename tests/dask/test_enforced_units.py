@@ -1,0 +1,444 @@
+"""Counting enforces units of privacy: one row of a person in each cell, or for each value."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fitplug as fp
+import fitplug_dask as fpd
+import fitplug_opendp as fpo
+from fitplug.errors import BudgetError, DomainError, TablesError
+from fitplug_cli.output import read_counts, write_counts
+from fitplug_dask.exchange import memory
+from fitplug_dask.kernel import Job, reading
+from fitplug_dask.persons import buckets, find_record_groups, row_collector, shuffle
+from fitplug_dask.persons.packing import Packing, Rows
+from fitplug_dask.persons.record_groups import CellGroups
+from fitplug_dask.persons.selection import Selection
+from fitplug_opendp.limit_checks import check_enforced
+from tests.helpers.siphash import scalar_siphash128
+
+MONTHS, SITES = 4, 3
+DOMAIN = fp.Domain(
+    {"site": fp.Integers(0, SITES - 1), "month": fp.Integers(1, MONTHS), "kind": ["a", "b"]}
+)
+TABLES = [("site", "month"), ("kind",), ()]
+WANTED = (DOMAIN, TABLES)
+KEY = b"sixteen bytes or more"
+
+Row = tuple[int | None, int, int, str]
+"""A person, a site, a month and a kind; a month of 0 is outside of the domain."""
+
+UNITS = [
+    fp.AddRemove(2, distinct=True),
+    fp.AddRemove(3, once_per="month"),
+    fp.AddRemove(MONTHS, once_per="month"),
+    fp.AddRemove(10**6, distinct=True),
+    fp.AddRemove(2, once_per="kind"),
+    fp.AddRemove(3),
+    fp.AddRemove(),
+    fp.ReplaceOne(),
+]
+
+
+def brute_force(rows: Iterable[Row], unit: Any) -> dict[Any, Any]:
+    """Each person's cells in the order of their priorities, one after the other, written apart."""
+    chosen = Selection.create("id", 1, KEY)
+    most = unit.records if isinstance(unit, fp.AddRemove) else 1
+    persons: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for person, site, month, kind in rows:
+        if person is not None and 1 <= month <= MONTHS:
+            persons[person].append((site, month - 1, "ab".index(kind)))
+    counts = {t: np.zeros(DOMAIN.shape_of(t), dtype=np.int64) for t in TABLES}
+    for person, held in persons.items():
+        text = person.to_bytes(9, "little", signed=True)
+        tag = b"".join(h.to_bytes(8, "little") for h in scalar_siphash128(chosen.tag_key, text))
+
+        def priority(cell: tuple[int, int, int], tag: bytes = tag) -> int:
+            site, month, kind = cell
+            word = ((site * MONTHS + month) * 2 + kind).to_bytes(8, "little")
+            return scalar_siphash128(chosen.priority_key, tag + word)[0]
+
+        seen: set[Any] = set()
+        kept = 0
+        for cell in sorted(held, key=priority):
+            site, month, kind = cell
+            group: Any = len(seen)
+            if getattr(unit, "distinct", False):
+                group = cell
+            elif (name := getattr(unit, "once_per", None)) is not None:
+                group = {"month": month, "kind": kind}[name]
+            if group in seen or kept == most:
+                continue
+            seen.add(group)
+            kept += 1
+            counts["site", "month"][site, month] += 1
+            counts[("kind",)][kind] += 1
+            counts[()] += 1
+    return counts
+
+
+def write(path: Path, rows: Sequence[Row], group: int = 50) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    types = {"id": pa.int64(), "site": pa.int8(), "month": pa.int8(), "kind": pa.string()}
+    columns = {
+        name: pa.array([row[i] for row in rows], type=kind)
+        for i, (name, kind) in enumerate(types.items())
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=group)
+    return path
+
+
+def limited(source: Any, unit: Any, **options: Any) -> fp.Tables:
+    return fpd.count(source, WANTED, person="id", unit=unit, **{"key": KEY, **options})
+
+
+def assert_equal(tables: Any, expected: Any) -> None:
+    for names in TABLES:
+        np.testing.assert_array_equal(tables[names], expected[names])
+
+
+def events(seed: int, persons: int = 30, most: int = 25) -> list[Row]:
+    """Persons of 1 to `most` rows, many of them equal, some of nobody or outside."""
+    rng = np.random.default_rng(seed)
+    return [
+        (
+            None if rng.random() < 0.05 else person * 7 - 20,
+            int(rng.integers(0, SITES)),
+            int(rng.integers(0, MONTHS + 1)),
+            str(rng.choice(["a", "b"])),
+        )
+        for person in range(persons)
+        for _ in range(rng.integers(1, most))
+    ]
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches, rows compacted after every few, many small buckets, and rows on the disk."""
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
+    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
+    monkeypatch.setattr(buckets, "_CROWDED_ROWS", 2)
+    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
+    monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
+    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-7)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+def test_equals_brute_force_and_duckdb(tmp_path: Path, unit: Any) -> None:
+    rows = events(1)
+    write(tmp_path / "a.parquet", rows[:200])
+    write(tmp_path / "b.parquet", rows[200:], group=7)
+    tables = limited(tmp_path, unit)
+    assert_equal(tables, brute_force(rows, unit))
+    said = unit if isinstance(unit, fp.AddRemove) else fp.AddRemove()
+    assert (tables.contributions, tables.distinct, tables.once_per, tables.person) == (
+        said.records,
+        said.distinct,
+        said.once_per,
+        "id",
+    )
+    each = "DISTINCT (site, month, kind)" if said.distinct else "*"
+    each = f"DISTINCT {said.once_per}" if said.once_per else each
+    inside = f"month BETWEEN 1 AND {MONTHS} AND id IS NOT NULL"
+    with duckdb.connect() as connection:
+        query = f"""SELECT sum(least(n, {said.records})) FROM (SELECT count({each}) AS n
+            FROM '{tmp_path}/*.parquet' WHERE {inside} GROUP BY id)"""
+        (kept,) = connection.sql(query).fetchall()[0]
+    assert tables[()] == kept
+
+
+@pytest.mark.parametrize("unit", UNITS[:2], ids=str)
+def test_files_workers_and_the_disk_change_nothing(
+    tmp_path: Path, unit: Any, client: Client, request: pytest.FixtureRequest
+) -> None:
+    rows = events(2)
+    expected = brute_force(rows, unit)
+    mixed = [rows[i] for i in np.random.default_rng(3).permutation(len(rows))]
+    for i in range(4):
+        write(tmp_path / f"{i}.parquet", mixed[i::4], group=1 + 9 * i)
+    assert_equal(limited(tmp_path, unit), expected)
+    assert_equal(limited(tmp_path, unit, client=client), expected)
+    request.getfixturevalue("crowded")
+    assert_equal(limited(tmp_path, unit), expected)
+    assert_equal(limited(tmp_path, unit, client=client), expected)
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, MONTHS), st.sampled_from("ab")),
+    max_size=24,
+)
+
+
+@given(ROWS, st.sampled_from(UNITS[:5]), st.randoms(use_true_random=False))
+@settings(max_examples=25)
+def test_a_person_or_a_record_more_changes_that_persons_rows_only(
+    rows: list[Row], unit: Any, random: Any
+) -> None:
+    own = [row for row in rows if row[0] == 0]
+    others = [row for row in rows if row[0] != 0]
+    mixed = random.sample(rows, len(rows))
+    cut = random.randint(0, len(rows))
+    with tempfile.TemporaryDirectory() as folder:
+        together = Path(folder, "together")
+        write(together / "a.parquet", mixed[:cut], group=random.randint(1, 9))
+        write(together / "b.parquet", mixed[cut:], group=random.randint(1, 9))
+        whole = limited(together, unit)
+        of_person = limited(write(Path(folder, "own.parquet"), own), unit)
+        of_others = limited(write(Path(folder, "others.parquet"), others), unit)
+        fewer = limited(write(Path(folder, "fewer.parquet"), others + own[1:]), unit)
+    assert_equal(whole, brute_force(rows, unit))
+    assert of_person[()] <= unit.records
+    for names in TABLES:
+        np.testing.assert_array_equal(whole[names], of_person[names] + of_others[names])
+        # The person keeps at least as many rows with the record as without it, and one more at
+        # most where the limit is on the number of rows.
+        assert (fewer[names] >= of_others[names]).all()
+    if unit.once_per == "month":
+        assert of_person["site", "month"].sum(axis=0).max(initial=0) <= 1
+
+
+@given(ROWS, st.sampled_from(UNITS[:5]), st.randoms(use_true_random=False))
+@settings(max_examples=40)
+def test_rows_may_be_selected_in_parts_first(rows: list[Row], unit: Any, random: Any) -> None:
+    """This is what partitions and compaction rely on."""
+    job = Job({name: DOMAIN[name] for name in DOMAIN.names}, ())
+    packing = Packing(job)
+    inside = [row for row in rows if row[2]]
+    cells = {
+        "site": np.array([row[1] for row in inside], dtype=np.int64),
+        "month": np.array([row[2] - 1 for row in inside], dtype=np.int64),
+        "kind": np.array(["ab".index(row[3]) for row in inside], dtype=np.int64),
+    }
+    tags = np.array([[5, row[0]] for row in inside], dtype=np.uint64).reshape(-1, 2)
+    held = Rows(tags, packing.pack(cells, len(inside)))
+    selection = Selection.create("id", unit.records, KEY, find_record_groups(unit, job))
+    part = np.array([i for i in range(len(inside)) if random.random() < 0.5], dtype=np.int64)
+    rest = np.setdiff1d(np.arange(len(inside)), part)
+    in_parts = np.concatenate([part[selection.select_rows(held.take(part))], rest])
+    among = held.take(in_parts)
+
+    def list_kept(rows: Rows) -> list[tuple[int, ...]]:
+        kept = rows.take(selection.select_rows(rows))
+        return sorted(map(tuple, np.hstack([kept.tags, kept.words]).tolist()))
+
+    assert list_kept(among) == list_kept(held)
+
+
+def test_a_value_is_found_in_any_word() -> None:
+    attributes: dict[str, Any] = {f"a{i}": fp.Integers(0, 10**6 - i) for i in range(7)}
+    packing = Packing(Job(attributes, ()))
+    rng = np.random.default_rng(0)
+    codes = {name: rng.integers(0, 10**6 - 9, 50) for name in attributes}
+    words = packing.pack(codes, 50)
+    for name in attributes:
+        np.testing.assert_array_equal(packing.find_field(name).read(words), codes[name])
+
+
+def test_without_attributes_there_is_one_cell(tmp_path: Path) -> None:
+    rows = [(1, 0, 1, "a"), (1, 1, 2, "a"), (2, 0, 1, "b")]
+    path = write(tmp_path / "a.parquet", rows)
+    unit = fp.AddRemove(5, distinct=True)
+    counted = fpd.count(path, (DOMAIN, [()]), person="id", unit=unit)
+    assert counted[()] == 2
+    # Cells are those of what is counted: of the site alone, each person is in each site once.
+    by_site = fpd.count(path, (DOMAIN, [("site",)]), person="id", unit=unit)
+    assert by_site["site"].tolist() == [2, 1, 0]
+
+
+def test_persons_whose_hashes_agree_in_half_are_told_apart() -> None:
+    tags = np.array([[5, 1], [5, 2], [5, 1], [5, 2], [6, 1]], dtype=np.uint64)
+    rows = Rows(tags, np.zeros((5, 1), dtype=np.uint64))
+    kept = Selection.create("id", 9, KEY, CellGroups()).select_rows(rows)
+    assert sorted(tuple(t) for t in tags[kept].tolist()) == [(5, 1), (5, 2), (6, 1)]
+
+
+def test_what_tables_say_is_kept(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", events(4))
+    tables = limited(path, fp.AddRemove(3, once_per="month"))
+    write_counts(tmp_path / "counts.npz", tables)
+    for again in (read_counts(tmp_path / "counts.npz"), copy.copy(tables),
+                  pickle.loads(pickle.dumps(tables))):  # fmt: skip
+        assert (again.contributions, again.distinct, again.once_per) == (3, False, "month")
+        assert again.seal == tables.seal
+
+
+def test_the_seal_is_of_the_limit_too() -> None:
+    nonce = bytes(32)
+    said: list[dict[str, Any]] = [
+        {},
+        {"contributions": 3},
+        {"contributions": 3, "distinct": True},
+        {"contributions": 3, "once_per": "month"},
+        {"contributions": 3, "once_per": "site"},
+    ]
+    seals = {fp.Tables(DOMAIN, {("kind",): [1, 2]}, nonce=nonce, **s).seal for s in said}
+    assert len(seals) == len(said)
+
+
+@pytest.mark.parametrize("further", [{"distinct": True}, {"once_per": "month"}])
+def test_a_limit_says_how_many(further: Any) -> None:
+    with pytest.raises(TablesError, match="give contributions too"):
+        fp.Tables(DOMAIN, {("kind",): [1, 2]}, **further)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"unit": fp.AddRemove(3)}, BudgetError, "name the column that identifies persons"),
+        (
+            {"unit": fp.AddRemove(3), "person": "id", "contributions": 2},
+            BudgetError,
+            "contributions = 2, but the unit of privacy is one person's records added or removed: "
+            "at most 3, anywhere, of which a count keeps at most 3: leave out contributions",
+        ),
+        (
+            {"unit": fp.ReplaceOne(), "person": "id", "contributions": 2},
+            BudgetError,
+            "one record replaced by another, of which a count keeps at most 1",
+        ),
+        (
+            {"unit": fp.ReplaceOne(("month",)), "person": "id"},
+            BudgetError,
+            "which row of a person is kept depends on all values of the rows; count without person",
+        ),
+        (
+            {"unit": fp.AddRemove(3, once_per="site"), "person": "id"},
+            DomainError,
+            "no table counts 'site': add a query on it, or let the unit be AddRemove",
+        ),
+        (
+            {"unit": fp.AddRemove(3, once_per="year"), "person": "id"},
+            DomainError,
+            "'year'",
+        ),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, options: Any, error: Any, says: str) -> None:
+    path = write(tmp_path / "a.parquet", events(5))
+    with pytest.raises(error, match=says):
+        fpd.count(path, (DOMAIN, [("month",)]), **options)
+
+
+def test_contributions_may_repeat_the_unit(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", events(6))
+    unit = fp.AddRemove(2, distinct=True)
+    assert_equal(limited(path, unit, contributions=2), limited(path, unit))
+
+
+class TestPlans:
+    """A plan has its unit with it."""
+
+    workload = fp.Workload(DOMAIN, [fp.marginal("site", "month", std=3.0)])
+
+    def test_its_unit_is_enforced_if_persons_are_known(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.parquet", events(7))
+        plan = fp.design(self.workload, unit=fp.AddRemove(3))
+        tables = fpd.count(path, plan, person="id", key=KEY)
+        by_hand = fpd.count(path, self.workload, person="id", contributions=3, key=KEY)
+        assert tables.contributions == 3
+        np.testing.assert_array_equal(tables["site", "month"], by_hand["site", "month"])
+        assert fpd.count(path, plan).contributions is None
+        released = fpd.release(path, plan, tmp_path / "out", person="id")
+        assert (released.contributions, released.limited) == (3, "enforced")
+
+    def test_another_unit_is_refused(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.parquet", events(7))
+        plan = fp.design(self.workload, unit=fp.AddRemove(3))
+        with pytest.raises(BudgetError, match=r"another unit of privacy .*: leave out unit"):
+            fpd.count(path, plan, person="id", unit=fp.AddRemove(2))
+        with pytest.raises(BudgetError, match="contributions = 2, but the unit of privacy is"):
+            fpd.count(path, plan, person="id", contributions=2)
+
+    def test_tables_that_hold_more_are_not_released(self) -> None:
+        plan = fp.design(self.workload, unit=fp.AddRemove(3))
+        cells = {("site", "month"): np.zeros((SITES, MONTHS), dtype=int)}
+        for held in ({"contributions": 4}, {"contributions": 4, "once_per": "month"}):
+            with pytest.raises(TablesError, match="hold up to 4 records of a person"):
+                fpo.release(plan, fp.Tables(DOMAIN, cells, **held))
+        fpo.release(plan, fp.Tables(DOMAIN, cells, contributions=3, once_per="month"))
+
+
+@pytest.mark.parametrize(
+    ("unit", "held", "is_within"),
+    [
+        (fp.AddRemove(3), {"contributions": 3, "distinct": True}, True),
+        (fp.AddRemove(3, distinct=True), {"contributions": 3}, False),
+        (fp.AddRemove(3, distinct=True), {"contributions": 3, "distinct": True}, True),
+        (fp.AddRemove(3, distinct=True), {"contributions": 2, "distinct": True}, True),
+        (fp.AddRemove(3, distinct=True), {"contributions": 4, "distinct": True}, False),
+        (fp.AddRemove(3, distinct=True), {"contributions": 1}, True),
+        (fp.AddRemove(3, distinct=True), {}, True),
+        (fp.AddRemove(3, once_per="month"), {"contributions": 3, "once_per": "month"}, True),
+        (fp.AddRemove(3, once_per="month"), {"contributions": 3, "once_per": "site"}, False),
+        (fp.AddRemove(3, once_per="month"), {"contributions": 2}, False),
+        (fp.ReplaceOne(), {"contributions": 1}, True),
+        (fp.ReplaceOne(), {"contributions": 2}, False),
+        (fp.ReplaceOne(), {"contributions": 2, "distinct": True}, False),
+        (fp.ReplaceOne(("site",)), {}, True),
+    ],
+)
+def test_what_counts_enforced_is_compared_with_a_unit(
+    unit: Any, held: Any, is_within: bool
+) -> None:
+    tables = fp.Tables(DOMAIN, {("site", "month"): np.zeros((SITES, MONTHS), dtype=int)}, **held)
+    if is_within:
+        check_enforced(unit, tables, ("site", "month"))
+        return
+    with pytest.raises(TablesError, match="another unit of privacy"):
+        check_enforced(unit, tables, ("site", "month"))
+
+
+def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Path) -> None:
+    """A row that is replaced by one of the same site could move the kept row to another site.
+
+    The numbers of rows of the sites are published without noise, so this tells the data apart.
+    """
+    unit = fp.ReplaceOne(("site",))
+    workload = fp.Workload(DOMAIN, [fp.marginal("site", "kind", std=5.0)])
+    plan = fp.design(workload, unit=unit)
+    before = write(tmp_path / "before.parquet", [(1, 0, 1, "a"), (1, 1, 1, "a")])
+    after = write(tmp_path / "after.parquet", [(1, 0, 1, "b"), (1, 1, 1, "a")])
+    moved = 0
+    for number in range(20):
+        options: Any = {"person": "id", "contributions": 1, "key": KEY + bytes([number])}
+        first, second = (fpd.count(f, (DOMAIN, plan.tables), **options) for f in (before, after))
+        moved += (first.marginal(("site",)) != second.marginal(("site",))).any()
+        with pytest.raises(TablesError, match="count again without person"):
+            fpo.release(plan, first)
+    assert moved
+    with pytest.raises(BudgetError, match="count without person"):
+        fpd.count(before, plan, person="id")
+    assert fpo.release(plan, fpd.count(before, plan)).public_totals is not None
+
+
+def test_cells_of_more_attributes_are_not_distinct_over_fewer() -> None:
+    tables = fp.Tables(DOMAIN, {("kind", "site"): [[0] * 3] * 2}, contributions=2, distinct=True)
+    with pytest.raises(TablesError, match="differ by kind alone"):
+        check_enforced(fp.AddRemove(2, distinct=True), tables, ("site",))

@@ -1,0 +1,95 @@
+"""Persons with several records, by listing all of them: what faster ways must agree with."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import cvxpy as cp
+import numpy as np
+
+import fitplug as fp
+
+
+def list_persons(domain, unit):
+    """Each set of records that one person may have, as a histogram over all cells (persons, d)."""
+    cells = list(itertools.product(*(range(n) for n in domain.shape)))
+    if unit.once_per is None:
+        periods = list(range(len(cells)))
+    else:
+        axis = domain.names.index(unit.once_per)
+        periods = [cell[axis] for cell in cells]
+    by_period = [[i for i, t in enumerate(periods) if t == own] for own in sorted(set(periods))]
+    found = []
+    for chosen in itertools.product(*([None, *own] for own in by_period)):
+        records = [i for i in chosen if i is not None]
+        if 0 < len(records) <= unit.records:
+            found.append(np.bincount(records, minlength=len(cells)))
+    return np.array(found)
+
+
+def least_cost(W, targets, persons):
+    """Delta squared of the best Gaussian mechanism, by an interior-point method.
+
+    Args:
+        W: Shape (m, d).
+        targets: Variances, shape (m,).
+        persons: Histograms, shape (persons, d).
+    """
+    m, d = W.shape
+    scaled = W / np.sqrt(targets)[:, None]
+    # Z = [[X, W], [W', Y]] >= 0 with Y = Sigma^-1 on the cells and X >= W Sigma W'.
+    Z, t = cp.Variable((m + d, m + d), PSD=True), cp.Variable()
+    within = [cp.sum(cp.multiply(np.outer(v, v), Z[m:, m:])) <= t for v in persons]
+    problem = cp.Problem(cp.Minimize(t), [Z[:m, m:] == scaled, cp.diag(Z)[:m] <= t, *within])
+    with warnings.catch_warnings():
+        # On some processors the last digits are not reached.
+        warnings.filterwarnings("ignore", "Solution may be inaccurate")
+        problem.solve(solver=cp.CLARABEL)
+    assert problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
+    return t.value**2
+
+
+MONTHS = fp.Domain({"month": ["1", "2", "3"], "region": ["a", "b", "c"]})
+
+
+def monthly(domain=MONTHS, *, sum_variance=None, cumulative=False):
+    """Tables by month and region, and sums over the months."""
+    groups = [fp.marginal("month", "region", variance=1.0)]
+    if sum_variance is not None:
+        groups.append(fp.marginal("region", variance=sum_variance))
+    if cumulative:
+        prefixes = {"month": "prefix", "region": "identity"}
+        groups.append(fp.queries(prefixes, variance=2.0, name="so far"))
+    return fp.Workload(domain, groups)
+
+
+def small_person_problems():
+    """Name, workload and unit of problems whose persons can all be listed."""
+    ages = fp.Domain({"month": ["1", "2"], "age": fp.Integers(0, 2)})
+    sexes = fp.Domain({"month": ["1", "2", "3"], "sex": ["f", "m"], "race": ["1", "2"]})
+    two, three = (fp.AddRemove(records=k, once_per="month") for k in (2, 3))
+    prefixes = fp.Workload(ages, [fp.queries({"month": "identity", "age": "prefix"}, variance=1.0)])
+    by_sex = [
+        fp.marginal("month", "sex", variance=1.0),
+        fp.queries({"month": "prefix", "race": "identity"}, variance=3.0),
+    ]
+    together = [*by_sex, fp.marginal("month", "sex", "race", variance=2.0)]
+    return [
+        ("monthly", monthly(), three),
+        ("monthly, two records", monthly(cumulative=True), two),
+        (
+            "few regions",
+            monthly(fp.Domain({"month": ["1", "2", "3"], "region": ["a", "b"]})),
+            three,
+        ),
+        ("with a sum", monthly(sum_variance=3.0, cumulative=True), three),
+        ("ages in blocks of months", prefixes, two),
+        ("two attributes apart", fp.Workload(sexes, by_sex), three),
+        ("two attributes together", fp.Workload(sexes, together), three),
+        (
+            "distinct",
+            fp.Workload(ages, [fp.queries({"month": "identity", "age": "prefix"}, variance=1.0)]),
+            fp.AddRemove(records=3, distinct=True),
+        ),
+    ]

@@ -1,0 +1,138 @@
+"""Plans for persons with at most one record in each period, or in each cell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fitplug as fp
+import fitplug_opendp as fpo
+from fitplug.errors import BudgetError, PlanError, TablesError
+from fitplug.mechanism import build_dense_strategy
+from fitplug.structure import RecordSets
+from tests.helpers.persons import list_persons, monthly, small_person_problems
+
+PROBLEMS = small_person_problems()
+CASES = {"argvalues": [p[1:] for p in PROBLEMS], "ids": [p[0] for p in PROBLEMS]}
+MONTHLY, MONTHLY_UNIT = PROBLEMS[3][1:]
+
+
+@pytest.mark.parametrize(("workload", "unit"), **CASES)
+def test_a_plan_is_for_the_costliest_person(workload, unit, tmp_path):
+    plan = fp.design(workload, unit=unit)
+    assert plan.unit == unit
+    assert plan.gap <= 1e-4
+    assert plan.overstatement == 0
+    A = build_dense_strategy(plan.strategy)
+    persons = list_persons(workload.domain, unit)
+    worst = ((A @ persons.T) ** 2).sum(axis=0).max() / plan.noise_std**2
+    assert plan.privacy_cost**2 == pytest.approx(worst, rel=1e-9)
+    assert plan.profile().max() == pytest.approx(plan.privacy_cost**2, rel=1e-9)
+    for name in workload.names:
+        assert (plan.variances[name] <= plan.targets[name]).all()
+    plan.verify()
+    plan.save(tmp_path / "plan.npz")
+    again = fp.Plan.load(tmp_path / "plan.npz")
+    again.verify()
+    assert (again.unit, again.digest) == (plan.unit, plan.digest)
+    assert str(unit) in plan.summary()
+    assert [tier.lower_bound for tier in plan.tiers] == pytest.approx([plan.lower_bound**2])
+
+
+def test_a_year_costs_twelve_times_less_than_twelve_records():
+    domain = fp.Domain({"month": fp.Integers(1, 12), "region": fp.Integers(1, 100)})
+    workload = monthly(domain, sum_variance=12.0)
+    one = fp.design(workload)
+    plan = fp.design(workload, unit=fp.AddRemove(records=12, once_per="month"))
+    assert plan.gap <= 1e-4
+    assert plan.rho == pytest.approx(6, rel=3e-4)
+    assert 144 * one.rho / plan.rho > 11
+
+
+def test_a_budget_is_that_of_a_person():
+    plan = fp.design(MONTHLY, unit=MONTHLY_UNIT, rho=0.5)
+    assert 0.5 * (1 - 1e-12) < plan.rho <= 0.5
+    plan.verify()
+
+
+def test_more_records_than_periods_are_as_many_as_periods():
+    plans = [fp.design(MONTHLY, unit=fp.AddRemove(records=k, once_per="month")) for k in (3, 30)]
+    assert plans[0].rho_exact == plans[1].rho_exact
+
+
+def test_bounds_that_may_be_above_the_truth_say_so():
+    domain = fp.Domain({"month": fp.Integers(1, 7), "age": fp.Integers(0, 6)})
+    groups = [
+        fp.queries({"month": "identity", "age": "prefix"}, variance=1.0),
+        fp.queries({"month": "prefix", "age": "identity"}, variance=5.0),
+    ]
+    unit = fp.AddRemove(records=7, once_per="month")
+    plan = fp.design(fp.Workload(domain, groups), unit=unit, max_iterations=40)
+    assert plan.overstatement > 0
+    assert plan.gap > plan.tolerance
+    assert "the privacy cost is a bound for all persons" in plan.summary()
+    plan.verify()
+
+
+def test_a_release_costs_what_the_plan_says_for_one_person():
+    plan = fp.design(MONTHLY, unit=MONTHLY_UNIT)
+    names = MONTHLY.attributes
+    cells = {names: np.ones(MONTHLY.domain.shape_of(names), np.int64)}
+    for given in ({}, {"contributions": MONTHLY_UNIT.records}):
+        released = fpo.release(plan, fp.Tables(MONTHLY.domain, cells), **given)
+        assert plan.rho <= released.rho <= plan.rho * (1 + 1e-12)
+        assert released.privacy_cost == plan.privacy_cost
+    with pytest.raises(BudgetError, match="contributions = 7"):
+        fpo.release(plan, fp.Tables(MONTHLY.domain, cells), contributions=7)
+    anywhere = fp.Tables(MONTHLY.domain, cells, contributions=3, person="id")
+    with pytest.raises(TablesError, match="another unit of privacy"):
+        fpo.release(plan, anywhere)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [{"cell_budgets": np.ones((3, 3))}, {"total_error_weight": 1.0}, {"solver": "sm2"}],
+    ids=["cell budgets", "weight", "solver"],
+)
+def test_arguments_that_do_not_go_with_the_unit_are_refused(argument):
+    with pytest.raises(BudgetError, match="cannot be combined with the unit"):
+        fp.design(MONTHLY, unit=MONTHLY_UNIT, **argument)
+
+
+class TestForgedPlans:
+    plan = fp.design(MONTHLY, unit=MONTHLY_UNIT)
+
+    def name_differences(self, cells, labels):
+        structure = replace(self.plan.structure, named=RecordSets(cells, labels))
+        return replace(self.plan, strategy=replace(self.plan.strategy, structure=structure))
+
+    def test_the_cost_of_one_record_is_not_that_of_a_person(self):
+        strategy = replace(
+            self.plan.strategy, sensitivity_squared=self.plan.strategy.sensitivity_squared // 2
+        )
+        with pytest.raises(PlanError, match="privacy cost"):
+            replace(self.plan, strategy=strategy).verify()
+
+    def test_two_records_in_one_month_prove_nothing(self):
+        sets = self.plan.structure.sets
+        cells = sets.cells.copy()
+        cells[-1] = [1, 1, -1]
+        with pytest.raises(PlanError, match="not sets of records"):
+            self.name_differences(cells, sets.labels).verify()
+
+    def test_regions_that_are_none_prove_nothing(self):
+        sets = self.plan.structure.sets
+        for wrong in (-1, 3):
+            labels = sets.labels.copy()
+            labels[-1, 0] = wrong
+            with pytest.raises(PlanError, match="not sets of records"):
+                self.name_differences(sets.cells, labels).verify()
+
+    def test_a_bound_needs_the_differences_that_prove_it(self):
+        sets = self.plan.structure.sets
+        for cells in (np.flip(sets.cells, axis=0), sets.cells[:-1]):
+            labels = sets.labels[: len(cells)]
+            with pytest.raises(PlanError):
+                self.name_differences(np.ascontiguousarray(cells), labels).verify()
