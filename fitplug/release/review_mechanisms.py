@@ -9,7 +9,8 @@ from fitplug.mechanism import Mechanism
 from fitplug.release.about import MISSING, About
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows
-from fitplug.workload import ONE_RECORD
+from fitplug.structure import tells_records_apart
+from fitplug.workload import ONE_RECORD, AddRemove
 
 
 def describe_implementation(
@@ -25,7 +26,9 @@ def describe_implementation(
 
 def _describe_preprocessing(release: Release, about: About) -> str:
     """Describe what was done with the rows before they were counted."""
-    k, unit = release.contributions, about.unit
+    k, unit, own = release.contributions, about.unit, release.plan.unit
+    if isinstance(own, AddRemove) and tells_records_apart(own):
+        k = own.records
     kept = (
         f"Of each {unit}, at most {k} record(s) are kept, chosen by a keyed hash of the {unit}'s "
         "own records; the others are in no count. "

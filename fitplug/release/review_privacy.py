@@ -14,7 +14,8 @@ from fitplug.plan import Plan
 from fitplug.release.population import describe_population
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows
-from fitplug.workload import ReplaceOne
+from fitplug.structure import tells_records_apart
+from fitplug.workload import AddRemove, ReplaceOne
 
 
 def describe_variant(plan: Plan) -> dict[str, Any]:
@@ -32,6 +33,9 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     one = ceil_float(compute_record_rho(release))
     proven, curve = release.epsilon(delta, "zcdp"), release.epsilon(delta)
     records = "at most one record" if k == 1 else f"at most {k} records"
+    if isinstance(own := release.plan.unit, AddRemove) and tells_records_apart(own):
+        where = f"at most one for each {own.once_per}" if own.once_per else "each in another cell"
+        records = f"at most {own.records} records, {escape_cell(where)}"
     how = (
         "further records are left out before they are counted"
         if release.limited == "enforced"
