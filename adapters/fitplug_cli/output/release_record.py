@@ -103,13 +103,12 @@ class ReleaseFiles:
 def describe_release(release: Release, confidence: float, delta: float) -> dict[str, Any]:
     """Build the content of release.json, except for the versions."""
     plan = release.plan
-    k = release.contributions
     files = name_files(plan.workload)
     return {
         "rho": release.rho,
         "rho_charged": None if release.entry is None else ceil_float(release.entry.rho),
         "ledger_entry": None if release.entry is None else release.entry.id,
-        "contributions": k,
+        "contributions": release.most_records,
         "limited": release.limited,
         "population": release.population,
         "rows": release.rows or "each row is one record",
