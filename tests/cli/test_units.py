@@ -92,7 +92,7 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
         ('unit = { replace_one = ["YEAR"] }', "'YEAR'"),
         (
             'unit = { replace_one = ["STATE"] }',
-            "other values of STATE after another one is replaced",
+            "values of STATE after another one is replaced",
         ),
         ("unit = { records = 3, distinct = 1 }", "distinct must be True or False"),
     ],
