@@ -131,6 +131,24 @@ def test_a_run_enforces_the_unit_and_charges_for_it(spec: Path) -> None:
     assert said["unit"] == said["entries"][0]["unit"] == {"records": 3}
 
 
+@pytest.mark.parametrize(
+    ("unit", "kept"),
+    [
+        ("{ records = 3, distinct = true }", "at most 3 records, each in another cell"),
+        ('{ records = 4, once_per = "MONTH" }', "at most 4 records, at most one for each MONTH"),
+    ],
+)
+def test_reviews_say_how_many_records_a_person_has(spec: Path, unit: str, kept: str) -> None:
+    text = SPEC.replace(UNIT, f"unit = {unit}").replace('STATE = ["A", "B"]\n', "")
+    spec.write_text(text, encoding="utf-8")
+    assert fitplug("run", spec).code == 0
+    review = (spec.parent / "release/review.md").read_text(encoding="utf-8")
+    assert f"A person has {kept}; further records are left out" in review
+    assert f"Of each person, {kept.replace('records', 'record(s)')}, are kept" in review
+    record = json.loads((spec.parent / "release/release.json").read_text())
+    assert kept.replace(" records,", ",") in record["neighbours"]
+
+
 def test_rho_is_for_the_unit(spec: Path) -> None:
     text = SPEC.replace(UNIT, f"{UNIT}\nrho = 0.125")
     spec.write_text(text, encoding="utf-8")
