@@ -140,9 +140,10 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
 
 def _describe_neighbours(plan: Plan) -> str:
     """Describe which data sets are neighbours."""
-    if isinstance(plan.unit, AddRemove):
+    unit = plan.unit
+    if isinstance(unit, AddRemove) and not unit.distinct and unit.once_per is None:
         return "add or remove one record; rho is for all records of one person"
-    return f"{plan.unit}; rho is for all records of one person"
+    return f"{unit}; rho is for all records of one person"
 
 
 def _describe_public_totals(release: Release) -> dict[str, Any]:
