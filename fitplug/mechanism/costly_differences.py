@@ -13,6 +13,8 @@ import numpy as np
 
 from fitplug.mechanism.person_cost import (
     can_partition,
+    count_differences,
+    list_differences,
     list_periods,
     partition_subsets,
     sum_over_subsets,
@@ -23,6 +25,9 @@ from fitplug.structure import PersonRecords, RecordSets
 
 _IMPROVED = 4
 """The number of best partitions from which a search begins, where they may not be the best."""
+
+_MOST_LISTED = 20_000
+"""The most differences that are listed: a design searches some tens of times."""
 
 _SWEEPS = 20
 """The most times that each record is tried anew."""
@@ -39,20 +44,35 @@ def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
         most: How many differences are wanted, about.
 
     Returns:
-        At least one. Where each period is one dense cell, with at most 13 periods and one
-        symmetric attribute, the first is a difference of the largest cost but for rounding.
+        At least one. The first is a difference of the largest cost but for rounding, where each
+        period is one dense cell, with at most 13 periods and one symmetric attribute, and where
+        there is no symmetric attribute and the differences are few.
     """
     person = products.person
     if can_partition(person):
         found = _search_partitions(products, most)
         if sum(size > 1 for size in person.sizes) > 1:
             found += [_improve(products, start) for start in found[:_IMPROVED]]
+    elif not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED:
+        found = _search_all(products, most)
     else:
         found = [_improve(products, start) for start in _list_starts(products, most)]
     different = list(dict.fromkeys(tuple(sorted(records)) for records in found))
     sets = pack_records(person, different)
     order = np.argsort(-products.compute_costs(sets), kind="stable")
     return sets.take(order)
+
+
+def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
+    """List all differences, and take the costliest ones, and the costliest at each cell."""
+    members, costs = list_differences(products)
+    order = np.argsort(-costs, kind="stable")
+    chosen = dict.fromkeys(order[:most].tolist())
+    for cell in range(len(products.person.periods)):
+        has = (members[order] == cell).any(axis=1)
+        chosen[int(order[np.argmax(has)])] = None
+    unlabelled = (0,) * len(products.person.sizes)
+    return [[(cell, unlabelled) for cell in members[v].tolist() if cell >= 0] for v in chosen]
 
 
 def pack_records(person: PersonRecords, found: Sequence[Sequence[Record]]) -> RecordSets:

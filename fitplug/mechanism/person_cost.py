@@ -216,14 +216,18 @@ def merge_periods(pairs: AnyArray, periods: IntArray) -> AnyArray:
     return np.asarray(merged)
 
 
-def _list_costs(products: RecordProducts) -> AnyArray:
-    """Find the largest cost of all differences with a record in each cell, by listing them."""
+def list_differences(products: RecordProducts) -> tuple[IntArray, AnyArray]:
+    """List all differences of a person without symmetric attributes, and their costs.
+
+    Returns:
+        The dense cells of each one's records, shape (v, k), padded with -1; and the costs, (v,).
+    """
     person, pairs = products.person, products.same
     order = np.argsort(person.periods, kind="stable")
-    best = np.diagonal(pairs).copy()
     members = np.zeros((1, 0), dtype=np.int64)
     costs = np.zeros(1, dtype=pairs.dtype)
-    for _ in range(person.most):
+    found, found_costs = [], []
+    for size in range(1, person.most + 1):
         longer, sums = [], []
         for cell in order.tolist():
             # Records are added in the order of their periods, so that each set comes once.
@@ -237,8 +241,18 @@ def _list_costs(products: RecordProducts) -> AnyArray:
             longer.append(np.column_stack([own, np.full(len(own), cell)]))
             sums.append(costs[earlier] + 2 * crossing + pairs[cell, cell])
         members, costs = np.concatenate(longer), np.concatenate(sums)
-        for position in range(members.shape[1]):
-            np.maximum.at(best, members[:, position], costs)
+        padding = np.full((len(members), person.most - size), -1, dtype=np.int64)
+        found.append(np.concatenate([members, padding], axis=1))
+        found_costs.append(costs)
+    return np.concatenate(found), np.concatenate(found_costs)
+
+
+def _list_costs(products: RecordProducts) -> AnyArray:
+    """Find the largest cost of all differences with a record in each cell, by listing them."""
+    best = np.diagonal(products.same).copy()
+    members, costs = list_differences(products)
+    for cells in members.T:
+        np.maximum.at(best, cells[cells >= 0], costs[cells >= 0])
     return best
 
 

@@ -18,6 +18,7 @@ from fitplug.display import (
 )
 from fitplug.numeric import AnyArray
 from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.structure import tells_records_apart
 from fitplug.workload import ONE_RECORD
 
 MOST_ANSWERS = 10**6
@@ -35,6 +36,8 @@ def make_release_html(
     """
     k = release.contributions
     whose = "one record" if k is None else f"a person of at most {k:,} record{'s'[: k != 1]}"
+    if tells_records_apart(release.plan.unit):
+        whose = "one person in this unit"
     facts = [
         f"rho = {format_up(release.rho)} (zCDP, {whose})",
         f"epsilon {format_up(release.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",

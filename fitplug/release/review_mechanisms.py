@@ -9,6 +9,7 @@ from fitplug.mechanism import Mechanism
 from fitplug.release.about import MISSING, About
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows
+from fitplug.release.review_privacy import describe_apart
 from fitplug.workload import ONE_RECORD
 
 
@@ -25,10 +26,12 @@ def describe_implementation(
 
 def _describe_preprocessing(release: Release, about: About) -> str:
     """Describe what was done with the rows before they were counted."""
-    k, unit = release.contributions, about.unit
+    most, unit = release.most_records, about.unit
+    apart = describe_apart(release.plan)
+    apart += "," if apart else ""
     kept = (
-        f"Of each {unit}, at most {k} record(s) are kept, chosen by a keyed hash of the {unit}'s "
-        "own records; the others are in no count. "
+        f"Of each {unit}, at most {most} record(s){apart} are kept, chosen by "
+        f"a keyed hash of the {unit}'s own records; the others are in no count. "
         if release.limited == "enforced"
         else ""
     )

@@ -14,7 +14,7 @@ from fitplug.plan import Plan
 from fitplug.release.population import describe_population
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows
-from fitplug.workload import ReplaceOne
+from fitplug.workload import AddRemove, ReplaceOne
 
 
 def describe_variant(plan: Plan) -> dict[str, Any]:
@@ -31,7 +31,8 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     k = release.contributions
     one = ceil_float(compute_record_rho(release))
     proven, curve = release.epsilon(delta, "zcdp"), release.epsilon(delta)
-    records = "at most one record" if k == 1 else f"at most {k} records"
+    most = release.most_records
+    records = "at most one record" if most == 1 else f"at most {most} records"
     how = (
         "further records are left out before they are counted"
         if release.limited == "enforced"
@@ -41,7 +42,7 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     return {
         "privacy_unit": unit,
         "privacy_unit_details": f"{_describe_adjacent(release.plan, unit)} A {unit} has "
-        f"{records}; {how}.",
+        f"{records}{describe_apart(release.plan)}; {how}.",
         "privacy_parameters": {"epsilon": proven, "delta": delta, "rho": release.rho},
         "privacy_parameters_details": f"rho = {format_up(release.rho)} of zero-concentrated "
         f"differential privacy{per_record}. It is a rational number, computed from the integer "
@@ -64,6 +65,16 @@ def describe_accounting(
         + describe_population(release.most_records, release.limited, unit, release.outside),
         "composition": _describe_composition(release, statement),
     }
+
+
+def describe_apart(plan: Plan) -> str:
+    """Describe which records of a person a plan's unit of privacy keeps apart, after a number."""
+    unit = plan.unit
+    if isinstance(unit, AddRemove) and unit.distinct:
+        return ", each in another cell"
+    if isinstance(unit, AddRemove) and unit.once_per is not None:
+        return f", at most one for each {escape_cell(unit.once_per)}"
+    return ""
 
 
 def compute_record_rho(release: Release) -> Fraction:

@@ -130,7 +130,7 @@ def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals
         "fitplug.simultaneous": str(intervals.simultaneous).lower(),
         "fitplug.plan_digest": release.plan_digest,
         "fitplug.rho": repr(release.rho),
-        "fitplug.contributions": str(release.contributions),
+        "fitplug.contributions": str(release.most_records),
         "fitplug.units": UNITS,
     }
     if release.plan.unit != ONE_RECORD:

@@ -92,7 +92,7 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
         ('unit = { replace_one = ["YEAR"] }', "'YEAR'"),
         (
             'unit = { replace_one = ["STATE"] }',
-            "other values of STATE after another one is replaced",
+            "values of STATE after another one is replaced",
         ),
         ("unit = { records = 3, distinct = 1 }", "distinct must be True or False"),
     ],
@@ -129,6 +129,24 @@ def test_a_run_enforces_the_unit_and_charges_for_it(spec: Path) -> None:
     assert float(entry.rho) == pytest.approx(9 / (2 * 5.0**2), rel=1e-3)
     said = json.loads(fitplug("ledger", "show", spec.parent / "budget.db", "--json").out)
     assert said["unit"] == said["entries"][0]["unit"] == {"records": 3}
+
+
+@pytest.mark.parametrize(
+    ("unit", "kept"),
+    [
+        ("{ records = 3, distinct = true }", "at most 3 records, each in another cell"),
+        ('{ records = 4, once_per = "MONTH" }', "at most 4 records, at most one for each MONTH"),
+    ],
+)
+def test_reviews_say_how_many_records_a_person_has(spec: Path, unit: str, kept: str) -> None:
+    text = SPEC.replace(UNIT, f"unit = {unit}").replace('STATE = ["A", "B"]\n', "")
+    spec.write_text(text, encoding="utf-8")
+    assert fitplug("run", spec).code == 0
+    review = (spec.parent / "release/review.md").read_text(encoding="utf-8")
+    assert f"A person has {kept}; further records are left out" in review
+    assert f"Of each person, {kept.replace('records', 'record(s)')}, are kept" in review
+    record = json.loads((spec.parent / "release/release.json").read_text())
+    assert kept.replace(" records,", ",") in record["neighbours"]
 
 
 def test_rho_is_for_the_unit(spec: Path) -> None:

@@ -80,3 +80,12 @@ def test_twelve_months_of_a_hundred_cells():
     assert 12 * (1 - 3e-4) <= lower <= 12 <= upper * (1 + 1e-9) <= 12 * (1 + 3e-4)
     lower, upper = solve(monthly(domain, sum_variance=12.0, cumulative=True), unit, 1e-4)
     assert upper <= lower * (1 + 3e-4)
+
+
+@pytest.mark.parametrize(("cells", "records"), [(25, 4), (47, 3)])
+def test_the_costliest_of_few_differences_is_always_found(cells, records):
+    """A search that takes records one by one misses it here, and the design ended 4 % apart."""
+    domain = fp.Domain({"x": fp.Integers(1, cells)})
+    workload = fp.Workload(domain, [fp.queries({"x": "prefix"}, variance=1.0)])
+    lower, upper = solve(workload, fp.AddRemove(records=records, distinct=True), 1e-3)
+    assert upper == pytest.approx(lower, rel=3e-3)

@@ -84,6 +84,8 @@ def test_a_release_costs_what_the_plan_says_for_one_person():
         released = fpo.release(plan, fp.Tables(MONTHLY.domain, cells), **given)
         assert plan.rho <= released.rho <= plan.rho * (1 + 1e-12)
         assert released.privacy_cost == plan.privacy_cost
+        said = released.to_arrow(MONTHLY.names[0]).schema.metadata[b"fitplug.contributions"]
+        assert int(said) == MONTHLY_UNIT.records
     with pytest.raises(BudgetError, match="contributions = 7"):
         fpo.release(plan, fp.Tables(MONTHLY.domain, cells), contributions=7)
     anywhere = fp.Tables(MONTHLY.domain, cells, contributions=3, person="id")

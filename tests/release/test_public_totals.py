@@ -133,6 +133,23 @@ def test_tables_and_notebooks_say_the_unit(plan):
     assert b"fitplug.unit" not in of_record
 
 
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        (fp.AddRemove(records=3, distinct=True), "at most 3 records, each in another cell"),
+        (fp.AddRemove(records=2, once_per="a"), "at most 2 records, at most one for each a"),
+    ],
+)
+def test_reviews_say_how_many_records_a_person_has(unit, said):
+    domain = fp.Domain({"a": ["1", "2"], "b": ["1", "2"]})
+    plan = fp.design(fp.Workload(domain, [fp.marginal("a", "b", std=2.0)]), unit=unit)
+    release = fpo.release(plan, fp.Tables(domain, {("a", "b"): np.ones((2, 2), dtype=np.int64)}))
+    details = fp.review(release)["deployment"]["privacy_loss"]["privacy_unit_details"]
+    assert said in details
+    assert "at most one record;" not in details
+    assert "of at most 1 record" not in release._repr_html_()
+
+
 def test_other_plans_have_no_public_totals():
     plan = fp.design(WORKLOAD)
     assert fpo.release(plan, count(plan)).public_totals is None

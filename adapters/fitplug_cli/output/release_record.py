@@ -103,13 +103,12 @@ class ReleaseFiles:
 def describe_release(release: Release, confidence: float, delta: float) -> dict[str, Any]:
     """Build the content of release.json, except for the versions."""
     plan = release.plan
-    k = release.contributions
     files = name_files(plan.workload)
     return {
         "rho": release.rho,
         "rho_charged": None if release.entry is None else ceil_float(release.entry.rho),
         "ledger_entry": None if release.entry is None else release.entry.id,
-        "contributions": k,
+        "contributions": release.most_records,
         "limited": release.limited,
         "population": release.population,
         "rows": release.rows or "each row is one record",
@@ -141,9 +140,10 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
 
 def _describe_neighbours(plan: Plan) -> str:
     """Describe which data sets are neighbours."""
-    if isinstance(plan.unit, AddRemove):
+    unit = plan.unit
+    if isinstance(unit, AddRemove) and not unit.distinct and unit.once_per is None:
         return "add or remove one record; rho is for all records of one person"
-    return f"{plan.unit}; rho is for all records of one person"
+    return f"{unit}; rho is for all records of one person"
 
 
 def _describe_public_totals(release: Release) -> dict[str, Any]:

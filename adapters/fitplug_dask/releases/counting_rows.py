@@ -59,6 +59,7 @@ def find_counts(
         tables = count(source, release.request.plan, client=client, progress=progress, **keywords)
         return TableCounts(tables, secret.nonce)
     store = open_store(release, secret)
+    store.check_encryption()
     found = _find_charged(release, store)
     return _count_slabs(source, release, counting, store) if found is None else found
 

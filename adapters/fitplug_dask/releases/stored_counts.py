@@ -28,8 +28,6 @@ from fitplug_dask.encryption import can_encrypt, decrypt_long, encrypt_long
 from fitplug_dask.kernel import Fault
 from fitplug_dask.releases.failures import report_faults
 
-_WIDTHS = tuple(np.dtype(f"<u{size}") for size in (1, 2, 4, 8))
-
 
 @dataclass(frozen=True, repr=False)
 class CountStore:
@@ -57,8 +55,8 @@ class CountStore:
             OSError: The file cannot be written.
             InputError: The file that is there is damaged.
         """
-        narrow = next(t for t in _WIDTHS if counts.max(initial=0) <= np.iinfo(t).max)
-        content = narrow.str.encode() + np.ascontiguousarray(counts, dtype=narrow).tobytes()
+        # All counts take 8 bytes: the size of the file must not tell how large they are.
+        content = np.ascontiguousarray(counts, dtype="<i8").tobytes()
         encrypted = encrypt_long(self._key, content, self._name_context(number))
         if self._slabs.create(_name_slab(number), encrypted):
             return seal_slab(self.nonce, number, counts)
@@ -121,19 +119,21 @@ class CountStore:
                 return CountStore(self.place, self.nonce, found["run"]), seals
         return None
 
-    def open(self) -> None:
-        """Make the folder.
-
-        Raises:
-            InputError: Nothing can be encrypted.
-            OSError: It cannot be made.
-        """
+    def check_encryption(self) -> None:
+        """Raise InputError if nothing can be encrypted here."""
         if not can_encrypt():
             raise InputError(
                 "these exact counts are too many for one process, and workers store them encrypted "
                 "only, for which the package cryptography is missing; install it with: pip install "
                 '"fitplug[dask]"'
             )
+
+    def open(self) -> None:
+        """Make the folder.
+
+        Raises:
+            OSError: It cannot be made.
+        """
         if isinstance(self.place, LocalPlace):
             self.place.path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -169,8 +169,7 @@ class CountStore:
             content = decrypt_long(self._key, encrypted, self._name_context(number))
         except (FileNotFoundError, ValueError):
             raise self._make_error(number) from None
-        width = next(t for t in _WIDTHS if content.startswith(t.str.encode()))
-        return np.frombuffer(content, width, offset=len(width.str)).astype(np.int64)
+        return np.frombuffer(content, "<i8").astype(np.int64)
 
     def _make_error(self, number: int) -> InputError:
         return InputError(
