@@ -34,7 +34,7 @@ def check_limit(plan: Plan, tables: Tables, contributions: int) -> None:
             "whether a row passes a filter nor its weight: count all rows as one record each, or "
             "design the plan for fp.AddRemove(records=2), which covers a replacement"
         )
-    if isinstance(unit, AddRemove) and not unit.distinct and unit.once_per is None:
+    if unit.is_of_records:
         unit = AddRemove(contributions)
     check_enforced(unit, tables, {name for names in plan.tables for name in names})
 
@@ -60,7 +60,7 @@ def check_enforced(unit: Unit, tables: Tables, used: Iterable[str]) -> None:
     if most is None or most == 1:
         return
     held = AddRemove(most, tables.distinct, tables.once_per)
-    if isinstance(unit, AddRemove) and not unit.distinct and unit.once_per is None:
+    if isinstance(unit, AddRemove) and unit.is_of_records:
         if most > unit.records:
             raise TablesError(
                 f"the tables hold up to {most} records of a person, but the release is charged "

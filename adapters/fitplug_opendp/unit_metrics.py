@@ -25,7 +25,7 @@ def check_unit_is_measurable(unit: Unit) -> None:
             "beside the noisy answers; design the plan for fp.AddRemove(records=2), which covers "
             "a replacement"
         )
-    if unit.distinct or unit.once_per is not None:
+    if not unit.is_of_records:
         raise BudgetError(
             f"a plan for the unit of privacy ({unit}) is no measurement of OpenDP, whose distances "
             "count records wherever they are: under symmetric_distance() design the plan for "

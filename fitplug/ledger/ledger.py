@@ -37,7 +37,7 @@ from fitplug.ledger.file import LedgerFile
 from fitplug.ledger.free_releases import read_charge_costs
 from fitplug.ledger.measurement_cost import evaluate_rho
 from fitplug.ledger.opening import open_ledger
-from fitplug.ledger.requests import ChargeReference, ChargeRequest, StagedCharge, find_records
+from fitplug.ledger.requests import ChargeReference, ChargeRequest, StagedCharge
 from fitplug.ledger.stages import Stage
 from fitplug.numeric import FloatArray, ceil_float, floor_float
 from fitplug.plan import Plan
@@ -286,7 +286,7 @@ class Ledger:
                 written.
             BudgetError: There are too many cells, or the contributions are out of range.
         """
-        records = find_records(plan, contributions)
+        records = plan.unit.choose_records(contributions)
         request = ChargeRequest(plan, Fraction(0), what, records, key, within, output=output)
         return release_charges.charge_free(self._file, request)
 
@@ -303,7 +303,7 @@ class Ledger:
             LedgerError: There is no such charge, or the file cannot be read.
             BudgetError: As for `charge_free`.
         """
-        records = find_records(plan, contributions)
+        records = plan.unit.choose_records(contributions)
         request = ChargeRequest(plan, Fraction(0), "a check", records, within=within)
         release_charges.check_free(self._file, request)
 

@@ -12,7 +12,7 @@ from fitplug.ledger.entry import Entry
 from fitplug.ledger.stages import Stage
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions
-from fitplug.workload import ONE_RECORD, AddRemove, Unit
+from fitplug.workload import AddRemove, Unit
 
 ChargeReference: TypeAlias = int | str
 """An earlier charge: its number, or its key."""
@@ -61,7 +61,7 @@ class ChargeRequest:
         Raises:
             BudgetError: The contributions are out of range.
         """
-        if not is_of_records(self.plan):
+        if not self.plan.unit.is_of_records:
             return self.plan.unit
         check_contributions(self.contributions)
         return AddRemove(self.contributions)
@@ -76,28 +76,9 @@ class ChargeRequest:
         Raises:
             BudgetError: The contributions are out of range.
         """
-        if not is_of_records(self.plan):
+        if not self.plan.unit.is_of_records:
             return None
         return CellCosts.from_plan(self.plan, self.contributions * self.changes)
-
-
-def is_of_records(plan: Plan) -> bool:
-    """Return whether a plan protects so many records of a person, wherever they are."""
-    unit = plan.unit
-    return isinstance(unit, AddRemove) and not unit.distinct and unit.once_per is None
-
-
-def find_records(plan: Plan, contributions: int) -> int:
-    """Return the records of a person that a release is for: those of the plan's unit, if several.
-
-    Args:
-        plan: The plan.
-        contributions: The number of records for a plan that is made for one.
-    """
-    unit = plan.unit
-    if not isinstance(unit, AddRemove) or unit == ONE_RECORD:
-        return contributions
-    return unit.records
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,6 @@ from fitplug.structure import (
     check_unit,
     check_weight,
     read_cell_budgets,
-    tells_records_apart,
 )
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
@@ -71,14 +70,7 @@ class DesignRequest:
     @property
     def has_own_structure(self) -> bool:
         """Whether the unit is another one than k records anywhere."""
-        return isinstance(self.unit, ReplaceOne) or tells_records_apart(self.unit)
-
-    @property
-    def changes(self) -> int:
-        """How often neighbours differ by the same difference; see `Structure.changes`."""
-        if isinstance(self.unit, ReplaceOne) or self.has_own_structure:
-            return 1
-        return self.unit.records
+        return not self.unit.is_of_records
 
     @property
     def rounding_loss(self) -> float:

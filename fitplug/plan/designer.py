@@ -134,7 +134,7 @@ def _design_plan(request: DesignRequest) -> Plan:
     structure = request.build_structure()
     objective, budget = request.build_objective(structure), request.rho
     # The best strategy for one record is the best for k records: all costs are k^2 times as large.
-    once = objective.divide_budgets(request.changes**2)
+    once = objective.divide_budgets(request.unit.changes**2)
     draft = draft_plan(structure, once, request.options, request.rounding_loss)
     strategy, duals = restate_strategy(draft.strategy, request.unit), draft.duals
     structure = strategy.structure

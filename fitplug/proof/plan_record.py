@@ -30,8 +30,8 @@ from fitplug.privacy import Method, delta_at, epsilon_at
 from fitplug.proof.certificate import certify_bound, certify_plan_tiers
 from fitplug.proof.certifier import Duals, Frame
 from fitplug.proof.tiers import Tier, TierClaims, Tiers
-from fitplug.structure import MAX_AXES, Objective, Structure, tells_records_apart
-from fitplug.workload import AddRemove, ArraysByGroup, Unit, Workload, select_largest_sets
+from fitplug.structure import MAX_AXES, Objective, Structure
+from fitplug.workload import ArraysByGroup, Unit, Workload, select_largest_sets
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
@@ -241,7 +241,7 @@ class PlanRecord:
             BudgetError: The unit is not one of records added or removed, anywhere. A difference
                 then has several cells, and what each of them has left says nothing of it.
         """
-        if not isinstance(self.unit, AddRemove) or tells_records_apart(self.unit):
+        if not self.unit.is_of_records:
             raise BudgetError(
                 f"plans for this unit of privacy ({self.unit}) have no slack by cell; design for "
                 "fp.AddRemove(records=k)"

@@ -23,7 +23,7 @@ from fitplug.release.parted_folder import (
     read_parted_digest,
     read_parted_folder,
 )
-from fitplug.release.population import Limited, describe_population, find_most_records
+from fitplug.release.population import Limited, describe_population
 from fitplug.release.records_lost import Lost, estimate_lost
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import format_markdown
@@ -69,7 +69,6 @@ __all__ = [
     "estimate_each",
     "estimate_lost",
     "find_answers_part",
-    "find_most_records",
     "format_markdown",
     "list_core_versions",
     "name_files",

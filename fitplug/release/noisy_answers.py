@@ -21,7 +21,7 @@ from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at
 from fitplug.release.margins import compute_moe
-from fitplug.release.population import Limited, describe_population, find_most_records
+from fitplug.release.population import Limited, describe_population
 from fitplug.workload import DEFAULT_CONFIDENCE
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
@@ -176,7 +176,8 @@ class NoisyAnswers:
     @property
     def most_records(self) -> int | None:
         """The largest number of records that one person may have; None if it is not known."""
-        return find_most_records(self.plan.unit, self.contributions)
+        k = self.contributions
+        return None if k is None else self.plan.unit.choose_records(k)
 
     @property
     def population(self) -> str:

@@ -18,8 +18,7 @@ from fitplug.display import (
 )
 from fitplug.numeric import AnyArray
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.structure import tells_records_apart
-from fitplug.workload import ONE_RECORD
+from fitplug.workload import ONE_RECORD, AddRemove
 
 MOST_ANSWERS = 10**6
 """The largest number of answers of a group whose first answers are shown."""
@@ -36,7 +35,7 @@ def make_release_html(
     """
     k = release.contributions
     whose = "one record" if k is None else f"a person of at most {k:,} record{'s'[: k != 1]}"
-    if tells_records_apart(release.plan.unit):
+    if isinstance(release.plan.unit, AddRemove) and not release.plan.unit.is_of_records:
         whose = "one person in this unit"
     facts = [
         f"rho = {format_up(release.rho)} (zCDP, {whose})",

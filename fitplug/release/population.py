@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
-from fitplug.workload import AddRemove, Unit
-
 Limited: TypeAlias = Literal["declared", "enforced"]
 """Why a person has at most so many records.
 
@@ -47,19 +45,6 @@ def describe_population(
         f"{description} The counts were made for other queries too: records with a value outside "
         f"the domain of {', '.join(outside)} are in no estimate either."
     )
-
-
-def find_most_records(unit: Unit, contributions: int | None) -> int | None:
-    """Return the largest number of records that a person has in a release.
-
-    Args:
-        unit: The unit of privacy of the plan.
-        contributions: The number of records that the plan's cost was multiplied for; None if it is
-            not known.
-    """
-    if contributions is None or not isinstance(unit, AddRemove) or unit.records == 1:
-        return contributions
-    return unit.records
 
 
 def _describe_limit(contributions: int | None, limited: Limited | None, unit: str) -> str:

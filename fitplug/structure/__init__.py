@@ -1,6 +1,6 @@
 """Structures: what is identical by symmetry, and the blocks of Sigma that this leaves."""
 
-from fitplug.structure.analysis import analyse_structure, check_unit, tells_records_apart
+from fitplug.structure.analysis import analyse_structure, check_unit
 from fitplug.structure.batches import BatchedGroups, DistinctFactor, gather_tables
 from fitplug.structure.cell_budgets import MAX_AXES, CellBudgets, name_cell, read_cell_budgets
 from fitplug.structure.cell_classes import CellClasses, classify_cells
@@ -59,5 +59,4 @@ __all__ = [
     "list_single_records",
     "name_cell",
     "read_cell_budgets",
-    "tells_records_apart",
 ]

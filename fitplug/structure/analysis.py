@@ -79,7 +79,6 @@ def analyse_structure(
         DomainError: If the unit names an attribute that the domain does not have.
     """
     check_unit(unit, workload.domain)
-    is_of_persons = tells_records_apart(unit)
     is_large = workload.groups.sizes > MAX_ANSWERS
     if is_large.any():
         group = workload.groups[int(np.argmax(is_large))]
@@ -90,6 +89,7 @@ def analyse_structure(
         )
     if isinstance(unit, ReplaceOne):
         return _build_pairs(workload, unit)
+    is_of_persons = not unit.is_of_records
     if is_of_persons:
         varying = (*varying, *_list_told_apart_by(unit, workload))
     apart = _find_told_apart(workload, varying)
@@ -124,11 +124,6 @@ def analyse_structure(
     found = ResidualStructure(workload, unit, symmetric, told_apart, subsets)
     found.check_size()
     return found
-
-
-def tells_records_apart(unit: Unit) -> bool:
-    """Tell whether the records of a person are in different cells, or at different values."""
-    return isinstance(unit, AddRemove) and (unit.distinct or unit.once_per is not None)
 
 
 def _list_told_apart_by(unit: Unit, workload: Workload) -> tuple[str, ...]:

@@ -53,10 +53,6 @@ class PersonStructure(MatrixStructure):
         return self.cells
 
     @property
-    def changes(self) -> int:
-        return 1
-
-    @property
     def remedy(self) -> str:
         return (
             "the ways in which the records of a person can lie are too many to try, so that the "

@@ -39,7 +39,7 @@ import numpy as np
 
 from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
 from fitplug.structure.subsets import Subsets
-from fitplug.workload import AddRemove, ArraysByGroup, Factor, QueryGroup, Unit, Workload
+from fitplug.workload import ArraysByGroup, Factor, QueryGroup, Unit, Workload
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +165,7 @@ class Structure(ABC):
     @property
     def changes(self) -> int:
         """How often neighbours differ by the same difference: k for k records added or removed."""
-        return self.unit.records if isinstance(self.unit, AddRemove) else 1
+        return self.unit.changes
 
     @property
     def profile_attributes(self) -> tuple[str, ...]:

@@ -66,6 +66,22 @@ class AddRemove:
             where = f"at most one for each {self.once_per}"
         return f"one person's records added or removed: at most {self.records:,}, {where}"
 
+    @property
+    def is_of_records(self) -> bool:
+        """Whether neighbours differ by k records, wherever these are."""
+        return not self.distinct and self.once_per is None
+
+    @property
+    def changes(self) -> int:
+        """How often neighbours differ by the same difference: k times by one of a record, if the
+        records may be anywhere; else once, by one of a person.
+        """
+        return self.records if self.is_of_records else 1
+
+    def choose_records(self, contributions: int) -> int:
+        """Choose the records of a person: those of the unit, or, if that is one, what is given."""
+        return contributions if self.records == 1 else self.records
+
     def to_spec(self) -> dict[str, Any]:
         """Return the table that says this in a spec file, a plan file or a ledger."""
         given = {"distinct": self.distinct, "once_per": self.once_per}
@@ -88,9 +104,8 @@ class AddRemove:
         """
         if not isinstance(other, AddRemove):
             return None
-        is_anywhere = not self.distinct and self.once_per is None
         is_same_kind = (self.distinct, self.once_per) == (other.distinct, other.once_per)
-        together = self.records if is_anywhere or is_same_kind else 1
+        together = self.records if self.is_of_records or is_same_kind else 1
         return -(-other.records // together)
 
 
@@ -119,6 +134,20 @@ class ReplaceOne:
         if not self.within:
             return "one record replaced by another"
         return f"one record replaced by another of the same {' and '.join(self.within)}"
+
+    @property
+    def is_of_records(self) -> bool:
+        """Whether neighbours differ by k records, wherever these are: they do not."""
+        return False
+
+    @property
+    def changes(self) -> int:
+        """How often neighbours differ by the same difference: once."""
+        return 1
+
+    def choose_records(self, contributions: int) -> int:
+        """Choose the records of a person: what is given, as this unit says nothing of them."""
+        return contributions
 
     def to_spec(self) -> dict[str, Any]:
         """Return the table that says this in a spec file, a plan file or a ledger."""

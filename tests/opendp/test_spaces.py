@@ -10,7 +10,6 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.release import find_most_records
 from fitplug_opendp.unit_metrics import check_unit_is_measurable
 from tests.helpers.opendp_spaces import COUNTS, DOMAIN, EXACT, PLAN, RECORDS, SEX, features  # noqa: F401
 
@@ -342,21 +341,3 @@ class TestLazyFrames:
             expected = fp.Tables.from_records(domain, columns, plan.tables)
             for table in plan.tables:
                 np.testing.assert_array_equal(counted[table], expected[table])
-
-
-@pytest.mark.parametrize(
-    ("unit", "contributions", "most"),
-    [
-        (fp.AddRemove(), 1, 1),
-        (fp.AddRemove(), 4, 4),
-        (fp.AddRemove(), None, None),
-        (fp.AddRemove(3), 3, 3),
-        (fp.AddRemove(3, distinct=True), 1, 3),
-        (fp.AddRemove(12, once_per="age"), 1, 12),
-        (fp.AddRemove(12, once_per="age"), None, None),
-        (fp.ReplaceOne(), 1, 1),
-    ],
-)
-def test_a_release_says_how_many_records_a_person_has(unit, contributions, most):
-    """Where records are apart, the cost is one of the person: it is not multiplied by a number."""
-    assert find_most_records(unit, contributions) == most

@@ -108,3 +108,19 @@ def test_what_is_no_unit_is_refused(make, says):
 def test_an_attribute_that_the_domain_lacks_is_named(unit):
     with pytest.raises(fp.DomainError, match="MONTH"):
         unit.check_domain(DOMAIN)
+
+
+@pytest.mark.parametrize(
+    ("unit", "contributions", "most"),
+    [
+        (fp.AddRemove(), 1, 1),
+        (fp.AddRemove(), 4, 4),
+        (fp.AddRemove(3), 3, 3),
+        (fp.AddRemove(3, distinct=True), 1, 3),
+        (fp.AddRemove(12, once_per="age"), 1, 12),
+        (fp.ReplaceOne(), 1, 1),
+    ],
+)
+def test_a_release_says_how_many_records_a_person_has(unit, contributions, most):
+    """Where records are apart, the cost is one of the person: it is not multiplied by a number."""
+    assert unit.choose_records(contributions) == most

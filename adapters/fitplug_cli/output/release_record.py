@@ -19,7 +19,6 @@ from fitplug.errors import InputError
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release, choose_intervals, list_core_versions, name_files
-from fitplug.workload import AddRemove
 from fitplug_cli.output.csv_tables import write_csv
 from fitplug_cli.output.review_files import write_review
 
@@ -141,7 +140,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
 def _describe_neighbours(plan: Plan) -> str:
     """Describe which data sets are neighbours."""
     unit = plan.unit
-    if isinstance(unit, AddRemove) and not unit.distinct and unit.once_per is None:
+    if unit.is_of_records:
         return "add or remove one record; rho is for all records of one person"
     return f"{unit}; rho is for all records of one person"
 

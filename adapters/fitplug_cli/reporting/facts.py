@@ -16,7 +16,7 @@ from fitplug.display import format_up
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.privacy import epsilon_at
-from fitplug.release import About, Limited, find_most_records
+from fitplug.release import About, Limited
 from fitplug.workload import AddRemove
 from fitplug_cli import person_costs
 from fitplug_cli.reporting.contribution_limits import Limit, compare_limits
@@ -139,7 +139,7 @@ class Facts:
     @property
     def most_records(self) -> int:
         """The largest number of records of one person, where the cost is not one of records too."""
-        return find_most_records(self.plan.unit, self.contributions) or self.contributions
+        return self.plan.unit.choose_records(self.contributions)
 
     @cached_property
     def privacy_cost(self) -> float:
