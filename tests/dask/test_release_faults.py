@@ -6,6 +6,7 @@ by an audit of all draws), and what is durable never changes.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -77,15 +78,20 @@ print("done", flush=True)
 """
 
 
-def start(*arguments):
+def start(*arguments, output=subprocess.PIPE):
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         env=ENVIRONMENT,
         cwd=SOURCE,
-        stdout=subprocess.PIPE,
+        stdout=output,
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def check_ready(client):
+    said = client.stdout.readline()
+    assert said == "ready\n", said + client.communicate(timeout=60)[0]
 
 
 def check_once(root, audit, watch):
@@ -182,7 +188,7 @@ def test_clients_killed_on_threads(tmp_path):
         with Watch(root) as watch:
             for _ in range(20):
                 client = start("-c", CLIENT, root)
-                assert client.stdout.readline() == "ready\n"
+                check_ready(client)
                 try:
                     said, _ = client.communicate(timeout=rng.random() * 0.7)
                 except subprocess.TimeoutExpired:
@@ -200,27 +206,36 @@ def test_clients_killed_on_threads(tmp_path):
 
 @contextmanager
 def run_cluster(folder):
-    """A scheduler and two workers in processes of their own, which a killed client leaves alone."""
+    """A scheduler and two workers in processes of their own, which a killed client leaves alone.
+
+    They log to a file: a pipe that nobody reads would be full after some clients, and stop them.
+    """
     folder.mkdir(exist_ok=True)
     address_file = folder / f"scheduler-{time.monotonic_ns()}.json"
     common = ("--scheduler-file", address_file)
-    scheduler = start(
-        "-m", "distributed.cli.dask_scheduler", *common, "--port", "0", "--no-dashboard"
-    )
-    processes = [scheduler]
-    try:
+    processes = []
+    with ExitStack() as stack:
+        log = stack.enter_context((folder / "log").open("a"))
+        start_server = functools.partial(start, "-m", output=log)
+        stack.callback(end_all, processes)
+        scheduler = start_server(
+            "distributed.cli.dask_scheduler", *common, "--port", "0", "--no-dashboard"
+        )
+        processes.append(scheduler)
         for number in range(2):
             options = ("--nthreads", "1", "--no-dashboard", "--no-nanny", "--name", number)
             options += ("--local-directory", folder, "--death-timeout", "20")
-            processes.append(start("-m", "distributed.cli.dask_worker", *common, *options))
+            processes.append(start_server("distributed.cli.dask_worker", *common, *options))
         with Client(scheduler_file=str(address_file), timeout=60) as client:
             client.wait_for_workers(2, timeout=60)
             address = client.scheduler.address
         yield address, scheduler
-    finally:
-        for process in reversed(processes):
-            process.kill()
-            process.communicate()
+
+
+def end_all(processes):
+    for process in reversed(processes):
+        process.kill()
+        process.wait()
 
 
 def install(address, audit):
@@ -232,7 +247,7 @@ def time_release(root, address):
     """Release on a cluster; gives the seconds from when the client is ready."""
     root.mkdir()
     client = start("-c", CLIENT, root, address)
-    assert client.stdout.readline() == "ready\n"
+    check_ready(client)
     begun = time.monotonic()
     assert client.communicate(timeout=120)[0].endswith("done\n")
     return time.monotonic() - begun
@@ -253,7 +268,7 @@ def test_clients_of_a_cluster_killed(tmp_path):
             with Watch(root) as watch:
                 for _ in range(2):
                     client = start("-c", CLIENT, root, address)
-                    assert client.stdout.readline() == "ready\n"
+                    check_ready(client)
                     time.sleep(0.9 * span * rng.random())
                     if client.poll() is None:
                         client.send_signal(signal.SIGKILL)
@@ -283,7 +298,7 @@ def test_schedulers_killed(tmp_path):
                         span = time_release(tmp_path / "unkilled", address)
                     install(address, audit)
                     client = start("-c", CLIENT, root, address)
-                    assert client.stdout.readline() == "ready\n"
+                    check_ready(client)
                     if not last:
                         time.sleep(span * rng.random())
                         scheduler.send_signal(signal.SIGKILL)
