@@ -102,13 +102,15 @@ def _find_entry(given: str, options: Options | None) -> Iterator[FoundFile]:
             scheme, _, path = url.partition("://")
             keys = (
                 key._replace(folder=redact_url(f"{scheme}://{key.folder}"))
-                for key in _parse_folder_keys(path)
+                for key in _parse_keys(os.path.dirname(path))  # noqa: PTH120 (a plain path)
             )
             yield FoundFile(redact_url(url), tuple(keys), location, infer_format(url))
         return
+    resolve = cache(lambda folder: str(Path(folder).absolute()))  # of folders, as below
     for path in list_local_files(strip_local_scheme(given)):
-        location = Location(str(Path(path).absolute()))
-        yield FoundFile(path, _parse_folder_keys(path), location, infer_format(path))
+        folder, name = os.path.split(path)
+        location = Location(os.path.join(resolve(folder), name))  # noqa: PTH118 (a plain path)
+        yield FoundFile(path, _parse_keys(folder), location, infer_format(path))
 
 
 def check_each_once(files: Sequence[FoundFile]) -> None:
@@ -158,14 +160,9 @@ def _check_one_format(files: Sequence[FoundFile]) -> None:
             )
 
 
-def _parse_folder_keys(path: str) -> tuple[FolderKey, ...]:
-    """Return the keys of the hive folders on a path, outermost first."""
-    return _parse_keys(os.path.dirname(path))  # noqa: PTH120 (a plain path)
-
-
 @lru_cache(2**10)
 def _parse_keys(folder: str) -> tuple[FolderKey, ...]:
-    """Return the keys of a folder and those above it, outermost first."""
+    """Return the keys of a hive folder and those above it, outermost first."""
     inner = PurePath(folder)
     keys = []
     for one in (*reversed(inner.parents), inner):

@@ -88,23 +88,32 @@ def _walk_folder(folder: str, above: tuple[str, ...]) -> Iterator[str]:
     real = os.path.realpath(folder)
     if real in above:  # a link back up
         return
+    # A directory entry knows whether it is a folder, and its path begins as the folder's does.
     try:
-        names = sorted(path.name for path in Path(folder).iterdir())
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
     except OSError as error:
         reason = error.strerror
     else:
         reason = None
     if reason is not None:
         raise DataError(f"the folder {folder} cannot be read: {reason}")
-    if kind := find_local_lake(Path(folder), names):
+    if kind := find_local_lake(Path(folder), [entry.name for entry in entries]):
         raise DataError(f"{folder} is {describe_lake(kind)}")
-    for name in names:
-        path = os.path.join(folder, name)  # noqa: PTH118 (keeps a leading "./" as it was given)
-        if name.startswith(IGNORED_PREFIXES):
+    for entry in entries:
+        if entry.name.startswith(IGNORED_PREFIXES):
             continue
-        if Path(path).is_dir():
-            yield from _walk_folder(path, (*above, real))
-        elif name.endswith(SUFFIXES):
-            yield path
-        elif is_stray(name):
-            raise DataError(describe_stray(path))
+        if _is_folder(entry):
+            yield from _walk_folder(entry.path, (*above, real))
+        elif entry.name.endswith(SUFFIXES):
+            yield entry.path
+        elif is_stray(entry.name):
+            raise DataError(describe_stray(entry.path))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Tell whether an entry of a folder is a folder, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, for instance
+        return False
