@@ -1,10 +1,16 @@
-"""What tests of releases in parts share."""
+"""What tests of counts and of releases in parts share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from distributed import Client, LocalCluster
 
 import fitplug as fp
+from fitplug_dask.exchange import memory
+from fitplug_dask.kernel import reading
+from fitplug_dask.persons import buckets, row_collector, shuffle
 from fitplug_dask.releases import drawing
 from tests.helpers.audited_releases import Audit
 
@@ -21,3 +27,26 @@ def audit(tmp_path_factory, monkeypatch):
 @pytest.fixture
 def ledger(tmp_path):
     return fp.Ledger(tmp_path / "budget.db", rho=1.0)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Two workers in this process."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches, rows compacted after every few, many small buckets, and rows on the disk."""
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
+    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
+    monkeypatch.setattr(buckets, "_CROWDED_ROWS", 2)
+    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
+    monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
+    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-7)

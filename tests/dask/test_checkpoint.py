@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import fitplug as fp
 import fitplug_dask as fpd
@@ -299,17 +298,6 @@ def test_an_error_keeps_what_is_finished(
     read.clear()
     assert_counted(people, folder)
     assert len(read) == FILES + FILES - len(finished)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 def test_workers_of_a_cluster_write_to_the_same_folder(

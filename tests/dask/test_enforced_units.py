@@ -6,7 +6,7 @@ import copy
 import pickle
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,9 +24,8 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, DomainError, TablesError
 from fitplug_cli.output import read_counts, write_counts
-from fitplug_dask.exchange import memory
-from fitplug_dask.kernel import Job, reading
-from fitplug_dask.persons import buckets, find_record_groups, row_collector, shuffle
+from fitplug_dask.kernel import Job
+from fitplug_dask.persons import find_record_groups
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.record_groups import CellGroups
 from fitplug_dask.persons.selection import Selection
@@ -126,28 +125,6 @@ def events(seed: int, persons: int = 30, most: int = 25) -> list[Row]:
         for person in range(persons)
         for _ in range(rng.integers(1, most))
     ]
-
-
-@pytest.fixture
-def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches, rows compacted after every few, many small buckets, and rows on the disk."""
-    monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
-    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
-    monkeypatch.setattr(buckets, "_CROWDED_ROWS", 2)
-    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
-    monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
-    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-7)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=str)

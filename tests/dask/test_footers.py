@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
 
 import fitplug as fp
 import fitplug_dask as fpd
@@ -23,17 +21,6 @@ from fitplug_dask.sources import find_files
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9)})
 WANTED = (DOMAIN, [("sex", "age")])
 FILES = 70
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import fitplug as fp
 import fitplug_dask as fpd
@@ -218,17 +218,6 @@ class _Twice(pa.RecordBatchReader):
 
     def __iter__(self) -> Any:
         raise ValueError("SECRET 4711")
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
-        ) as c,
-        Client(c) as used,
-    ):
-        yield used
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from pyarrow import csv, feather
 
 import fitplug as fp
@@ -114,17 +113,6 @@ def assert_equal(tables: fp.Tables, expected: Any) -> None:
         np.testing.assert_array_equal(tables[names], expected[names])
 
 
-@pytest.fixture
-def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches, rows compacted after every few, many small buckets, and rows on the disk."""
-    monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
-    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
-    monkeypatch.setattr(buckets, "_CROWDED_ROWS", 2)
-    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
-    monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
-    monkeypatch.setattr(memory, "MEMORY_SHARE", 1e-7)
-
-
 @pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize("k", [1, 2, 5, 18, 19, 10**6])
 def test_equals_brute_force_and_duckdb(tmp_path: Path, k: int, integers: bool) -> None:
@@ -164,17 +152,6 @@ def test_buckets_compaction_and_the_disk_change_nothing(
     assert told[0] == (0, told[-1][1])
     assert told[-1][0] == told[-1][1] == 2 * len(rows)
     assert sum(written) > len(rows)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 @pytest.mark.parametrize("seed", range(3))
