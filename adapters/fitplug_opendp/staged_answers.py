@@ -22,6 +22,8 @@ from fitplug_opendp.folder_checks import encode_path
 
 _OWNER_ONLY = 0o600
 _KEPT_PLAN = "before-the-charge.plan.npz"
+_LONGEST_ENDING = f"{2**63}-{'0' * 12}-{'0' * 8}.{'0' * 8}.staged.npz.{2**31}.partial"
+"""How the name of a partial file ends, with the largest numbers of a charge and a process."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ class StagingArea:
         Raises:
             OSError: They cannot.
         """
+        # The names that come after the charge hold its number, so they may be longer.
+        longest = self.folder.with_name(f"..{self.folder.name}.{_LONGEST_ENDING}")
+        longest.touch()
+        longest.unlink(missing_ok=True)
         self.plan.save(self._kept_plan)
 
     def remove_plan(self) -> None:
@@ -117,8 +123,6 @@ class StagingArea:
 
     @property
     def _kept_plan(self) -> Path:
-        # The plan is written before there is a charge. Its name is as long as the names that come
-        # after the charge, so that a name that is too long is found before the charge.
         return self._name_file(_KEPT_PLAN, None)
 
     def _name_file(self, name: str, entry: Entry | None) -> Path:

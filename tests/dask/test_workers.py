@@ -262,7 +262,7 @@ def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
 
 def test_workers_that_stay_paused_are_one_clear_error(people: Path) -> None:
     with (
-        dask.config.set({"fitplug.timeout": "1s"}),
+        dask.config.set({"fitplug.timeout": "5s"}),
         LocalCluster(
             n_workers=1, processes=False, memory_limit="1 MiB", dashboard_address=":0"
         ) as cluster,
