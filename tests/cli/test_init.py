@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -15,6 +13,7 @@ import pytest
 
 from fitplug_cli.spec import load_spec
 from fitplug_cli.spec.toml_files import tomllib
+from tests.helpers.forked_processes import run_command as fitplug
 
 CANARY = "K4n4ry"
 TABLE = pa.table(
@@ -28,11 +27,6 @@ TABLE = pa.table(
         "list": pa.array([[1], [2], [3]]),
     }
 )
-
-
-def fitplug(*arguments, cwd):
-    command = [sys.executable, "-m", "fitplug_cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -12,12 +10,12 @@ import fitplug as fp
 from fitplug.plan.prices import price_groups as prices
 from fitplug.release.release import Release
 from tests.helpers.command_line import make
+from tests.helpers.forked_processes import run_command
 
 
 def fitplug(*arguments):
     """In a process of its own: the modes are those of a process."""
-    command = [sys.executable, "-m", "fitplug_cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_command(*arguments, cwd=".")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -27,6 +26,7 @@ from fitplug.structure import analysis as symmetry
 from fitplug_cli.commands import plans, reports
 from fitplug_cli.reporting import collect_facts, print_relaxation, print_report, render_page
 from fitplug_cli.reporting.facts import DELTAS, RELAXED
+from tests.helpers.forked_processes import run_command as fitplug
 from tests.helpers.places import EXAMPLES
 from tests.helpers.plans import MIXED, geography
 
@@ -380,11 +380,6 @@ def test_title_and_authors():
     assert "<h1>Ages &amp; &lt;places&gt;: " in text
     assert '<meta name="author" content="A. &lt;b&gt;">' in text
     assert "<p>A. &lt;b&gt;, B</p>" in text
-
-
-def fitplug(*arguments, cwd):
-    command = [sys.executable, "-m", "fitplug_cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from fitplug_dask.exchange import Exchange, add_exchange, run_exchange, spill_fi
 from fitplug_dask.exchange.depot import Depot
 from fitplug_dask.exchange.spill_file import SpillFile
 from fitplug_dask.kernel import Fault
-from tests.helpers.forked_cluster import forked, run_worker, start_scheduler
+from tests.helpers.forked_processes import forked, run_worker, start_scheduler
 
 SECRET = b"a secret that no file may hold"
 

@@ -18,7 +18,7 @@ from distributed import Client
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
-from tests.helpers.forked_cluster import forked, run_worker, start_scheduler
+from tests.helpers.forked_processes import forked, run_worker, start_scheduler
 
 pytestmark = pytest.mark.slow
 

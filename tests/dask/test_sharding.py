@@ -24,7 +24,7 @@ from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, choose_joint_tables, cut_partitions, partial_counts
 from fitplug_dask.sharding import choose_slab_cells, count_shards, cut_slabs, tables
 from fitplug_dask.sources import find_files
-from tests.helpers.forked_cluster import forked, run_worker, start_scheduler
+from tests.helpers.forked_processes import forked, run_worker, start_scheduler
 
 DOMAIN = fp.Domain(
     {

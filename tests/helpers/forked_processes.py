@@ -1,17 +1,32 @@
-"""Schedulers, workers and clients that start fast, as copies of a process that has all imports."""
+"""Schedulers, workers, clients and commands that start fast, from a process with all imports."""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
+from pathlib import Path
+from subprocess import CompletedProcess
+from tempfile import TemporaryDirectory
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["distributed", "numpy", "pyarrow.parquet", "fitplug_dask.counting", "fitplug_dask.persons"]
+    [
+        "distributed",
+        "matplotlib.figure",
+        "numpy",
+        "opendp.prelude",
+        "pyarrow.parquet",
+        "fitplug_cli.main",
+        "fitplug_cli.reporting",
+        "fitplug_dask.counting",
+        "fitplug_dask.persons",
+    ]
 )
 
 
@@ -63,3 +78,29 @@ async def _run_worker(scheduler: str) -> None:
 
     async with Worker(scheduler, nthreads=1, dashboard=False) as worker:
         await worker.finished()
+
+
+def run_command(*arguments: object, cwd: str | Path) -> CompletedProcess[str]:
+    """Run the command `fitplug` in a process of its own."""
+    with TemporaryDirectory() as folder:
+        written = [Path(folder) / name for name in ("out", "err")]
+        given = list(map(str, arguments)), str(cwd), *map(str, written)
+        process = CONTEXT.Process(target=_run_command, args=given)
+        process.start()
+        process.join()
+        out, err = (path.read_text(encoding="utf-8") for path in written)
+    return CompletedProcess(["fitplug", *given[0]], process.exitcode or 0, out, err)
+
+
+def _run_command(arguments: list[str], cwd: str, out: str, err: str) -> None:
+    from fitplug_cli import main
+
+    for number, path in ((1, out), (2, err)):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT)
+        os.dup2(opened, number)
+        os.close(opened)
+    # Buffered as in a process whose output goes to files.
+    sys.stdout, sys.stderr = (os.fdopen(n, "w", encoding="utf-8") for n in (1, 2))
+    sys.argv = ["fitplug", *arguments]
+    os.chdir(cwd)
+    main.main()
