@@ -53,6 +53,8 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
 }
 SMALL = ("split apart, with a tree", "chain")
 """Plans of structures that are for larger workloads."""
+LONG = ("total error", "chain", "split apart, with a tree")
+"""Plans that are tried by CI alone."""
 
 
 def few_people_by_place() -> fp.Workload:
@@ -67,7 +69,13 @@ def few_people_by_place() -> fp.Workload:
     return fp.Workload(domain, [fp.queries({"place": "tract"}, variance=3.0), pyramids])
 
 
-@pytest.fixture(scope="module", params=PLANS.values(), ids=PLANS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(make, id=name, marks=[pytest.mark.slow] * (name in LONG))
+        for name, make in PLANS.items()
+    ],
+)
 def plan(request: pytest.FixtureRequest) -> Iterator[fp.Plan]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param in [PLANS[name] for name in SMALL]:
