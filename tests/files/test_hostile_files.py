@@ -186,8 +186,8 @@ def test_a_damaged_table_of_a_release(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, place)
     (table,) = place.glob("*.parquet")
     content = table.read_bytes()
-    made = [damaged for _, damaged in each_byte(content)][::7]
-    made += [mutated(content, random.Random(i), parquet=True) for i in range(200)]
+    made = [damaged for _, damaged in each_byte(content)][::19]
+    made += [mutated(content, random.Random(i), parquet=True) for i in range(80)]
     refused = 0
     for damaged in made:
         table.write_bytes(damaged)
