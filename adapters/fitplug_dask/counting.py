@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fitplug_dask.checkpoint import Checkpoint
     from fitplug_dask.files import CheckedFile
     from fitplug_dask.kernel import Job, PartialCounts
-    from fitplug_dask.persons import Selection
+    from fitplug_dask.persons import RowStore, Selection
     from fitplug_dask.sharding import Consume
 
 
@@ -247,6 +247,10 @@ def count_slabs(
     where: Where | None = None,
     zone: str | None = None,
     missing: Mapping[str, Any] | None = None,
+    person: str | None = None,
+    contributions: int | None = None,
+    key: bytes | None = None,
+    rows: RowStore | None = None,
 ) -> list[Any]:
     """Count slabs of tables, none of which any process need hold as a whole.
 
@@ -266,6 +270,10 @@ def count_slabs(
         where: Which rows are counted.
         zone: The time zone whose days times fall on.
         missing: The values of columns that some files lack.
+        person: The column that identifies persons; it needs `rows`.
+        contributions: The most rows of each person that are counted.
+        key: The key that chooses them.
+        rows: Where the rows that persons keep are stored meanwhile.
 
     Returns:
         What `consume` returned for each slab.
@@ -273,22 +281,29 @@ def count_slabs(
     Raises:
         FitplugError: As for `count`.
     """
+    from fitplug_dask.persons import choose_limit, count_person_shards, cut_person_partitions
     from fitplug_dask.sharding import count_shards, cut_shard_partitions
 
     domain, names = list_tables(wanted)
     request = prepare_request(domain, names, client, weight, make_filters(where))
-    check_weight(weight, request.job.filters, request.job.attributes, None)
-    files = _find_checked_files(source, storage_options, request.job, None, zone, missing, client)
-    return count_shards(
-        request.job,
-        cut_shard_partitions(files, request.threads),
-        slabs,
-        consume,
-        client=client,
-        shared=shared,
-        report=choose_report(progress),
-        memory=memory,
-        packages=packages,
+    job, threads = request.job, request.threads
+    check_weight(weight, job.filters, job.attributes, person)
+    limit = choose_limit(_find_unit(wanted, None, person), contributions)
+    selection = None if person is None else _make_selection(person, limit, key, job)
+    files = _find_checked_files(source, storage_options, job, person, zone, missing, client)
+    how: dict[str, Any] = {
+        "client": client,
+        "shared": shared,
+        "report": choose_report(progress),
+        "memory": memory,
+        "packages": packages,
+    }
+    if selection is None:
+        return count_shards(job, cut_shard_partitions(files, threads), slabs, consume, **how)
+    assert rows is not None
+    partitions = cut_person_partitions(files, threads)
+    return count_person_shards(
+        job, selection, partitions, slabs, consume, rows, threads=threads, **how
     )
 
 

@@ -18,6 +18,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError, InputError
 from fitplug.mechanism import answer_exactly, cut_strategy
+from fitplug_dask.persons import shuffle
 from fitplug_dask.releases import counting_rows, drawing, parted_release
 from fitplug_dask.releases.stored_counts import CountStore
 from fitplug_opendp import part_noise
@@ -54,6 +55,7 @@ def write_people(folder, domain=DOMAIN, seed=1):
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(4):
         columns = {"pop": rng.integers(0, 9, ROWS), "year": rng.integers(1, 4, ROWS)}
+        columns["who"] = rng.integers(0, ROWS, ROWS)
         for name in domain.names:
             labels = [*domain[name].labels, None]
             drawn = [labels[k] for k in rng.integers(0, len(labels), ROWS)]
@@ -109,6 +111,77 @@ def test_answers_of_every_structure(make, tmp_path, monkeypatch):
     monkeypatch.setattr(drawing, "draw_part", return_exact)
     released = fpd.release(people, plan, tmp_path / "out")
     np.testing.assert_array_equal(np.asarray(released.answers), exact)
+
+
+PERSONS = [fp.AddRemove(2), fp.AddRemove(2, once_per="a")]
+
+
+@pytest.mark.parametrize("on", ["threads", "cluster"])
+@pytest.mark.parametrize("unit", PERSONS, ids=str)
+def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch, request, unit, on):
+    """Kept rows are stored in buckets, and then counted in slabs."""
+    monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 500)
+    groups = [fp.marginal("a", "b", std=10.0), fp.total(std=20.0)]
+    plan = fp.design(fp.Workload(DOMAIN, groups), unit=unit)
+    whole = fpd.count(people, plan, person="who", key=b"k" * 16)
+    assert whole.marginal(()) < fpd.count(people, plan).marginal(())
+    monkeypatch.setattr(drawing, "draw_part", return_exact)
+    stored = []
+    if on == "threads":  # workers with other code would be refused
+        remove = CountStore.remove_rows
+
+        def look(store):
+            stored.extend(path.stat() for path in tmp_path.glob(".out.*.counts/*/rows-*"))
+            remove(store)
+
+        monkeypatch.setattr(CountStore, "remove_rows", look)
+    client = request.getfixturevalue("client") if on == "cluster" else None
+    released = fpd.release(
+        people, plan, tmp_path / "out", person="who", person_key=b"k" * 16, client=client
+    )
+    exact = answer_exactly(plan.strategy, whole.marginal)
+    np.testing.assert_array_equal(np.asarray(released.answers), exact)
+    assert released.limited == "enforced"
+    assert released.seal is not None
+    if stored:  # how long a file is does not tell how many rows it holds
+        assert len(stored) > 10
+        assert len({file.st_size for file in stored}) == 1
+        assert {file.st_mode & 0o777 for file in stored} == {0o600}
+    check_left_over(tmp_path, names=["out"])
+
+
+def test_a_resumed_run_has_the_rows_of_the_same_persons(
+    people, tmp_path, ledger, audit, monkeypatch
+):
+    """Before the charge as after it, and the ledger knows the counts by their seal."""
+    with monkeypatch.context() as patch:
+        patch.setattr(CountStore, "remove_run", lambda store: None)
+        patch.setattr(CountStore, "remove_rows", lambda store: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, person="who")
+    interrupt(monkeypatch, people, tmp_path, ledger, person="who", person_key=b"k" * 16)
+    tables = fpd.count(people, PLAN, person="who", contributions=1, key=b"k" * 16)
+    released = fpd.release("gone", PLAN, tmp_path / "out", ledger=ledger, person="who")
+    check_drawn_once(tmp_path / "out", audit, None, PLAN, tables)
+    assert ledger.stages()[released.entry.id].counts == released.seal
+    check_left_over(tmp_path, names=["budget.db", "out"])
+
+
+def test_a_disk_that_is_full_of_rows_is_one_clear_error(people, tmp_path, ledger, monkeypatch):
+    def fail(*_):
+        raise FULL
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CountStore, "write_rows", fail)
+        with pytest.raises(FitplugError, match="no space left on device"):
+            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, person="who")
+    assert not ledger.entries()
+    with monkeypatch.context() as patch:
+        patch.setattr(CountStore, "write_rows", lambda *_: None)
+        with pytest.raises(FitplugError, match="bucket 0 of the encrypted counts is missing"):
+            fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, person="who")
+    assert not ledger.entries()
+    fpd.release(people, PLAN, tmp_path / "out", ledger=ledger, person="who").verify()
 
 
 def interrupt(monkeypatch, people, tmp_path, ledger, **keywords):

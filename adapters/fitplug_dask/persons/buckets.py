@@ -6,7 +6,7 @@ persons. Buckets are the outputs of an exchange, and partitions are its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,8 +105,15 @@ def _count_rows(
     counters: list[npt.NDArray[np.int64]],
 ) -> None:
     for joint, counter in zip(job.joints, counters, strict=True):
-        cells = np.zeros(rows, dtype=np.int64)
-        for name in joint:
-            cells *= job.attributes[name].size
-            cells += codes[name]
-        loops.increment(counter, cells)
+        loops.increment(counter, number_cells(job, joint, codes, rows))
+
+
+def number_cells(
+    job: Job, joint: Sequence[str], codes: Mapping[str, npt.NDArray[np.int64]], rows: int
+) -> npt.NDArray[np.int64]:
+    """Number the cells (rows,) of a joint table that rows of these codes are in."""
+    cells = np.zeros(rows, dtype=np.int64)
+    for name in joint:
+        cells *= job.attributes[name].size
+        cells += codes[name]
+    return cells

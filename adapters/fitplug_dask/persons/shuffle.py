@@ -68,15 +68,13 @@ def count_by_person(
         DataError: A file is at fault; the first fault found is named.
         FitplugError: The workers themselves fail.
     """
-    sizes = [partition.rows for partition in partitions]
     if not partitions:
         report(0, 0)
         return make_empty_counts(job)
     memory = raise_fault(measure_memory(client))
-    buckets = choose_buckets(job, sum(sizes), memory, threads)
-    exchange = Exchange(
-        split_partition, buckets, shared=PersonJob(job, selection, buckets), memory=memory
-    )
+    sizes = [partition.rows for partition in partitions]
+    shared = PersonJob(job, selection, choose_buckets(job, sum(sizes), memory, threads))
+    exchange = Exchange(split_partition, shared.buckets, shared=shared, memory=memory)
     counted: PartialCounts = add_exchange(
         exchange,
         count_buckets,

@@ -5,18 +5,26 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fitplug.counts import Tables
 from fitplug.errors import FitplugError
 from fitplug.workload import ONE_RECORD
 from fitplug_dask.counting import count, count_slabs
+from fitplug_dask.persons import RowStore
 from fitplug_dask.releases.exact_counts import ExactCounts, SlabCounts, TableCounts
 from fitplug_dask.releases.failures import UNFINISHED
 from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES
 from fitplug_dask.releases.kept_secret import KeptSecret
 from fitplug_dask.releases.parted_release import PartedRelease
-from fitplug_dask.releases.stored_counts import CountStore, keep_slab, label_counts
+from fitplug_dask.releases.stored_counts import (
+    CountStore,
+    find_rows,
+    keep_rows,
+    keep_slab,
+    label_counts,
+)
 from fitplug_dask.sources import Source
 
 _LOG = logging.getLogger(__name__)
@@ -33,9 +41,9 @@ def find_counts(
 ) -> ExactCounts:
     """Count what a release needs, or find the counts that an earlier run was charged for.
 
-    Tables of at most 2^24 cells are counted as a whole. So are rows that are limited by person, and
-    counts with a checkpoint, whatever their size. All others are counted in slabs, each by a task
-    that stores its slab encrypted beside the output; see `stored_counts`.
+    Tables of at most 2^24 cells are counted as a whole. So are counts with a checkpoint, whatever
+    their size. All others are counted in slabs, each by a task that stores its slab encrypted
+    beside the output; see `stored_counts`.
 
     Args:
         source: Files of records, or exact tables.
@@ -49,19 +57,19 @@ def find_counts(
     if isinstance(source, Tables):
         return TableCounts(source, secret.nonce)
     client, progress = release.client, release.progress
+    keywords = dict(counting)
+    if keywords["person"] is not None:
+        # The unit of a plan says more than a number of records does.
+        is_of_record = release.request.plan.unit == ONE_RECORD
+        keywords["contributions"] = release.request.contributions if is_of_record else None
+        keywords["key"] = keywords["key"] or secret.person_key
     if not _is_in_slabs(release, counting):
-        keywords = dict(counting)
-        if keywords["person"] is not None:
-            # The unit of a plan says more than a number of records does.
-            is_of_record = release.request.plan.unit == ONE_RECORD
-            keywords["contributions"] = release.request.contributions if is_of_record else None
-            keywords["key"] = keywords["key"] or secret.person_key
         tables = count(source, release.request.plan, client=client, progress=progress, **keywords)
         return TableCounts(tables, secret.nonce)
     store = open_store(release, secret)
     store.check_encryption()
     found = _find_charged(release, store)
-    return _count_slabs(source, release, counting, store) if found is None else found
+    return _count_slabs(source, release, keywords, store) if found is None else found
 
 
 def open_store(release: PartedRelease, secret: KeptSecret) -> CountStore:
@@ -75,7 +83,7 @@ def _is_in_slabs(release: PartedRelease, counting: Mapping[str, Any]) -> bool:
 
     The plan alone decides, so that a run that is resumed counts as the run before it.
     """
-    if counting["person"] is not None or counting["checkpoint"] is not None:
+    if counting["checkpoint"] is not None:
         return False
     domain = release.request.plan.domain
     cells = sum(math.prod(slab.shape_in(domain)) for slab in release.parted.slabs)
@@ -98,7 +106,9 @@ def _count_slabs(
     source: Source, release: PartedRelease, counting: Mapping[str, Any], store: CountStore
 ) -> SlabCounts:
     """Count all slabs on the workers, each of which stores what it counted."""
-    keywords = {name: counting[name] for name in ("storage_options", "weight", "where")}
+    keywords = dict(counting)
+    del keywords["checkpoint"], keywords["checkpoint_key"]
+    rows = RowStore(partial(keep_rows, store), partial(find_rows, store))
     try:
         store.open()
         seals = count_slabs(
@@ -111,10 +121,11 @@ def _count_slabs(
             packages=RELEASE_PACKAGES,
             client=release.client,
             progress=release.progress,
-            zone=counting["zone"],
-            missing=counting["missing"],
+            rows=rows,
             **keywords,
         )
+        if counting["person"] is not None:
+            store.remove_rows()
         seal = store.write_seals(_describe(release), seals)
     except OSError as error:
         why = (error.strerror or "it cannot be written").lower()
@@ -124,4 +135,6 @@ def _count_slabs(
 
 def _describe(release: PartedRelease) -> dict[str, Any]:
     """Say what the counts are of, for their seal."""
-    return {"cut": release.cut, "plan": release.request.plan.digest, "rows": release.rows.rows}
+    rows, limited = release.rows.rows, release.rows.limited
+    said = {"cut": release.cut, "plan": release.request.plan.digest, "rows": rows}
+    return said | ({"limited": limited} if limited == "enforced" else {})

@@ -117,10 +117,11 @@ class SlabCounts(ExactCounts):
 
     @property
     def published_seal(self) -> str | None:
-        return None if self.rows.rows is None else self.seal
+        is_of_all_rows = self.rows.rows is None and self.rows.limited == "declared"
+        return None if is_of_all_rows else self.seal
 
     def check(self, plan: Plan, contributions: int) -> None:
-        """Do nothing, since these slabs are those of the plan, and of rows that nobody limited."""
+        """Do nothing: these slabs are of the plan, and enforce what the request charges for."""
 
     def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
         return ()

@@ -69,8 +69,8 @@ def release(
 
     Exact counts of more than 2^24 cells never come to one process. They stay beside the output
     until the release is published, in files that only the secret beside the ledger opens, and a
-    run that is resumed after the charge goes on with them. This is not so with `person` or
-    `checkpoint`, which count whole tables.
+    run that is resumed after the charge goes on with them. This is not so with `checkpoint`, which
+    counts whole tables.
 
     Args:
         source: Files of records, as `count` takes them; or exact tables.

@@ -79,6 +79,36 @@ class CountStore:
             raise self._make_error(number)
         return counts.reshape(tuple(shape))
 
+    def write_rows(self, number: int, content: bytes) -> None:
+        """Make the rows durable that the persons of a bucket keep, before slabs are counted.
+
+        If the task ran before, on a worker that was lost, the rows that it wrote stay.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        encrypted = encrypt_long(self._key, content, self._name_context(number, "rows"))
+        self._slabs.create(_name_rows(number), encrypted)
+
+    def read_rows(self, number: int) -> bytes:
+        """Read the rows that the persons of a bucket keep.
+
+        Raises:
+            InputError: The file is missing or damaged.
+            OSError: The file cannot be read.
+        """
+        try:
+            encrypted = self._slabs.read(_name_rows(number))
+            return decrypt_long(self._key, encrypted, self._name_context(number, "rows"))
+        except (FileNotFoundError, ValueError):
+            raise self._make_error(number, "bucket") from None
+
+    def remove_rows(self) -> None:
+        """Remove the rows of persons, as all slabs are counted."""
+        for name in self._slabs.list_sizes():
+            if name.startswith(_name_rows(None)):
+                self._slabs.remove(name)
+
     def write_seals(self, description: Mapping[str, Any], seals: Sequence[str]) -> str:
         """Make the seals of all slabs durable, and return their own seal.
 
@@ -159,8 +189,8 @@ class CountStore:
     def _slabs(self) -> Place:
         return self.place.join(self.run)
 
-    def _name_context(self, number: int) -> bytes:
-        return f"slab {number} of {self.run}".encode()
+    def _name_context(self, number: int, what: str = "slab") -> bytes:
+        return f"{what} {number} of {self.run}".encode()
 
     def _decrypt_slab(self, number: int) -> IntArray:
         """Return the counts of a slab, int64 of one axis."""
@@ -171,9 +201,9 @@ class CountStore:
             raise self._make_error(number) from None
         return np.frombuffer(content, "<i8").astype(np.int64)
 
-    def _make_error(self, number: int) -> InputError:
+    def _make_error(self, number: int, what: str = "slab") -> InputError:
         return InputError(
-            f"{self.place}: slab {number} of the encrypted counts is missing or damaged; remove "
+            f"{self.place}: {what} {number} of the encrypted counts is missing or damaged; remove "
             "this folder and run the same again, which counts again and charges nothing more"
         )
 
@@ -190,8 +220,22 @@ def keep_slab(store: CountStore, number: int, counts: IntArray) -> str | Fault:
     return report_faults(lambda: store.write_slab(number, counts), store.place)
 
 
+def keep_rows(store: CountStore, number: int, content: bytes) -> Fault | None:
+    """Make the rows durable that the persons of a bucket keep, in the task that has them."""
+    return report_faults(lambda: store.write_rows(number, content), store.place)
+
+
+def find_rows(store: CountStore, number: int) -> bytes | Fault:
+    """Read the rows that the persons of a bucket keep, in the task that counts them."""
+    return report_faults(lambda: store.read_rows(number), store.place)
+
+
 def _name_slab(number: int) -> str:
     return f"slab-{number:05}"
+
+
+def _name_rows(number: int | None) -> str:
+    return f"rows-{'' if number is None else number}"
 
 
 def _name_seals(seal: str, run: str) -> str:

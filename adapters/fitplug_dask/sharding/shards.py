@@ -17,6 +17,7 @@ from fitplug_dask.sharding.cell_collector import CellCollector, SparseCounts
 from fitplug_dask.workers import COUNTING_PACKAGES, Fault
 
 Consume: TypeAlias = Callable[[Any, int, npt.NDArray[np.int64]], Any]
+SplitRows: TypeAlias = "Callable[[ShardJob, Any], Mapping[int, SparseCounts] | Fault]"
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,6 +50,14 @@ class ShardJob:
         cells = self.job.count_cells(joint[1:])
         return slab.start * cells, slab.stop * cells
 
+    def cut_counts(self, counted: Sequence[SparseCounts]) -> dict[int, SparseCounts]:
+        """Cut the counts of each table into those of each slab; slabs without any are left out."""
+        pieces = {
+            number: counted[table].take_range(*self.find_range(number))
+            for number, table in enumerate(self.tables)
+        }
+        return {number: piece for number, piece in pieces.items() if len(piece.cells)}
+
     def shape_counts(self, number: int, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the counts of a slab with an axis for each attribute, in the slab's order."""
         slab, joint = self.slabs[number], self.job.joints[self.tables[number]]
@@ -61,11 +70,13 @@ class ShardJob:
 
 def count_shards(
     job: Job,
-    partitions: Sequence[Partition],
+    inputs: Sequence[Any],
     slabs: Sequence[Slab],
     consume: Consume,
     *,
     client: Any,
+    sizes: Sequence[int] | None = None,
+    split: SplitRows | None = None,
     shared: Any = None,
     report: Report | None = None,
     memory: int | None = None,
@@ -73,19 +84,22 @@ def count_shards(
 ) -> list[Any]:
     """Count slabs of tables, none of which any process need hold as a whole.
 
-    Each partition is read once, and sends to each slab the cells that are not zero there. The task
-    of a slab adds them up, and what it does with the counts stays with it: it may write them, draw
-    noise for them, or return them.
+    Each input is read once, and sends to each slab the cells that are not zero there. The task of a
+    slab adds them up, and what it does with the counts stays with it: it may write them, draw noise
+    for them, or return them.
 
     Args:
         job: What to count: its attributes, weight and filters. Its joint tables do not matter. A
             row counts if it is in the domain on all attributes of the job.
-        partitions: The partitions of the rows.
+        inputs: The partitions of the rows, or what `split` takes.
         slabs: The slabs. They may be of several tables, and may overlap.
         consume: `consume(shared, number of the slab, counts)` is called by the task that has the
             counts of a slab, int64 with an axis for each of `names`. It returns a result, or a
             Fault. Where workers are lost it may be called again.
         client: A client of dask.distributed, or None for threads of this process.
+        sizes: What each input adds to the progress; the rows of partitions if None.
+        split: `split(shard job, input)` returns the counts of each slab over the rows of an input,
+            or a Fault; `split_partition` if None.
         shared: What `consume` takes first; each worker gets it once.
         report: Called in this thread with the rows of the tasks that have ended and of all.
         memory: The most bytes of counts that one process holds for slabs that are not counted yet;
@@ -116,11 +130,13 @@ def count_shards(
     asked = Job(job.attributes, tuple(joints), job.weight, job.filters)
     what = ShardJob(asked, tuple(slabs), tuple(tables), consume, shared)
     return run_exchange(
-        Exchange(split_partition, len(slabs), shared=what, memory=memory, packages=packages),
+        Exchange(
+            split or split_partition, len(slabs), shared=what, memory=memory, packages=packages
+        ),
         gather_slab,
-        partitions,
+        inputs,
         client=client,
-        sizes=[partition.rows for partition in partitions],
+        sizes=[partition.rows for partition in inputs] if sizes is None else sizes,
         report=report,
     )
 
@@ -132,12 +148,7 @@ def split_partition(what: ShardJob, partition: Partition) -> Mapping[int, Sparse
         return fault
     if collector.records > LARGEST_SUM:
         return TOO_MANY_RECORDS
-    counted = collector.collect()
-    pieces = {
-        number: counted[table].take_range(*what.find_range(number))
-        for number, table in enumerate(what.tables)
-    }
-    return {number: piece for number, piece in pieces.items() if len(piece.cells)}
+    return what.cut_counts(collector.collect())
 
 
 def gather_slab(what: ShardJob, number: int, pieces: Mapping[int, SparseCounts]) -> Any:
