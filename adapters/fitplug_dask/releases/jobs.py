@@ -16,7 +16,7 @@ from fitplug_dask.workers import COUNTING_PACKAGES
 RELEASE_PACKAGES = (*COUNTING_PACKAGES, "fitplug_opendp")
 """The packages whose code takes part in a release."""
 
-PIECES_BYTES = 2**28
+PIECES_BYTES = 2**26
 """What a process holds of counts or answers that are brought together. The rest is on its disk, as
 a release should take no more memory if it has more answers."""
 
