@@ -245,6 +245,32 @@ def test_nothing_is_free_at_a_cell_where_records_are_replaced():
         plan.slack()
 
 
+@pytest.mark.parametrize(
+    "unit", [fp.AddRemove(records=3, distinct=True), fp.AddRemove(records=3, once_per="x")]
+)
+def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(unit, capsys):
+    """A person with 3 records costs neither 9 times one record's rho, nor what a mechanism for one
+    record does: the report has no such numbers.
+    """
+    few = fp.queries({"x": np.eye(6)[:3]}, std=1.0, name="few")
+    workload = fp.Workload(fp.Domain({"x": fp.Integers(0, 5)}), [few, fp.total(std=9.0)])
+    facts = collect_facts(fp.design(workload, unit=unit), limited="enforced")
+    assert facts.most_records == 3
+    assert not facts.limits
+    assert not facts.free_counts
+    assert {usual.factor for usual in facts.usual_mechanisms} == {None}
+    print_report(facts)
+    printed = " ".join(capsys.readouterr().out.split())
+    page = render_page(facts)
+    assert not Page(page).open
+    for text in (printed, " ".join(page.split())):
+        assert "at most 3 of each person" in text
+        assert "is the rho of another plan" in text
+        assert "not computed for this unit of privacy" in text
+        assert "(declared)" not in text
+        assert "Hardly anything is left" not in text
+
+
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a$b_c^d$", "x" * 300, "ü & ö"])
 def test_odd_names(name):
     domain = fp.Domain({"sex": ["1", "2"]})
