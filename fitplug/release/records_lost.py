@@ -116,10 +116,10 @@ def estimate_lost(
     one = _find_limit(kept, kept.contributions)
     two = None if whole.contributions is None else _find_limit(whole, whole.contributions)
     if two is None or two == one or two.count_changes(one) != 1:
-        second = "does not say how many" if two is None else f"{two.records:,}{two.apart}"
+        other = "does not say how many" if two is None else f"{two.records:,}{two.apart}"
         raise InputError(
             f"the first release keeps at most {one.records:,} records of each person{one.apart}, "
-            f"and the second {second}: the second must keep more"
+            f"and the second {other}: the second must keep more"
         )
     if kept.rows != whole.rows:
         raise InputError(
