@@ -24,7 +24,13 @@ from fitplug.privacy import epsilon_at
 from fitplug.structure import ResidualStructure, TreeStructure
 from fitplug.structure import analysis as symmetry
 from fitplug_cli.commands import plans, reports
-from fitplug_cli.reporting import collect_facts, print_relaxation, print_report, render_page
+from fitplug_cli.reporting import (
+    build_report_record,
+    collect_facts,
+    print_relaxation,
+    print_report,
+    render_page,
+)
 from fitplug_cli.reporting.facts import DELTAS, RELAXED
 from tests.helpers.forked_processes import run_command as fitplug
 from tests.helpers.places import EXAMPLES
@@ -269,6 +275,26 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
         assert "not computed for this unit of privacy" in text
         assert "(declared)" not in text
         assert "Hardly anything is left" not in text
+    assert "all 3 records of a person" in text
+    assert f"differ by all records of one person, at most 3{unit.apart}. Who sees" in text
+    assert "for one person in the unit of privacy, rounded up" in text
+    record = build_report_record(facts, None)
+    assert record["contributions"] == 3
+    assert not record["limits"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "kept"),
+    [(fp.ReplaceOne(), ""), (fp.ReplaceOne(("y",)), ", which keep their y")],
+)
+def test_the_page_says_what_is_public_where_records_are_replaced(unit, kept):
+    workload = fp.Workload(
+        fp.Domain({"x": fp.Integers(0, 5), "y": ["a", "b"]}), [fp.marginal("x", "y", std=2.0)]
+    )
+    text = " ".join(render_page(collect_facts(fp.design(workload, unit=unit))).split())
+    said = f"differ by the values of all records of one person, at most 1{kept}; the number of"
+    assert said in text
+    assert "records is the same and public. Who sees" in text
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a$b_c^d$", "x" * 300, "ü & ö"])

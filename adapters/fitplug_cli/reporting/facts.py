@@ -17,6 +17,8 @@ from fitplug.errors import DesignError, WorkloadError
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.privacy import epsilon_at
 from fitplug.release import About, Limited
+from fitplug.structure import list_names
+from fitplug.workload import AddRemove
 from fitplug_cli import person_costs
 from fitplug_cli.reporting.contribution_limits import Limit, compare_limits
 
@@ -139,6 +141,19 @@ class Facts:
     def most_records(self) -> int:
         """The largest number of records of one person, where the cost is not one of records too."""
         return self.plan.unit.choose_records(self.contributions)
+
+    @property
+    def neighbours(self) -> str:
+        """A sentence that says in what neighbouring data sets differ."""
+        unit = self.plan.unit
+        changed = f"all records of one person, at most {self.most_records:,}"
+        if isinstance(unit, AddRemove):
+            return f"Neighbouring datasets differ by {changed}{unit.apart}."
+        kept = f", which keep their {list_names(unit.within)}" if unit.within else ""
+        return (
+            f"Neighbouring datasets differ by the values of {changed}{kept}; the number of records "
+            "is the same and public."
+        )
 
     @cached_property
     def privacy_cost(self) -> float:
