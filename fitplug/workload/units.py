@@ -139,6 +139,11 @@ class ReplaceOne:
         return f"one record replaced by another of the same {' and '.join(self.within)}"
 
     @property
+    def apart(self) -> str:
+        """How a person's records are apart, in words: empty, as this unit says nothing of them."""
+        return ""
+
+    @property
     def is_of_records(self) -> bool:
         """Whether neighbours differ by k records, wherever these are: they do not."""
         return False

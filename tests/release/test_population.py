@@ -415,3 +415,28 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
             assert lost.kept_apart == APART[first].apart
     with pytest.raises(InputError, match=r"at most 4 .*person, each in another cell.* second 3,"):
         fp.estimate_lost(releases["4 a cell"], releases["3 a month"], "months")
+
+
+@pytest.mark.parametrize(
+    ("limited", "says"),
+    [
+        ("enforced", "records kept, at most 3 of each person's, at most one for each MONTH. They"),
+        (
+            "declared",
+            "That each person has at most 3 records, at most one for each MONTH, is the "
+            "publisher's word, on which the privacy cost rests.",
+        ),
+        (None, "so that each person has at most 3 records, at most one for each MONTH; if they"),
+    ],
+)
+def test_the_population_names_what_keeps_records_apart(limited: str | None, says: str) -> None:
+    """The privacy cost rests on it, too: a person with three records in a month costs more."""
+    domain = fp.Domain({"MONTH": fp.Integers(1, 4)})
+    workload = fp.Workload(domain, [fp.marginal("MONTH", std=2.0, name="months")])
+    plan = fp.design(workload, unit=APART["3 a month"])
+    release = exact(plan, fp.Tables(domain, {("MONTH",): np.full(4, 9)}), 1, limited)
+    assert says in release.population
+    if limited is not None:
+        assert says in fp.review(release)["deployment"]["accounting"]["post_processing"]
+    if limited == "enforced":
+        assert "at most 3 of each person's, at most one for each MONTH)" in repr(release)

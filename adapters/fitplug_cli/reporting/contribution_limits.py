@@ -76,7 +76,9 @@ def explain_limits(plan: Plan, contributions: int, limited: Limited | None) -> t
     Returns:
         Sentences that say which records the answers are about, and how to learn what is left out.
     """
-    sentences = [] if limited is None else [describe_population(contributions, limited)]
+    sentences = []
+    if limited is not None:
+        sentences.append(describe_population(contributions, limited, apart=plan.unit.apart))
     if keeps_records_apart(plan):
         sentences.append(
             f"The plan is for {plan.unit}. What another number of records costs is the rho of "

@@ -18,7 +18,7 @@ from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_
 from fitplug.privacy import epsilon_at
 from fitplug.release import About, Limited
 from fitplug.structure import list_names
-from fitplug.workload import AddRemove
+from fitplug.workload import ReplaceOne
 from fitplug_cli import person_costs
 from fitplug_cli.reporting.contribution_limits import Limit, compare_limits
 
@@ -146,9 +146,9 @@ class Facts:
     def neighbours(self) -> str:
         """A sentence that says in what neighbouring data sets differ."""
         unit = self.plan.unit
-        changed = f"all records of one person, at most {self.most_records:,}"
-        if isinstance(unit, AddRemove):
-            return f"Neighbouring datasets differ by {changed}{unit.apart}."
+        changed = f"all records of one person, at most {self.most_records:,}{unit.apart}"
+        if not isinstance(unit, ReplaceOne):
+            return f"Neighbouring datasets differ by {changed}."
         kept = f", which keep their {list_names(unit.within)}" if unit.within else ""
         return (
             f"Neighbouring datasets differ by the values of {changed}{kept}; the number of records "
