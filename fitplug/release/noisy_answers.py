@@ -182,7 +182,9 @@ class NoisyAnswers:
     @property
     def population(self) -> str:
         """Sentences that say which records the estimates and their intervals are about."""
-        return describe_population(self.most_records, self.limited, outside=self.outside)
+        return describe_population(
+            self.most_records, self.limited, outside=self.outside, apart=self.plan.unit.apart
+        )
 
     @property
     def parted_tables(self) -> TablesInParts | None:

@@ -28,6 +28,7 @@ def describe_population(
     limited: Limited | None,
     unit: str = "person",
     outside: Sequence[str] = (),
+    apart: str = "",
 ) -> str:
     """Describe in sentences which records the numbers of a release are about.
 
@@ -37,8 +38,9 @@ def describe_population(
         unit: What all records of one contributor stand for.
         outside: The attributes that the plan does not use and by whose values records were left
             out.
+        apart: How the records of one person are apart, in words that follow their number.
     """
-    description = _describe_limit(contributions, limited, unit)
+    description = _describe_limit(contributions, limited, unit, apart)
     if not outside:
         return description
     return (
@@ -47,7 +49,9 @@ def describe_population(
     )
 
 
-def _describe_limit(contributions: int | None, limited: Limited | None, unit: str) -> str:
+def _describe_limit(
+    contributions: int | None, limited: Limited | None, unit: str, apart: str
+) -> str:
     """Describe what a limit on the records of a person left out."""
     if contributions is None:
         return (
@@ -56,29 +60,30 @@ def _describe_limit(contributions: int | None, limited: Limited | None, unit: st
             "called the OpenDP measurement that made it knows."
         )
     most = "one record" if contributions == 1 else f"{contributions} records"
+    claim = f"each {unit} has at most {most}{apart}" if apart else f"no {unit} has more than {most}"
     if limited == "enforced":
         persons = f", so that a total is a number of {unit}s" if contributions == 1 else ""
         return (
             f"{_NUMBERS} are about the records kept, at most {contributions} of each {unit}'s"
-            f"{persons}. They are not about all records: the records left out by this limit are in "
-            "no estimate, how many they are is not known from this release, and an interval need "
-            "not cover the count of all records."
+            f"{apart}{persons}. They are not about all records: the records left out by this limit "
+            "are in no estimate, how many they are is not known from this release, and an interval "
+            "need not cover the count of all records."
         )
     if limited == "declared":
         return (
             f"{_NUMBERS} are about all records that were counted: the count left none out to limit "
-            f"how many one {unit} has. That no {unit} has more than {most} is the publisher's "
+            f"how many one {unit} has. That {claim}{',' if apart else ''} is the publisher's "
             "word, on which the privacy cost rests."
         )
     return (
         f"{_NUMBERS} are about the records that were counted. This release does not say whether "
-        f"records were left out before, so that no {unit} has more than {most}; if they were, the "
-        "numbers are about the records kept and not about all records."
+        f"records were left out before, so that {claim}; if they were, the numbers are about the "
+        "records kept and not about all records."
     )
 
 
-def name_population(contributions: int | None, limited: Limited | None) -> str:
+def name_population(contributions: int | None, limited: Limited | None, apart: str) -> str:
     """Name the records that the numbers of a release are about, in a few words."""
     if limited == "enforced":
-        return f"the records kept, at most {contributions} of each person's"
+        return f"the records kept, at most {contributions} of each person's{apart}"
     return "all records counted" if limited == "declared" else "the records counted"

@@ -15,7 +15,7 @@ from fitplug.domain import Attribute
 from fitplug.errors import InputError
 from fitplug.release.combination import Combination, combine
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence, quantile
+from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove, check_confidence, quantile
 
 _MOST_LETTERS = 120
 """The largest length of how rows are understood, in an error: a filter may list many values."""
@@ -32,6 +32,9 @@ class Lost:
         whole_limit: The larger limit.
         apart: The attributes by which only one of the two releases leaves out records outside the
             domain. If there are any, those records are in the difference too.
+        kept_apart: How the records of a person in the first release are apart, in words that follow
+            `limit`; empty if they are not.
+        whole_apart: The same of the second release.
     """
 
     kept: Combination
@@ -39,6 +42,8 @@ class Lost:
     limit: int
     whole_limit: int
     apart: tuple[str, ...] = ()
+    kept_apart: str = ""
+    whole_apart: str = ""
 
     @property
     def records(self) -> Combination:
@@ -84,10 +89,12 @@ def estimate_lost(
 ) -> Lost:
     """Estimate how many records, and which share, a limit on the records of a person left out.
 
-    Records beyond the second limit are in neither release, unless that limit is declared.
+    Records beyond the second limit are in neither release, unless that limit is declared. If a
+    unit of privacy keeps a person's records apart, this is part of the limit: the second release
+    must keep all that the first one keeps.
 
     Args:
-        kept: A release whose count kept at most `contributions` records of each person.
+        kept: A release whose count kept at most so many records of each person.
         whole: A release of the same data with more records of each person.
         expression: What to count: the name of a group of one answer, or an expression as in
             `Release.combine` that is no ratio.
@@ -106,10 +113,13 @@ def estimate_lost(
             "the first release does not say that its count kept only so many records of each "
             "person: no record is known to be lost; name the release that was limited by person"
         )
-    if whole.contributions is None or whole.contributions <= kept.contributions:
+    one = _find_limit(kept, kept.contributions)
+    two = None if whole.contributions is None else _find_limit(whole, whole.contributions)
+    if two is None or two == one or two.count_changes(one) != 1:
+        other = "does not say how many" if two is None else f"{two.records:,}{two.apart}"
         raise InputError(
-            f"the first release keeps at most {kept.contributions} records of each person, and the "
-            f"second {whole.contributions or 'does not say how many'}: the second must keep more"
+            f"the first release keeps at most {one.records:,} records of each person{one.apart}, "
+            f"and the second {other}: the second must keep more"
         )
     if kept.rows != whole.rows:
         raise InputError(
@@ -120,9 +130,22 @@ def estimate_lost(
     first, second = combine(kept, expression), combine(whole, of or expression)
     if not isinstance(first, Combination) or not isinstance(second, Combination):
         raise InputError(f"{expression!r} is a ratio; give a count, such as total")
-    one, two = _find_strict_attributes(kept), _find_strict_attributes(whole)
-    apart = tuple(name for name in one | two if one.get(name) != two.get(name))
-    return Lost(first, second, kept.contributions, whole.contributions, apart)
+    strict, others = _find_strict_attributes(kept), _find_strict_attributes(whole)
+    apart = tuple(name for name in strict | others if strict.get(name) != others.get(name))
+    return Lost(first, second, one.records, two.records, apart, one.apart, two.apart)
+
+
+def _find_limit(release: NoisyAnswers, contributions: int) -> AddRemove:
+    """Find the unit that says which records of a person a release keeps.
+
+    Args:
+        release: The release.
+        contributions: The largest number of records of a person, if the plan's unit is one record.
+    """
+    unit = release.plan.unit
+    if isinstance(unit, AddRemove) and unit.records > 1:
+        return unit
+    return AddRemove(contributions)
 
 
 def _describe_rows(release: NoisyAnswers) -> str:

@@ -14,7 +14,7 @@ from fitplug.plan import Plan
 from fitplug.release.population import describe_population
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows
-from fitplug.workload import AddRemove, ReplaceOne
+from fitplug.workload import ReplaceOne
 
 
 def describe_variant(plan: Plan) -> dict[str, Any]:
@@ -62,19 +62,20 @@ def describe_accounting(
         "They are unbiased for the records that were counted: not clipped at zero, not "
         "rounded and not made to agree with other figures. Their standard deviations are "
         "those of the plan, of the noise alone.\n\n"
-        + describe_population(release.most_records, release.limited, unit, release.outside),
+        + describe_population(
+            release.most_records,
+            release.limited,
+            unit,
+            release.outside,
+            describe_apart(release.plan),
+        ),
         "composition": _describe_composition(release, statement),
     }
 
 
 def describe_apart(plan: Plan) -> str:
     """Describe which records of a person a plan's unit of privacy keeps apart, after a number."""
-    unit = plan.unit
-    if isinstance(unit, AddRemove) and unit.distinct:
-        return ", each in another cell"
-    if isinstance(unit, AddRemove) and unit.once_per is not None:
-        return f", at most one for each {escape_cell(unit.once_per)}"
-    return ""
+    return escape_cell(plan.unit.apart)
 
 
 def compute_record_rho(release: Release) -> Fraction:

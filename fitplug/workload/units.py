@@ -59,12 +59,15 @@ class AddRemove:
     def __str__(self) -> str:
         if self.records == 1:
             return "one record added or removed"
-        where = "anywhere"
+        where = self.apart or ", anywhere"
+        return f"one person's records added or removed: at most {self.records:,}{where}"
+
+    @property
+    def apart(self) -> str:
+        """How a person's records are apart, in words that follow their number; empty if not."""
         if self.distinct:
-            where = "each in another cell"
-        elif self.once_per is not None:
-            where = f"at most one for each {self.once_per}"
-        return f"one person's records added or removed: at most {self.records:,}, {where}"
+            return ", each in another cell"
+        return "" if self.once_per is None else f", at most one for each {self.once_per}"
 
     @property
     def is_of_records(self) -> bool:
@@ -134,6 +137,11 @@ class ReplaceOne:
         if not self.within:
             return "one record replaced by another"
         return f"one record replaced by another of the same {' and '.join(self.within)}"
+
+    @property
+    def apart(self) -> str:
+        """How a person's records are apart, in words: empty, as this unit says nothing of them."""
+        return ""
 
     @property
     def is_of_records(self) -> bool:

@@ -24,7 +24,13 @@ from fitplug.privacy import epsilon_at
 from fitplug.structure import ResidualStructure, TreeStructure
 from fitplug.structure import analysis as symmetry
 from fitplug_cli.commands import plans, reports
-from fitplug_cli.reporting import collect_facts, print_relaxation, print_report, render_page
+from fitplug_cli.reporting import (
+    build_report_record,
+    collect_facts,
+    print_relaxation,
+    print_report,
+    render_page,
+)
 from fitplug_cli.reporting.facts import DELTAS, RELAXED
 from tests.helpers.forked_processes import run_command as fitplug
 from tests.helpers.places import EXAMPLES
@@ -243,6 +249,52 @@ def test_nothing_is_free_at_a_cell_where_records_are_replaced():
     assert not collect_facts(plan).free_counts
     with pytest.raises(BudgetError, match="no slack by cell"):
         plan.slack()
+
+
+@pytest.mark.parametrize(
+    "unit", [fp.AddRemove(records=3, distinct=True), fp.AddRemove(records=3, once_per="x")]
+)
+def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(unit, capsys):
+    """A person with 3 records costs neither 9 times one record's rho, nor what a mechanism for one
+    record does: the report has no such numbers.
+    """
+    few = fp.queries({"x": np.eye(6)[:3]}, std=1.0, name="few")
+    workload = fp.Workload(fp.Domain({"x": fp.Integers(0, 5)}), [few, fp.total(std=9.0)])
+    facts = collect_facts(fp.design(workload, unit=unit), limited="enforced")
+    assert facts.most_records == 3
+    assert not facts.limits
+    assert not facts.free_counts
+    assert {usual.factor for usual in facts.usual_mechanisms} == {None}
+    print_report(facts)
+    printed = " ".join(capsys.readouterr().out.split())
+    page = render_page(facts)
+    assert not Page(page).open
+    for text in (printed, " ".join(page.split())):
+        assert "at most 3 of each person" in text
+        assert "is the rho of another plan" in text
+        assert "not computed for this unit of privacy" in text
+        assert "(declared)" not in text
+        assert "Hardly anything is left" not in text
+    assert "all 3 records of a person" in text
+    assert f"differ by all records of one person, at most 3{unit.apart}. Who sees" in text
+    assert "for one person in the unit of privacy, rounded up" in text
+    record = build_report_record(facts, None)
+    assert record["contributions"] == 3
+    assert not record["limits"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "kept"),
+    [(fp.ReplaceOne(), ""), (fp.ReplaceOne(("y",)), ", which keep their y")],
+)
+def test_the_page_says_what_is_public_where_records_are_replaced(unit, kept):
+    workload = fp.Workload(
+        fp.Domain({"x": fp.Integers(0, 5), "y": ["a", "b"]}), [fp.marginal("x", "y", std=2.0)]
+    )
+    text = " ".join(render_page(collect_facts(fp.design(workload, unit=unit))).split())
+    said = f"differ by the values of all records of one person, at most 1{kept}; the number of"
+    assert said in text
+    assert "records is the same and public. Who sees" in text
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a$b_c^d$", "x" * 300, "ü & ö"])

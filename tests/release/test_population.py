@@ -374,3 +374,69 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     ran = fitplug("lost", tmp_path / "d", tmp_path / "rows")
     assert ran.code == 2
     assert "no record is known to be lost" in ran.err
+
+
+APART = {
+    "3 a month": fp.AddRemove(3, once_per="MONTH"),
+    "4 a month": fp.AddRemove(4, once_per="MONTH"),
+    "4 a cell": fp.AddRemove(4, distinct=True),
+    "3": fp.AddRemove(3),
+    "4": fp.AddRemove(4),
+}
+KEEPS_MORE = {("3 a month", "4 a month"), ("3 a month", "4"), ("3 a month", "3"), ("3", "4")} | {
+    ("4 a month", "4"),
+    ("4 a cell", "4"),
+}
+
+
+def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
+    """Only a release that keeps all that the first one keeps says what that one lost."""
+    domain = fp.Domain({"MONTH": fp.Integers(1, 4)})
+    workload = fp.Workload(domain, [fp.marginal("MONTH", std=2.0, name="months")])
+    counts = {name: 100 + i for i, name in enumerate(APART)}
+    releases = {
+        name: exact(
+            fp.design(workload, unit=unit),
+            fp.Tables(domain, {("MONTH",): np.full(4, counts[name])}),
+            1,
+            "enforced",
+        )
+        for name, unit in APART.items()
+    }
+    for first, kept in releases.items():
+        for second, whole in releases.items():
+            if (first, second) not in KEEPS_MORE:
+                with pytest.raises(InputError, match="the second must keep more"):
+                    fp.estimate_lost(kept, whole, "months")
+                continue
+            lost = fp.estimate_lost(kept, whole, "months")
+            assert lost.records.value == pytest.approx(4 * (counts[second] - counts[first]))
+            assert (lost.limit, lost.whole_limit) == (int(first[0]), int(second[0]))
+            assert lost.kept_apart == APART[first].apart
+    with pytest.raises(InputError, match=r"at most 4 .*person, each in another cell.* second 3,"):
+        fp.estimate_lost(releases["4 a cell"], releases["3 a month"], "months")
+
+
+@pytest.mark.parametrize(
+    ("limited", "says"),
+    [
+        ("enforced", "records kept, at most 3 of each person's, at most one for each MONTH. They"),
+        (
+            "declared",
+            "That each person has at most 3 records, at most one for each MONTH, is the "
+            "publisher's word, on which the privacy cost rests.",
+        ),
+        (None, "so that each person has at most 3 records, at most one for each MONTH; if they"),
+    ],
+)
+def test_the_population_names_what_keeps_records_apart(limited: str | None, says: str) -> None:
+    """The privacy cost rests on it, too: a person with three records in a month costs more."""
+    domain = fp.Domain({"MONTH": fp.Integers(1, 4)})
+    workload = fp.Workload(domain, [fp.marginal("MONTH", std=2.0, name="months")])
+    plan = fp.design(workload, unit=APART["3 a month"])
+    release = exact(plan, fp.Tables(domain, {("MONTH",): np.full(4, 9)}), 1, limited)
+    assert says in release.population
+    if limited is not None:
+        assert says in fp.review(release)["deployment"]["accounting"]["post_processing"]
+    if limited == "enforced":
+        assert "at most 3 of each person's, at most one for each MONTH)" in repr(release)

@@ -74,9 +74,9 @@ def print_records_lost(lost: Lost, confidence: float) -> None:
     for column in ("estimate", "std", "lower", "upper"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, count in (
-        (f"with at most {lost.limit} of each person", lost.kept),
-        (f"with at most {lost.whole_limit} of each person", lost.whole),
-        (f"lost by the limit of {lost.limit}", lost.records),
+        (f"with at most {lost.limit} of each person{lost.kept_apart}", lost.kept),
+        (f"with at most {lost.whole_limit} of each person{lost.whole_apart}", lost.whole),
+        (f"lost by the limit of {lost.limit}{lost.kept_apart}", lost.records),
     ):
         numbers = (count.value, count.std, *count.interval(confidence))
         table.add_row(name, *(f"{number:,.0f}" for number in numbers))
@@ -84,8 +84,9 @@ def print_records_lost(lost: Lost, confidence: float) -> None:
     table.add_row("share of them lost", share, "", lower, upper)
     print_table(table)
     out.print(f"each interval at {100 * confidence:g}% confidence")
+    apart = f" ({lost.whole_apart.removeprefix(', ')})" if lost.whole_apart else ""
     out.print(
-        f"what a person has beyond {lost.whole_limit} records is in neither release, unless "
+        f"what a person has beyond {lost.whole_limit} records{apart} is in neither release, unless "
         "nobody has more"
     )
     if lost.apart:

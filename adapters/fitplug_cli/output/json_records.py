@@ -28,7 +28,7 @@ def build_plan_record(plan: Plan, contributions: int, delta: float) -> dict[str,
     return {
         "plan_digest": plan.digest,
         "unit": plan.unit.to_spec(),
-        "contributions": contributions,
+        "contributions": plan.unit.choose_records(contributions),
         "rho": person_costs.compute_rho(plan, contributions),
         "privacy_cost": cost,
         "delta": delta,

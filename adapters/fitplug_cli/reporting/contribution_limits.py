@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fitplug.plan import Plan
 from fitplug.privacy import epsilon_at
 from fitplug.release import Limited, describe_population
+from fitplug.workload import AddRemove
 from fitplug_cli import person_costs
 
 _SHOWN = (1, 2, 3, 5, 10)
@@ -33,7 +34,9 @@ class Limit:
 def compare_limits(plan: Plan, declared: int, delta: float) -> tuple[Limit, ...]:
     """Compute what other limits than the declared one cost.
 
-    Only the plan is needed, since k records of a person cost k^2 times the rho of one.
+    Only the plan is needed, since k records of a person cost k^2 times the rho of one. This does
+    not hold where a unit of privacy keeps the records of a person apart: there a plan for another
+    number is another plan, and none is shown.
 
     Args:
         plan: The plan.
@@ -41,8 +44,11 @@ def compare_limits(plan: Plan, declared: int, delta: float) -> tuple[Limit, ...]
         delta: The delta at which epsilon is given.
 
     Returns:
-        The limits, the smallest first; the declared one is among them.
+        The limits, the smallest first; the declared one is among them. None if the unit keeps
+        records apart.
     """
+    if keeps_records_apart(plan):
+        return ()
     return tuple(
         Limit(
             k,
@@ -54,17 +60,30 @@ def compare_limits(plan: Plan, declared: int, delta: float) -> tuple[Limit, ...]
     )
 
 
-def explain_limits(contributions: int, limited: Limited | None) -> tuple[str, ...]:
-    """Explain the table of limits.
+def keeps_records_apart(plan: Plan) -> bool:
+    """Return whether a person's records are in different cells or periods in the plan's unit."""
+    return isinstance(plan.unit, AddRemove) and not plan.unit.is_of_records
+
+
+def explain_limits(plan: Plan, contributions: int, limited: Limited | None) -> tuple[str, ...]:
+    """Explain the table of limits, or why there is none.
 
     Args:
+        plan: The plan.
         contributions: The largest number of records of a person.
         limited: Whether counting enforces it or the publisher declares it; None if not known.
 
     Returns:
         Sentences that say which records the answers are about, and how to learn what is left out.
     """
-    sentences = [] if limited is None else [describe_population(contributions, limited)]
+    sentences = []
+    if limited is not None:
+        sentences.append(describe_population(contributions, limited, apart=plan.unit.apart))
+    if keeps_records_apart(plan):
+        sentences.append(
+            f"The plan is for {plan.unit}. What another number of records costs is the rho of "
+            "another plan: change the unit of privacy and design again."
+        )
     sentences.append(
         "A spec with [data] person keeps at most this number of records of each person; without it "
         "the number is the publisher's word. A smaller number costs less privacy and leaves out "

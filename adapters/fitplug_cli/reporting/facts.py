@@ -17,7 +17,8 @@ from fitplug.errors import DesignError, WorkloadError
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.privacy import epsilon_at
 from fitplug.release import About, Limited
-from fitplug.workload import AddRemove
+from fitplug.structure import list_names
+from fitplug.workload import ReplaceOne
 from fitplug_cli import person_costs
 from fitplug_cli.reporting.contribution_limits import Limit, compare_limits
 
@@ -141,6 +142,19 @@ class Facts:
         """The largest number of records of one person, where the cost is not one of records too."""
         return self.plan.unit.choose_records(self.contributions)
 
+    @property
+    def neighbours(self) -> str:
+        """A sentence that says in what neighbouring data sets differ."""
+        unit = self.plan.unit
+        changed = f"all records of one person, at most {self.most_records:,}{unit.apart}"
+        if not isinstance(unit, ReplaceOne):
+            return f"Neighbouring datasets differ by {changed}."
+        kept = f", which keep their {list_names(unit.within)}" if unit.within else ""
+        return (
+            f"Neighbouring datasets differ by the values of {changed}{kept}; the number of records "
+            "is the same and public."
+        )
+
     @cached_property
     def privacy_cost(self) -> float:
         """Delta for all records of one person, rounded up."""
@@ -183,7 +197,9 @@ class Facts:
             )
         if self.profile[-1] < _EVEN:
             return None
-        return "Every cell costs the same: a record costs rho wherever it lies."
+        if self.most_records == 1:
+            return "Every cell costs the same: a record costs rho wherever it lies."
+        return "Every cell costs the same: the costliest person with a record in it costs rho."
 
     @property
     def price_note(self) -> str:
@@ -201,12 +217,22 @@ class Facts:
             "for the same targets might save."
         )
 
+    @property
+    def nothing_free_note(self) -> str:
+        """Why no further count is free, where cells cost different amounts."""
+        if self.plan.unit.is_of_records:
+            return "Hardly anything is left: no further count by one attribute is free."
+        return (
+            "No further count is free in this unit of privacy: what a cell has left says nothing "
+            "of what a person changes in other cells."
+        )
+
     @cached_property
     def free_counts(self) -> tuple[FreeCounts, ...]:
         """The free counts by each attribute; each is free for itself, and not all together."""
         plan = self.plan
-        if not isinstance(plan.unit, AddRemove):
-            return ()  # what cells have left says nothing of a record that moves between them
+        if not plan.unit.is_of_records:
+            return ()  # what a cell has left says nothing of a person with records in other cells
         slack = plan.slack()
         found: list[FreeCounts] = []
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
@@ -278,7 +304,7 @@ def _compare_usual(
 ) -> UsualMechanism:
     """Compute the rho of a usual mechanism over the plan's."""
     structure = plan.structure
-    if not isinstance(plan.unit, AddRemove):
+    if not plan.unit.is_of_records:
         return UsualMechanism(short, name, None, "not computed for this unit of privacy")
     # Their costs are of one record.
     privacy_cost = plan.privacy_cost / structure.changes

@@ -55,7 +55,7 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
         deltas=DELTAS,
         relaxed=f"{RELAXED - 1:.0%}",
         most_bars=MOST_BARS,
-        explained_limits=explain_limits(facts.most_records, facts.limited),
+        explained_limits=explain_limits(facts.plan, facts.most_records, facts.limited),
         plots=_draw_plots(facts),
     )
 

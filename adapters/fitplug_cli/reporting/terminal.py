@@ -65,6 +65,13 @@ def _print_prices(facts: Facts) -> None:
 
 
 def _print_limits(facts: Facts) -> None:
+    if facts.limits:
+        _print_limits_table(facts)
+    for sentence in explain_limits(facts.plan, facts.most_records, facts.limited):
+        out.print(sentence)
+
+
+def _print_limits_table(facts: Facts) -> None:
     table = _make_table(
         "records a person",
         "rho",
@@ -80,8 +87,6 @@ def _print_limits(facts: Facts) -> None:
             f"x {limit.std_factor:.3g}",
         )
     print_table(table)
-    for sentence in explain_limits(facts.most_records, facts.limited):
-        out.print(sentence)
 
 
 def _print_curve(facts: Facts) -> None:

@@ -1,0 +1,195 @@
+"""The example in examples/interviews: its tables of costs and of interviews kept, and its release.
+
+The counts are DuckDB's, of the same file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import duckdb
+import numpy as np
+import pytest
+
+import fitplug as fp
+import fitplug_dask as fpd
+from fitplug_cli.spec import load_spec
+from tests.helpers.command_line import fitplug
+from tests.helpers.places import EXAMPLES
+
+EXAMPLE = EXAMPLES / "interviews"
+ROWS = EXAMPLE / "interviews.parquet"
+BOUNDED = "9, each in another cell"
+"""The unit whose cost is a bound: its plan takes half a minute."""
+
+
+def count(sql: str) -> list[tuple]:
+    return duckdb.sql(sql.format(rows=f"read_parquet('{ROWS}')")).fetchall()
+
+
+def load_script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLE / f"{name}.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+@pytest.fixture(scope="module")
+def compare() -> ModuleType:
+    return load_script("compare")
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, list[str]]:
+    """The cells of the README's table of units, by its first column."""
+    readme = (EXAMPLE / "README.md").read_text(encoding="utf-8").replace("**", "")
+    table = readme[readme.index("| records of a woman") :]
+    lines = table[: table.index("\n\n")].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {name: cells for name, *cells in rows}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the example with both of its releases."""
+    made = shutil.ignore_patterns("release", "three", "*.db*", "__pycache__")
+    place = shutil.copytree(EXAMPLE, tmp_path_factory.mktemp("example") / "copy", ignore=made)
+    for spec in ("release.toml", "three.toml"):
+        ran = fitplug("run", place / spec)
+        assert ran.code == 0, ran.err
+    return place
+
+
+def count_kept(limit: int) -> int:
+    """Count the interviews of the domain of which each woman keeps at most so many."""
+    by_woman = "select count(*) n from {rows} where INDUSTRY is not null group by PERSON"
+    return int(count(f"select sum(least(n, {limit})) from ({by_woman})")[0][0])
+
+
+def test_the_rows_are_those_that_the_readme_describes() -> None:
+    sql = "select count(*), count(distinct PERSON), count(*) - count(INDUSTRY) from {rows}"
+    assert count(sql) == [(18_716, 4_018, 142)]
+    # The survey has one interview a year, so that the unit of the example leaves nothing out.
+    assert not count("select 1 from {rows} group by PERSON, YEAR having count(*) > 1")
+
+
+def test_the_domain_is_that_of_the_code_book() -> None:
+    prepare = load_script("prepare")
+    for name in ("release.toml", "three.toml"):
+        workload = load_spec(EXAMPLE / name).workload
+        assert tuple(workload.domain["INDUSTRY"].values) == prepare.INDUSTRIES
+        assert tuple(workload.domain["RACE"].values) == tuple(prepare.RACES.values())
+    assert prepare.read_year({"year": "88"}) == workload.domain["YEAR"].values[-1]
+    assert prepare.read_industry({"ind_code": "4.0"}) == "manufacturing"
+    assert prepare.read_industry({"ind_code": ""}) is None
+
+
+def test_the_readme_lists_the_tables_and_their_targets() -> None:
+    readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    for group in load_spec(EXAMPLE / "release.toml").workload.groups:
+        assert f"| {group.name} | {group.size} | std {float(group.target.value):g} |" in readme
+
+
+def check_costs(
+    names: set[str],
+    compare: ModuleType,
+    told: dict[str, list[str]],
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> dict[str, str]:
+    """Check the costs that compare.py prints for some units, and return what follows them."""
+    units = {name: unit for name, unit in compare.UNITS.items() if name in names}
+    monkeypatch.setattr(compare, "UNITS", units)
+    compare.main(str(place / "release" / "plan.npz"))
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert " ".join(heading.split()) == "records of a woman rho of one record epsilon gap"
+    rests = {}
+    for name, line in zip(units, lines, strict=True):
+        rho, times, epsilon, rests[name] = line.removeprefix(name).split(maxsplit=3)
+        assert [rho, times, epsilon] == [told[name][1], f"{told[name][2]}x", told[name][3]]
+    return rests
+
+
+def test_the_readme_tells_what_the_units_cost(
+    compare: ModuleType,
+    told: dict[str, list[str]],
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert list(told) == list(compare.UNITS)
+    quick = set(compare.UNITS) - {BOUNDED}
+    rests = check_costs(quick, compare, told, place, monkeypatch, capsys)
+    assert all(float(rest.removesuffix("%")) <= 0.1 for rest in rests.values())
+
+
+@pytest.mark.slow
+def test_the_readme_tells_what_records_in_other_cells_cost(
+    compare: ModuleType,
+    told: dict[str, list[str]],
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = {"1 record", BOUNDED}
+    rest = check_costs(names, compare, told, place, monkeypatch, capsys)[BOUNDED]
+    assert rest == "25.58% (its rho is a bound)"
+
+
+def test_the_readme_tells_how_many_interviews_are_kept(
+    compare: ModuleType, told: dict[str, list[str]]
+) -> None:
+    workload = load_spec(EXAMPLE / "release.toml").workload
+    by_year = ("YEAR", "INDUSTRY")
+    for name, unit in compare.UNITS.items():
+        limit = int(name.split()[0].strip(","))
+        assert told[name][4] == f"{count_kept(limit):,}"
+        words = str(told[name][0].strip("`"))
+        assert words == describe_call(unit)
+        options = {"unit": unit} if limit > 1 else {"contributions": 1}
+        tables = fpd.count(ROWS, workload, person="PERSON", **options)
+        assert int(tables.marginal(by_year).sum()) == count_kept(limit)
+
+
+def describe_call(unit: object) -> str:
+    """Describe the call that makes a unit, without what is left out."""
+    call = re.sub(r", distinct=False|, once_per=None|records=1\b|within=\(\)", "", repr(unit))
+    return "fp." + re.sub(r"\((?:, )+", "(", call).replace("'", '"')
+
+
+def test_the_release_is_near_the_counts(place: Path) -> None:
+    release = fp.Release.read(place / "release")
+    domain = release.plan.domain
+    assert release.plan.unit == fp.AddRemove(records=9, once_per="YEAR")
+    assert release.limited == "enforced"
+    exact = np.zeros((9, 12))
+    known = "where INDUSTRY is not null group by all"
+    for year, industry, number in count(f"select YEAR, INDUSTRY, count(*) from {{rows}} {known}"):
+        exact[domain["YEAR"].values.index(year), domain["INDUSTRY"].values.index(industry)] = number
+    for name, answers in (("industry by year", exact), ("industry", exact.sum(axis=0))):
+        off = release.estimates[name] - answers
+        assert (np.abs(off) < 6.5 * np.sqrt(release.variances[name])).all()
+        assert (release.variances[name] <= release.plan.targets[name]).all()
+
+
+def test_both_releases_are_charged_to_one_ledger(place: Path) -> None:
+    ledger = fp.Ledger(place / "budget.db")
+    assert ledger.unit == fp.AddRemove(records=9, once_per="YEAR")
+    plans = [fp.Plan.load(place / name / "plan.npz") for name in ("release", "three")]
+    assert [float(entry.rho) for entry in ledger.entries()] == [plan.rho for plan in plans]
+
+
+def test_what_a_smaller_limit_loses_is_estimated(place: Path) -> None:
+    ran = fitplug("lost", place / "three", place / "release", "industry")
+    assert ran.code == 0, ran.err
+    assert "with at most 3 of each person, at most one for each YEAR" in ran.out
+    few, many = (fp.Release.read(place / name) for name in ("three", "release"))
+    lost = fp.estimate_lost(few, many, "industry")
+    exact = count_kept(9) - count_kept(3)
+    assert abs(lost.records.value - exact) < 6.5 * lost.records.std
+    assert lost.kept.std == pytest.approx(few.combine("industry").std)
