@@ -2,6 +2,7 @@
 
 from fitplug.ledger.budget import Budget
 from fitplug.ledger.cell_costs import CellCosts
+from fitplug.ledger.draws import DrawRequest
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.fraction_text import decode_fraction, encode_fraction
 from fitplug.ledger.hash_chain import hash_values
@@ -14,6 +15,7 @@ __all__ = [
     "CellCosts",
     "ChargeReference",
     "ChargeRequest",
+    "DrawRequest",
     "Entry",
     "Ledger",
     "Stage",

@@ -108,7 +108,9 @@ def read_charge_costs(
             domain.
     """
     charge = find_charge(file, entries, within)
-    sharing = [charge, *(e for e in entries if e.within == charge.id)]
+    # Draws of parts of the charged release have no costs: theirs are those of the charge.
+    free = (e for e in entries if e.within == charge.id and e.plan_digest is not None)
+    sharing = [charge, *free]
     costs = [rows.read_costs(database, e.profile) for e in sharing if e.profile is not None]
     if len(costs) != len(sharing):
         raise file.make_error(

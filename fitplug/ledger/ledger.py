@@ -32,6 +32,7 @@ from fitplug.ledger.charges import (
     check_texts,
     read_time,
 )
+from fitplug.ledger.draws import DrawRequest, begin_draw
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
 from fitplug.ledger.free_releases import read_charge_costs
@@ -330,7 +331,11 @@ class Ledger:
         return compute_slack(domain, charge.rho, costs)
 
     def begin_release(
-        self, request: ChargeRequest, counts: str | None = None, *, seal: str | None = None
+        self,
+        request: ChargeRequest | DrawRequest,
+        counts: str | None = None,
+        *,
+        seal: str | None = None,
     ) -> StagedCharge:
         """Charge the release of a plan, or find the charge that the request is a retry of.
 
@@ -338,10 +343,9 @@ class Ledger:
         verified.
 
         Args:
-            request: What is to be charged.
+            request: What is to be charged, or which part of a charged release is to be drawn.
             counts: The seal of the exact counts, if the records of a person were limited. For a
-                release that is free within an earlier charge they must be the counts of that
-                charge.
+                release that is free within an earlier charge they must be those of that charge.
             seal: The seal of all exact counts of a release in parts, which is kept with the charge.
 
         Returns:
@@ -349,13 +353,12 @@ class Ledger:
 
         Raises:
             KeyTaken: The key is that of another release, or parts were begun from other counts.
-            AlreadyReleased: The plan was released before, and the request does not ask for a second
-                draw.
+            AlreadyReleased: The plan was released before, and no second draw is asked for.
             OverBudget: The charge does not fit, or the release is not free.
-            BudgetError: As for `charge` and `charge_free`.
-            InputError: As for `charge`.
-            LedgerError: As for `charge` and `charge_free`.
+            FitplugError: As for `charge` and `charge_free`.
         """
+        if isinstance(request, DrawRequest):
+            return begin_draw(self._file, request)
         return release_charges.begin_release(self._file, request, counts, seal)
 
     def find_release(self, request: ChargeRequest) -> StagedCharge | None:

@@ -5,6 +5,12 @@ from fitplug.mechanism.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.mechanism.basis import Basis, choose_basis, solve_from_right
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.boxed_combinations import Product
+from fitplug.mechanism.causality import (
+    choose_causal_basis,
+    date_answers,
+    date_queries,
+    is_causal,
+)
 from fitplug.mechanism.chain_form import place_chain
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
 from fitplug.mechanism.costly_differences import find_costly_differences
@@ -84,13 +90,17 @@ __all__ = [
     "build_tree_strategy",
     "check_strategy",
     "choose_basis",
+    "choose_causal_basis",
     "compute_boxed_covariance",
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",
     "cut_strategy",
+    "date_answers",
+    "date_queries",
     "find_costly_differences",
     "find_total_covariances",
+    "is_causal",
     "list_mechanisms",
     "list_tables",
     "make_contrasts",

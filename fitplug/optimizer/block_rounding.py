@@ -20,6 +20,7 @@ from fitplug.mechanism import (
     Strategy,
     build_strategy,
     choose_basis,
+    choose_causal_basis,
     compute_precisions,
     make_contrasts,
     solve_from_right,
@@ -132,7 +133,10 @@ def share_basis(structure: ScalarStructure, real: FloatArray) -> RealBlocks:
 
 
 def choose_bases(
-    structure: MatrixStructure, reals: Sequence[FloatArray], independent: Sequence[IndexArray]
+    structure: MatrixStructure,
+    reals: Sequence[FloatArray],
+    independent: Sequence[IndexArray],
+    periods: str | None = None,
 ) -> list[RealBlocks]:
     """Choose an integer basis for each block that is a matrix.
 
@@ -140,6 +144,7 @@ def choose_bases(
         structure: The structure of the workload.
         reals: For each block a strategy with real' real = B' Sigma_A^-1 B; see `Optimum`.
         independent: For each block independent rows of its matrix; see `Optimum`.
+        periods: The attribute along which the strategy is to be causal, if it is.
 
     Returns:
         The blocks, one by one.
@@ -154,7 +159,10 @@ def choose_bases(
     found = []
     for block, (real, rows) in enumerate(zip(reals, independent, strict=True)):
         matrix = structure.build_block_matrix(block)
-        basis = choose_basis(matrix, rows)
+        if periods is None:
+            basis = choose_basis(matrix, rows)
+        else:
+            basis = choose_causal_basis(structure, matrix, periods)
         G = triangulate(basis, matrix, real) / (math.sqrt(precision[block]) * unit)
         found.append(RealBlocks(every[block : block + 1], basis, G[None]))
     return found

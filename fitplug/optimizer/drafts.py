@@ -106,7 +106,7 @@ def _draft_matrices(
 ) -> Draft:
     """Draft the optimum of blocks that are matrices."""
     found = find_matrix_optimum(structure, objective, options)
-    real_blocks = choose_bases(structure, found.reals, found.independent)
+    real_blocks = choose_bases(structure, found.reals, found.independent, options.periods)
     return _round_optimum(structure, objective, found, real_blocks, loss)
 
 
@@ -117,7 +117,7 @@ def _draft_persons(
     assert objective.plain
     found = find_person_optimum(structure, options)
     structure = replace(structure, named=found.differences)
-    real_blocks = choose_bases(structure, found.reals, found.independent)
+    real_blocks = choose_bases(structure, found.reals, found.independent, options.periods)
     strategy = round_blocks(
         structure, real_blocks, objective=objective, upper=found.upper, loss=loss
     )

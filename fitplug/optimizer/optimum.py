@@ -35,13 +35,18 @@ _REFINING = 1e12
 
 @dataclass(frozen=True)
 class Options:
-    """How to solve. The options are those of `fitplug.design`."""
+    """How to solve. The options are those of `fitplug.design`.
+
+    With `periods`, the strategy of integers is made causal along that attribute. This changes
+    neither the optimum nor its covariance.
+    """
 
     solver: Solver
     tolerance: float
     max_iterations: int
     refine: bool
     progress: GapProgress | None
+    periods: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,19 +78,21 @@ class DesignRequest:
         return ROUNDING_SHARE * self.tolerance
 
     def build_structure(self) -> Structure:
-        """Analyse the workload's symmetry, by rules 2 and 3 of this module.
+        """Analyse the workload's symmetry, by rules 2, 3 and 6 of this module.
 
         Raises:
             WorkloadError: The workload is too large; the message names the arguments that make it
                 so.
         """
-        needing = self.list_arguments_for_optimum()
+        needing, is_causal = self.list_arguments_for_optimum(), self.options.periods is not None
+        if is_causal:
+            needing.append("periods")
         try:
             return analyse_structure(
                 self.workload,
                 self._list_attributes_told_apart(),
                 False if needing else None,
-                tree=() if self.options.solver == "sm2" else None,
+                tree=() if is_causal or self.options.solver == "sm2" else None,
                 # k records are designed for as one, and multiplied afterwards.
                 unit=self.unit if self.has_own_structure else ONE_RECORD,
             )
@@ -125,16 +127,19 @@ class DesignRequest:
         return [name for name, is_given in given.items() if is_given]
 
     def _list_attributes_told_apart(self) -> tuple[str, ...]:
-        """List the attributes whose cells the arguments tell apart, by rule 3."""
+        """List the attributes whose cells the arguments tell apart, by rules 3 and 6."""
         if self.options.solver == "sm2":
             return self.workload.attributes
-        return () if self.cell_budgets is None else self.cell_budgets.varying
+        periods = self.options.periods
+        varying = () if self.cell_budgets is None else self.cell_budgets.varying
+        return (*varying, *(() if periods is None else (periods,)))
 
 
 def check_request(
     workload: Workload,
     *,
     unit: Unit,
+    periods: str | None,
     rho: float | None,
     epsilon: float | None,
     delta: float | None,
@@ -172,6 +177,7 @@ def check_request(
         max_iterations=int(max_iterations),
         refine=bool(refine),
         progress=progress,
+        periods=periods,
     )
     request = DesignRequest(
         workload=workload,
@@ -189,7 +195,34 @@ def check_request(
             f"{needing[0]} cannot be combined with the unit of privacy {unit!r}; leave it out, or "
             "design for fp.AddRemove(records=k)"
         )
+    if periods is not None:
+        _check_periods(periods, workload, unit)
     return request
+
+
+def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
+    """Check that a strategy can be causal along an attribute, by rule 6 of this module.
+
+    Raises:
+        InputError: The workload does not use it, or it has a cell that is no period.
+        BudgetError: The unit makes totals public that are known at the end only.
+    """
+    if periods not in workload.attributes:
+        raise InputError(
+            f"periods = {periods!r} must be an attribute that the queries use; "
+            f"{suggest_nearest(str(periods), workload.attributes)}"
+        )
+    if not workload.domain.list_names_without_other((periods,)):
+        raise InputError(
+            f"periods = {periods!r} names an attribute with a cell for all other values, which is "
+            "no period; leave `other` out"
+        )
+    if isinstance(unit, ReplaceOne):
+        raise BudgetError(
+            f"periods cannot be combined with the unit of privacy {unit!r}, whose public totals "
+            "are known only when all periods are over; design for fp.AddRemove(records=2), which "
+            "protects a record that is replaced, too"
+        )
 
 
 def _read_budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:

@@ -32,6 +32,7 @@ def design(
     workload: Workload,
     *,
     unit: Unit = ONE_RECORD,
+    periods: str | None = None,
     rho: float | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -58,6 +59,10 @@ def design(
         unit: The unit of privacy: what one person's presence changes. All that the plan says of
             privacy is for one person in this unit. `fp.AddRemove(records=k)` protects persons
             with up to k records each.
+        periods: The attribute whose cells are periods of time, in their order, for a release that
+            is drawn period by period as data arrive (`fitplug_dask.begin_series`). The plan costs
+            the same as without, up to rounding: drawing so loses nothing. It needs the optimum
+            over all cells that queries tell apart, and does not go with `fp.ReplaceOne`.
         rho: A budget in rho of zCDP, for one person in the unit. It excludes epsilon and delta.
         epsilon: A budget at `delta`, on the exact curve of the Gaussian mechanism.
         delta: The delta of `epsilon`; the two go together.
@@ -94,6 +99,7 @@ def design(
     request = check_request(
         workload,
         unit=unit,
+        periods=periods,
         rho=rho,
         epsilon=epsilon,
         delta=delta,

@@ -17,6 +17,7 @@ from fitplug.plan.summary import (
     describe_certificate,
     describe_groups,
     describe_status,
+    find_causal_attributes,
     summarise,
 )
 from fitplug.proof import PlanRecord, verify
@@ -39,6 +40,15 @@ class Plan(PlanRecord):
     def certificate(self) -> str:
         """A sentence that says what the lower bound proves."""
         return describe_certificate(self)
+
+    @cached_property
+    def causal_attributes(self) -> tuple[str, ...]:
+        """The attributes along which the answers can be drawn period by period.
+
+        That is read from the plan's integers, and `fitplug.design` makes it so with `periods`. An
+        attribute of one cell is none of them.
+        """
+        return find_causal_attributes(self)
 
     def sigma(self) -> tuple[FloatArray, IntArray]:
         """Compute the covariance of the noise as one dense matrix.

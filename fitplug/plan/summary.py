@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.display import format_down, format_up
+from fitplug.mechanism import is_causal
 from fitplug.proof import PlanRecord
 from fitplug.structure import list_names
 from fitplug.workload import ONE_RECORD
@@ -82,6 +83,8 @@ def summarise(plan: PlanRecord, delta: float) -> str:
             "              the privacy cost is a bound for all persons, and up to "
             f"{format_up(100 * plan.overstatement, 2)} % above that of the costliest person found"
         )
+    if causal := find_causal_attributes(plan):
+        lines.append(f"periods       can be drawn period by period along {' or '.join(causal)}")
     lines += [
         f"structure     {plan.structure}",
         f"strategy      {plan.strategy.size:,} integer queries; counts needed: "
@@ -103,6 +106,12 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         for r in rows
     ]
     return "\n".join(lines)
+
+
+def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
+    """Find the attributes along which answers can be drawn period by period."""
+    names = (name for name in plan.structure.dense if plan.domain[name].size > 1)
+    return tuple(name for name in names if is_causal(plan.strategy, name))
 
 
 def describe_groups(plan: PlanRecord) -> list[GroupRow]:
