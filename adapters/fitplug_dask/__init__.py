@@ -26,9 +26,11 @@ and packages, each of which imports only those that come earlier in this table:
 | `schema` | lists the columns of the data, for people who write a domain from them |
 | `survey` | tells the files, rows, tasks and memory of a count without reading any row |
 | `counting` | counts: from files and wanted tables to exact tables |
-| `releases` | makes a release in parts, exactly once; it alone knows fitplug_opendp |
+| `releases` | makes a release in parts, exactly once |
+| `series` | makes a release period by period, each period once |
 
-`release` needs OpenDP, which is imported when it is used for the first time.
+`releases` and `series` alone know fitplug_opendp. `release`, `begin_series` and `open_series` need
+OpenDP, which is imported when one of them is used for the first time.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -39,8 +41,19 @@ from fitplug_dask.survey import Survey, survey
 
 if TYPE_CHECKING:
     from fitplug_dask.releases import release
+    from fitplug_dask.series import Series, begin_series, open_series
 
-__all__ = ["DeltaTable", "IcebergTable", "Survey", "count", "release", "survey"]
+__all__ = [
+    "DeltaTable",
+    "IcebergTable",
+    "Series",
+    "Survey",
+    "begin_series",
+    "count",
+    "open_series",
+    "release",
+    "survey",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -49,6 +62,10 @@ def __getattr__(name: str) -> Any:
         from fitplug_dask.releases import release
 
         return release
+    if name in ("Series", "begin_series", "open_series"):
+        from fitplug_dask import series
+
+        return getattr(series, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -23,6 +23,15 @@ from fitplug.release.parted_folder import (
     read_parted_digest,
     read_parted_folder,
 )
+from fitplug.release.partial_release import PartialRelease
+from fitplug.release.period_files import (
+    PeriodAnswers,
+    check_period_tables,
+    complete_period_folder,
+    join_periods,
+    read_period_answers,
+    write_period_answers,
+)
 from fitplug.release.population import Limited, describe_population
 from fitplug.release.records_lost import Lost, estimate_lost
 from fitplug.release.release import Release
@@ -51,6 +60,8 @@ __all__ = [
     "Limited",
     "Lost",
     "PartedAnswers",
+    "PartialRelease",
+    "PeriodAnswers",
     "Ratio",
     "Release",
     "Stride",
@@ -59,9 +70,11 @@ __all__ = [
     "TableSlice",
     "WrittenPart",
     "check_names",
+    "check_period_tables",
     "choose_intervals",
     "complete_folder",
     "complete_parted_folder",
+    "complete_period_folder",
     "compute_answers_digest",
     "cut_table",
     "describe_place",
@@ -70,6 +83,7 @@ __all__ = [
     "estimate_lost",
     "find_answers_part",
     "format_markdown",
+    "join_periods",
     "list_core_versions",
     "name_files",
     "name_part",
@@ -81,9 +95,11 @@ __all__ = [
     "read_manifest",
     "read_parted_digest",
     "read_parted_folder",
+    "read_period_answers",
     "review",
     "write_answers",
     "write_answers_part",
     "write_manifest",
+    "write_period_answers",
     "write_table_part",
 ]

@@ -159,14 +159,14 @@ def check_tables(release: NoisyAnswers, directory: str | PathLike[str], digest: 
         # Other versions may use other sentences. What they are made from is compared.
         expected.pop(POPULATION, None)
         agrees = all(metadata.get(key) == value for key, value in expected.items())
-        if not agrees or not _are_equal(columns, make_columns(release, group, intervals)):
+        if not agrees or not are_equal_tables(columns, make_columns(release, group, intervals)):
             raise InputError(
                 f"{path}: the table does not say what {ANSWERS} does; it was edited, or is of "
                 "another release"
             )
 
 
-def _are_equal(found: Columns, expected: Columns) -> bool:
+def are_equal_tables(found: Columns, expected: Columns) -> bool:
     """Return whether tables are equal, up to how another machine rounds sums."""
     if list(found) != list(expected):
         return False

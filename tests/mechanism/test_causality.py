@@ -144,7 +144,7 @@ def test_queries_are_known_after_the_last_period_that_they_count():
 
 
 def test_the_integers_alone_decide(tmp_path):
-    """A plan file says nothing of periods, and a file whose classes are renumbered is not causal."""
+    """A plan file says nothing of periods. A usual plan has other numbers of classes."""
     plan = PLANS["regions"]
     plan.save(tmp_path / "plan.npz")
     read = fp.Plan.load(tmp_path / "plan.npz")

@@ -19,8 +19,9 @@
 | `releasing` | checks what the caller gives, and counts: `release` |
 """
 
+from fitplug_dask.releases.kept_secret import KeptSecret
 from fitplug_dask.releases.parted_release import State
 from fitplug_dask.releases.releasing import make_release, release
 from fitplug_dask.releases.staging import Output
 
-__all__ = ["Output", "State", "make_release", "release"]
+__all__ = ["KeptSecret", "Output", "State", "make_release", "release"]

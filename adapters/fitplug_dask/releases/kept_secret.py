@@ -68,7 +68,34 @@ class KeptSecret:
             place.create(path.name, drawn)
             kept = place.read(path.name)  # whoever was first has decided
             plan.save(plan_path)
-        if len(kept) != len(drawn):
+        return cls._split(kept, path, plan_path)
+
+    @classmethod
+    def find(cls, ledger: Ledger, plan: Plan, key: str | None, output: str) -> KeptSecret | None:
+        """Find the secrets of a release that was begun; None if they are not there.
+
+        Args:
+            ledger: The ledger.
+            plan: The plan.
+            key: The name of the release in the ledger.
+            output: Where the release goes, as `keep` was told.
+
+        Raises:
+            InputError: The file is damaged.
+            OSError: The file cannot be read.
+        """
+        path, plan_path = (
+            find_beside_ledger(ledger, plan.digest, key, output, name) for name in (_SECRET, PLAN)
+        )
+        try:
+            return cls._split(path.read_bytes(), path, plan_path)
+        except FileNotFoundError:
+            return None
+
+    @classmethod
+    def _split(cls, kept: bytes, path: Path, plan_path: Path) -> KeptSecret:
+        """Make the secrets of the content of their file."""
+        if len(kept) != NONCE_BYTES + _KEY_BYTES:
             raise InputError(
                 f"{path} is damaged, so a release that was begun cannot be finished; "
                 "remove the file, and ask for another draw with a new key"

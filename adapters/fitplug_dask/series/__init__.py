@@ -1,0 +1,20 @@
+"""Series: the releases of one plan, drawn period by period as data arrive, and charged once.
+
+`begin_series` charges a series, and `open_series` continues it. The modules, each of which imports
+only those before it:
+
+| module | what it does |
+|---|---|
+| `record` | says what a series is: what its folder and the ledger must agree about |
+| `period_counts` | takes the counts of one period, and computes the exact answers from them |
+| `sealed_counts` | keeps the exact counts of all periods until the last one is drawn, encrypted |
+| `period_folders` | keeps the answers of a period, and puts its folder in its place |
+| `drawing` | takes the steps by which a period is drawn, once |
+| `series` | draws one period after another, each once: `Series` |
+| `beginning` | charges and opens a series: `begin_series`, `open_series` |
+"""
+
+from fitplug_dask.series.beginning import begin_series, open_series
+from fitplug_dask.series.series import Series
+
+__all__ = ["Series", "begin_series", "open_series"]

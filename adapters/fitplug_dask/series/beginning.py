@@ -1,0 +1,198 @@
+"""Beginning: a series is charged, once, for all its periods, and opened again later."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from fitplug.errors import InputError, KeyTaken, LedgerError
+from fitplug.ledger import Ledger, StagedCharge
+from fitplug.plan import Plan
+from fitplug.release import PLAN
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+from fitplug_dask.releases import KeptSecret
+from fitplug_dask.series.drawing import SeriesCharge
+from fitplug_dask.series.record import RECORD, SeriesRecord, read_plan
+from fitplug_dask.series.sealed_counts import check_encryption
+from fitplug_dask.series.series import SECRET_OF_SERIES, Series
+from fitplug_opendp.folder_checks import encode_path, report_write_errors
+from fitplug_opendp.noise_source import NoiseSource
+from fitplug_opendp.release_request import ReleaseRequest
+
+
+def begin_series(
+    plan: Plan,
+    folder: str | PathLike[str],
+    *,
+    ledger: Ledger,
+    key: str,
+    periods: str | None = None,
+    contributions: int = 1,
+    what: str | None = None,
+    confidence: float = DEFAULT_CONFIDENCE,
+) -> Series:
+    """Charge a series of releases, one for each period, and make its folder. Nothing is drawn.
+
+    The rho of the plan is charged once, for all periods together. A call that was stopped is
+    finished by the same call, at no further cost. Once the series is begun, the same call opens it.
+
+    Args:
+        plan: A plan whose answers can be drawn period by period: `fitplug.design(..., periods=)`.
+        folder: The folder of the series, a new or empty one.
+        ledger: The ledger that is charged, and that later keeps what is drawn.
+        key: The name of the series in the ledger.
+        periods: The attribute whose cells are the periods; None if the plan has only one.
+        contributions: The largest number of records that one person may have in all periods
+            together, if the plan is for one record; see `fitplug_opendp.release`.
+        what: The text that the ledger keeps with the charge.
+        confidence: The confidence of the tables' intervals for groups whose target names none.
+
+    Returns:
+        The series, of which the first period can be drawn.
+
+    Raises:
+        InputError: The plan cannot be drawn by period, or the folder holds something else.
+        BudgetError: The number of contributions is out of range.
+        OverBudget: The ledger has less left than the series costs.
+        KeyTaken: The key is that of another release.
+        LedgerError: The ledger cannot be read or written.
+        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+        FitplugError: A file cannot be written.
+    """
+    periods = _choose_periods(plan, periods)
+    check_confidence(confidence)
+    check_encryption()
+    if not isinstance(ledger, Ledger) or not isinstance(key, str):
+        raise InputError("a series needs a ledger, and a key by which the ledger knows it")
+    place = Path(folder).absolute()
+    asked = ReleaseRequest(
+        plan,
+        directory=place,
+        contributions=contributions,
+        ledger=ledger,
+        what=what or f"series of plan {plan.digest[:12]} by {periods}",
+        key=key,
+    )
+    noise_source = NoiseSource.from_plan(plan, asked.contributions)
+    request = asked.make_ledger_request(noise_source.charged)
+
+    def describe(begun: StagedCharge) -> SeriesRecord:
+        return SeriesRecord(
+            plan_digest=plan.digest,
+            periods=periods,
+            contributions=asked.contributions,
+            confidence=confidence,
+            key=key,
+            entry=begun.entry.id,
+            time=begun.entry.time,
+        )
+
+    found = ledger.find_release(request)
+    if found is None or found.stage.state == "begun":
+        noise_source.check_sampler()
+    else:
+        _check_charge(ledger, found, describe(found), place)
+        if found.stage.state == "published":
+            return open_series(place, ledger=ledger)
+    with report_write_errors(place, "nothing was charged; make room or name another place"):
+        _prepare_folder(plan, place)
+    KeptSecret.keep(ledger, plan, key, SECRET_OF_SERIES)
+    begun = ledger.begin_release(request)
+    record, output = describe(begun), encode_path(place)
+    # From now on nobody can take the charge for that of a release that is drawn at once.
+    stage = ledger.record_draw(begun.entry, record.digest, counts=record.digest, output=output)
+    _check_charge(ledger, StagedCharge(begun.entry, stage), record, place)
+    with report_write_errors(place, "the series is charged: run the same again to finish it"):
+        record.write(place)
+    return open_series(place, ledger=ledger)
+
+
+def open_series(folder: str | PathLike[str], *, ledger: Ledger | None = None) -> Series:
+    """Open a series that was begun, to draw its next period or to read it.
+
+    Args:
+        folder: The folder of the series.
+        ledger: The ledger that the series was charged to. Without it the series can only be read,
+            by anybody who has the folder, and what the ledger has entered is not compared.
+
+    Returns:
+        The series.
+
+    Raises:
+        InputError: The folder is no folder of a series, or it is damaged.
+        LedgerError: The ledger cannot be read, or the series was not charged to it.
+    """
+    place = Path(folder).absolute()
+    record = SeriesRecord.read(place)
+    plan = read_plan(place, record)
+    _choose_periods(plan, record.periods)
+    rho = NoiseSource.from_plan(plan, record.contributions).rho
+    if ledger is None:
+        return Series(place, plan, record, rho)
+    entry = next((entry for entry in ledger.entries() if entry.id == record.entry), None)
+    stage = ledger.stages().get(record.entry)
+    described = plan.digest, record.key, record.time
+    if entry is None or stage is None or (entry.plan_digest, entry.key, entry.time) != described:
+        raise LedgerError(
+            f"the series in {place} was not charged to the ledger {ledger.path}; open it with the "
+            "ledger that it was begun with"
+        )
+    _check_charge(ledger, StagedCharge(entry, stage), record, place)
+    return Series(place, plan, record, rho, SeriesCharge(ledger, record.entry))
+
+
+def _choose_periods(plan: Plan, periods: str | None) -> str:
+    """Choose the attribute whose cells are the periods.
+
+    Raises:
+        InputError: The answers of the plan cannot be drawn period by period along it.
+    """
+    possible = plan.causal_attributes
+    if periods in possible and periods is not None:
+        return periods
+    if periods is None and len(possible) == 1:
+        return possible[0]
+    if periods is None and possible:
+        raise InputError(f"give periods, one of {', '.join(possible)}")
+    of = "any attribute" if periods is None else repr(periods)
+    raise InputError(
+        f"the answers of this plan cannot be drawn period by period along {of}; design it with "
+        "periods= and the attribute whose cells are the periods"
+    )
+
+
+def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, place: Path) -> None:
+    """Raise KeyTaken unless a charge is that of a series, in this folder."""
+    number, stage = charge.entry.id, charge.stage
+    if stage.answers != record.digest:
+        raise KeyTaken(
+            f"number {number} of the ledger {ledger.path}, under the key {record.key!r}, is not "
+            "the charge of this series; give another series another key",
+            number=number,
+        )
+    if stage.output != encode_path(place) and not (place / RECORD).is_file():
+        raise KeyTaken(
+            f"number {number} of the ledger {ledger.path} is a series in {stage.output}; open it "
+            "there, or give another series another key",
+            number=number,
+        )
+
+
+def _prepare_folder(plan: Plan, place: Path) -> None:
+    """Make the folder of a series, with its plan.
+
+    Raises:
+        InputError: It holds something else.
+        OSError: It cannot be written.
+    """
+    if place.is_file():
+        raise InputError(f"{place} is a file; name a folder for the series")
+    place.mkdir(parents=True, exist_ok=True)
+    # Names that begin with a dot are what a killed process left.
+    held = {path.name for path in place.iterdir() if not path.name.startswith(".")}
+    if not held <= {PLAN, RECORD}:
+        raise InputError(f"{place} holds files already; name a folder that is new or empty")
+    if PLAN in held and Plan.load(place / PLAN).digest != plan.digest:
+        raise InputError(f"{place} holds another plan already; name a folder that is new or empty")
+    if PLAN not in held:
+        plan.save(place / PLAN)

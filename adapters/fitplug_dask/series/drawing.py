@@ -1,0 +1,174 @@
+"""Drawing: the steps by which one period is drawn, once, whatever happens in between.
+
+A call that was stopped is continued by the same call.
+
+1. Its exact counts are sealed. Later tries, and the answers of later periods, use these counts.
+2. The ledger enters that the period is to be drawn, within the charge of the series.
+3. The noise is drawn, and the noisy answers are staged.
+4. The ledger enters these answers as made. If it has others, these are discarded, unseen.
+
+The folder of the period is published after that.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fitplug.counts import Tables
+from fitplug.errors import InputError
+from fitplug.ledger import DrawRequest, Ledger, StagedCharge
+from fitplug.mechanism import may_be_clamped
+from fitplug.numeric import IntArray
+from fitplug.plan import Plan
+from fitplug.release import PeriodAnswers
+from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_period
+from fitplug_dask.series.period_folders import PeriodFolders
+from fitplug_dask.series.record import SeriesRecord
+from fitplug_dask.series.sealed_counts import SealedCounts
+from fitplug_opendp.folder_checks import encode_path
+from fitplug_opendp.noise_source import CLAMPED
+from fitplug_opendp.part_noise import check_sampler_for, draw_part
+
+
+@dataclass(frozen=True)
+class SeriesCharge:
+    """The charge of a series.
+
+    Attributes:
+        ledger: The ledger.
+        entry: The number of the charge.
+    """
+
+    ledger: Ledger
+    entry: int
+
+    def read(self) -> StagedCharge:
+        """Read the charge of the series, and how far it has come."""
+        entries, stages = self.ledger.entries(), self.ledger.stages()
+        return StagedCharge(entries[self.entry - 1], stages[self.entry])
+
+    def read_draws(self) -> Mapping[str | None, StagedCharge]:
+        """Read the draws of periods that the ledger has, by their keys."""
+        entries, stages = self.ledger.entries(), self.ledger.stages()
+        own = [entry for entry in entries if entry.within == self.entry and entry.id in stages]
+        return {entry.key: StagedCharge(entry, stages[entry.id]) for entry in own}
+
+
+def name_draw(record: SeriesRecord, index: int) -> str:
+    """Name the draw of a period in the ledger."""
+    return f"{record.key}: period {index + 1} of number {record.entry}"
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """The draw of one period of a series.
+
+    Attributes:
+        plan: The plan.
+        record: What the series is.
+        charge: Its charge.
+        folders: Its folders.
+        sealed: Its sealed counts.
+        index: The index of the period, whose predecessors are all drawn.
+    """
+
+    plan: Plan
+    record: SeriesRecord
+    charge: SeriesCharge
+    folders: PeriodFolders
+    sealed: SealedCounts
+    index: int
+
+    def check_sampler(self) -> None:
+        """Raise SamplerError if the sampler does not draw what privacy is proven for."""
+        check_sampler_for(self._run, self.plan.noise_std)
+
+    def draw(self, find_tables: Callable[[], Tables]) -> None:
+        """Draw the period, unless that was done, and enter its answers as made.
+
+        Args:
+            find_tables: Returns exact counts. It is called unless an earlier try has sealed some.
+
+        Raises:
+            InputError: Sealed counts or staged answers are damaged, or not those of one try.
+            FitplugError: The ledger or a file cannot be read or written.
+            OSError: A file cannot be written.
+        """
+        own = self._seal_counts(find_tables)
+        exact = answer_newest(self.plan, self.record.periods, [*self._read_earlier(), own])
+        output = encode_path(self.folders.folder)
+        label = self.plan.domain[self.record.periods].labels[self.index]
+        request = DrawRequest(
+            charge=self.charge.read().entry,
+            key=name_draw(self.record, self.index),
+            what=f"period {label} of {self.record.key}",
+            output=output,
+        )
+        begun = self.charge.ledger.begin_release(request)
+        if begun.stage.state != "begun":
+            return
+        seal = self.sealed.seal(self.index, own)
+        digest = self._find_staged(seal) or self._stage(exact, own, seal)
+        made = self.charge.ledger.record_draw(begun.entry, digest, counts=seal, output=output)
+        if made.answers != digest:  # another process was first, and nobody has seen this draw
+            self.folders.discard(self.index, digest)
+
+    @property
+    def _run(self) -> str:
+        return f"{self.record.digest} {self.index}"
+
+    def _seal_counts(self, find_tables: Callable[[], Tables]) -> PeriodCounts:
+        """Seal the counts of the period, unless an earlier try has done so, and return them."""
+        if self.sealed.has(self.index):
+            return self.sealed.read(self.index)
+        periods, contributions = self.record.periods, self.record.contributions
+        tables = find_tables()
+        own = take_period(self.plan, periods, self.index, tables, contributions)
+        return self.sealed.keep(self.index, own)
+
+    def _read_earlier(self) -> Sequence[PeriodCounts]:
+        """Read the sealed counts of the periods that are drawn.
+
+        Raises:
+            InputError: They are not those that their answers were drawn from.
+        """
+        earlier = [self.sealed.read(index) for index in range(self.index)]
+        for index, own in enumerate(earlier):
+            held = self.folders.read(index)
+            if held is None or held[0].seal != self.sealed.seal(index, own):
+                raise _make_other_counts_error(index)
+        return earlier
+
+    def _find_staged(self, seal: str) -> str | None:
+        """Find answers that an earlier try has staged, and return their digest."""
+        staged = self.folders.find_staged(self.index, None)
+        if staged is not None and staged[1].seal != seal:
+            raise _make_other_counts_error(self.index)
+        return None if staged is None else staged[2]
+
+    def _stage(self, exact: IntArray, counts: PeriodCounts, seal: str) -> str:
+        """Draw the noise and stage the noisy answers; return their digest."""
+        std = self.plan.noise_std
+        noisy = draw_part(exact, std, self._run) if exact.size else exact
+        if may_be_clamped(noisy, std):
+            warnings.warn(CLAMPED, RuntimeWarning, stacklevel=5)
+        return self.folders.stage(
+            PeriodAnswers(
+                series=self.record.digest,
+                period=self.index,
+                answers=noisy,
+                seal=seal,
+                limited=counts.limited,
+                rows=counts.rows,
+                outside=counts.outside,
+            )
+        )
+
+
+def _make_other_counts_error(index: int) -> InputError:
+    return InputError(
+        f"the sealed counts of period {index + 1} are not those that its answers were drawn from; "
+        "put the files back"
+    )

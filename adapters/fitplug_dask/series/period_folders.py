@@ -1,0 +1,162 @@
+"""Folders of periods: the answers of a period until they are published, and the folder they are in.
+
+Answers are staged in a hidden file that only its owner can read, until the ledger has entered that
+they are made. Then the folder of the period is written from them and moved into its place in one
+step. What the ledger has not entered was seen by nobody.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fitplug.errors import InputError
+from fitplug.files import LocalPlace, make_partial_folder, move_into_place
+from fitplug.release import (
+    ANSWERS,
+    PartialRelease,
+    PeriodAnswers,
+    complete_period_folder,
+    read_period_answers,
+    write_period_answers,
+)
+
+_OWNER_ONLY = 0o600
+
+
+@dataclass(frozen=True)
+class PeriodFolders:
+    """The folder of a series, and the hidden one beside it.
+
+    Attributes:
+        folder: The absolute path of the folder of the series.
+        series: The digest of the series.
+        count: The number of all periods.
+    """
+
+    folder: Path
+    series: str
+    count: int
+
+    @property
+    def hidden(self) -> LocalPlace:
+        """The hidden folder of what is confidential until the last period is drawn."""
+        name = f".{self.folder.name}.{self.series[:16]}.series"
+        return LocalPlace(self.folder.with_name(name), _OWNER_ONLY)
+
+    def locate(self, index: int) -> Path:
+        """Return the folder of a period."""
+        width = len(str(self.count))
+        return self.folder / f"period-{index + 1:0{width}}"
+
+    def open_hidden(self) -> None:
+        """Make the hidden folder.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        self.hidden.path.mkdir(mode=0o700, exist_ok=True)
+
+    def stage(self, own: PeriodAnswers) -> str:
+        """Make noisy answers durable that nobody has seen, and return their digest.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        self.open_hidden()
+        name = f"{_name_staged(own.period)}.{secrets.token_hex(4)}.npz"
+        return write_period_answers(own, self.hidden.path / name, _OWNER_ONLY)
+
+    def find_staged(self, index: int, digest: str | None) -> tuple[Path, PeriodAnswers, str] | None:
+        """Find staged answers of a period.
+
+        Args:
+            index: The index of the period.
+            digest: The digest that they must have; None accepts any.
+
+        Returns:
+            The file, its answers and their digest; None if there is none that fits.
+        """
+        for path in self._list_staged(index):
+            with suppress(InputError, OSError):
+                own, found = read_period_answers(path, self.series, index)
+                if digest in (None, found):
+                    return path, own, found
+        return None
+
+    def read(self, index: int) -> tuple[PeriodAnswers, str] | None:
+        """Read the published answers of a period, and their digest; None if there are none.
+
+        Raises:
+            InputError: They are damaged or were edited.
+            OSError: They cannot be read.
+        """
+        try:
+            return read_period_answers(self.locate(index) / ANSWERS, self.series, index)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def publish(
+        self, release: PartialRelease, staged: Path, digest: str, confidence: float
+    ) -> None:
+        """Put the folder of the newest period in its place.
+
+        Args:
+            release: What is released so far, with this period.
+            staged: The file of its answers.
+            digest: Their digest.
+            confidence: The confidence of the intervals of groups whose target has none.
+
+        Raises:
+            OSError: The folder cannot be written.
+        """
+        index = release.drawn - 1
+        target = self.locate(index)
+        try:
+            with make_partial_folder(target) as partial:
+                shutil.copyfile(staged, partial / ANSWERS)
+                complete_period_folder(release, partial, confidence, digest)
+                move_into_place(partial, target)
+        except OSError:
+            held = self.read(index)
+            if held is None or held[1] != digest:
+                raise
+            # Another process published these answers first.
+
+    def discard(self, index: int, digest: str) -> None:
+        """Remove staged answers that are not the release, and that nobody has seen."""
+        found = self.find_staged(index, digest)
+        if found is not None:
+            found[0].unlink(missing_ok=True)
+
+    def remove_staged(self, index: int) -> None:
+        """Remove what the draws of a published period left."""
+        with suppress(OSError):
+            for path in self._list_staged(index, "*"):
+                path.unlink(missing_ok=True)
+            for path in self.folder.glob(f".{self.locate(index).name}.*"):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def remove_hidden(self) -> None:
+        """Remove the hidden folder, and what killed processes left in that of the series."""
+        self.hidden.remove_all()
+        with suppress(OSError):
+            for path in self.folder.glob(".*.partial"):
+                if path.is_file():
+                    path.unlink(missing_ok=True)
+
+    def _list_staged(self, index: int, ending: str = "*.npz") -> list[Path]:
+        """List staged files of a period; with the ending "*" also those that were cut."""
+        name = _name_staged(index)
+        found = list(self.hidden.path.glob(f"{name}.{ending}"))
+        if ending == "*":
+            # The name of a file that is being written has one more dot in front.
+            found += self.hidden.path.glob(f".{name}.*")
+        return sorted(found)
+
+
+def _name_staged(index: int) -> str:
+    return f"answers-{index + 1:05}"

@@ -1,0 +1,311 @@
+"""Series: the releases of one plan, of which one period after another is drawn.
+
+`fitplug_dask.series.drawing` has the steps. When the ledger has entered the answers of a period as
+made, its folder is put in its place, and the ledger enters that it is published. After the last
+period the sealed counts and their secret are removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fitplug.counts import AttributeSet, Tables
+from fitplug.errors import FitplugError, InputError
+from fitplug.ledger import Stage, StagedCharge
+from fitplug.plan import Plan
+from fitplug.release import (
+    PartialRelease,
+    PeriodAnswers,
+    Release,
+    check_period_tables,
+    join_periods,
+)
+from fitplug_dask.counting import count
+from fitplug_dask.releases import KeptSecret
+from fitplug_dask.series.drawing import Drawing, SeriesCharge, name_draw
+from fitplug_dask.series.period_counts import list_period_tables
+from fitplug_dask.series.period_folders import PeriodFolders
+from fitplug_dask.series.record import SeriesRecord
+from fitplug_dask.series.sealed_counts import SealedCounts
+from fitplug_dask.sources import Source
+from fitplug_opendp.folder_checks import encode_path, report_write_errors
+
+SECRET_OF_SERIES = "a series"
+"""What stands for the output in the name of the secret's file: folders of series may be moved."""
+
+_RETRY = "the period is not finished: run the same again, which charges nothing more"
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """The releases of one plan, period by period. `begin_series` and `open_series` make it.
+
+    What is released is in the folder, and `read` reads it. The series itself holds no data.
+
+    Attributes:
+        folder: The absolute path of its folder.
+        plan: The plan, which is causal along the periods.
+        record: What the series is.
+        rho: The cost of the whole series in rho of zCDP, for one person in the plan's unit.
+        charge: The charge; None for a series that can only be read.
+    """
+
+    folder: Path
+    plan: Plan
+    record: SeriesRecord
+    rho: float
+    charge: SeriesCharge | None = None
+
+    def __repr__(self) -> str:
+        return f"Series({str(self.folder)!r}, plan={self.plan.digest[:12]})"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The periods, in their order."""
+        return self.plan.domain[self.record.periods].labels
+
+    @property
+    def tables(self) -> tuple[AttributeSet, ...]:
+        """Attribute sets to count for each period; `(plan.domain, series.tables)` asks for them."""
+        return list_period_tables(self.plan, self.record.periods)
+
+    def read(self) -> PartialRelease:
+        """Read what is released so far.
+
+        Periods that were drawn and not published yet, as a process was killed, are published.
+
+        Returns:
+            The estimates of all queries that count no later period, with their variances.
+
+        Raises:
+            InputError: A file is damaged or was edited.
+            FitplugError: The ledger has a period as drawn whose answers are not here.
+        """
+        draws = {} if self.charge is None else self.charge.read_draws()
+        drawn: list[PeriodAnswers] = []
+        for index in range(len(self.labels)):
+            found = draws.get(name_draw(self.record, index))
+            if self.charge is not None and (found is None or found.stage.state == "begun"):
+                break
+            own = self._read_period(index, drawn, found)
+            if own is None:
+                break
+            drawn.append(own)
+        return self._join(drawn)
+
+    def release(
+        self, period: Any, source: Source | Tables | None = None, *, person: str | None = None
+    ) -> PartialRelease:
+        """Draw a period, once, and write its folder.
+
+        A period that is drawn already is returned as it was released, and the source is not looked
+        at. If an earlier call was stopped, this one continues it, with the counts that were sealed
+        then.
+
+        Args:
+            period: The period: a value of the attribute, or its text.
+            source: Exact counts that hold at least `tables`, or a source of rows that
+                `fitplug_dask.count` takes. Of each only the cells of this period are used. The
+                counts must be final: what changes in the data later is in no release.
+            person: For a source of rows, a column that identifies persons, so that the count
+                keeps no more rows of each than the unit of privacy says. The source should then
+                hold the rows of this period alone, as all its rows of a person compete. Each
+                period is counted by itself; "Series" in the documentation says what this enforces.
+
+        Returns:
+            What is released so far, with this period.
+
+        Raises:
+            InputError: There is no such period, an earlier one is not drawn yet, the series is
+                closed, the counts are needed and not given, or a file is damaged.
+            TablesError: The tables are not what the plan needs.
+            LedgerError: The ledger cannot be read or written.
+            SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+            FitplugError: A file cannot be written. The same call then finishes the period.
+        """
+        index = self._find_period(period)
+        current = self.read()
+        if index < current.drawn:
+            self._remove_if_over(current)
+            return current
+        if index > current.drawn:
+            raise InputError(
+                f"period {self.labels[current.drawn]!r} of {self.record.periods} is the next one; "
+                "periods are drawn in their order, and one without records is drawn too"
+            )
+        charge = self._check_open()
+        with report_write_errors(self.folder, _RETRY):
+            drawing = self._open_drawing(charge, index)
+            drawing.check_sampler()
+            drawing.draw(lambda: self._count(source, person))
+        released = self.read()
+        self._remove_if_over(released)
+        return released
+
+    def close(self) -> None:
+        """End the series before its last period, and remove what is confidential.
+
+        No later period can be drawn, and what is released stays. Nothing is refunded.
+
+        Raises:
+            LedgerError: The ledger cannot be read or written.
+        """
+        self.read()
+        self._end()
+
+    def to_release(self) -> Release:
+        """Make the release of all periods, as if all had been drawn at once.
+
+        Raises:
+            InputError: A period is not drawn yet.
+        """
+        found = self.read()
+        if not found.is_complete:
+            raise InputError(
+                f"{found.drawn} of {found.period_count} periods are drawn; the release of all is "
+                "made when the last one is"
+            )
+        fields = ("plan", "answers", "rho", "contributions", "entry", "limited", "rows", "outside")
+        return Release(**{name: getattr(found, name) for name in fields})
+
+    def verify(self) -> None:
+        """Check that the tables in the folders of all periods say what the answers do.
+
+        Raises:
+            InputError: A file is missing, damaged or was edited; the message names it.
+        """
+        drawn: list[PeriodAnswers] = []
+        for index in range(self.read().drawn):
+            held = self._folders.read(index)
+            assert held is not None
+            drawn.append(held[0])
+            check_period_tables(self._join(drawn), self._folders.locate(index), held[1])
+
+    def _find_period(self, period: Any) -> int:
+        """Find the index of a period."""
+        attribute = self.plan.domain[self.record.periods]
+        found = attribute.find_cell(period)
+        if found is None or not 0 <= found < attribute.size:
+            raise InputError(
+                f"{self.record.periods} has no period {period!r}; {attribute.suggest(period)}"
+            )
+        return found
+
+    @property
+    def _folders(self) -> PeriodFolders:
+        return PeriodFolders(self.folder, self.record.digest, len(self.labels))
+
+    def _check_open(self) -> SeriesCharge:
+        """Return the charge, or raise InputError if no period can be drawn."""
+        if self.charge is None:
+            raise InputError("the series was opened to be read; open it with its ledger to draw")
+        if self.charge.read().stage.state == "published":
+            raise InputError(f"the series in {self.folder} is closed; begin another one")
+        return self.charge
+
+    def _read_period(
+        self, index: int, earlier: Sequence[PeriodAnswers], draw: StagedCharge | None
+    ) -> PeriodAnswers | None:
+        """Read the answers of a period, after they are published if they are not yet.
+
+        Args:
+            index: The index of the period.
+            earlier: The answers of the periods before it.
+            draw: Its draw in the ledger, which is made; None if the series can only be read.
+        """
+        held = self._folders.read(index)
+        if draw is None:
+            return None if held is None else held[0]
+        if held is not None and held[1] != draw.stage.answers:
+            raise FitplugError(
+                f"{self._folders.locate(index)} holds other answers than the ledger has entered; "
+                "put back the folder that was released"
+            )
+        if held is None:
+            held = self._publish(index, earlier, draw.stage)
+        if draw.stage.state != "published" and self.charge is not None:
+            self.charge.ledger.record_publication(draw.stage, encode_path(self.folder))
+            self._folders.remove_staged(index)
+        return held[0]
+
+    def _publish(
+        self, index: int, earlier: Sequence[PeriodAnswers], stage: Stage
+    ) -> tuple[PeriodAnswers, str]:
+        """Publish the answers of a period that the ledger has as made."""
+        found = self._folders.find_staged(index, stage.answers)
+        if found is None:
+            held = self._folders.read(index)  # another process may just have published them
+            if held is not None and held[1] == stage.answers:
+                return held
+            raise FitplugError(
+                f"period {self.labels[index]!r} was drawn at {stage.time[:19]} into {stage.output}"
+                f", and its answers are not in {self.folder}; continue the series in the folder "
+                "where it was drawn, as noise is never drawn again"
+            )
+        path, own, digest = found
+        release = self._join([*earlier, own])
+        with report_write_errors(self.folder, _RETRY):
+            self._folders.publish(release, path, digest, self.record.confidence)
+        return own, digest
+
+    def _join(self, drawn: Sequence[PeriodAnswers]) -> PartialRelease:
+        """Join the answers of the first periods."""
+        return join_periods(
+            self.plan,
+            self.record.periods,
+            drawn,
+            rho=self.rho,
+            contributions=self.record.contributions,
+            entry=None if self.charge is None else self.charge.read().entry,
+        )
+
+    def _find_secret(self, charge: SeriesCharge) -> KeptSecret | None:
+        """Find the secret of the series; None if it is gone."""
+        return KeptSecret.find(charge.ledger, self.plan, self.record.key, SECRET_OF_SERIES)
+
+    def _open_drawing(self, charge: SeriesCharge, index: int) -> Drawing:
+        """Open the draw of a period, with the sealed counts."""
+        secret = self._find_secret(charge)
+        if secret is None:
+            raise InputError(
+                f"the secret of the series is not beside the ledger {charge.ledger.path} any more; "
+                "put the file back: without it no later period can be drawn"
+            )
+        folders = self._folders
+        folders.open_hidden()
+        sealed = SealedCounts(folders.hidden, secret.nonce, self.record.digest)
+        return Drawing(self.plan, self.record, charge, folders, sealed, index)
+
+    def _count(self, source: Source | Tables | None, person: str | None) -> Tables:
+        """Count rows, and keep no more of each person than the unit of privacy says."""
+        if source is None:
+            raise InputError("this period needs exact counts; give tables, or a source of rows")
+        if isinstance(source, Tables):
+            return source
+        wanted = self.plan.domain, self.tables
+        if person is None:
+            return count(source, wanted)
+        if self.plan.unit.is_of_records:
+            most = self.plan.unit.choose_records(self.record.contributions)
+            return count(source, wanted, person=person, contributions=most)
+        return count(source, wanted, person=person, unit=self.plan.unit)
+
+    def _remove_if_over(self, released: PartialRelease) -> None:
+        """Remove what is confidential if the last period is drawn."""
+        if released.is_complete:
+            self._end()
+
+    def _end(self) -> None:
+        """Enter that no period will be drawn any more, and remove what is confidential."""
+        if self.charge is None:
+            raise InputError("the series was opened to be read; open it with its ledger to end it")
+        stage = self.charge.read().stage
+        if stage.state != "published":
+            self.charge.ledger.record_publication(stage, encode_path(self.folder))
+        self._folders.remove_hidden()
+        secret = self._find_secret(self.charge)
+        if secret is not None:
+            secret.remove()

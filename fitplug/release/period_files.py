@@ -1,0 +1,248 @@
+"""Files of one period of a series: its noisy answers, and the tables of what they made known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fitplug.errors import InputError
+from fitplug.files import (
+    Arrays,
+    Header,
+    read_parquet,
+    read_with_digest,
+    sync,
+    write_parquet,
+    write_with_digest,
+)
+from fitplug.mechanism import date_answers
+from fitplug.numeric import IntArray
+from fitplug.plan import Plan
+from fitplug.release.file_names import name_files
+from fitplug.release.folder import are_equal_tables
+from fitplug.release.partial_release import PartialRelease
+from fitplug.release.population import LIMITS, Limited
+from fitplug.release.tables import POPULATION, choose_intervals, make_arrow, read_intervals
+from fitplug.release.versions import list_core_versions
+
+_KIND, _FORMAT = "answers of one period of fitplug", 1
+
+
+@dataclass(frozen=True, eq=False)
+class PeriodAnswers:
+    """The noisy answers of one period of a series.
+
+    Attributes:
+        series: What identifies the series: its digest.
+        period: The index of the period.
+        answers: Those of the plan's answers that are drawn in this period, in their order.
+        seal: The seal of the exact counts of the period, which tells nothing of them.
+        limited: Whether the counts of all periods together enforce the limit on the records of a
+            person; see `NoisyAnswers`.
+        rows: How rows were weighted and filtered; see `NoisyAnswers`.
+        outside: Attributes by which records were left out; see `NoisyAnswers`.
+    """
+
+    series: str
+    period: int
+    answers: IntArray
+    seal: str
+    limited: Limited
+    rows: str | None = None
+    outside: tuple[str, ...] = ()
+
+
+def write_period_answers(own: PeriodAnswers, path: Path, mode: int) -> str:
+    """Write the answers of a period to a file, which is on the disk when this returns.
+
+    Args:
+        own: The answers.
+        path: The file.
+        mode: The permissions of the file.
+
+    Returns:
+        The digest of the file's content.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    header: Header = {
+        "kind": _KIND,
+        "format": _FORMAT,
+        "series": own.series,
+        "period": own.period,
+        "seal": own.seal,
+        "limited": own.limited,
+        "rows": own.rows,
+        "outside": list(own.outside),
+        "versions": list_core_versions(),
+    }
+    digest = write_with_digest(path, header, {"answers": own.answers}, mode)
+    sync(path.parent)
+    return digest
+
+
+def read_period_answers(path: Path, series: str, period: int) -> tuple[PeriodAnswers, str]:
+    """Read the answers of a period of a series.
+
+    Args:
+        path: The file.
+        series: The digest of the series.
+        period: The index of the period.
+
+    Returns:
+        The answers, and the digest of the file's content.
+
+    Raises:
+        InputError: The file is damaged, was edited, or is of another series or period.
+        OSError: The file cannot be read.
+    """
+    header, arrays, digest = _open(path)
+    try:
+        own = _parse(header, arrays)
+    except Exception:  # entries that are missing or of another type raise many kinds of errors
+        raise _make_error(path) from None
+    if (own.series, own.period) != (series, period):
+        raise InputError(f"{path}: these are answers of another series, or of another period")
+    return own, digest
+
+
+def join_periods(
+    plan: Plan, periods: str, drawn: Sequence[PeriodAnswers], **described: Any
+) -> PartialRelease:
+    """Join the answers of the first periods of a series to what is released so far.
+
+    Args:
+        plan: The plan, which is causal along the attribute.
+        periods: The attribute whose cells are the periods.
+        drawn: The answers of each period, from the first on.
+        described: Further fields of the release, by the names of the attributes of `NoisyAnswers`.
+
+    Raises:
+        InputError: A period has another number of answers than the plan draws in it.
+    """
+    dates = date_answers(plan.strategy, periods)
+    answers = np.zeros(plan.strategy.size, dtype=np.int64)
+    for own in drawn:
+        mine = dates == own.period
+        if own.answers.shape != (int(mine.sum()),):
+            raise InputError("the answers of a period are not those of the plan")
+        answers[mine] = own.answers
+    labels = plan.domain[periods].labels
+    is_enforced = all(own.limited == "enforced" for own in drawn)
+    outside = {name for own in drawn for name in own.outside}
+    return PartialRelease(
+        plan=plan,
+        answers=answers,
+        periods=periods,
+        drawn=len(drawn),
+        limited="enforced" if drawn and is_enforced else "declared",
+        rows=_describe_rows([own.rows for own in drawn], labels),
+        outside=plan.domain.ordered(tuple(outside)),
+        **described,
+    )
+
+
+def complete_period_folder(
+    release: PartialRelease, folder: Path, confidence: float, digest: str
+) -> None:
+    """Write the tables of what the newest period made known into a folder that has its answers.
+
+    Args:
+        release: What is released so far.
+        folder: The folder.
+        confidence: The confidence of the intervals of groups whose target has none.
+        digest: The digest of the answers.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        OSError: The folder cannot be written.
+    """
+    names = name_files(release.plan.workload)
+    for group in release.plan.workload.groups:
+        intervals = choose_intervals(group, None, default=confidence)
+        columns, metadata = release.make_table(group, intervals, release.drawn - 1)
+        if len(columns["estimate"]):
+            metadata |= {"fitplug.answers_digest": digest}
+            write_parquet(folder / f"{names[group.name]}.parquet", make_arrow(columns, metadata))
+
+
+def check_period_tables(release: PartialRelease, folder: Path, digest: str) -> None:
+    """Raise InputError unless the tables of the newest period agree with the release.
+
+    Args:
+        release: What was released when that period was.
+        folder: The folder of the period.
+        digest: The digest of its answers.
+    """
+    names = name_files(release.plan.workload)
+    for group in release.plan.workload.groups:
+        path = folder / f"{names[group.name]}.parquet"
+        expected, _ = release.make_table(group, choose_intervals(group, None), release.drawn - 1)
+        if not len(expected["estimate"]):
+            continue
+        try:
+            columns, metadata = read_parquet(path)
+            expected, said = release.make_table(group, read_intervals(metadata), release.drawn - 1)
+        except ImportError:
+            raise
+        except Exception:  # pyarrow raises many kinds on damage
+            raise InputError(f"{path} is missing or damaged; get the folder again") from None
+        said["fitplug.answers_digest"] = digest
+        # Other versions may use other sentences. What they are made from is compared.
+        said.pop(POPULATION, None)
+        agrees = all(metadata.get(key) == value for key, value in said.items())
+        if not agrees or not are_equal_tables(columns, expected):
+            raise InputError(f"{path}: the table does not say what the answers do; it was edited")
+
+
+def _describe_rows(rows: Sequence[str | None], labels: Sequence[str]) -> str | None:
+    """Say how the rows of all periods were weighted and filtered."""
+    if len(set(rows)) <= 1:
+        return rows[0] if rows else None
+    return "; ".join(
+        f"in {label}, {own or 'rows that are one record each'}"
+        for label, own in zip(labels, rows, strict=False)
+    )
+
+
+def _open(path: Path) -> tuple[Header, Arrays, str]:
+    """Read the header, the arrays and the digest. Raises InputError for damage and edits."""
+    try:
+        header, arrays, digest = read_with_digest(path)
+        is_known = (header["kind"], header["format"]) == (_KIND, _FORMAT)
+    except FileNotFoundError:
+        raise
+    except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
+        raise _make_error(path) from None
+    if digest is None or not is_known:
+        raise _make_error(path)
+    return header, arrays, digest
+
+
+def _parse(header: Header, arrays: Arrays) -> PeriodAnswers:
+    """Make the answers of what a file holds. Raises errors of any kind if they do not agree."""
+    answers = np.asarray(arrays["answers"])
+    limited = header["limited"]
+    if answers.dtype != np.int64 or answers.ndim != 1 or limited not in LIMITS or limited is None:
+        raise ValueError
+    return PeriodAnswers(
+        series=str(header["series"]),
+        period=int(header["period"]),
+        answers=answers,
+        seal=str(header["seal"]),
+        limited=limited,
+        rows=None if header["rows"] is None else str(header["rows"]),
+        outside=tuple(map(str, header["outside"])),
+    )
+
+
+def _make_error(path: Path) -> InputError:
+    return InputError(
+        f"{path}: this is no file of answers of a period, or it was damaged or edited; get the "
+        "folder again from whoever released it"
+    )
