@@ -45,6 +45,20 @@ class KeptSecret:
         return "KeptSecret()"
 
     @classmethod
+    def locate(cls, ledger: Ledger, plan: Plan, key: str | None, output: str) -> KeptSecret:
+        """Say where the secrets of a release are, if there are any, without reading them.
+
+        Args:
+            ledger: The ledger.
+            plan: The plan.
+            key: The name of the release in the ledger.
+            output: Where the release goes, as `keep` was told.
+        """
+        names = _SECRET, PLAN
+        files = (find_beside_ledger(ledger, plan.digest, key, output, name) for name in names)
+        return cls(b"", b"", tuple(files))
+
+    @classmethod
     def keep(cls, ledger: Ledger | None, plan: Plan, key: str | None, output: str) -> KeptSecret:
         """Find the secrets of a release, or draw them and make them durable.
 
@@ -60,15 +74,14 @@ class KeptSecret:
         drawn = secrets.token_bytes(NONCE_BYTES + _KEY_BYTES)
         if ledger is None:
             return cls(drawn[:NONCE_BYTES], drawn[NONCE_BYTES:])
-        path, plan_path = (
-            find_beside_ledger(ledger, plan.digest, key, output, name) for name in (_SECRET, PLAN)
-        )
+        located = cls.locate(ledger, plan, key, output)
+        path, plan_path = located.files
         place = LocalPlace(path.parent, 0o600)
         with report_write_errors(path, "nothing was charged; make it writable"):
             place.create(path.name, drawn)
             kept = place.read(path.name)  # whoever was first has decided
             plan.save(plan_path)
-        return cls._split(kept, path, plan_path)
+        return located._read(kept)
 
     @classmethod
     def find(cls, ledger: Ledger, plan: Plan, key: str | None, output: str) -> KeptSecret | None:
@@ -84,23 +97,20 @@ class KeptSecret:
             InputError: The file is damaged.
             OSError: The file cannot be read.
         """
-        path, plan_path = (
-            find_beside_ledger(ledger, plan.digest, key, output, name) for name in (_SECRET, PLAN)
-        )
+        located = cls.locate(ledger, plan, key, output)
         try:
-            return cls._split(path.read_bytes(), path, plan_path)
+            return located._read(located.files[0].read_bytes())
         except FileNotFoundError:
             return None
 
-    @classmethod
-    def _split(cls, kept: bytes, path: Path, plan_path: Path) -> KeptSecret:
-        """Make the secrets of the content of their file."""
+    def _read(self, kept: bytes) -> KeptSecret:
+        """Return the secrets of the content of their file."""
         if len(kept) != NONCE_BYTES + _KEY_BYTES:
             raise InputError(
-                f"{path} is damaged, so a release that was begun cannot be finished; "
+                f"{self.files[0]} is damaged, so a release that was begun cannot be finished; "
                 "remove the file, and ask for another draw with a new key"
             )
-        return cls(kept[:NONCE_BYTES], kept[NONCE_BYTES:], (path, plan_path))
+        return KeptSecret(kept[:NONCE_BYTES], kept[NONCE_BYTES:], self.files)
 
     def remove(self) -> None:
         """Remove the files, as the release is published, and what a killed client left of them."""

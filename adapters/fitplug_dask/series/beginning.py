@@ -92,7 +92,7 @@ def begin_series(
         noise_source.check_sampler()
     else:
         _check_charge(ledger, found, describe(found), place)
-        if found.stage.state == "published":
+        if found.stage.state == "published" or (place / RECORD).is_file():
             return open_series(place, ledger=ledger)
     with report_write_errors(place, "nothing was charged; make room or name another place"):
         _prepare_folder(plan, place)

@@ -262,13 +262,9 @@ class Series:
             entry=None if self.charge is None else self.charge.read().entry,
         )
 
-    def _find_secret(self, charge: SeriesCharge) -> KeptSecret | None:
-        """Find the secret of the series; None if it is gone."""
-        return KeptSecret.find(charge.ledger, self.plan, self.record.key, SECRET_OF_SERIES)
-
     def _open_drawing(self, charge: SeriesCharge, index: int) -> Drawing:
         """Open the draw of a period, with the sealed counts."""
-        secret = self._find_secret(charge)
+        secret = KeptSecret.find(charge.ledger, self.plan, self.record.key, SECRET_OF_SERIES)
         if secret is None:
             raise InputError(
                 f"the secret of the series is not beside the ledger {charge.ledger.path} any more; "
@@ -306,6 +302,4 @@ class Series:
         if stage.state != "published":
             self.charge.ledger.record_publication(stage, encode_path(self.folder))
         self._folders.remove_hidden()
-        secret = self._find_secret(self.charge)
-        if secret is not None:
-            secret.remove()
+        KeptSecret.locate(self.charge.ledger, self.plan, self.record.key, SECRET_OF_SERIES).remove()
