@@ -14,6 +14,8 @@ import pytest
 
 import fitplug as fp
 
+pytestmark = pytest.mark.slow
+
 T = 2
 DOMAIN = fp.Domain({"MONTH": fp.Integers(1, T), "REGION": fp.Integers(1, 3)})
 WORKLOAD = fp.Workload(
@@ -139,7 +141,7 @@ def check_is_finished(after):
     assert after["files"] == FILES
 
 
-@pytest.mark.parametrize("points", [4, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("points", [20, 400])
 def test_killed_at_every_step_it_is_finished_by_the_same_call(tmp_path: Path, points: int) -> None:
     """The same call finishes the series, with the counts that were sealed by the first try."""
     said = drive(
@@ -191,7 +193,6 @@ for point in points:
         assert states >= {(key, "made") for key in keys} | {("pay", "published")}
 
 
-@pytest.mark.slow
 def test_two_processes_draw_a_period_once(tmp_path: Path) -> None:
     said = drive(
         """
@@ -208,7 +209,6 @@ for number in range(20):
         check_is_finished(after)
 
 
-@pytest.mark.slow
 def test_a_full_disk_stops_a_series_that_is_continued_later(tmp_path: Path) -> None:
     said = drive(
         """
