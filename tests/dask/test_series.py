@@ -173,7 +173,7 @@ def test_periods_are_drawn_in_their_order(series):
     with pytest.raises(InputError, match="period '1' of MONTH is the next one"):
         series.release(2, TABLES)
     series.release("1", TABLES)
-    for unknown in (0, T + 1, "13", None, 1.5):
+    for unknown in (0, T + 1, "13", None, 1.5, [1], b"1"):
         with pytest.raises(InputError, match="MONTH has no period"):
             series.release(unknown, TABLES)
     with pytest.raises(InputError, match="needs exact counts"):
@@ -380,7 +380,7 @@ def test_other_ledgers_keys_and_plans_are_refused(tmp_path, ledger, series):
         fpd.begin_series(PLAN, tmp_path / "elsewhere", ledger=ledger, key="pay")
     with pytest.raises(KeyTaken, match="is not the charge of this series"):
         fpd.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay", confidence=0.9)
-    with pytest.raises(InputError, match=r"holds another plan already"):
+    with pytest.raises(InputError, match="holds files already"):
         fpd.begin_series(
             fp.design(WORKLOAD, periods="MONTH", rho=0.1), tmp_path / "pay", ledger=ledger, key="b"
         )
@@ -388,11 +388,50 @@ def test_other_ledgers_keys_and_plans_are_refused(tmp_path, ledger, series):
         fpd.begin_series(fp.design(WORKLOAD), tmp_path / "b", ledger=ledger, key="b")
     with pytest.raises(InputError, match="along 'REGION'"):
         fpd.begin_series(PLAN, tmp_path / "b", ledger=ledger, key="b", periods="REGION")
+    second = fpd.begin_series(PLAN, tmp_path / "second", ledger=ledger, key="second")
+    for place in ("pay", "second"):  # each folder has its own series, of the same plan
+        with pytest.raises(InputError, match="holds files already"):
+            fpd.begin_series(PLAN, tmp_path / place, ledger=ledger, key="third")
+    with pytest.raises(InputError, match="holds another series"):
+        fpd.begin_series(PLAN, tmp_path / "second", ledger=ledger, key="pay")
+    (tmp_path / "planned").mkdir()
+    fp.design(WORKLOAD, periods="MONTH", rho=0.1).save(tmp_path / "planned" / "plan.npz")
+    with pytest.raises(InputError, match="holds another plan already"):
+        fpd.begin_series(PLAN, tmp_path / "planned", ledger=ledger, key="b")
+    assert second.read().drawn == 0
+    with pytest.raises(InputError, match="on a file system"):
+        fpd.begin_series(PLAN, "s3://bucket/pay", ledger=ledger, key="b")
+    with pytest.raises(FitplugError, match="name too long; nothing was charged"):
+        fpd.begin_series(PLAN, tmp_path / ("a" * 240), ledger=ledger, key="b")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(InputError, match="new or empty"):
         fpd.begin_series(PLAN, tmp_path / "full", ledger=ledger, key="b")
-    assert len(ledger.entries()) == 1
+    assert [entry.key for entry in ledger.entries()] == ["pay", "second"]
+
+
+def test_tables_that_cannot_be_written_are_refused_before_the_charge(tmp_path, ledger):
+    domain = fp.Domain({"MONTH": fp.Integers(1, 2), "std": ["1", "2"]})
+    workload = fp.Workload(domain, [fp.marginal("MONTH", "std", std=1.0)])
+    plan = fp.design(workload, periods="MONTH")
+    with pytest.raises(FitplugError, match="name of a result column"):
+        fpd.begin_series(plan, tmp_path / "pay", ledger=ledger, key="b")
+    assert ledger.entries() == ()
+
+
+def test_periods_without_an_answer_of_their_own(tmp_path, ledger):
+    """Nothing is known, and nothing is drawn, before the period that the queries count last."""
+    domain = fp.Domain({"MONTH": fp.Integers(1, 3), "REGION": ["a", "b"]})
+    halves = fp.queries({"MONTH": [[1, 1, 0]], "REGION": "identity"}, std=1.0, name="first two")
+    plan = fp.design(fp.Workload(domain, [halves]), periods="MONTH")
+    series = fpd.begin_series(plan, tmp_path / "pay", ledger=ledger, key="a")
+    x = np.array([[10, 20], [30, 40], [50, 60]])
+    tables = fp.Tables(domain, {("MONTH", "REGION"): x})
+    for month, known in ((1, False), (2, True), (3, True)):
+        released = series.release(month, tables)
+        assert released.known["first two"].all() == known
+        series.verify()
+    assert np.abs(released.estimates["first two"] - [40, 60]).max() < 9
 
 
 @pytest.mark.parametrize("drawn", [0, 1])

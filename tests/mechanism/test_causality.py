@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
 import fitplug as fp
 from fitplug.errors import BudgetError, FitplugError, InputError
@@ -198,3 +199,46 @@ def test_a_cell_of_other_values_is_no_period():
     domain = fp.Domain({"MONTH": fp.Categories(["1", "2"], other="later")})
     with pytest.raises(FitplugError, match="which is no period"):
         fp.design(fp.Workload(domain, [fp.marginal("MONTH", std=1.0)]), periods="MONTH")
+
+
+def log_gaussian(mean, std, values):
+    """The logarithms of the probabilities of a discrete Gaussian around an integer."""
+    norm = logsumexp(-(np.arange(-400, 401) ** 2) / (2 * std**2))
+    return -((values - mean) ** 2) / (2 * std**2) - norm
+
+
+def compute_divergence(A, std, order, second):
+    """Sum up the Renyi divergence of the answers of two periods, from data that adapt to them.
+
+    A person has the difference 1 in the first period, and `second(y)` in the second one, where y is
+    the first answer. Everybody else has nothing at first, and y // 2 in the second period.
+    """
+    y, later = np.arange(-60, 61)[:, None], np.arange(-250, 251)
+    others = A[1][1] * (y // 2)
+    logs = [
+        log_gaussian(A[0][0] * b, std, y)
+        + log_gaussian(others + b * (A[1][0] + A[1][1] * second(y)), std, later)
+        for b in (0, 1)
+    ]
+    return logsumexp(order * logs[1] + (1 - order) * logs[0]) / (order - 1)
+
+
+@pytest.mark.parametrize("order", [1.5, 4.0])
+def test_data_that_adapt_to_earlier_answers_cost_no_more(order):
+    """Summed over all outcomes: the divergence is at most that of the costliest difference."""
+    A, std = [[3, 0], [-1, 4]], 6.0
+    costs = {own: 3**2 + (-1 + 4 * own) ** 2 for own in (0, 1)}  # at most one record in each
+    rules = {
+        "always": lambda y: np.ones_like(y),
+        "never": np.zeros_like,
+        "if many": lambda y: (y > 1).astype(int),
+        "if odd": lambda y: y % 2,
+    }
+    found = {name: compute_divergence(A, std, order, rule) for name, rule in rules.items()}
+    proven = {own: order * cost / (2 * std**2) for own, cost in costs.items()}
+    assert found["always"] == pytest.approx(proven[1], rel=1e-9)
+    assert found["never"] == pytest.approx(proven[0], rel=1e-9)
+    assert proven[0] < found["if odd"] < found["if many"] < proven[1]
+    # Two records in the second period are another unit, which costs more.
+    more = compute_divergence(A, std, order, lambda y: 2 * (y > 1))
+    assert more > proven[1]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from os import PathLike
 from pathlib import Path
 
-from fitplug.errors import InputError, KeyTaken, LedgerError
+from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError
+from fitplug.files import check_arrow, is_url
 from fitplug.ledger import Ledger, StagedCharge
 from fitplug.plan import Plan
-from fitplug.release import PLAN
+from fitplug.release import PLAN, check_names
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.releases import KeptSecret
 from fitplug_dask.series.drawing import SeriesCharge
+from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import RECORD, SeriesRecord, read_plan
 from fitplug_dask.series.sealed_counts import check_encryption
 from fitplug_dask.series.series import SECRET_OF_SERIES, Series
@@ -61,10 +64,7 @@ def begin_series(
     """
     periods = _choose_periods(plan, periods)
     check_confidence(confidence)
-    check_encryption()
-    if not isinstance(ledger, Ledger) or not isinstance(key, str):
-        raise InputError("a series needs a ledger, and a key by which the ledger knows it")
-    place = Path(folder).absolute()
+    place = _check_can_begin(plan, folder, ledger, key)
     asked = ReleaseRequest(
         plan,
         directory=place,
@@ -87,15 +87,28 @@ def begin_series(
             time=begun.entry.time,
         )
 
-    found = ledger.find_release(request)
-    if found is None or found.stage.state == "begun":
-        noise_source.check_sampler()
-    else:
-        _check_charge(ledger, found, describe(found), place)
-        if found.stage.state == "published" or (place / RECORD).is_file():
-            return open_series(place, ledger=ledger)
-    with report_write_errors(place, "nothing was charged; make room or name another place"):
-        _prepare_folder(plan, place)
+    def find_begun() -> Series | None:
+        found = ledger.find_release(request)
+        if found is None or found.stage.state == "begun":
+            return None
+        record = describe(found)
+        _check_charge(ledger, found, record, place)
+        if found.stage.state == "made" and not (place / RECORD).is_file():
+            return None  # a process was killed before it wrote the record
+        if SeriesRecord.read(place) != record:
+            raise InputError(f"{place} holds another series; name the folder of this one")
+        return open_series(place, ledger=ledger)
+
+    if (series := find_begun()) is not None:
+        return series
+    noise_source.check_sampler()
+    try:
+        with report_write_errors(place, "nothing was charged; make room or name another place"):
+            _prepare_folder(plan, place)
+    except FitplugError:
+        if (series := find_begun()) is None:  # it may be begun by another process, meanwhile
+            raise
+        return series
     KeptSecret.keep(ledger, plan, key, SECRET_OF_SERIES)
     begun = ledger.begin_release(request)
     record, output = describe(begun), encode_path(place)
@@ -122,7 +135,7 @@ def open_series(folder: str | PathLike[str], *, ledger: Ledger | None = None) ->
         InputError: The folder is no folder of a series, or it is damaged.
         LedgerError: The ledger cannot be read, or the series was not charged to it.
     """
-    place = Path(folder).absolute()
+    place = _locate(folder)
     record = SeriesRecord.read(place)
     plan = read_plan(place, record)
     _choose_periods(plan, record.periods)
@@ -161,6 +174,31 @@ def _choose_periods(plan: Plan, periods: str | None) -> str:
     )
 
 
+def _locate(folder: str | PathLike[str]) -> Path:
+    """Return the absolute path of a folder, or raise InputError if it is in a store."""
+    if is_url(folder):
+        raise InputError(f"{folder} is in a store; the folder of a series is on a file system")
+    return Path(folder).absolute()
+
+
+def _check_can_begin(plan: Plan, folder: str | PathLike[str], ledger: object, key: object) -> Path:
+    """Check what a series needs later, before anything is charged; return its absolute path.
+
+    Raises:
+        InputError: There is no ledger or key, nothing can be encrypted, or the folder is in a
+            store.
+        WorkloadError: The table of a group cannot be written.
+        ImportError: pyarrow is not installed.
+    """
+    if not isinstance(ledger, Ledger) or not isinstance(key, str):
+        raise InputError("a series needs a ledger, and a key by which the ledger knows it")
+    check_encryption()
+    check_arrow()
+    for group in plan.workload.groups:
+        check_names(group)
+    return _locate(folder)
+
+
 def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, place: Path) -> None:
     """Raise KeyTaken unless a charge is that of a series, in this folder."""
     number, stage = charge.entry.id, charge.stage
@@ -179,20 +217,24 @@ def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, pl
 
 
 def _prepare_folder(plan: Plan, place: Path) -> None:
-    """Make the folder of a series, with its plan.
+    """Make the folder of a series that has no record yet, with its plan.
 
     Raises:
         InputError: It holds something else.
-        OSError: It cannot be written.
+        OSError: It cannot be written, or it has a name that is too long.
     """
     if place.is_file():
         raise InputError(f"{place} is a file; name a folder for the series")
     place.mkdir(parents=True, exist_ok=True)
     # Names that begin with a dot are what a killed process left.
     held = {path.name for path in place.iterdir() if not path.name.startswith(".")}
-    if not held <= {PLAN, RECORD}:
+    if not held <= {PLAN}:
         raise InputError(f"{place} holds files already; name a folder that is new or empty")
     if PLAN in held and Plan.load(place / PLAN).digest != plan.digest:
         raise InputError(f"{place} holds another plan already; name a folder that is new or empty")
     if PLAN not in held:
         plan.save(place / PLAN)
+    # The name of the hidden folder is that long, which is found before the charge.
+    probe = PeriodFolders(place, secrets.token_hex(32), 1).hidden.path
+    probe.mkdir(mode=0o700)
+    probe.rmdir()
