@@ -18,6 +18,7 @@ from fitplug.ledger import DrawRequest
 from fitplug.mechanism import date_answers
 from fitplug.release import PeriodAnswers, join_periods
 from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_period
+from fitplug_dask.series.record import SeriesRecord
 from fitplug_opendp.noise_source import compute_exact_answers
 from fitplug_opendp.part_noise import draw_part
 
@@ -336,9 +337,17 @@ def test_damage_and_edits_are_refused(tmp_path, ledger, series):
         said["contributions"] = 2
         path.write_text(json.dumps(said))
 
+    def forge(path):
+        said = json.loads(path.read_text())
+        del said["kind"], said["format"], said["digest"]
+        record = SeriesRecord(**(said | {"contributions": "many"}))
+        path.unlink()
+        record.write(path.parent)
+
     other = fp.design(fp.Workload(DOMAIN, [fp.marginal("MONTH", std=1.0)]), periods="MONTH")
     answers = pay / "period-1" / "answers.npz"
     refuse(pay / "series.json", edit, "edited", reopen)
+    refuse(pay / "series.json", forge, "edited", reopen)
     refuse(pay / "series.json", lambda path: path.write_text("[]"), "edited", reopen)
     refuse(pay / "series.json", lambda path: path.unlink(), "no folder of a series", reopen)
     refuse(pay / "plan.npz", other.save, "another plan", reopen)

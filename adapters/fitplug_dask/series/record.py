@@ -58,6 +58,11 @@ class SeriesRecord:
         said = {"kind": _KIND, "format": _FORMAT, **asdict(self), "digest": self.digest}
         LocalPlace(folder).create(RECORD, json.dumps(said, indent=1).encode() + b"\n")
 
+    def _has_types(self) -> bool:
+        """Return whether the fields are of their types, which a file need not be of."""
+        types = [str, str, int, float, str, int, str]
+        return [type(value) for value in asdict(self).values()] == types
+
     @classmethod
     def read(cls, folder: Path) -> SeriesRecord:
         """Read the record of a folder.
@@ -75,7 +80,7 @@ class SeriesRecord:
             said = json.loads(path.read_bytes())
             is_known = (said.pop("kind"), said.pop("format")) == (_KIND, _FORMAT)
             digest, record = said.pop("digest"), cls(**said)
-            is_known = is_known and digest == record.digest
+            is_known = is_known and digest == record.digest and record._has_types()
         except (ValueError, TypeError, KeyError, AttributeError):
             is_known = False
         if not is_known:
