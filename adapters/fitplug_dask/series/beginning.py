@@ -80,8 +80,8 @@ def begin_series(
         return SeriesRecord(
             plan_digest=plan.digest,
             periods=periods,
-            contributions=asked.contributions,
-            confidence=confidence,
+            contributions=int(asked.contributions),
+            confidence=float(confidence),
             key=key,
             entry=begun.entry.id,
             time=begun.entry.time,

@@ -100,6 +100,7 @@ class Drawing:
         exact = answer_newest(self.plan, self.record.periods, [*self._read_earlier(), own])
         output = encode_path(self.folders.folder)
         label = self.plan.domain[self.record.periods].labels[self.index]
+        label = label.encode(errors="replace").decode()  # a ledger holds no broken Unicode
         request = DrawRequest(
             charge=self.charge.read().entry,
             key=name_draw(self.record, self.index),

@@ -90,6 +90,12 @@ def take_period(
                 "other cells; count them again with the plan"
             )
     check_limit(plan, tables, contributions)
+    held = [set(names) for names in tables]
+    if missing := [names for names in wanted if not any(set(names) <= own for own in held)]:
+        raise TablesError(
+            f"the table {missing[0]} is needed; a series needs each table of its plan by "
+            f"{periods}: count (plan.domain, series.tables)"
+        )
     parts = [tables.marginal(names).take(index, names.index(periods)).ravel() for names in wanted]
     return PeriodCounts(
         counts=np.concatenate(parts).astype(np.int64),
