@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from fitplug_cli import ledger_commands
+from fitplug_cli import ledger_commands, series_commands
 from fitplug_cli.exit_codes import explain_error, fail
 from fitplug_cli.options import (
     AgainOption,
@@ -36,6 +36,7 @@ app = typer.Typer(
 )
 
 app.add_typer(ledger_commands.app, name="ledger")
+app.add_typer(series_commands.app, name="series")
 
 
 def _print_version(wanted: bool) -> None:

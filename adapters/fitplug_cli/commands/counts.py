@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import Tables
+from fitplug.counts import AttributeSet, Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.plan import Plan
-from fitplug.workload import ONE_RECORD
+from fitplug.workload import ONE_RECORD, Unit
 from fitplug_cli.files import check_target
 from fitplug_cli.output import open_progress_bar, print_row_rules, print_survey, read_counts
 from fitplug_cli.spec import Spec, SpecError
@@ -59,13 +59,19 @@ def check_checkpoint(spec: Spec, checkpoint: Path | None) -> None:
     check_encryption(check_folder(checkpoint))
 
 
-def count_tables(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tables:
+def count_tables(
+    spec: Spec,
+    plan: Plan,
+    checkpoint: Path | None = None,
+    tables: Sequence[AttributeSet] | None = None,
+) -> Tables:
     """Count the exact tables that a plan needs.
 
     Args:
         spec: The spec.
         plan: The plan.
         checkpoint: A folder that keeps finished counts until all are finished.
+        tables: Other attribute sets that are to be counted for the plan instead.
 
     Returns:
         The tables, which are confidential.
@@ -80,10 +86,11 @@ def count_tables(spec: Spec, plan: Plan, checkpoint: Path | None = None) -> Tabl
     with connect(spec) as client, open_progress_bar("count") as bar:
         return fitplug_dask.count(
             find_source(spec),
-            plan,
+            plan if tables is None else (plan.domain, tables),
             client=client,
             progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
             contributions=_find_limit(spec),
+            unit=_find_unit(spec, plan) if tables is not None else None,
             checkpoint=checkpoint,
             **list_reading_options(spec),
         )
@@ -94,6 +101,11 @@ def _find_limit(spec: Spec) -> int | None:
     if spec.data.person is None or spec.unit != ONE_RECORD:
         return None
     return spec.data.contributions
+
+
+def _find_unit(spec: Spec, plan: Plan) -> Unit | None:
+    """Return the unit that a count enforces which is not told the plan, if it limits persons."""
+    return None if spec.data.person is None or plan.unit == ONE_RECORD else plan.unit
 
 
 def find_source(spec: Spec) -> Source:

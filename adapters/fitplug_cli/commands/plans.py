@@ -98,16 +98,18 @@ def get_plan(spec: Spec, path: Path | None, key: str | None) -> Plan:
 
 
 def _fits(spec: Spec, plan: Plan) -> bool:
-    return plan.unit == spec.unit and _fits_budget(spec, plan) and _has_queries(spec, plan)
+    return plan.unit == spec.unit and _fits_budget(spec, plan) and has_queries(spec, plan)
 
 
 def _has_design_options(spec: Spec, plan: Plan) -> bool:
     """Return whether a plan was designed with the options of the spec's [design]."""
-    weight = plan.objective.weight
+    weight, periods = plan.objective.weight, spec.design.periods
+    if periods is not None and periods not in plan.causal_attributes:
+        return False
     return (plan.tolerance, weight) == (spec.design.tolerance, spec.design.total_error_weight)
 
 
-def _has_queries(spec: Spec, plan: Plan) -> bool:
+def has_queries(spec: Spec, plan: Plan) -> bool:
     """Return whether a plan is for the spec's queries and targets."""
     return compute_digest(*describe_workload(plan.workload)) == compute_digest(
         *describe_workload(spec.workload)
@@ -144,9 +146,9 @@ def load_plan(spec: Spec, path: Path) -> Plan:
             f"{path}: this plan was designed for another unit of privacy ({plan.unit}) than "
             f"{spec.path} ({spec.unit}); design it again"
         )
-    has_queries = _has_queries(spec, plan)
-    if not has_queries or not _fits_budget(spec, plan):
-        what = "rho or number of contributions" if has_queries else "spec"
+    is_same = has_queries(spec, plan)
+    if not is_same or not _fits_budget(spec, plan):
+        what = "rho or number of contributions" if is_same else "spec"
         raise InputError(
             f"{path}: this plan was designed for another {what} than {spec.path}; design it again"
         )

@@ -7,7 +7,8 @@ period the sealed counts and their secret are removed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from fitplug_dask.series.record import SeriesRecord
 from fitplug_dask.series.sealed_counts import SealedCounts
 from fitplug_dask.sources import Source
 from fitplug_opendp.folder_checks import encode_path, report_write_errors
+from fitplug_opendp.input_checks import check_are_tables
 
 SECRET_OF_SERIES = "a series"
 """What stands for the output in the name of the secret's file: folders of series may be moved."""
@@ -97,7 +99,11 @@ class Series:
         return self._join(drawn)
 
     def release(
-        self, period: Any, source: Source | Tables | None = None, *, person: str | None = None
+        self,
+        period: Any,
+        source: Source | Tables | Callable[[], Tables] | None = None,
+        *,
+        person: str | None = None,
     ) -> PartialRelease:
         """Draw a period, once, and write its folder.
 
@@ -107,9 +113,10 @@ class Series:
 
         Args:
             period: The period: a value of the attribute, or its text.
-            source: Exact counts that hold at least `tables`, or a source of rows that
-                `fitplug_dask.count` takes. Of each only the cells of this period are used. The
-                counts must be final: what changes in the data later is in no release.
+            source: Exact counts that hold at least `tables`, a function that returns them when they
+                are needed, or a source of rows that `fitplug_dask.count` takes. Of each only the
+                cells of this period are used. The counts must be final: what changes in the data
+                later is in no release.
             person: For a source of rows, a column that identifies persons, so that the count
                 keeps no more rows of each than the unit of privacy says. The source should then
                 hold the rows of this period alone, as all its rows of a person compete. Each
@@ -275,12 +282,18 @@ class Series:
         sealed = SealedCounts(folders.hidden, secret.nonce, self.record.digest)
         return Drawing(self.plan, self.record, charge, folders, sealed, index)
 
-    def _count(self, source: Source | Tables | None, person: str | None) -> Tables:
+    def _count(
+        self, source: Source | Tables | Callable[[], Tables] | None, person: str | None
+    ) -> Tables:
         """Count rows, and keep no more of each person than the unit of privacy says."""
         if source is None:
             raise InputError("this period needs exact counts; give tables, or a source of rows")
         if isinstance(source, Tables):
             return source
+        if inspect.isfunction(source) or inspect.ismethod(source):
+            counted = source()
+            check_are_tables(counted)
+            return counted
         wanted = self.plan.domain, self.tables
         if person is None:
             return count(source, wanted)

@@ -1,0 +1,119 @@
+"""`fitplug series`: a spec is released period by period."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fitplug as fp
+import fitplug_dask as fpd
+from tests.helpers.command_line import fitplug
+
+SPEC = """
+[data]
+path = "rows/"
+person = "ID"
+
+[domain]
+MONTH = { integers = [1, 3] }
+REGION = ["a", "b"]
+
+[[query]]
+name = "months"
+MONTH = "identity"
+REGION = "identity"
+std = 2.0
+
+[[query]]
+name = "so far"
+MONTH = "prefix"
+std = 4.0
+
+[privacy]
+unit = { records = 3, once_per = "MONTH" }
+
+[design]
+periods = "MONTH"
+
+[ledger]
+path = "budget.db"
+rho = 10.0
+
+[output]
+path = "out/"
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "spec.toml").write_text(SPEC)
+    return tmp_path / "spec.toml"
+
+
+def add_month(folder, month, persons):
+    """Two rows of each person in a month, of which one is counted."""
+    person = np.repeat(np.arange(persons), 2)
+    region = np.array(["a", "b"])[person % 2]
+    table = pa.table({"ID": person, "MONTH": np.full(len(person), month), "REGION": region})
+    pq.write_table(table, folder / "rows" / f"{month}.parquet")
+
+
+def test_a_spec_month_by_month(tmp_path, spec):
+    ran = fitplug("series", "begin", spec, "--key", "2024")
+    assert ran.code == 0, ran
+    assert "0 of 3 periods are drawn" in ran.out
+    ledger = fp.Ledger(tmp_path / "budget.db")
+    spent = ledger.spent
+    assert fitplug("series", "begin", spec, "--key", "2024").code == 0
+    assert ledger.spent == spent
+    for month, persons in ((1, 100), (2, 80), (3, 60)):
+        add_month(tmp_path, month, persons)
+        ran = fitplug("series", "add", spec, month, "--json")
+        assert (ran.code, ran.err) == (0, "")
+        said = json.loads(ran.out)
+        assert (said["drawn"], said["periods"]) == (month, ["1", "2", "3"])
+        assert said["ledger"]["spent"] == spent
+    released = fpd.open_series(tmp_path / "out").read()
+    assert released.limited == "enforced"
+    assert np.abs(released.estimates["so far"] - [100, 180, 240]).max() < 30
+    assert fitplug("series", "add", spec, 2).code == 0
+    assert {path.name for path in tmp_path.iterdir() if not path.name.startswith("budget.db-")} == {
+        "budget.db", "out", "rows", "spec.toml"}  # fmt: skip
+
+
+def test_what_is_refused(tmp_path, spec):
+    def refuse(code, says, *arguments, **changes):
+        text = SPEC
+        for old, new in changes.values():
+            assert old in text
+            text = text.replace(old, new)
+        spec.write_text(text)
+        ran = fitplug("series", *arguments)
+        assert ran.code == code, ran
+        assert says in ran.err
+        assert ran.err.count("\n") == 1
+        spec.write_text(SPEC)
+
+    begin = ("begin", spec, "--key", "k")
+    refuse(2, "no folder of a series", "add", spec, 1)
+    refuse(2, "--key", "begin", spec)
+    periods = 'periods = "MONTH"'
+    refuse(2, "cannot be drawn period by period", *begin, change=(periods, ""))
+    refuse(2, "did you mean", *begin, change=(periods, 'periods = "MONTHS"'))
+    refuse(2, "needs a ledger", *begin, change=('[ledger]\npath = "budget.db"\nrho = 10.0', ""))
+    refuse(2, "is a URL", *begin, change=('"out/"', '"memory://out"'))
+    (tmp_path / "budget.db").unlink(missing_ok=True)
+    refuse(3, "over budget", *begin, change=("rho = 10.0", "rho = 0.001"))
+    (tmp_path / "budget.db").unlink()
+    assert fitplug(*("series", *begin)).code == 0
+    refuse(2, "is the next one", "add", spec, 2)
+    refuse(2, "begun with other queries", "add", spec, 1, change=("std = 4.0", "std = 5.0"))
+    add_month(tmp_path, 1, 10)
+    assert fitplug("series", "add", spec, 1).code == 0
+    assert "1 of 3" in fitplug("series", "close", spec).out
+    refuse(2, "is closed", "add", spec, 2)
