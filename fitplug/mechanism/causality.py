@@ -51,14 +51,16 @@ def is_causal(strategy: Strategy, attribute: str) -> bool:
     if not isinstance(structure, MatrixStructure) or attribute not in structure.dense:
         return False
     for block_set in strategy.block_sets:
-        if block_set.basis.kind != "cells" or np.tril(block_set.M, -1).any():
-            return False
-        if not np.diagonal(block_set.M, axis1=1, axis2=2).all():
+        if block_set.basis.kind != "cells":
             return False
         last = _find_last_periods(structure, block_set.basis.index, attribute)
         if (np.diff(last) > 0).any():
             return False
-    return True
+    # The integers of a plan have this form. It is looked at last, as they may be many.
+    return not any(
+        np.tril(own.M, -1).any() or not np.diagonal(own.M, axis1=1, axis2=2).all()
+        for own in strategy.block_sets
+    )
 
 
 def date_answers(strategy: Strategy, attribute: str) -> IntArray:

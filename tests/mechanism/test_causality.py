@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -156,6 +157,12 @@ def test_the_integers_alone_decide(tmp_path):
     assert {own.basis.kind for own in usual.block_sets} == {"cells"}
     assert not is_causal(usual, "MONTH")
     assert not is_causal(plan.strategy, "REGION")  # which is symmetric
+    first, *others = plan.strategy.block_sets
+    swapped = replace(first.basis, index=first.basis.size - 1 - first.basis.index)
+    lower = first.M.copy()
+    lower[0, -1, 0] = 1
+    for changed in (replace(first, basis=swapped), replace(first, M=lower)):
+        assert not is_causal(replace(plan.strategy, block_sets=(changed, *others)), "MONTH")
 
 
 def test_a_period_that_is_asked_for_by_itself_alone_is_told_apart():
