@@ -14,6 +14,7 @@ from fitplug.mechanism.chain_form import ChainForm
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.move_form import MoveForm
 from fitplug.mechanism.pair_form import PairForm
 from fitplug.mechanism.parted_strategy import PART, PartedStrategy
 from fitplug.mechanism.person_form import PersonForm
@@ -28,6 +29,7 @@ from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    MoveStructure,
     PairStructure,
     PersonStructure,
     ResidualStructure,
@@ -47,6 +49,7 @@ _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     ChainStructure: ChainForm(),
     PairStructure: PairForm(),
     SymmetricPairStructure: SymmetricPairForm(),
+    MoveStructure: MoveForm(),
 }
 """The form of each structure's strategies. A new structure is registered here."""
 

@@ -23,6 +23,7 @@ from fitplug.optimizer.chain_rounding import CHAIN_MARGIN
 from fitplug.optimizer.claims import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN, TREE_BOUND_MARGIN
 from fitplug.optimizer.member_descent import descend_residual_family
 from fitplug.optimizer.member_rounding import round_member
+from fitplug.optimizer.move_optimum import find_move_optimum
 from fitplug.optimizer.optimum import (
     Optimum,
     Options,
@@ -48,6 +49,7 @@ from fitplug.proof import (
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    MoveStructure,
     Objective,
     PairStructure,
     PersonStructure,
@@ -253,6 +255,26 @@ def _draft_pairs(
     )
 
 
+def _draft_moves(
+    structure: MoveStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the optimum where a record moves along many attributes, for the plain objective."""
+    assert objective.plain
+    found = find_move_optimum(structure, options)
+    structure = replace(structure, named=found.moves)
+    strategy = round_blocks(
+        structure, [found.real_blocks], objective=objective, upper=found.upper, loss=loss
+    )
+    return Draft(
+        strategy=strategy,
+        duals=Duals(found.p, found.q, NO_FRAME),
+        bound_margin=PRODUCT_BOUND_MARGIN,
+        tiers=make_one_tier(strategy.column_squares, structure.rows, structure.differences),
+        iterations=found.iterations,
+        ended=found.ended,
+    )
+
+
 Drafter: TypeAlias = Callable[[Any, Objective, Options, float], Draft]
 
 _DRAFTERS: Mapping[type[Structure], Drafter] = {
@@ -264,5 +286,6 @@ _DRAFTERS: Mapping[type[Structure], Drafter] = {
     ChainStructure: _draft_chain,
     PairStructure: _draft_pairs,
     SymmetricPairStructure: _draft_pairs,
+    MoveStructure: _draft_moves,
 }
 """How each structure is drafted. A new structure is registered here."""

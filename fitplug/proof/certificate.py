@@ -28,6 +28,7 @@ from fitplug.proof.tree_certifier import TreeCertifier
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    MoveStructure,
     Objective,
     PairStructure,
     PersonStructure,
@@ -47,6 +48,7 @@ _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     ChainStructure: ChainCertifier(),
     PairStructure: PairCertifier(),
     SymmetricPairStructure: SymmetricPairCertifier(),
+    MoveStructure: SymmetricPairCertifier(),
 }
 """The certificate of each structure. A new structure is registered here."""
 

@@ -15,6 +15,7 @@ from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.pair_blocks import MOST_PAIR_CELLS, PairStructure
 from fitplug.structure.person_blocks import PersonStructure
+from fitplug.structure.record_moves import MoveStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.structure import Structure, list_names
@@ -169,9 +170,13 @@ def _build_pairs(workload: Workload, unit: ReplaceOne) -> Structure:
         subsets = _find_subsets(workload, names, set())
         symmetric = SymmetricPairStructure(workload, unit, names, (), subsets)
         cells = math.prod(workload.domain.shape_of(names))
-        if symmetric.fits or cells > MOST_PAIR_CELLS:
+        if symmetric.fits:
             symmetric.check_size()
             return symmetric
+        if cells > MOST_PAIR_CELLS:
+            moves = MoveStructure(workload, unit, names, (), subsets)
+            moves.check_size()
+            return moves
     subsets = _find_subsets(workload, (), set(names))
     found = PairStructure(workload, unit, (), names, subsets)
     found.check_size()
