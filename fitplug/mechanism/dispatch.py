@@ -20,6 +20,7 @@ from fitplug.mechanism.parted_strategy import PART, PartedStrategy
 from fitplug.mechanism.person_form import PersonForm
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
+from fitplug.mechanism.split_pair_form import SplitPairForm
 from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
@@ -34,6 +35,7 @@ from fitplug.structure import (
     PersonStructure,
     ResidualStructure,
     ScalarStructure,
+    SplitPairStructure,
     Structure,
     SymmetricPairStructure,
     TreeStructure,
@@ -50,6 +52,7 @@ _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     PairStructure: PairForm(),
     SymmetricPairStructure: SymmetricPairForm(),
     MoveStructure: MoveForm(),
+    SplitPairStructure: SplitPairForm(),
 }
 """The form of each structure's strategies. A new structure is registered here."""
 

@@ -15,6 +15,7 @@ from fitplug.structure.person_records import PersonRecords, RecordSets, list_sin
 from fitplug.structure.record_moves import MoveStructure
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
+from fitplug.structure.split_pairs import SplitPairStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.symmetric_pairs import SymmetricPairStructure
 from fitplug.structure.tree_blocks import GroupPart, TreeStructure
@@ -45,6 +46,7 @@ __all__ = [
     "ResidualStructure",
     "ScalarStructure",
     "Siblings",
+    "SplitPairStructure",
     "Structure",
     "SymmetricPairStructure",
     "TreeShape",

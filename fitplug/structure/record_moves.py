@@ -83,15 +83,11 @@ class MoveStructure(SymmetricPairStructure):
 
         Attributes that the unit keeps, and padding, are m, one more than the last index.
         """
-        place = np.full(len(self.sizes) + 1, len(self.free), dtype=np.int64)
-        place[self.free] = np.arange(len(self.free))
-        return np.sort(place[self.blocks[self.noisy_blocks]], axis=1)
+        return select_members(self.blocks[self.noisy_blocks], self.free, len(self.sizes))
 
     @frozen_property
     def sets(self) -> tuple[IntArray, IntArray]:
         """The different rows of `members`, shape (t, most), and the one of each noisy block."""
-        if not self.public_attributes:
-            return self.members, np.arange(len(self.members))
         rows, index = np.unique(self.members, axis=0, return_inverse=True)
         return rows, index.ravel()
 
@@ -116,6 +112,22 @@ class MoveStructure(SymmetricPairStructure):
                 product *= factors[place]
             row[:] = weights * (1 - product)
         return found.T
+
+
+def select_members(blocks: IntArray, free: IntArray, attributes: int) -> IntArray:
+    """Select the attributes of blocks (b, most) along which a record may move.
+
+    Args:
+        blocks: Attributes, padded with -1.
+        free: The attributes along which a record may move, shape (m,).
+        attributes: The number of all attributes.
+
+    Returns:
+        Indices of `free`, ascending and padded with m, shape (b, most).
+    """
+    place = np.full(attributes + 1, len(free), dtype=np.int64)
+    place[free] = np.arange(len(free))
+    return np.sort(place[blocks], axis=1)
 
 
 def list_first_moves(m: int) -> IntArray:

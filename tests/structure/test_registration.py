@@ -16,6 +16,7 @@ from fitplug.structure import (
     PersonStructure,
     ResidualStructure,
     ScalarStructure,
+    SplitPairStructure,
     Structure,
     SymmetricPairStructure,
     TreeStructure,
@@ -35,6 +36,7 @@ def test_every_structure_is_registered_in_every_room() -> None:
         PersonStructure,
         SymmetricPairStructure,
         MoveStructure,
+        SplitPairStructure,
     }
     found: set[type[Structure]] = set()
     below: list[type[Structure]] = [Structure]
