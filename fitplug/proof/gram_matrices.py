@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ class GramTerms:
     parts: tuple[tuple[IntArray, IntArray, IntArray], ...]
     sizes: tuple[tuple[int, int], ...]
     roundings: int
-    projected: IntArray
+    projected: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def work(self) -> float:

@@ -11,7 +11,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.mechanism import bound_overstatement, build_dense_strategy, build_strategy
+from fitplug.mechanism import DenseMatrix, bound_overstatement, build_dense_strategy, build_strategy
 from fitplug.optimizer import Options, draft_plan
 from fitplug.proof import certify_bound
 from fitplug.structure import Objective, SplitPairStructure, analyse_structure
@@ -82,13 +82,10 @@ def compare_costs(unit: fp.ReplaceOne, seed: int, strategies: int) -> None:
         strategy = draft.strategy
         if trial:
             M = rng.integers(1, 2 ** int(rng.integers(2, 12)), own.M.shape)
+            size = trial % 40 + 1
             changed = tuple(
-                replace(
-                    one,
-                    matrix=one.matrix
-                    + rng.integers(-(trial % 40) - 1, trial % 40 + 1, one.matrix.shape),
-                )
-                if hasattr(one, "matrix")
+                replace(one, matrix=one.matrix + rng.integers(-size, size, one.matrix.shape))
+                if isinstance(one, DenseMatrix)
                 else one
                 for one in matrices
             )
