@@ -45,6 +45,8 @@ from fitplug.mechanism.integer_limits import (
 )
 from fitplug.mechanism.integer_tree import TreeMatrix
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.move_bound import bound_costliest_move
+from fitplug.mechanism.move_costs import LARGEST_SUM, MoveCosts
 from fitplug.mechanism.parted_strategy import PART, Output, PartedStrategy, Slab
 from fitplug.mechanism.person_cost import bound_largest_cost
 from fitplug.mechanism.prefix_variances import bound_prefix_stds
@@ -56,6 +58,7 @@ from fitplug.mechanism.tree_block import StepMatrices, TreeBlock
 __all__ = [
     "FEWEST_RECORDS",
     "LARGEST_NOISE",
+    "LARGEST_SUM",
     "LEAST_NOISE",
     "MAX_ENTRY",
     "PART",
@@ -66,6 +69,7 @@ __all__ = [
     "ChainMatrix",
     "DenseMatrix",
     "Mechanism",
+    "MoveCosts",
     "Output",
     "PartedStrategy",
     "Product",
@@ -78,6 +82,7 @@ __all__ = [
     "answer_exactly",
     "bound_boxed_stds",
     "bound_combined_stds",
+    "bound_costliest_move",
     "bound_largest_cost",
     "bound_overstatement",
     "bound_prefix_stds",

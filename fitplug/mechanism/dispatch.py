@@ -14,11 +14,13 @@ from fitplug.mechanism.chain_form import ChainForm
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
+from fitplug.mechanism.move_form import MoveForm
 from fitplug.mechanism.pair_form import PairForm
 from fitplug.mechanism.parted_strategy import PART, PartedStrategy
 from fitplug.mechanism.person_form import PersonForm
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
+from fitplug.mechanism.split_pair_form import SplitPairForm
 from fitplug.mechanism.strategy import Integers, Strategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
@@ -28,10 +30,12 @@ from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    MoveStructure,
     PairStructure,
     PersonStructure,
     ResidualStructure,
     ScalarStructure,
+    SplitPairStructure,
     Structure,
     SymmetricPairStructure,
     TreeStructure,
@@ -47,6 +51,8 @@ _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     ChainStructure: ChainForm(),
     PairStructure: PairForm(),
     SymmetricPairStructure: SymmetricPairForm(),
+    MoveStructure: MoveForm(),
+    SplitPairStructure: SplitPairForm(),
 }
 """The form of each structure's strategies. A new structure is registered here."""
 

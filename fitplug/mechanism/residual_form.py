@@ -23,7 +23,8 @@ class ResidualForm(OneCellForm[ResidualStructure]):
         structure: ResidualStructure,
         integers: Integers,
     ) -> FloatArray:
-        z = np.empty(len(structure.blocks))
+        # Blocks that are not measured are answered without noise.
+        z = np.zeros(len(structure.blocks))
         for block_set in integers.block_sets:
             z[block_set.blocks] = block_set.M[:, 0, 0].astype(np.float64) ** -2.0
         batched = structure.batched

@@ -56,19 +56,24 @@ class SymmetricPairForm(PublicTotalsForm[SymmetricPairStructure]):
         between = [-(matrix.precision // matrix.n) for matrix in matrices]
         assert all(b * m.n == -m.precision for b, m in zip(between, matrices, strict=True))
         total: Any = np.zeros(structure.differences, dtype=object)
+        for block_set in integers.block_sets:
+            m = block_set.M[:, 0, 0].astype(object)
+            for block, number in zip(block_set.blocks.tolist(), m.tolist(), strict=True):
+                moved = structure.sum_moves(block, own, between).astype(object)
+                total = total + moved * number**2
+        largest = int(max(total.tolist()))
+        above = np.array([float(largest) * (1 + 4 * UNIT_ROUNDOFF)])
+        return ExactCost(largest, above, self.find_room(structure, integers))
+
+    def find_room(self, structure: SymmetricPairStructure, integers: Integers) -> int:
+        """Find the most records of which no answer leaves the range that is released as it is."""
         entry = 1
         for block_set in integers.block_sets:
             entries = structure.subsets.multiply(
                 [matrix.largest_entry for matrix in integers.attribute_matrices], block_set.blocks
             )
-            m = block_set.M[:, 0, 0].astype(object)
-            for block, number in zip(block_set.blocks.tolist(), m.tolist(), strict=True):
-                moved = structure.sum_moves(block, own, between).astype(object)
-                total = total + moved * number**2
-            entry = max(entry, int((entries * m).max()))
-        largest = int(max(total.tolist()))
-        above = np.array([float(largest) * (1 + 4 * UNIT_ROUNDOFF)])
-        return ExactCost(largest, above, SATURATION // entry)
+            entry = max(entry, int((entries * block_set.M[:, 0, 0].astype(object)).max()))
+        return SATURATION // entry
 
     def bound_unit_variances(
         self, structure: SymmetricPairStructure, integers: Integers

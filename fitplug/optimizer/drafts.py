@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fitplug.mechanism import Strategy
+from fitplug.mechanism import BlockSet, Strategy, build_strategy
 from fitplug.optimizer.block_rounding import (
     RealBlocks,
     choose_bases,
@@ -20,9 +20,15 @@ from fitplug.optimizer.block_rounding import (
 )
 from fitplug.optimizer.chain_optimum import find_chain_optimum
 from fitplug.optimizer.chain_rounding import CHAIN_MARGIN
-from fitplug.optimizer.claims import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN, TREE_BOUND_MARGIN
+from fitplug.optimizer.claims import (
+    CLAIM_MARGIN,
+    PRODUCT_BOUND_MARGIN,
+    TREE_BOUND_MARGIN,
+    add_claim_margins,
+)
 from fitplug.optimizer.member_descent import descend_residual_family
 from fitplug.optimizer.member_rounding import round_member
+from fitplug.optimizer.move_optimum import find_move_optimum
 from fitplug.optimizer.optimum import (
     Optimum,
     Options,
@@ -48,15 +54,18 @@ from fitplug.proof import (
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    MoveStructure,
     Objective,
     PairStructure,
     PersonStructure,
     ResidualStructure,
     ScalarStructure,
+    SplitPairStructure,
     Structure,
     SymmetricPairStructure,
     TreeStructure,
 )
+from fitplug.workload import ONE_RECORD
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +262,44 @@ def _draft_pairs(
     )
 
 
+def _draft_moves(
+    structure: MoveStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the optimum where a record moves along many attributes, for the plain objective."""
+    assert objective.plain
+    found = find_move_optimum(structure, options)
+    structure = replace(structure, named=found.moves)
+    strategy = round_blocks(
+        structure, [found.real_blocks], objective=objective, upper=found.upper, loss=loss
+    )
+    return Draft(
+        strategy=strategy,
+        duals=Duals(found.p, found.q, NO_FRAME),
+        bound_margin=PRODUCT_BOUND_MARGIN,
+        tiers=make_one_tier(strategy.column_squares, structure.rows, structure.differences),
+        iterations=found.iterations,
+        ended=found.ended,
+    )
+
+
+def _draft_split_pairs(
+    structure: SplitPairStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the best of the residual family for one record added or removed.
+
+    Blocks that public totals answer are left out of it.
+    """
+    once = ResidualStructure(
+        structure.workload, ONE_RECORD, structure.symmetric, structure.told_apart, structure.subsets
+    )
+    draft = _draft_residual(once, objective, options, loss)
+    (found,) = draft.strategy.block_sets
+    kept = np.isin(found.blocks, structure.noisy_blocks)
+    noisy = BlockSet(found.blocks[kept], found.basis, found.M[kept])
+    strategy = build_strategy(structure, (noisy,), draft.strategy.attribute_matrices)
+    return replace(draft, strategy=add_claim_margins(strategy))
+
+
 Drafter: TypeAlias = Callable[[Any, Objective, Options, float], Draft]
 
 _DRAFTERS: Mapping[type[Structure], Drafter] = {
@@ -264,5 +311,7 @@ _DRAFTERS: Mapping[type[Structure], Drafter] = {
     ChainStructure: _draft_chain,
     PairStructure: _draft_pairs,
     SymmetricPairStructure: _draft_pairs,
+    MoveStructure: _draft_moves,
+    SplitPairStructure: _draft_split_pairs,
 }
 """How each structure is drafted. A new structure is registered here."""

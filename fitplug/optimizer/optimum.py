@@ -238,3 +238,14 @@ def explain_end(solutions: Sequence[Solution], lower: float, options: Options) -
     if max(solution.upper for solution in solutions) <= lower * (1 + options.tolerance):
         return "reached"
     return "stopped" if any(solution.stopped for solution in solutions) else "exhausted"
+
+
+def explain_end_of_bounds(
+    bound: float, found: float, lower: float, options: Options, stopped: bool
+) -> Ended:
+    """Say why a design ended, from a bound on its cost and the largest cost that was found."""
+    if bound <= lower * (1 + options.tolerance):
+        return "reached"
+    if found <= lower * (1 + options.tolerance):
+        return "apart"  # a better bound on the cost would show that it is the optimum
+    return "stopped" if stopped else "exhausted"

@@ -29,7 +29,7 @@ from fitplug.numeric import FloatArray, IndexArray, IntArray
 from fitplug.optimizer import dual
 from fitplug.optimizer.dual import DualValue, Solution
 from fitplug.optimizer.geometric_mean import compute_mean
-from fitplug.optimizer.optimum import Options
+from fitplug.optimizer.optimum import Options, explain_end_of_bounds
 from fitplug.optimizer.problem import Block, Problem, reduce_block
 from fitplug.proof import Ended
 from fitplug.structure import PersonRecords, PersonStructure, RecordSets, list_single_records
@@ -211,19 +211,8 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
         q=q,
         upper=math.sqrt(bound),
         iterations=iterations,
-        ended=_explain_end(math.sqrt(bound), upper, lower, options, stopped),
+        ended=explain_end_of_bounds(math.sqrt(bound), upper, lower, options, stopped),
     )
-
-
-def _explain_end(
-    bound: float, found: float, lower: float, options: Options, stopped: bool
-) -> Ended:
-    """Say why the design ended, from a bound on its cost and the largest cost that was found."""
-    if bound <= lower * (1 + options.tolerance):
-        return "reached"
-    if found <= lower * (1 + options.tolerance):
-        return "apart"  # a better bound on the cost would show that it is the optimum
-    return "stopped" if stopped else "exhausted"
 
 
 def _leave_out(found: Sequence[RecordSets], known: RecordSets) -> RecordSets:

@@ -35,7 +35,13 @@ from fitplug.mechanism import (
 )
 from fitplug.plan.group_descriptions import describe_groups
 from fitplug.proof import Frame, PlanRecord, Tiers, check_form, check_privacy
-from fitplug.structure import Objective, PersonStructure, RecordSets, analyse_structure
+from fitplug.structure import (
+    MoveStructure,
+    Objective,
+    PersonStructure,
+    RecordSets,
+    analyse_structure,
+)
 from fitplug.workload import (
     ONE_RECORD,
     QueryGroups,
@@ -289,6 +295,8 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
     if isinstance(structure, PersonStructure):
         sets = RecordSets(arrays["records.cells"], arrays["records.labels"])
         structure = replace(structure, named=sets)
+    if isinstance(structure, MoveStructure):
+        structure = replace(structure, named=arrays["moves"])
     matrices = read_attribute_matrices(
         structure,
         [_read_prefixed(arrays, f"split{a}.") for a in range(len(structure.block_attributes))],

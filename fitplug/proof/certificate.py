@@ -23,16 +23,19 @@ from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclea
 from fitplug.proof.pair_certifier import PairCertifier, SymmetricPairCertifier
 from fitplug.proof.person_certifier import PersonCertifier
 from fitplug.proof.residual_certifier import ResidualCertifier
+from fitplug.proof.split_pair_certifier import SplitPairCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
 from fitplug.proof.tree_certifier import TreeCertifier
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    MoveStructure,
     Objective,
     PairStructure,
     PersonStructure,
     ResidualStructure,
     ScalarStructure,
+    SplitPairStructure,
     Structure,
     SymmetricPairStructure,
     TreeStructure,
@@ -47,6 +50,8 @@ _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     ChainStructure: ChainCertifier(),
     PairStructure: PairCertifier(),
     SymmetricPairStructure: SymmetricPairCertifier(),
+    MoveStructure: SymmetricPairCertifier(),
+    SplitPairStructure: SplitPairCertifier(),
 }
 """The certificate of each structure. A new structure is registered here."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,11 +54,13 @@ class GramTerms:
             (g, t_1^2 + 1, ..., t_m^2 + 1).
         sizes: The sizes of the matrices, ascending, and how many there are of each.
         roundings: The most roundings in an entry of the buffer.
+        projected: The entries of the buffer whose row or column is projected out.
     """
 
     parts: tuple[tuple[IntArray, IntArray, IntArray], ...]
     sizes: tuple[tuple[int, int], ...]
     roundings: int
+    projected: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def work(self) -> float:
@@ -87,6 +89,7 @@ class GramTerms:
                 table = np.stack([tables[f] for f in axis])
                 value = (value[:, :, None] * table[:, None, :]).reshape(len(groups), -1)
             buffer += np.bincount(positions.ravel(), value.ravel(), minlength=len(buffer))
+        buffer[self.projected] = 0.0
         return buffer
 
     def split_by_size(self, buffer: FloatArray) -> list[FloatArray]:
@@ -141,7 +144,9 @@ def _bound_norms(stack: FloatArray) -> FloatArray:
     return bound_norm(stack.reshape(len(stack), -1), axis=1)
 
 
-def place_terms(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> GramTerms | None:
+def place_terms(
+    batched: BatchedGroups, sizes: IntArray, used: BoolArray, moved: BoolArray | None = None
+) -> GramTerms | None:
     """Place the terms of all Gamma_B in a buffer.
 
     Args:
@@ -149,6 +154,8 @@ def place_terms(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> Gra
         sizes: The columns of every attribute's frame, shape (attributes,); 0 where all columns are
             in the rest, which must be an attribute of every group that counts.
         used: Whether each group counts, shape (groups,).
+        moved: Attributes of which the states with 0 for all of them are projected out, shape
+            (attributes,); None where nothing is. Their frames have columns.
 
     Returns:
         The positions, or None if they exceed the limits above.
@@ -198,9 +205,44 @@ def place_terms(batched: BatchedGroups, sizes: IntArray, used: BoolArray) -> Gra
         ),
         tuple(zip(different.tolist(), number.tolist(), strict=True)),
         int(used.sum()) + len(found) + deepest * (widest + 4),
+        _list_projected(states, before, sizes, base, moved, (row, column, place)),
     )
     fits = terms.work <= MAX_WORK and terms.length <= MAX_BUFFER
     return terms if fits else None
+
+
+def _list_projected(
+    states: AnyArray,
+    before: IntArray,
+    sizes: IntArray,
+    base: int,
+    moved: BoolArray | None,
+    entries: tuple[IntArray, IntArray, IntArray],
+) -> IntArray:
+    """List the entries of the buffer whose row or column is 0 for all attributes that are moved.
+
+    Args:
+        states: The states' numbers, whose digits are those of attributes that are not 0.
+        before: The digits of each attribute begin after these.
+        sizes: How many digits each attribute has.
+        base: The base of the digits.
+        moved: See `place_terms`.
+        entries: The row, the column and the place of each term.
+
+    Returns:
+        The places.
+    """
+    if moved is None:
+        return np.zeros(0, dtype=np.int64)
+    is_moved = np.zeros(base + 1, dtype=np.bool_)
+    for first, size, own in zip(before.tolist(), sizes.tolist(), moved.tolist(), strict=True):
+        is_moved[first + 1 : first + size + 1] = own
+    left, projected = states.copy(), np.ones(len(states), dtype=np.bool_)
+    while left.any():
+        projected &= ~is_moved[(left % base).astype(np.int64)]
+        left = left // base
+    row, column, place = entries
+    return np.unique(place[projected[row] | projected[column]])
 
 
 def _number_states(before: IntArray, shape: IntArray, base: int, kind: Any) -> AnyArray:

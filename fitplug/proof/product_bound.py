@@ -31,7 +31,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, IntArray, gamma
 from fitplug.proof.factor_pinching import (
     UNDERFLOW,
     Pinch,
@@ -97,12 +97,16 @@ class ScaledDuals:
         return min(scaled, np.finfo(float).max) if scaled > 1e-300 else 0.0
 
 
-def bound_product(batched: BatchedGroups, duals: ProductDuals) -> float:
+def bound_product(
+    batched: BatchedGroups, duals: ProductDuals, moved: BoolArray | None = None
+) -> float:
     """Certify a lower bound on the privacy cost of every mechanism.
 
     Args:
         batched: The groups.
         duals: The weights.
+        moved: Where neighbours replace a record: along which attributes it may move, shape
+            (attributes,). None where one record is added or removed.
 
     Returns:
         The bound, rounding included.
@@ -111,11 +115,15 @@ def bound_product(batched: BatchedGroups, duals: ProductDuals) -> float:
         ValueError: If the weights are not of these groups, or take too much work.
     """
     _check_duals(batched, duals)
-    places = place_terms(batched, count_frame_columns(batched, duals), duals.w > 0)
+    columns = count_frame_columns(batched, duals)
+    if moved is not None:
+        # The totals that are projected out are the first columns of frames.
+        columns = np.where(moved, np.maximum(columns, 1), columns)
+    places = place_terms(batched, columns, duals.w > 0, moved)
     if places is None:
         raise ValueError(f"dual weights: frames of {duals.t} columns are too many")
     try:
-        here = scale_duals(batched, duals)
+        here = scale_duals(batched, duals, columns)
         total = places.bound_square_roots(places.fill(here.w, here.tables))
     except np.linalg.LinAlgError as error:
         raise ValueError(f"dual weights could not be evaluated: {error}") from None
@@ -206,8 +214,17 @@ def count_frame_columns(batched: BatchedGroups, duals: ProductDuals) -> IntArray
     return sizes * needed
 
 
-def scale_duals(batched: BatchedGroups, duals: ProductDuals) -> ScaledDuals:
-    """Scale the weights, and pinch every factor that has weight in its attribute's frame."""
+def scale_duals(
+    batched: BatchedGroups, duals: ProductDuals, columns: IntArray | None = None
+) -> ScaledDuals:
+    """Scale the weights, and pinch every factor that has weight in its attribute's frame.
+
+    Args:
+        batched: The groups.
+        duals: The weights.
+        columns: The columns of every attribute's frame; None for `count_frame_columns`.
+    """
+    columns = count_frame_columns(batched, duals) if columns is None else columns
     used = {
         int(f)
         for batch in batched.batches
@@ -236,7 +253,7 @@ def scale_duals(batched: BatchedGroups, duals: ProductDuals) -> ScaledDuals:
     for batch in batched.batches:
         np.add.at(mass, batch.factors, w[batch.groups, None])
     pinches: dict[int, Pinch] = {}
-    for a, t in enumerate(count_frame_columns(batched, duals)):
+    for a, t in enumerate(columns):
         own = [f for f in sorted(used) if batched.factors[f].attribute == a]
         if batched.symmetric[a]:
             pinches |= dict.fromkeys(own, pinch_symmetric(batched.sizes[a], int(t)))

@@ -30,11 +30,11 @@ class ResidualCertifier(Certifier[ResidualStructure]):
     def bound_cost(
         self, structure: ResidualStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
-        bound = bound_product(structure.batched, _unpack_duals(structure, duals))
+        bound = bound_product(structure.batched, unpack_duals(structure, duals))
         return bound / math.sqrt(scale) * (1 - 4 * UNIT_ROUNDOFF)
 
     def share_weight(self, structure: ResidualStructure, duals: Duals) -> FloatArray:
-        return share_product_weight(structure.batched, _unpack_duals(structure, duals))
+        return share_product_weight(structure.batched, unpack_duals(structure, duals))
 
     def check_form(self, objective: Objective, frame: Frame) -> None:
         if not objective.plain:
@@ -56,7 +56,7 @@ def pack_duals(duals: ProductDuals) -> Duals:
     )
 
 
-def _unpack_duals(structure: ResidualStructure, duals: Duals) -> ProductDuals:
+def unpack_duals(structure: ResidualStructure, duals: Duals) -> ProductDuals:
     """Split p and q into their factors, or raise ValueError if they have other sizes."""
     cells, counts = _count_numbers(structure)
     if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):

@@ -12,8 +12,10 @@ from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
 from fitplug.structure.pair_blocks import PairStructure
 from fitplug.structure.person_blocks import PersonStructure
 from fitplug.structure.person_records import PersonRecords, RecordSets, list_single_records
+from fitplug.structure.record_moves import MoveStructure
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
+from fitplug.structure.split_pairs import SplitPairStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.symmetric_pairs import SymmetricPairStructure
 from fitplug.structure.tree_blocks import GroupPart, TreeStructure
@@ -34,6 +36,7 @@ __all__ = [
     "GroupPart",
     "IdenticalLeaves",
     "MatrixStructure",
+    "MoveStructure",
     "NodeTree",
     "Objective",
     "PairStructure",
@@ -43,6 +46,7 @@ __all__ = [
     "ResidualStructure",
     "ScalarStructure",
     "Siblings",
+    "SplitPairStructure",
     "Structure",
     "SymmetricPairStructure",
     "TreeShape",

@@ -15,8 +15,10 @@ from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.pair_blocks import MOST_PAIR_CELLS, PairStructure
 from fitplug.structure.person_blocks import PersonStructure
+from fitplug.structure.record_moves import MoveStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
+from fitplug.structure.split_pairs import SplitPairStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.subsets import Subsets, find_subsets, pad_sets
 from fitplug.structure.symmetric_pairs import SymmetricPairStructure
@@ -88,7 +90,7 @@ def analyse_structure(
             + suggest_fewer_cells(workload.domain, group.attributes)
         )
     if isinstance(unit, ReplaceOne):
-        return _build_pairs(workload, unit)
+        return _build_pairs(workload, unit, family)
     is_of_persons = not unit.is_of_records
     if is_of_persons:
         varying = (*varying, *_list_told_apart_by(unit, workload))
@@ -159,21 +161,35 @@ def _build_chain(
     return found
 
 
-def _build_pairs(workload: Workload, unit: ReplaceOne) -> Structure:
+def _build_pairs(workload: Workload, unit: ReplaceOne, family: bool | None) -> Structure:
     """Build the structure of neighbours that replace a record.
 
-    All cells are told apart, unless all attributes are symmetric.
+    All cells are told apart, unless all attributes are symmetric, or the cells are too many.
     """
     names = workload.attributes
-    if not _find_told_apart(workload, ()):
+    apart = _find_told_apart(workload, ())
+    if not apart:
         subsets = _find_subsets(workload, names, set())
         symmetric = SymmetricPairStructure(workload, unit, names, (), subsets)
         cells = math.prod(workload.domain.shape_of(names))
-        if symmetric.fits or cells > MOST_PAIR_CELLS:
+        if symmetric.fits:
             symmetric.check_size()
             return symmetric
+        if cells > MOST_PAIR_CELLS:
+            moves = MoveStructure(workload, unit, names, (), subsets)
+            moves.check_size()
+            return moves
     subsets = _find_subsets(workload, (), set(names))
     found = PairStructure(workload, unit, (), names, subsets)
+    is_possible = len(names) > 1 and not any(find_tree_levels(workload, name) for name in apart)
+    if is_possible and (family or (family is None and not found.fits)):
+        check_products(workload.groups)
+        symmetric_names = tuple(name for name in names if name not in apart)
+        told_apart = tuple(name for name in names if name in apart)
+        of_all = _find_subsets(workload, names, apart)
+        split = SplitPairStructure(workload, unit, symmetric_names, told_apart, of_all)
+        split.check_size()
+        return split
     found.check_size()
     return found
 

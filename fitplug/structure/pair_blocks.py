@@ -54,6 +54,11 @@ class PairStructure(Structure):
     def profile_size(self) -> int:
         return self.cells
 
+    @property
+    def fits(self) -> bool:
+        """Whether there are few enough cells and pairs of them to consider all."""
+        return self.cells <= MOST_PAIR_CELLS and self.pairs.count <= MOST_PAIRS
+
     def check_size(self) -> None:
         if self.cells > MOST_PAIR_CELLS:
             raise WorkloadError(

@@ -72,13 +72,6 @@ class SymmetricPairStructure(ScalarStructure):
         return np.flatnonzero(np.isin(self.blocks, self.free).any(axis=1))
 
     def check_size(self) -> None:
-        if not self.fits:
-            raise WorkloadError(
-                f"a record may move along {len(self.free)} attributes; for the unit of privacy "
-                f"ReplaceOne up to {MOST_FREE} can be designed for: use fewer attributes, or "
-                "design for fp.AddRemove(records=2), which protects one record that is replaced, "
-                "too"
-            )
         if not len(self.noisy_blocks):
             raise WorkloadError(
                 "all queries are answered by totals that are public in this unit of privacy "

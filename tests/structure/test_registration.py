@@ -11,10 +11,12 @@ from fitplug.proof import certificate
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
+    MoveStructure,
     PairStructure,
     PersonStructure,
     ResidualStructure,
     ScalarStructure,
+    SplitPairStructure,
     Structure,
     SymmetricPairStructure,
     TreeStructure,
@@ -33,9 +35,15 @@ def test_every_structure_is_registered_in_every_room() -> None:
         PairStructure,
         PersonStructure,
         SymmetricPairStructure,
+        MoveStructure,
+        SplitPairStructure,
     }
-    found = set(Structure.__subclasses__())
-    assert found | {own for kind in found for own in kind.__subclasses__()} == structures
+    found: set[type[Structure]] = set()
+    below: list[type[Structure]] = [Structure]
+    while below:
+        below = [own for kind in below for own in kind.__subclasses__()]
+        found.update(below)
+    assert found == structures
     assert set(dispatch._FORMS) == structures
     assert set(certificate._CERTIFIERS) == structures
     assert set(drafts._DRAFTERS) == structures

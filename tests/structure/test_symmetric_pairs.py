@@ -179,13 +179,6 @@ def test_releases_are_exact_where_totals_answer_and_unbiased_elsewhere(unit, tmp
     assert again.digest == plan.digest
 
 
-def test_too_many_attributes_are_refused():
-    domain = fp.Domain({f"x{i}": ["1", "2", "3"] for i in range(20)})
-    groups = fp.marginals(domain, ways=2, std=3.0)
-    with pytest.raises(fp.WorkloadError, match=r"20 attributes.*AddRemove\(records=2\)"):
-        fp.design(fp.Workload(domain, [groups]), unit=fp.ReplaceOne())
-
-
 def test_ten_attributes_are_designed_for():
     domain = fp.Domain({f"x{i}": [str(j) for j in range(i + 2)] for i in range(10)})
     plan = fp.design(fp.Workload(domain, [fp.marginals(domain, ways=2, std=3.0)]), unit=UNITS[0])

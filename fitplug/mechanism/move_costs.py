@@ -1,0 +1,156 @@
+"""What the moves of a record cost: a polynomial in the attributes along which it moves.
+
+Where all attributes are symmetric, a move along the set D of attributes costs
+
+    f(D) = 2 sum_T w_T (1 - prod_{a in T} s_a),    s_a = r_a = -1 / (n_a - 1) if a is in D, else 1
+
+(docs/theory/units.md, (U10)). T are the sets of attributes that blocks measure together, those
+that the unit keeps left out, and w_T > 0 their weights.
+
+The floats here steer a search, and its results are the same on every machine: sums are taken one
+after another, and nothing but sums, products, quotients and square roots is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, frozen_property
+
+_MOST_FLIPS = 4
+"""The most times, on average, that a search changes each attribute."""
+
+
+LARGEST_SUM = 2.0**47
+"""The largest sum of all weights, so that sums of a few times as many are exact in floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class MoveCosts:
+    """The polynomial f, for m attributes.
+
+    Attributes:
+        ratios: r_a of each attribute, and 1 after them, shape (m + 1,).
+        members: The attributes of each set T, padded with m, shape (t, most).
+        weights: w_T, shape (t,): integers up to `LARGEST_SUM` altogether.
+    """
+
+    ratios: FloatArray
+    members: IntArray
+    weights: FloatArray
+
+    @property
+    def size(self) -> int:
+        """m, the number of attributes along which a record may move."""
+        return len(self.ratios) - 1
+
+    @frozen_property
+    def _rows(self) -> tuple[IntArray, IntArray]:
+        """The sets by attribute, one attribute after another, and where those of each begin."""
+        flat = self.members.ravel()
+        order = np.argsort(flat, kind="stable")
+        starts = np.searchsorted(flat[order], np.arange(self.size + 2))
+        return order // self.members.shape[1], starts
+
+    def place(self, move: BoolArray) -> FloatArray:
+        """Compute s_a of a move (m,), and 1 after them, shape (m + 1,)."""
+        return np.where(np.append(move, False), self.ratios, 1.0)
+
+    def evaluate(self, moves: BoolArray) -> FloatArray:
+        """Evaluate f at moves (v, m), but for rounding, shape (v,)."""
+        found = []
+        for move in moves:
+            product = self.weights.copy()
+            for place in self.members.T:
+                product *= self.place(move)[place]
+            found.append(2 * add_in_order(self.weights - product))
+        return np.array(found)
+
+    def find_slopes(self, move: BoolArray) -> FloatArray:
+        """Compute sum over T with a of w_T prod_{b in T - a} s_b for each attribute a, (m,)."""
+        rest = _leave_one_out(self.place(move)[self.members]) * self.weights[:, None]
+        return _add_by(self.members, rest, self.size)
+
+    def climb(self, start: BoolArray) -> BoolArray:
+        """Change one attribute after another, each time the one that adds the most to the cost.
+
+        Args:
+            start: The move to begin from, shape (m,).
+
+        Returns:
+            A move from which no single change adds anything, but for rounding; not the empty one.
+        """
+        move = start.copy()
+        slopes, s = self.find_slopes(move), self.place(move)
+        least = 1e-12 * add_in_order(self.weights)
+        rows, starts = self._rows
+        for _ in range(_MOST_FLIPS * self.size):
+            gains = np.where(move, -slopes, slopes) * (1 - self.ratios[:-1])
+            a = int(np.argmax(gains))
+            if gains[a] <= least:
+                break
+            own = rows[starts[a] : starts[a + 1]]
+            members = self.members[own]
+            move[a] = not move[a]
+            before, s[a] = s[a], self.ratios[a] if move[a] else 1.0
+            values = s[members]
+            values[members == a] = 1.0
+            # w_T prod of all but a and one more, times the change of s_a.
+            rest = _leave_one_out(values) * (self.weights[own] * (s[a] - before))[:, None]
+            rest[members == a] = 0.0
+            slopes = slopes + _add_by(members, rest, self.size)
+        if not move.any():
+            move[int(np.argmax(slopes * (1 - self.ratios[:-1])))] = True
+        return move
+
+    def search(self, starts: Iterable[BoolArray]) -> BoolArray:
+        """Climb from each start, and return the different moves found, the costliest first.
+
+        Returns:
+            The moves, shape (v, m). Nothing rests on whether one of them is the costliest of all.
+        """
+        found = np.unique(np.array([self.climb(start) for start in starts]), axis=0)
+        return found[np.argsort(-self.evaluate(found), kind="stable")]
+
+    def list_starts(self) -> list[BoolArray]:
+        """List moves from which a search begins: along all attributes, none, and some."""
+        numbers = np.arange(self.size)
+        return [numbers >= 0, numbers < 0, *(numbers % k > 0 for k in (2, 3, 5)), numbers % 2 == 0]
+
+
+def scale_weights(weights: AnyArray) -> tuple[FloatArray, int]:
+    """Scale integers >= 0, rounded up, so that their sum is at most `LARGEST_SUM`.
+
+    Args:
+        weights: Python integers, shape (t,), fewer than 2^46.
+
+    Returns:
+        The numbers, and the binary logarithm s of the scale: a weight is at most 2^s times what
+        it became.
+    """
+    s = int(weights.sum()).bit_length() - 46
+    scaled = -(-weights >> s) if s > 0 else weights << -s
+    return scaled.astype(np.float64), s
+
+
+def add_in_order(values: FloatArray) -> float:
+    """Add values (n,) one after another: NumPy's own sum may take another order elsewhere."""
+    return float(np.cumsum(values)[-1]) if len(values) else 0.0
+
+
+def _leave_one_out(values: FloatArray) -> FloatArray:
+    """Multiply all entries of each row (t, k) but one, for each entry."""
+    ahead, behind = np.ones_like(values), np.ones_like(values)
+    for i in range(1, values.shape[1]):
+        ahead[:, i] = ahead[:, i - 1] * values[:, i - 1]
+        behind[:, -1 - i] = behind[:, -i] * values[:, -i]
+    return np.asarray(ahead * behind)
+
+
+def _add_by(members: IntArray, values: FloatArray, size: int) -> FloatArray:
+    """Add values (t, k) by attribute, one after another, shape (size,)."""
+    sums = np.bincount(members.ravel(), values.ravel(), minlength=size + 1)
+    return np.asarray(sums[:size], dtype=np.float64)

@@ -1,0 +1,94 @@
+"""Strategies of blocks that are numbers, where a record moves along one of too many sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from fitplug.mechanism.contrasts import make_contrasts
+from fitplug.mechanism.move_bound import bound_costliest_move
+from fitplug.mechanism.move_costs import MoveCosts, scale_weights
+from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy_form import ExactCost
+from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
+from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, BoolArray, ceil_float
+from fitplug.structure import MoveStructure, SymmetricPairStructure
+
+
+class MoveForm(SymmetricPairForm):
+    """The strategies of `MoveStructure`."""
+
+    def compute_exact_cost(
+        self, structure: SymmetricPairStructure, integers: Integers
+    ) -> ExactCost:
+        """Compute what no move of a record costs more than; see `fitplug.mechanism.move_bound`."""
+        assert isinstance(structure, MoveStructure)
+        costs, shift = _weigh_sets(structure, integers)
+        bound = bound_costliest_move(costs, costs.search(costs.list_starts()))
+        # The cost of a move is an integer.
+        largest = bound << shift if shift > 0 else bound >> -shift
+        above = np.array([float(largest) * (1 + 4 * UNIT_ROUNDOFF)])
+        return ExactCost(largest, above, self.find_room(structure, integers))
+
+    def check_blocks(self, strategy: Strategy, structure: SymmetricPairStructure) -> None:
+        assert isinstance(structure, MoveStructure)
+        structure.check_moves()
+        super().check_blocks(strategy, structure)
+
+    def bound_overstatement(self, strategy: Strategy) -> float:
+        structure, integers = strategy.structure, strategy.integers
+        assert isinstance(structure, MoveStructure)
+        costs, _ = _weigh_sets(structure, integers)
+        move = costs.search(costs.list_starts())[0]
+        attained = _sum_cost(structure, integers, move)
+        if attained == strategy.sensitivity_squared:
+            return 0.0
+        ratio = ceil_float(Fraction(strategy.sensitivity_squared, attained))
+        return (math.sqrt(ratio) - 1) * (1 + 4 * UNIT_ROUNDOFF) + 2 * UNIT_ROUNDOFF
+
+
+def _weigh_sets(structure: MoveStructure, integers: Integers) -> tuple[MoveCosts, int]:
+    """Sum what blocks measure of each set of attributes.
+
+    Returns:
+        The costs of moves, rounded up, and the binary logarithm of what they are multiplied by.
+    """
+    own = [matrix.column_square for matrix in make_contrasts(structure)]
+    of_blocks = np.zeros(len(structure.blocks), dtype=object)
+    for blocks, squares in _square_numbers(structure, integers, own):
+        of_blocks[blocks] += squares
+    members, index = structure.sets
+    weights = np.zeros(len(members), dtype=object)
+    np.add.at(weights, index, of_blocks[structure.noisy_blocks])
+    scaled, shift = scale_weights(weights)
+    return MoveCosts(structure.ratios, members, scaled), shift
+
+
+def _sum_cost(structure: MoveStructure, integers: Integers, move: BoolArray) -> int:
+    """Sum what a move (m,) costs, exactly."""
+    matrices = make_contrasts(structure)
+    own = [matrix.column_square for matrix in matrices]
+    # H'H = precision (I - J/n), and the precision of contrasts is a multiple of n.
+    moved = list(own)
+    for a in structure.free[move].tolist():
+        moved[a] = -(matrices[a].precision // matrices[a].n)
+    same, other = (
+        sum(int(squares.sum()) for _, squares in _square_numbers(structure, integers, numbers))
+        for numbers in (own, moved)
+    )
+    return 2 * (same - other)
+
+
+def _square_numbers(
+    structure: MoveStructure, integers: Integers, numbers: Sequence[int]
+) -> list[tuple[AnyArray, AnyArray]]:
+    """List the blocks of each set, and m^2 prod numbers[a] of each of these blocks."""
+    found = []
+    for block_set in integers.block_sets:
+        m = block_set.M[:, 0, 0].astype(object)
+        products = structure.subsets.multiply(numbers, block_set.blocks)
+        found.append((block_set.blocks, products * m * m))
+    return found

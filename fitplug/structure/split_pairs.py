@@ -1,0 +1,66 @@
+"""The residual family where neighbours replace a record.
+
+It is `fitplug.structure.residual_blocks` for workloads whose cells are too many to consider all
+pairs of them. Blocks within the attributes that the unit keeps are answered by public totals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.errors import WorkloadError
+from fitplug.numeric import IntArray, frozen_property
+from fitplug.structure.record_moves import select_members
+from fitplug.structure.residual_blocks import ResidualStructure
+from fitplug.workload import ReplaceOne
+
+
+@dataclass(frozen=True, eq=False)
+class SplitPairStructure(ResidualStructure):
+    """Blocks over the subsets of all attributes, where neighbours replace a record."""
+
+    @property
+    def least_format(self) -> int:
+        return 7
+
+    @property
+    def public_attributes(self) -> tuple[str, ...]:
+        assert isinstance(self.unit, ReplaceOne)
+        return tuple(name for name in self.block_attributes if name in self.unit.within)
+
+    @frozen_property
+    def free(self) -> IntArray:
+        """The attributes along which a record may move, as indices of `block_attributes`."""
+        public = self.public_attributes
+        kept = [a for a, name in enumerate(self.block_attributes) if name not in public]
+        return np.array(kept, dtype=np.int64)
+
+    @frozen_property
+    def noisy_blocks(self) -> IntArray:
+        return np.flatnonzero(np.isin(self.blocks, self.free).any(axis=1))
+
+    @frozen_property
+    def sets(self) -> tuple[IntArray, IntArray]:
+        """The different sets of attributes of `free` that noisy blocks have, and that of each.
+
+        Shapes (t, most), as indices of `free` padded with their number, and (noisy blocks,).
+        """
+        members = select_members(self.blocks[self.noisy_blocks], self.free, len(self.sizes))
+        rows, index = np.unique(members, axis=0, return_inverse=True)
+        return rows, index.ravel()
+
+    def check_size(self) -> None:
+        super().check_size()
+        if any(tree is not None for tree in self.batched.trees):
+            raise WorkloadError(
+                "hierarchies of this size are not designed for in the unit of privacy ReplaceOne; "
+                "ask for fewer levels, or design for fp.AddRemove(records=2), which protects one "
+                "record that is replaced, too"
+            )
+        if not len(self.noisy_blocks):
+            raise WorkloadError(
+                "all queries are answered by totals that are public in this unit of privacy "
+                f"({self.unit}); there is nothing to design"
+            )
