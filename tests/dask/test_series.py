@@ -17,7 +17,11 @@ from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError, Over
 from fitplug.ledger import DrawRequest
 from fitplug.mechanism import date_answers
 from fitplug.release import PeriodAnswers, join_periods
+from fitplug_dask.releases import KeptSecret
+from fitplug_dask.series import Series, beginning
+from fitplug_dask.series.drawing import Drawing
 from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_period
+from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import SeriesRecord
 from fitplug_opendp.noise_source import compute_exact_answers
 from fitplug_opendp.part_noise import draw_part
@@ -280,6 +284,43 @@ def test_sealed_counts_are_kept_and_not_those_of_a_later_try(tmp_path, series, m
         assert path.stat().st_mode & 0o077 == 0
         content = path.read_bytes()
         assert X[:, 0].astype("<i8").tobytes() not in content
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        (beginning, "_prepare_folder"),
+        (Series, "_open_drawing"),
+        (Drawing, "_find_staged"),
+        pytest.param((KeptSecret, "keep"), marks=pytest.mark.slow),
+        pytest.param((Series, "_check_open"), marks=pytest.mark.slow),
+        pytest.param((Series, "_count"), marks=pytest.mark.slow),
+        pytest.param((PeriodFolders, "publish"), marks=pytest.mark.slow),
+    ],
+    ids=lambda step: step[1],
+)
+def test_another_process_is_faster(tmp_path, ledger, monkeypatch, step):
+    """Between two steps, another process draws all periods: its answers are the release."""
+
+    def draw():
+        series = fpd.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
+        for month in range(1, T + 1):
+            series.release(month, TABLES)
+        return series.read().answers
+
+    kept, drawn = getattr(*step), []
+
+    def race(*arguments):
+        if not drawn:
+            drawn.append(None)
+            drawn[0] = draw()
+        return kept(*arguments)
+
+    monkeypatch.setattr(*step, race)
+    assert np.array_equal(draw(), drawn[0])
+    assert len(ledger.entries()) == 1 + T
+    assert {path.name for path in tmp_path.iterdir()} == {"pay", "budget.db"}
+    assert not list((tmp_path / "pay").glob(".*"))
 
 
 def copy_all(tmp_path, name):

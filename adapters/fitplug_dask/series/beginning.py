@@ -105,16 +105,18 @@ def begin_series(
     try:
         with report_write_errors(place, "nothing was charged; make room or name another place"):
             _prepare_folder(plan, place)
+        KeptSecret.keep(ledger, plan, key, SECRET_OF_SERIES)
     except FitplugError:
         if (series := find_begun()) is None:  # it may be begun by another process, meanwhile
             raise
         return series
-    KeptSecret.keep(ledger, plan, key, SECRET_OF_SERIES)
     begun = ledger.begin_release(request)
     record, output = describe(begun), encode_path(place)
     # From now on nobody can take the charge for that of a release that is drawn at once.
     stage = ledger.record_draw(begun.entry, record.digest, counts=record.digest, output=output)
     _check_charge(ledger, StagedCharge(begun.entry, stage), record, place)
+    if stage.state == "published":  # another process has drawn all periods, meanwhile
+        KeptSecret.locate(ledger, plan, key, SECRET_OF_SERIES).remove()
     with report_write_errors(place, "the series is charged: run the same again to finish it"):
         record.write(place)
     return open_series(place, ledger=ledger)

@@ -143,11 +143,15 @@ class Series:
                 f"period {self.labels[current.drawn]!r} of {self.record.periods} is the next one; "
                 "periods are drawn in their order, and one without records is drawn too"
             )
-        charge = self._check_open()
-        with report_write_errors(self.folder, _RETRY):
-            drawing = self._open_drawing(charge, index)
-            drawing.check_sampler()
-            drawing.draw(lambda: self._count(source, person))
+        try:
+            charge = self._check_open()
+            with report_write_errors(self.folder, _RETRY):
+                drawing = self._open_drawing(charge, index)
+                drawing.check_sampler()
+                drawing.draw(lambda: self._count(source, person))
+        except FitplugError:
+            if self.read().drawn <= index:  # another process may have drawn it, meanwhile
+                raise
         released = self.read()
         self._remove_if_over(released)
         return released
