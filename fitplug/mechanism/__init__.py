@@ -13,7 +13,7 @@ from fitplug.mechanism.causality import (
 )
 from fitplug.mechanism.chain_form import place_chain
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
-from fitplug.mechanism.costly_differences import find_costly_differences
+from fitplug.mechanism.costly_differences import find_costly_differences, find_missed_differences
 from fitplug.mechanism.dispatch import (
     answer_exactly,
     bound_boxed_stds,
@@ -28,6 +28,7 @@ from fitplug.mechanism.dispatch import (
     compute_boxed_covariance,
     compute_combined_covariance,
     compute_exact_cost,
+    confirm_cost,
     cut_strategy,
     list_mechanisms,
     list_tables,
@@ -100,10 +101,12 @@ __all__ = [
     "compute_combined_covariance",
     "compute_exact_cost",
     "compute_precisions",
+    "confirm_cost",
     "cut_strategy",
     "date_answers",
     "date_queries",
     "find_costly_differences",
+    "find_missed_differences",
     "find_total_covariances",
     "is_causal",
     "list_mechanisms",

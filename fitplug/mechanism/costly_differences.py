@@ -19,6 +19,11 @@ from fitplug.mechanism.person_cost import (
     partition_subsets,
     sum_over_subsets,
 )
+from fitplug.mechanism.person_search import (
+    MOST_VARIABLES,
+    count_variables,
+    round_relaxation,
+)
 from fitplug.mechanism.record_products import RecordProducts
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 from fitplug.structure import PersonRecords, RecordSets
@@ -61,6 +66,20 @@ def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
     sets = pack_records(person, different)
     order = np.argsort(-products.compute_costs(sets), kind="stable")
     return sets.take(order)
+
+
+def find_missed_differences(products: RecordProducts) -> RecordSets | None:
+    """Find differences by linear programs, where the search record by record may miss costly ones.
+
+    Returns:
+        Some differences; None where the search misses none, or the program is too large.
+    """
+    person = products.person
+    is_exact = can_partition(person) and sum(size > 1 for size in person.sizes) <= 1
+    is_listed = not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED
+    if is_exact or is_listed or count_variables(person) > MOST_VARIABLES:
+        return None
+    return round_relaxation(products)
 
 
 def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
@@ -126,29 +145,26 @@ def _find_best_record(
 ) -> tuple[float, Record | None]:
     """Find the record in another period that adds the most, and how much it adds."""
     person = products.person
-    free = np.ones(len(person.periods), dtype=bool)
-    for cell, _ in records:
-        free &= person.periods != person.periods[cell]
-    best: tuple[float, Record | None] = (-np.inf, None)
-    for label in _list_labels(person, [label for _, label in records]):
-        gain = np.diagonal(products.same).copy()
-        for cell, other in records:
-            number = sum(
-                1 << a
-                for a, pair in enumerate(zip(label, other, strict=True))
-                if pair[0] != pair[1]
-            )
-            gain += 2 * products.products[number, cell]
-        gain[~free] = -np.inf
-        at = int(np.argmax(gain))
-        if gain[at] > best[0]:
-            best = float(gain[at]), (at, label)
-    return best
+    cells = np.array([cell for cell, _ in records], dtype=np.int64)
+    taken = np.zeros(person.period_count, dtype=bool)
+    taken[person.periods[cells]] = True
+    free = ~taken[person.periods]
+    if not free.any():
+        return -np.inf, None
+    m = len(person.sizes)
+    labels = _list_labels(person, [label for _, label in records])
+    own = np.array([label for _, label in records], dtype=np.int64).reshape(len(records), m)
+    tried = np.array(labels, dtype=np.int64).reshape(len(labels), m)
+    numbers = (tried[:, None] != own) @ (1 << np.arange(m, dtype=np.int64))
+    gains = np.diagonal(products.same) + 2 * products.products[numbers, cells].sum(axis=1)
+    gains[:, ~free] = -np.inf
+    best, at = divmod(int(np.argmax(gains)), len(free))
+    return float(gains[best, at]), (at, labels[best])
 
 
 def _list_labels(person: PersonRecords, labels: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """List labels for a further record: those of another record, some or all of them new."""
-    m = len(person.sizes)
+    m, labels = len(person.sizes), list(dict.fromkeys(labels))
     unused = [
         next((n for n in range(size) if all(label[a] != n for label in labels)), 0)
         for a, size in enumerate(person.sizes)
