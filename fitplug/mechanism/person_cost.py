@@ -2,56 +2,83 @@
 
 The cost of a difference is the sum of the products of all pairs of its records
 (`fitplug.mechanism.record_products`), and the largest over all differences is wanted. There may be
-more differences than can be listed. Four ways are tried in this order:
+more differences than can be listed. Five ways are tried in this order:
 
-1. Each period is one dense cell, and there are at most 13 periods. A difference is then a set S of
+1. There is no symmetric attribute, and the differences are few. Then they are listed.
+2. Each period is one dense cell, and there are at most 13 periods. A difference is then a set S of
    periods, with a partition of S for each symmetric attribute. A dynamic programme over subsets
    finds the best partitions of all S, with 3^T additions. See `compute_partitioned`.
-2. There is no symmetric attribute, and the differences are few. Then they are listed.
 3. There are at most 16 periods. Each pair of periods gets its largest product, and all sets of
    periods are tried.
-4. Otherwise the sum is at most that of k periods, where each period counts its own product and the
-   k - 1 largest positive products with other periods.
+4. There are more. Then the sum is at most that of k periods, where each period counts its own
+   product and the k - 1 largest positive products with other periods.
+5. If what was found may be above the truth, a branch and bound with linear programs finds the
+   largest cost, up to a rounding that is stated (`fitplug.mechanism.person_search`).
 
-All of them work with floats and with Python integers, and are exact for integers. The proofs are in
-docs/theory/persons.md.
+The first four work with floats and with Python integers, and are exact for integers. The proofs are
+in docs/theory/persons.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.mechanism.person_search import MOST_VARIABLES, count_variables, search_costliest
 from fitplug.mechanism.record_products import RecordProducts
 from fitplug.numeric import AnyArray, BoolArray, IntArray
-from fitplug.structure import PersonRecords
+from fitplug.structure import PersonRecords, RecordSets
 
 MOST_PARTITIONED, MOST_PERIODS, MOST_LISTED = 13, 16, 1_000_000
-"""The most periods for the first way and for the third, and the most differences for the second."""
+"""The most periods for the second way and for the third, and the most differences for the first."""
 
 
-def bound_largest_cost(products: RecordProducts) -> tuple[AnyArray, bool]:
-    """Bound the costs of all differences that have a record in a dense cell from above.
+@dataclass(frozen=True, eq=False)
+class LargestCost:
+    """What is known of the largest cost of a person.
 
-    Returns:
-        The bound for each dense cell, shape (D,); and whether the largest of them is the largest
-        cost itself.
+    Attributes:
+        of_cells: A bound on the cost of persons who have a record in each dense cell, shape (D,).
+        is_exact: Whether the largest of these bounds is the largest cost itself.
+        costly: Costly persons that were found on the way, or None.
     """
+
+    of_cells: AnyArray
+    is_exact: bool
+    costly: RecordSets | None = None
+
+
+def bound_largest_cost(products: RecordProducts) -> LargestCost:
+    """Bound the costs of all differences that have a record in a dense cell from above."""
     person, periods = products.person, products.person.periods
+    if not len(person.differing_sets) and count_differences(person) <= MOST_LISTED:
+        return LargestCost(_list_costs(products), True)
     if can_partition(person):
         of_set, is_exact = compute_partitioned(products)
-        return find_largest_by_period(of_set, person)[periods], is_exact
-    has_labels = len(person.differing_sets) > 0
-    if not has_labels and count_differences(person) <= MOST_LISTED:
-        return _list_costs(products), True
-    paired = merge_periods(products.largest, periods)
+        of_period = find_largest_by_period(of_set, person)
+    else:
+        of_period, is_exact = _bound_by_pairs(products)
+    if is_exact or count_variables(person) > MOST_VARIABLES:
+        return LargestCost(of_period[periods], is_exact)
+    searched = search_costliest(products)
+    if searched is None:
+        return LargestCost(of_period[periods], is_exact)
+    of_cells = np.minimum(of_period[periods], searched.bound)
+    return LargestCost(of_cells, searched.is_exact, searched.found)
+
+
+def _bound_by_pairs(products: RecordProducts) -> tuple[AnyArray, bool]:
+    """Bound the costs by the largest products of each pair of periods, as `LargestCost`, (T,)."""
+    person = products.person
+    paired = merge_periods(products.largest, person.periods)
     is_exact = not _crosses_periods(products)
     if person.period_count > MOST_PERIODS:
-        return _bound_by_rows(paired, person.most)[periods], is_exact
+        return _bound_by_rows(paired, person.most), is_exact
     of_period = find_largest_by_period(sum_over_subsets(paired), person)
-    return of_period[periods], is_exact or (person.has_one_cell_each and not has_labels)
+    return of_period, is_exact or (person.has_one_cell_each and not len(person.differing_sets))
 
 
 def _crosses_periods(products: RecordProducts) -> bool:
@@ -61,7 +88,7 @@ def _crosses_periods(products: RecordProducts) -> bool:
 
 
 def can_partition(person: PersonRecords) -> bool:
-    """Tell whether the first way is possible."""
+    """Tell whether the second way is possible."""
     return person.has_one_cell_each and person.period_count <= MOST_PARTITIONED
 
 

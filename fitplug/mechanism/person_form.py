@@ -34,17 +34,20 @@ class PersonForm(MatrixForm):
         """
         assert isinstance(structure, PersonStructure)
         _, _, max_records = super().compute_exact_cost(structure, integers)
-        of_cells, _ = bound_largest_cost(multiply_integers(structure, integers))
-        squares = [int(square) for square in of_cells]
+        largest = bound_largest_cost(multiply_integers(structure, integers))
+        squares = [int(square) for square in largest.of_cells]
         floats = np.array([ceil_float(Fraction(square)) for square in squares])
         return ExactCost(max(squares), floats, max_records)
 
     def bound_overstatement(self, strategy: Strategy) -> float:
         assert isinstance(strategy.structure, PersonStructure)
         products = multiply_integers(strategy.structure, strategy.integers)
-        if bound_largest_cost(products)[1]:
+        largest = bound_largest_cost(products)
+        if largest.is_exact:
             return 0.0
         costly = find_costly_differences(products.to_floats(), 1)
+        if largest.costly is not None:
+            costly = costly.append(largest.costly)
         attained = products.compute_costs(costly).max()
         if attained == strategy.sensitivity_squared:
             return 0.0

@@ -43,6 +43,12 @@ _COARSE = 0.02
 _PARTS = (1.0, 0.5, 0.2)
 """The parts of a new precision in the mixtures with the best one that are tried."""
 
+_TARGET = 0.99
+"""The part of the tolerance that is aimed at: bounds on the cost may be rounded up slightly."""
+
+_ROUNDING = 1e-9
+"""By how much a cost is larger than one that was found, relatively, if it is not rounding."""
+
 _NEW_SHARE = 0.1
 """The part of all weight that new differences begin with."""
 
@@ -186,14 +192,22 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
             products = blocks.multiply_reals(blocks.build_reals(whiteners))
             costly = find_costly_differences(products, max(8, 2 * person.period_count))
             costs = products.compute_costs(costly)
-            reached = math.sqrt(float(costs.max()))
+            # The search may miss a difference that is known.
+            reached = math.sqrt(max(costs.max(), products.compute_costs(sets).max()))
             violated.append(costly.take(costs > found.lower**2 * (1 + options.tolerance / 4)))
             if reached < upper:
                 upper, next_best = reached, whiteners
         best = next_best
+        if upper <= lower * (1 + _TARGET * options.tolerance):
+            products = blocks.multiply_reals(blocks.build_reals(best))
+            largest = bound_largest_cost(products)
+            if largest.costly is not None:
+                costs = products.compute_costs(largest.costly)
+                violated.append(largest.costly.take(costs > upper**2 * (1 + _ROUNDING)))
+                upper = max(upper, math.sqrt(costs.max()))
         gap = upper / lower - 1
         stopped = options.progress is not None and options.progress(iterations, gap) is True
-        if gap <= options.tolerance or stopped or iterations >= options.max_iterations:
+        if gap <= _TARGET * options.tolerance or stopped or iterations >= options.max_iterations:
             break
         new = _leave_out(violated, sets)
         share = _NEW_SHARE if len(new) else 0.0
@@ -202,7 +216,7 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
     best_reals = blocks.build_reals(best)
     sets, p, q = best_weights
-    bound = float(bound_largest_cost(blocks.multiply_reals(best_reals))[0].max())
+    bound = float(bound_largest_cost(blocks.multiply_reals(best_reals)).of_cells.max())
     return PersonOptimum(
         reals=best_reals,
         independent=blocks.independent,

@@ -126,15 +126,14 @@ def test_more_periods_than_partitions_can_be_tried_for_are_bounded(periods, each
     A = rng.integers(-5, 6, (2, len(at), len(at)))
     gram = [a.T @ a for a in A]
     products = RecordProducts(person, np.stack([gram[0] + 2 * gram[1], gram[0] - gram[1]]))
-    bounds, is_exact = bound_largest_cost(products)
-    assert not is_exact
+    largest = bound_largest_cost(products)
     for _ in range(200):
         own = rng.permutation(periods)[: rng.integers(1, person.most + 1)]
         cells = own * each + rng.integers(each, size=len(own))
         labels = rng.integers(3, size=len(own))
         numbers = (labels[:, None] != labels).astype(int)
         cost = products.products[numbers, cells[:, None], cells].sum()
-        assert cost <= bounds[cells].min()
+        assert cost <= largest.of_cells[cells].min()
 
 
 @pytest.mark.parametrize("periods", [12, 16, 40])
@@ -143,9 +142,9 @@ def test_strategies_that_do_not_cross_periods_cost_the_sum_of_the_largest(period
     at = np.repeat(np.arange(periods), 3)
     person = PersonRecords(4, at, ())
     products = RecordProducts(person, np.diag(own.ravel())[None])
-    bounds, is_exact = bound_largest_cost(products)
-    assert is_exact
-    assert bounds.max() == np.sort(own.max(axis=1))[-4:].sum()
+    largest = bound_largest_cost(products)
+    assert largest.is_exact
+    assert largest.of_cells.max() == np.sort(own.max(axis=1))[-4:].sum()
 
 
 def test_a_domain_with_attributes_that_no_query_asks_for_is_refused():
