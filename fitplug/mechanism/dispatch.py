@@ -106,6 +106,20 @@ def compute_exact_cost(
     return _multiply_changes(once, structure.changes)
 
 
+def confirm_cost(strategy: Strategy) -> ExactCost:
+    """Compute the cost of a strategy's integers anew.
+
+    Returns:
+        What `compute_exact_cost` returns. Where it is a bound that depends on how long one
+        searches, the squared sensitivity is the one the strategy claims if that is proven.
+    """
+    structure = strategy.structure
+    if structure.changes != 1:
+        return compute_exact_cost(structure, *strategy.integers)
+    form = _FORMS[type(structure)]
+    return form.confirm_cost(structure, strategy.integers, strategy.sensitivity_squared)
+
+
 def restate_strategy(strategy: Strategy, unit: Unit) -> Strategy:
     """Return the strategy of one record added or removed with what it costs in another unit.
 

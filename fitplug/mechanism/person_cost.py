@@ -51,8 +51,15 @@ class LargestCost:
     costly: RecordSets | None = None
 
 
-def bound_largest_cost(products: RecordProducts) -> LargestCost:
-    """Bound the costs of all differences that have a record in a dense cell from above."""
+def bound_largest_cost(products: RecordProducts, claimed: int | None = None) -> LargestCost:
+    """Bound the costs of all differences that have a record in a dense cell from above.
+
+    Args:
+        products: The products of records, integers or floats.
+        claimed: A bound on the largest cost that is stated if it is proven and a better one would
+            depend on how long one searches. A plan claims one, so that it can be verified by
+            programs that search for a longer or a shorter time.
+    """
     person, periods = products.person, products.person.periods
     if not len(person.differing_sets) and count_differences(person) <= MOST_LISTED:
         return LargestCost(_list_costs(products), True)
@@ -63,7 +70,7 @@ def bound_largest_cost(products: RecordProducts) -> LargestCost:
         of_period, is_exact = _bound_by_pairs(products)
     if is_exact or count_variables(person) > MOST_VARIABLES:
         return LargestCost(of_period[periods], is_exact)
-    searched = search_costliest(products)
+    searched = search_costliest(products, claimed)
     if searched is None:
         return LargestCost(of_period[periods], is_exact)
     of_cells = np.minimum(of_period[periods], searched.bound)

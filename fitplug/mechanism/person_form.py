@@ -32,9 +32,20 @@ class PersonForm(MatrixForm):
 
         The squares are the largest of persons who have a record in each cell.
         """
+        return self._compute_cost(structure, integers, None)
+
+    def confirm_cost(
+        self, structure: MatrixStructure, integers: Integers, claimed: int
+    ) -> ExactCost:
+        return self._compute_cost(structure, integers, claimed)
+
+    def _compute_cost(
+        self, structure: MatrixStructure, integers: Integers, claimed: int | None
+    ) -> ExactCost:
+        """Compute the cost, which is the claimed one where it is a bound that can be proven."""
         assert isinstance(structure, PersonStructure)
         _, _, max_records = super().compute_exact_cost(structure, integers)
-        largest = bound_largest_cost(multiply_integers(structure, integers))
+        largest = bound_largest_cost(multiply_integers(structure, integers), claimed)
         squares = [int(square) for square in largest.of_cells]
         floats = np.array([ceil_float(Fraction(square)) for square in squares])
         return ExactCost(max(squares), floats, max_records)
@@ -42,10 +53,10 @@ class PersonForm(MatrixForm):
     def bound_overstatement(self, strategy: Strategy) -> float:
         assert isinstance(strategy.structure, PersonStructure)
         products = multiply_integers(strategy.structure, strategy.integers)
-        largest = bound_largest_cost(products)
+        largest = bound_largest_cost(products, strategy.sensitivity_squared)
         if largest.is_exact:
             return 0.0
-        costly = find_costly_differences(products.to_floats(), 1)
+        costly = strategy.structure.sets.append(find_costly_differences(products.to_floats(), 1))
         if largest.costly is not None:
             costly = costly.append(largest.costly)
         attained = products.compute_costs(costly).max()

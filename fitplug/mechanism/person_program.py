@@ -256,7 +256,7 @@ class PersonProgram:
     def _find_crowded(self, x: FloatArray, y: FloatArray, a: int) -> Inequalities | None:
         """Find n_a + 1 cells whose records seem to be there and to differ in attribute a.
 
-        From each cell on, the cell that adds the most to the left side of (N11) comes next.
+        From each cell on, the cell that adds the most to the left side comes next.
         """
         size, numbers = self.person.sizes[a], self.pair_numbers
         if size >= self.person.most:
@@ -308,7 +308,7 @@ class PersonProgram:
     def _prove_bound(
         self, rows: Inequalities, multipliers: FloatArray, lower: FloatArray, upper: FloatArray
     ) -> int | None:
-        """Compute the bound of multipliers u >= 0, which are integers, without rounding.
+        """Compute the bound of multipliers u >= 0, which are integers, without rounding: (N11).
 
         If matrix @ z <= limits, then weights' z <= u' limits + (weights - matrix' u)' z, and z is
         within its bounds.

@@ -2,24 +2,25 @@
 
 A node fixes whether some records are there, and whether some pairs of them are equal in an
 attribute. The linear program bounds what its persons cost (`PersonProgram`), and its solution is
-rounded to a person. Nodes are closed once their bound is no more than a level, which is the
-largest cost of the persons that were found. Where too many nodes would be needed, the level is that
-cost rounded up to a coarser number.
+rounded to a person. Nodes are closed once their bound is no more than the largest cost of the
+persons that were found. If too many nodes are needed, the largest bound of those that are open is
+stated, rounded up so that it is found again more easily.
 
-What is stated is the last level. The products are integers, rounded up to about 28 bits, so this is
-the largest cost of the rounded products, rounded up: it does not depend on what the solver found
-in between, or on the machine, unless the number of nodes is at its limit.
+Products are rounded up to integers of about 28 bits times a power of two. If all nodes are closed,
+what is stated is the largest cost of the rounded products, whatever the solver found in between.
+Otherwise it depends on the number of nodes, and on the solver. So a plan is verified by proving the
+bound that it claims, and not by searching for it anew.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fitplug.mechanism.person_program import Inequalities, PersonProgram, Relaxation
+from fitplug.mechanism.person_program import Inequalities, PersonProgram
 from fitplug.mechanism.record_products import RecordProducts
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, find_largest_entry
 from fitplug.structure import PersonRecords, RecordSets
@@ -30,11 +31,11 @@ MOST_VARIABLES = 20_000
 _BITS = 28
 """The bits that products keep."""
 
-_LEVELS = (0, 12, 10, 8)
-"""The bits that levels keep, in this order; 0 for all."""
+_STATED_BITS = 14
+"""The bits that a bound keeps if nodes are open."""
 
-_MOST_NODES = 20
-"""The most nodes at each of the levels."""
+_MOST_NODES, _MOST_CONFIRMING = 60, 240
+"""The most nodes of a search, and of one that proves a claimed bound."""
 
 _ROUNDS = 40
 """The most times that inequalities are added in a node."""
@@ -66,25 +67,30 @@ def count_variables(person: PersonRecords) -> int:
     return len(person.periods) + pairs * (len(person.differing_sets) + 1)
 
 
-def search_costliest(products: RecordProducts) -> CostliestPersons | None:
+def search_costliest(
+    products: RecordProducts, claimed: int | None = None
+) -> CostliestPersons | None:
     """Bound the largest cost of a person, tightly.
 
     Args:
         products: The products of records, integers or floats.
+        claimed: If not None, this bound is to be proven, and no other one. The products are
+            integers.
 
     Returns:
-        The bound; None if too many nodes would be needed.
+        The bound; None if the claimed one was not proven, because it is wrong, too fine for the
+        rounding of the products, or needs too many nodes.
     """
-    rounded, exponent = _round_up(products.products)
+    rounded, power = _round_up(products.products)
     search = _Search(PersonProgram(products.person, rounded))
+    if claimed is not None:
+        is_proven = search.confirm(claimed >> power)
+        return CostliestPersons(claimed, False, search.gather_found()) if is_proven else None
     level = search.run()
-    if level is None:
-        return None
-    bound: int | float = level << exponent if exponent >= 0 else level
     if products.products.dtype == np.float64:
-        bound = math.ldexp(level, exponent)
-    is_exact = exponent == 0 and level == search.best and products.products.dtype != np.float64
-    return CostliestPersons(bound, is_exact, search.gather_found())
+        return CostliestPersons(math.ldexp(level, power), False, search.gather_found())
+    is_exact = power == 0 and level == search.best
+    return CostliestPersons(level << power, is_exact, search.gather_found())
 
 
 def _round_up(products: AnyArray) -> tuple[IntArray, int]:
@@ -102,11 +108,25 @@ def _round_up(products: AnyArray) -> tuple[IntArray, int]:
 
 @dataclass(frozen=True, eq=False)
 class _Node:
-    """Bounds on the variables, and inequalities that were useful before."""
+    """A part of all persons.
 
+    Attributes:
+        bound: None of them costs more.
+        number: It decides between nodes of equal bounds.
+        lower: Bounds on the variables, 0 or 1.
+        upper: Likewise.
+        rows: Inequalities that were useful before.
+    """
+
+    bound: int
+    number: int
     lower: FloatArray
     upper: FloatArray
     rows: Inequalities
+
+    def __lt__(self, other: _Node) -> bool:
+        """Tell whether this node comes first: its bound is larger."""
+        return (-self.bound, self.number) < (-other.bound, other.number)
 
 
 class _Search:
@@ -120,103 +140,129 @@ class _Search:
     def __init__(self, program: PersonProgram) -> None:
         self.program = program
         self.best = 0
+        self._claimed: int | None = None
         self._found: dict[bytes, tuple[IntArray, IntArray]] = {}
 
-    def run(self) -> int | None:
-        """Close all nodes; returns the level, or None if there are too many nodes."""
-        size = self.program.size
-        root = _Node(np.zeros(size), np.ones(size), self.program.first_rows)
-        # The node of the largest bound comes first; numbers decide between equal ones.
-        nodes: list[tuple[float, int, _Node]] = [(-math.inf, 0, root)]
-        number = 0
-        for bits in _LEVELS:
-            for _ in range(_MOST_NODES):
-                while nodes and -nodes[0][0] <= self._round_level(bits):
-                    heapq.heappop(nodes)
-                if not nodes:
-                    return self._round_level(bits)
-                _, _, node = heapq.heappop(nodes)
-                for bound, child in self._branch(node, bits):
-                    number += 1
-                    heapq.heappush(nodes, (-bound, number, child))
-        return None
+    def run(self) -> int:
+        """Search until all nodes are closed, or there are too many; returns a bound on the cost."""
+        nodes = self._close_nodes(_MOST_NODES)
+        if not nodes:
+            return self.best
+        bound = max(self.best, nodes[0].bound)
+        step = 1 << max(0, bound.bit_length() - _STATED_BITS)
+        return -(-bound // step) * step
+
+    def confirm(self, claimed: int) -> bool:
+        """Try to prove that no person costs more than is claimed."""
+        self._claimed = claimed
+        return not self._close_nodes(_MOST_CONFIRMING) and self.best <= claimed
+
+    @property
+    def _level(self) -> int:
+        """The bound at which nodes are closed."""
+        return self.best if self._claimed is None else self._claimed
+
+    def _close_nodes(self, most: int) -> list[_Node]:
+        """Divide the node of the largest bound, up to so many times; returns the open nodes."""
+        program = self.program
+        root = _Node(2**62, 0, np.zeros(program.size), np.ones(program.size), program.first_rows)
+        nodes = [root]
+        for number in range(most):
+            for child in self._branch(heapq.heappop(nodes), 2 * number + 1):
+                heapq.heappush(nodes, child)
+            while nodes and nodes[0].bound <= self._level:
+                heapq.heappop(nodes)
+            if not nodes or (self._claimed is not None and self.best > self._claimed):
+                break
+        return nodes
 
     def gather_found(self) -> RecordSets:
         """Gather the persons that were found."""
         cells, labels = zip(*self._found.values(), strict=True)
         return RecordSets(np.array(cells), np.array(labels))
 
-    def _round_level(self, bits: int) -> int:
-        """Round the best cost up to a number of so many bits."""
-        step = 1 << max(0, self.best.bit_length() - bits) if bits else 1
-        return -(-self.best // step) * step
+    def _branch(self, node: _Node, number: int) -> list[_Node]:
+        """Solve a node, and divide it in two unless its bound closes it.
 
-    def _branch(self, node: _Node, bits: int) -> list[tuple[float, _Node]]:
-        """Solve a node, and divide it in two unless its bound closes it."""
-        rows, bound = node.rows, math.inf
-        solved: Relaxation | None = None
+        Args:
+            node: The node.
+            number: The number of the first node that it is divided into.
+        """
+        rows, bound = node.rows, node.bound
+        z = np.full(self.program.size, 0.5)
         for _ in range(_ROUNDS):
             solved = self.program.solve(rows, node.lower, node.upper)
             if solved is None:
                 break
-            self._round_solution(solved.z)
-            bound = min(bound, solved.bound)
-            if bound <= self._round_level(bits):
+            z, bound = solved.z, min(bound, solved.bound)
+            self._round_solution(z)
+            if bound <= self._level:
                 return []
-            violated = self.program.find_violated(solved.z)
+            useful = rows.take(self._mark_useful(solved.binding))
+            violated = self.program.find_violated(z)
             if violated is None:
+                rows = useful
                 break
             rows = rows.append(violated)
-        z = np.full(self.program.size, 0.5) if solved is None else solved.z
-        if solved is not None and len(solved.binding) == len(rows):
-            kept = solved.binding.copy()
-            kept[: len(self.program.first_rows)] = True
-            rows = rows.take(kept)
-        return [(bound, child) for child in self._divide(node, rows, z)]
+        return [
+            replace(child, bound=bound, number=number + n, rows=rows)
+            for n, child in enumerate(self._divide(node, z))
+        ]
 
-    def _divide(self, node: _Node, rows: Inequalities, z: FloatArray) -> list[_Node]:
+    def _mark_useful(self, binding: BoolArray) -> BoolArray:
+        """Mark the inequalities that are kept for other nodes."""
+        useful = binding.copy()
+        useful[: len(self.program.first_rows)] = True
+        return useful
+
+    def _divide(self, node: _Node, z: FloatArray) -> list[_Node]:
         """Divide a node by the most fractional record, or pair of records."""
-        program, d = self.program, len(self.program.person.periods)
+        d = len(self.program.person.periods)
         is_open: BoolArray = node.lower < node.upper
         from_half = np.where(is_open, np.abs(z - 0.5), np.inf)[:d]
         i = int(np.argmin(from_half))
-        if is_open[i] and from_half[i] < 0.5 - _FRACTION:
-            return self._fix_record(node, rows, i)
-        choice: tuple[float, int, int] | None = None
-        for bit in (int(s) for s in program.sets if s.bit_count() == 1):
-            y = program.sum_equal(z, bit)[program.pairs]
-            at = program.locate(np.arange(len(y)), bit)
-            others = np.setdiff1d(np.arange(len(program.sets)), program.find_equal(bit))
-            both = is_open[d:].reshape(len(y), -1)
-            undecided = np.asarray(is_open[at].any(axis=1)) & both[:, others].any(axis=1)
-            distance = np.where(undecided, np.abs(y - 0.5), np.inf)
-            pair = int(np.argmin(distance))
-            if undecided[pair] and (choice is None or distance[pair] < choice[0]):
-                choice = float(distance[pair]), pair, bit
-        if choice is not None and choice[0] < 0.5 - _FRACTION:
-            return self._fix_pair(node, rows, choice[1], choice[2])
-        if is_open[:d].any():
-            return self._fix_record(node, rows, int(np.flatnonzero(is_open[:d])[0]))
-        if choice is not None:
-            return self._fix_pair(node, rows, choice[1], choice[2])
-        return [node]
+        if from_half[i] < 0.5 - _FRACTION:
+            return self._fix_record(node, i)
+        distance, pair, bit = self._find_undecided(is_open, z)
+        if is_open[:d].any() and not distance < 0.5 - _FRACTION:
+            return self._fix_record(node, int(np.flatnonzero(is_open[:d])[0]))
+        return self._fix_pair(node, pair, bit) if math.isfinite(distance) else [node]
 
-    def _fix_record(self, node: _Node, rows: Inequalities, i: int) -> list[_Node]:
+    def _find_undecided(self, is_open: BoolArray, z: FloatArray) -> tuple[float, int, int]:
+        """Find a pair of records and an attribute, of which y is nearest to a half.
+
+        Returns:
+            The distance from a half, infinite if every pair is fixed; the number of the pair; and
+            the set of the attribute alone.
+        """
+        program, d = self.program, len(self.program.person.periods)
+        best: tuple[float, int, int] = (math.inf, 0, 0)
+        for bit in (s for s in program.sets.tolist() if s.bit_count() == 1):
+            y = program.sum_equal(z, bit)[program.pairs]
+            is_equal = np.isin(np.arange(len(program.sets)), program.find_equal(bit))
+            by_set = is_open[d:].reshape(len(y), -1)
+            undecided = by_set[:, is_equal].any(axis=1) & by_set[:, ~is_equal].any(axis=1)
+            distance = np.where(undecided, np.abs(y - 0.5), np.inf)
+            pair = int(np.argmin(distance)) if len(y) else 0
+            if len(y) and distance[pair] < best[0]:
+                best = float(distance[pair]), pair, bit
+        return best
+
+    def _fix_record(self, node: _Node, i: int) -> list[_Node]:
         """Divide a node by whether there is a record in cell i."""
         upper, lower = node.upper.copy(), node.lower.copy()
         upper[i], lower[i] = 0.0, 1.0
-        return [_Node(node.lower, upper, rows), _Node(lower, node.upper, rows)]
+        return [replace(node, upper=upper), replace(node, lower=lower)]
 
-    def _fix_pair(self, node: _Node, rows: Inequalities, pair: int, bit: int) -> list[_Node]:
+    def _fix_pair(self, node: _Node, pair: int, bit: int) -> list[_Node]:
         """Divide a node by whether two records, if they are there, are equal in an attribute."""
-        first = len(self.program.person.periods) + pair * len(self.program.sets)
-        every = np.arange(first, first + len(self.program.sets))
+        every = self.program.locate(np.array(pair), 0)
         equal = self.program.locate(np.array(pair), bit)
         children = []
-        for fixed in (equal, np.setdiff1d(every, equal)):
+        for excluded in (equal, np.setdiff1d(every, equal)):
             upper = node.upper.copy()
-            upper[fixed] = 0.0
-            children.append(_Node(node.lower, upper, rows))
+            upper[excluded] = 0.0
+            children.append(replace(node, upper=upper))
         return children
 
     def _round_solution(self, z: FloatArray) -> None:

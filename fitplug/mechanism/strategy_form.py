@@ -53,6 +53,13 @@ class StrategyForm(ABC, Generic[S]):
             of records that the integers have room for.
         """
 
+    def confirm_cost(self, structure: S, integers: Integers, claimed: int) -> ExactCost:
+        """Compute the cost of the integers as `compute_exact_cost`, where one is claimed.
+
+        Where the squared sensitivity is a bound, it is the claimed one if that is proven.
+        """
+        return self.compute_exact_cost(structure, integers)
+
     def bound_overstatement(self, strategy: Strategy) -> float:
         """Bound by how much the stated sensitivity may be above the truth, relatively."""
         return 0.0

@@ -19,7 +19,7 @@ from fitplug.mechanism import (
     LEAST_NOISE,
     bound_unit_variances,
     check_strategy,
-    compute_exact_cost,
+    confirm_cost,
     meets_targets,
 )
 from fitplug.numeric import AnyArray
@@ -73,7 +73,7 @@ def check_privacy(plan: PlanRecord) -> None:
             if the profile exceeds the cell budgets.
     """
     strategy = plan.strategy
-    exact, above, records = compute_exact_cost(plan.structure, *strategy.integers)
+    exact, above, records = confirm_cost(strategy)
     if exact != strategy.sensitivity_squared:
         raise PlanError("the privacy cost is not the one the plan claims")
     if strategy.max_records != records:
