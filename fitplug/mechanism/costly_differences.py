@@ -126,29 +126,26 @@ def _find_best_record(
 ) -> tuple[float, Record | None]:
     """Find the record in another period that adds the most, and how much it adds."""
     person = products.person
-    free = np.ones(len(person.periods), dtype=bool)
-    for cell, _ in records:
-        free &= person.periods != person.periods[cell]
-    best: tuple[float, Record | None] = (-np.inf, None)
-    for label in _list_labels(person, [label for _, label in records]):
-        gain = np.diagonal(products.same).copy()
-        for cell, other in records:
-            number = sum(
-                1 << a
-                for a, pair in enumerate(zip(label, other, strict=True))
-                if pair[0] != pair[1]
-            )
-            gain += 2 * products.products[number, cell]
-        gain[~free] = -np.inf
-        at = int(np.argmax(gain))
-        if gain[at] > best[0]:
-            best = float(gain[at]), (at, label)
-    return best
+    cells = np.array([cell for cell, _ in records], dtype=np.int64)
+    taken = np.zeros(person.period_count, dtype=bool)
+    taken[person.periods[cells]] = True
+    free = ~taken[person.periods]
+    if not free.any():
+        return -np.inf, None
+    m = len(person.sizes)
+    labels = _list_labels(person, [label for _, label in records])
+    own = np.array([label for _, label in records], dtype=np.int64).reshape(len(records), m)
+    tried = np.array(labels, dtype=np.int64).reshape(len(labels), m)
+    numbers = (tried[:, None] != own) @ (1 << np.arange(m, dtype=np.int64))
+    gains = np.diagonal(products.same) + 2 * products.products[numbers, cells].sum(axis=1)
+    gains[:, ~free] = -np.inf
+    best, at = divmod(int(np.argmax(gains)), len(free))
+    return float(gains[best, at]), (at, labels[best])
 
 
 def _list_labels(person: PersonRecords, labels: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """List labels for a further record: those of another record, some or all of them new."""
-    m = len(person.sizes)
+    m, labels = len(person.sizes), list(dict.fromkeys(labels))
     unused = [
         next((n for n in range(size) if all(label[a] != n for label in labels)), 0)
         for a, size in enumerate(person.sizes)

@@ -34,8 +34,10 @@ _BITS = 28
 _STATED_BITS = 14
 """The bits that a bound keeps if nodes are open."""
 
-_MOST_NODES, _MOST_CONFIRMING = 60, 240
-"""The most nodes of a search, and of one that proves a claimed bound."""
+_MOST_NODES, _CONFIRMING, _SMALL = 60, 4, 1_000
+"""The most nodes of a search, how many times as many prove a claimed bound, and the variables
+of a program from which on a search has fewer nodes: a node takes more than twice as long if there
+are twice as many."""
 
 _ROUNDS = 40
 """The most times that inequalities are added in a node."""
@@ -145,7 +147,7 @@ class _Search:
 
     def run(self) -> int:
         """Search until all nodes are closed, or there are too many; returns a bound on the cost."""
-        nodes = self._close_nodes(_MOST_NODES)
+        nodes = self._close_nodes(self._most)
         if not nodes:
             return self.best
         bound = max(self.best, nodes[0].bound)
@@ -155,7 +157,12 @@ class _Search:
     def confirm(self, claimed: int) -> bool:
         """Try to prove that no person costs more than is claimed."""
         self._claimed = claimed
-        return not self._close_nodes(_MOST_CONFIRMING) and self.best <= claimed
+        return not self._close_nodes(_CONFIRMING * self._most) and self.best <= claimed
+
+    @property
+    def _most(self) -> int:
+        """The most nodes of a search."""
+        return max(4, _MOST_NODES * _SMALL // max(self.program.size, _SMALL))
 
     @property
     def _level(self) -> int:

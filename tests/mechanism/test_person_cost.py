@@ -58,9 +58,10 @@ def test_no_person_costs_more(workload, unit):
         costs = ((A @ persons.T) ** 2).sum(axis=0)
         worst, stated = int(costs.max()), strategy.sensitivity_squared
         assert worst <= stated
-        most = worst * (1 + bound_overstatement(strategy)) ** 2
+        overstatement = bound_overstatement(strategy)
+        most = worst * (1 + overstatement) ** 2
         assert stated <= most * (1 + 1e-12)
-        if not bound_overstatement(strategy):
+        if not overstatement:
             assert stated == worst
             exact += 1
         squares = strategy.column_squares.reshape(workload.domain.shape_of(structure.dense))
