@@ -13,7 +13,7 @@ from fitplug.mechanism.causality import (
 )
 from fitplug.mechanism.chain_form import place_chain
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions, make_contrasts
-from fitplug.mechanism.costly_differences import find_costly_differences
+from fitplug.mechanism.costly_differences import find_costly_differences, find_missed_differences
 from fitplug.mechanism.dispatch import (
     answer_exactly,
     bound_boxed_stds,
@@ -106,6 +106,7 @@ __all__ = [
     "date_answers",
     "date_queries",
     "find_costly_differences",
+    "find_missed_differences",
     "find_total_covariances",
     "is_causal",
     "list_mechanisms",

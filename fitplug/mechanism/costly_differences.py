@@ -19,6 +19,11 @@ from fitplug.mechanism.person_cost import (
     partition_subsets,
     sum_over_subsets,
 )
+from fitplug.mechanism.person_search import (
+    MOST_VARIABLES,
+    count_variables,
+    round_relaxation,
+)
 from fitplug.mechanism.record_products import RecordProducts
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 from fitplug.structure import PersonRecords, RecordSets
@@ -61,6 +66,20 @@ def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
     sets = pack_records(person, different)
     order = np.argsort(-products.compute_costs(sets), kind="stable")
     return sets.take(order)
+
+
+def find_missed_differences(products: RecordProducts) -> RecordSets | None:
+    """Find differences by linear programs, where the search record by record may miss costly ones.
+
+    Returns:
+        Some differences; None where the search misses none, or the program is too large.
+    """
+    person = products.person
+    is_exact = can_partition(person) and sum(size > 1 for size in person.sizes) <= 1
+    is_listed = not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED
+    if is_exact or is_listed or count_variables(person) > MOST_VARIABLES:
+        return None
+    return round_relaxation(products)
 
 
 def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:

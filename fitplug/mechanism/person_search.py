@@ -95,6 +95,14 @@ def search_costliest(
     return CostliestPersons(level << power, is_exact, search.gather_found())
 
 
+def round_relaxation(products: RecordProducts) -> RecordSets:
+    """Find costly persons by rounding solutions of the linear program, without dividing it."""
+    rounded, _ = _round_up(products.products)
+    search = _Search(PersonProgram(products.person, rounded))
+    search.divide(1)
+    return search.gather_found()
+
+
 def _round_up(products: AnyArray) -> tuple[IntArray, int]:
     """Round products up to integers of `_BITS` bits times a power of two.
 
@@ -147,7 +155,7 @@ class _Search:
 
     def run(self) -> int:
         """Search until all nodes are closed, or there are too many; returns a bound on the cost."""
-        nodes = self._close_nodes(self._most)
+        nodes = self.divide(self._most)
         if not nodes:
             return self.best
         bound = max(self.best, nodes[0].bound)
@@ -157,7 +165,7 @@ class _Search:
     def confirm(self, claimed: int) -> bool:
         """Try to prove that no person costs more than is claimed."""
         self._claimed = claimed
-        return not self._close_nodes(_CONFIRMING * self._most) and self.best <= claimed
+        return not self.divide(_CONFIRMING * self._most) and self.best <= claimed
 
     @property
     def _most(self) -> int:
@@ -169,7 +177,7 @@ class _Search:
         """The bound at which nodes are closed."""
         return self.best if self._claimed is None else self._claimed
 
-    def _close_nodes(self, most: int) -> list[_Node]:
+    def divide(self, most: int) -> list[_Node]:
         """Divide the node of the largest bound, up to so many times; returns the open nodes."""
         program = self.program
         root = _Node(2**62, 0, np.zeros(program.size), np.ones(program.size), program.first_rows)

@@ -24,6 +24,7 @@ from fitplug.mechanism import (
     bound_largest_cost,
     build_record_products,
     find_costly_differences,
+    find_missed_differences,
 )
 from fitplug.numeric import FloatArray, IndexArray, IntArray
 from fitplug.optimizer import dual
@@ -34,7 +35,7 @@ from fitplug.optimizer.problem import Block, Problem, reduce_block
 from fitplug.proof import Ended
 from fitplug.structure import PersonRecords, PersonStructure, RecordSets, list_single_records
 
-_ROUNDS = 60
+_ROUNDS = 120
 """The most times that differences are added."""
 
 _COARSE = 0.02
@@ -191,9 +192,12 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
             whiteners = _mix_precisions(found.whiteners, best, part)
             products = blocks.multiply_reals(blocks.build_reals(whiteners))
             costly = find_costly_differences(products, max(8, 2 * person.period_count))
-            costs = products.compute_costs(costly)
             # The search may miss a difference that is known.
-            reached = math.sqrt(max(costs.max(), products.compute_costs(sets).max()))
+            reached = math.sqrt(products.compute_costs(costly.append(sets)).max())
+            if reached < upper and (missed := find_missed_differences(products)) is not None:
+                costly = costly.append(missed)
+            costs = products.compute_costs(costly)
+            reached = max(reached, math.sqrt(costs.max()))
             violated.append(costly.take(costs > found.lower**2 * (1 + options.tolerance / 4)))
             if reached < upper:
                 upper, next_best = reached, whiteners

@@ -69,7 +69,7 @@ def test_bounds_that_may_be_above_the_truth_say_so():
         fp.queries({"month": "prefix", "age": "identity"}, variance=5.0),
     ]
     unit = fp.AddRemove(records=7, once_per="month")
-    plan = fp.design(fp.Workload(domain, groups), unit=unit, max_iterations=40)
+    plan = fp.design(fp.Workload(domain, groups), unit=unit, max_iterations=10)
     assert plan.overstatement > 0
     assert plan.gap > plan.tolerance
     assert "the privacy cost is a bound for all persons" in plan.summary()
