@@ -25,7 +25,7 @@ from fitplug.mechanism.record_products import RecordProducts
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, find_largest_entry
 from fitplug.structure import PersonRecords, RecordSets
 
-MOST_VARIABLES = 20_000
+MOST_VARIABLES = 8_000
 """The most variables of a program."""
 
 _BITS = 28
