@@ -42,6 +42,26 @@ class MoveCosts:
     members: IntArray
     weights: FloatArray
 
+    @classmethod
+    def weigh(
+        cls, ratios: FloatArray, sets: tuple[IntArray, IntArray], of_blocks: AnyArray
+    ) -> tuple[MoveCosts, int]:
+        """Sum what blocks measure of each set of attributes.
+
+        Args:
+            ratios: r_a of each attribute, and 1 after them.
+            sets: The sets T, and the number of that of each block.
+            of_blocks: What each block measures, Python integers.
+
+        Returns:
+            The costs of moves, rounded up, and the binary logarithm of what they are multiplied by.
+        """
+        members, index = sets
+        weights = np.zeros(len(members), dtype=object)
+        np.add.at(weights, index, of_blocks)
+        scaled, shift = scale_weights(weights)
+        return cls(ratios, members, scaled), shift
+
     @property
     def size(self) -> int:
         """m, the number of attributes along which a record may move."""
@@ -134,6 +154,11 @@ def scale_weights(weights: AnyArray) -> tuple[FloatArray, int]:
     s = int(weights.sum()).bit_length() - 46
     scaled = -(-weights >> s) if s > 0 else weights << -s
     return scaled.astype(np.float64), s
+
+
+def undo_scale(bound: int, s: int) -> int:
+    """Return the largest integer cost that a bound on scaled costs allows."""
+    return bound << s if s > 0 else bound >> -s
 
 
 def add_in_order(values: FloatArray) -> float:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.move_bound import bound_costliest_move
-from fitplug.mechanism.move_costs import MoveCosts, scale_weights
+from fitplug.mechanism.move_costs import MoveCosts, undo_scale
 from fitplug.mechanism.strategy import Integers, Strategy
-from fitplug.mechanism.strategy_form import ExactCost
+from fitplug.mechanism.strategy_form import ExactCost, bound_excess
 from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
-from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, BoolArray, ceil_float
+from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, BoolArray
 from fitplug.structure import MoveStructure, SymmetricPairStructure
 
 
@@ -29,7 +27,7 @@ class MoveForm(SymmetricPairForm):
         costs, shift = _weigh_sets(structure, integers)
         bound = bound_costliest_move(costs, costs.search(costs.list_starts()))
         # The cost of a move is an integer.
-        largest = bound << shift if shift > 0 else bound >> -shift
+        largest = undo_scale(bound, shift)
         above = np.array([float(largest) * (1 + 4 * UNIT_ROUNDOFF)])
         return ExactCost(largest, above, self.find_room(structure, integers))
 
@@ -44,10 +42,7 @@ class MoveForm(SymmetricPairForm):
         costs, _ = _weigh_sets(structure, integers)
         move = costs.search(costs.list_starts())[0]
         attained = _sum_cost(structure, integers, move)
-        if attained == strategy.sensitivity_squared:
-            return 0.0
-        ratio = ceil_float(Fraction(strategy.sensitivity_squared, attained))
-        return (math.sqrt(ratio) - 1) * (1 + 4 * UNIT_ROUNDOFF) + 2 * UNIT_ROUNDOFF
+        return bound_excess(strategy.sensitivity_squared, attained)
 
 
 def _weigh_sets(structure: MoveStructure, integers: Integers) -> tuple[MoveCosts, int]:
@@ -60,11 +55,7 @@ def _weigh_sets(structure: MoveStructure, integers: Integers) -> tuple[MoveCosts
     of_blocks = np.zeros(len(structure.blocks), dtype=object)
     for blocks, squares in _square_numbers(structure, integers, own):
         of_blocks[blocks] += squares
-    members, index = structure.sets
-    weights = np.zeros(len(members), dtype=object)
-    np.add.at(weights, index, of_blocks[structure.noisy_blocks])
-    scaled, shift = scale_weights(weights)
-    return MoveCosts(structure.ratios, members, scaled), shift
+    return MoveCosts.weigh(structure.ratios, structure.sets, of_blocks[structure.noisy_blocks])
 
 
 def _sum_cost(structure: MoveStructure, integers: Integers, move: BoolArray) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -13,9 +12,8 @@ from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.person_cost import bound_largest_cost
 from fitplug.mechanism.record_products import RecordProducts, build_record_products
 from fitplug.mechanism.strategy import Integers, Strategy
-from fitplug.mechanism.strategy_form import ExactCost
+from fitplug.mechanism.strategy_form import ExactCost, bound_excess
 from fitplug.numeric import (
-    UNIT_ROUNDOFF,
     AnyArray,
     ceil_float,
     find_largest_entry,
@@ -60,10 +58,7 @@ class PersonForm(MatrixForm):
         if largest.costly is not None:
             costly = costly.append(largest.costly)
         attained = products.compute_costs(costly).max()
-        if attained == strategy.sensitivity_squared:
-            return 0.0
-        ratio = ceil_float(Fraction(strategy.sensitivity_squared, int(attained)))
-        return (math.sqrt(ratio) - 1) * (1 + 4 * UNIT_ROUNDOFF) + 2 * UNIT_ROUNDOFF
+        return bound_excess(strategy.sensitivity_squared, int(attained))
 
 
 def multiply_integers(structure: PersonStructure, integers: Integers) -> RecordProducts:

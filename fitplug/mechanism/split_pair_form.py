@@ -13,7 +13,6 @@ its least value for a pair of different cells, or 0. So it is bounded as the mov
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,14 +26,13 @@ from fitplug.mechanism.move_bound import (
     bound_all_moves,
     bound_costliest_move,
 )
-from fitplug.mechanism.move_costs import MoveCosts, scale_weights
+from fitplug.mechanism.move_costs import MoveCosts, undo_scale
 from fitplug.mechanism.public_totals import PublicTotalsForm
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.strategy import Integers, Strategy
-from fitplug.mechanism.strategy_form import ExactCost
+from fitplug.mechanism.strategy_form import ExactCost, bound_excess
 from fitplug.mechanism.symmetric_pair_form import SymmetricPairEstimates
 from fitplug.numeric import (
-    UNIT_ROUNDOFF,
     BoolArray,
     FloatArray,
     IntArray,
@@ -58,7 +56,7 @@ class SplitPairForm(PublicTotalsForm[ResidualStructure], ResidualForm):
         else:
             bound = bound_costliest_move(costs, costs.search(costs.list_starts()))
         # The cost of a pair is an integer.
-        largest = bound << shift if shift > 0 else bound >> -shift
+        largest = undo_scale(bound, shift)
         return ExactCost(largest, np.array([ceil_float(Fraction(largest))]), max_records)
 
     def bound_overstatement(self, strategy: Strategy) -> float:
@@ -69,10 +67,7 @@ class SplitPairForm(PublicTotalsForm[ResidualStructure], ResidualForm):
             _sum_cost(structure, integers, move)
             for move in costs.search(costs.list_starts())[:_TRIED]
         )
-        if attained == strategy.sensitivity_squared:
-            return 0.0
-        ratio = ceil_float(Fraction(strategy.sensitivity_squared, attained))
-        return (math.sqrt(ratio) - 1) * (1 + 4 * UNIT_ROUNDOFF) + 2 * UNIT_ROUNDOFF
+        return bound_excess(strategy.sensitivity_squared, attained)
 
     def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
         return SymmetricPairEstimates(strategy, answers)
@@ -143,12 +138,8 @@ def _weigh_sets(structure: SplitPairStructure, integers: Integers) -> tuple[Move
         m = block_set.M[:, 0, 0].astype(object)
         squares = structure.subsets.multiply([own.largest for own in products], block_set.blocks)
         of_blocks[block_set.blocks] += squares * m * m
-    members, index = structure.sets
-    weights = np.zeros(len(members), dtype=object)
-    np.add.at(weights, index, of_blocks[structure.noisy_blocks])
-    scaled, shift = scale_weights(weights)
     ratios = np.array([*(products[a].ratio for a in structure.free.tolist()), 1.0])
-    return MoveCosts(ratios, members, scaled), shift
+    return MoveCosts.weigh(ratios, structure.sets, of_blocks[structure.noisy_blocks])
 
 
 def _sum_cost(structure: SplitPairStructure, integers: Integers, move: BoolArray) -> int:

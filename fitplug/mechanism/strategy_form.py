@@ -6,8 +6,10 @@ blocks have a basis and a matrix over it share `fitplug.mechanism.block_set_form
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Generic, NamedTuple, TypeVar
 
 from fitplug.errors import PlanError
@@ -18,7 +20,7 @@ from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.parted_strategy import PartedStrategy
 from fitplug.mechanism.strategy import Integers, Strategy
-from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float
 from fitplug.structure import Structure
 
 S = TypeVar("S", bound=Structure)
@@ -159,3 +161,16 @@ class StrategyForm(ABC, Generic[S]):
     @abstractmethod
     def build_matrix(self, strategy: Strategy) -> FloatArray:
         """Write out A over the cells of the workload's attributes."""
+
+
+def bound_excess(stated: int, attained: int) -> float:
+    """Bound by how much a stated sensitivity is above one that is attained, relatively.
+
+    Args:
+        stated: The square of the stated sensitivity.
+        attained: The square of the other one, at most as large.
+    """
+    if attained == stated:
+        return 0.0
+    ratio = ceil_float(Fraction(stated, attained))
+    return (math.sqrt(ratio) - 1) * (1 + 4 * UNIT_ROUNDOFF) + 2 * UNIT_ROUNDOFF

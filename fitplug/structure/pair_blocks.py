@@ -14,8 +14,7 @@ from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray, IntArray, frozen_property
 from fitplug.structure.cell_pairs import MOST_PAIRS, CellPairs, find_pairs
 from fitplug.structure.coefficients import check_coefficients
-from fitplug.structure.structure import Structure
-from fitplug.workload import ReplaceOne
+from fitplug.structure.structure import TWO_CHANGES, Structure
 
 MOST_PAIR_CELLS = 20_000
 """The most cells of the attributes that queries use together."""
@@ -37,16 +36,6 @@ class PairStructure(Structure):
         return self.told_apart
 
     @property
-    def least_format(self) -> int:
-        return 7
-
-    @property
-    def public_attributes(self) -> tuple[str, ...]:
-        """The attributes that queries use whose totals are public, in the domain's order."""
-        assert isinstance(self.unit, ReplaceOne)
-        return tuple(name for name in self.dense if name in self.unit.within)
-
-    @property
     def differences(self) -> int:
         return self.pairs.count
 
@@ -64,21 +53,16 @@ class PairStructure(Structure):
             raise WorkloadError(
                 f"the attributes {', '.join(self.dense)} have {self.cells:,} cells together; for "
                 f"the unit of privacy ReplaceOne up to {MOST_PAIR_CELLS:,} can be designed for: "
-                "use fewer attributes or cells, or design for fp.AddRemove(records=2), which "
-                "protects one record that is replaced, too"
+                f"use fewer attributes or cells, or {TWO_CHANGES}"
             )
         if (pairs := self.pairs.count) > MOST_PAIRS:
             raise WorkloadError(
                 f"the queries tell {self.pairs.nodes:,} cells apart, which makes {pairs:,} pairs "
                 f"between which a record may move; up to {MOST_PAIRS:,} can be designed for: ask "
-                "for less detail, or design for fp.AddRemove(records=2), which protects one "
-                "record that is replaced, too"
+                f"for less detail, or {TWO_CHANGES}"
             )
         if not self.pairs.grounded.any():
-            raise WorkloadError(
-                "all queries are answered by totals that are public in this unit of privacy "
-                f"({self.unit}); there is nothing to design"
-            )
+            raise self.make_public_error()
 
     @frozen_property
     def queries(self) -> FloatArray:
@@ -96,7 +80,7 @@ class PairStructure(Structure):
         """The region of each cell, by the attributes whose totals are public, shape (d,)."""
         domain = self.workload.domain
         shape = domain.shape_of(self.dense)
-        public = self.public_attributes
+        public = self.public_attributes or ()
         kept = tuple(slice(None) if name in public else None for name in self.dense)
         numbers = np.arange(self.public_size).reshape(domain.shape_of(public))
         return np.broadcast_to(numbers[kept], shape).ravel()

@@ -15,6 +15,7 @@ import numpy as np
 
 from fitplug.errors import PlanError, WorkloadError
 from fitplug.numeric import FloatArray, IntArray, frozen_property
+from fitplug.structure.structure import TWO_CHANGES
 from fitplug.structure.symmetric_pairs import SymmetricPairStructure
 
 MOST_MOVED_BLOCKS = 1_000_000
@@ -62,8 +63,7 @@ class MoveStructure(SymmetricPairStructure):
             raise WorkloadError(
                 f"a record may move along {len(self.free)} attributes, and its moves change "
                 f"{len(self.noisy_blocks):,} tables; for the unit of privacy ReplaceOne up to "
-                f"{MOST_MOVED_BLOCKS:,} can be designed for: use fewer attributes, or design for "
-                "fp.AddRemove(records=2), which protects one record that is replaced, too"
+                f"{MOST_MOVED_BLOCKS:,} can be designed for: use fewer attributes, or {TWO_CHANGES}"
             )
 
     def check_moves(self) -> None:
@@ -88,8 +88,7 @@ class MoveStructure(SymmetricPairStructure):
     @frozen_property
     def sets(self) -> tuple[IntArray, IntArray]:
         """The different rows of `members`, shape (t, most), and the one of each noisy block."""
-        rows, index = np.unique(self.members, axis=0, return_inverse=True)
-        return rows, index.ravel()
+        return list_sets(self.members)
 
     @frozen_property
     def ratios(self) -> FloatArray:
@@ -128,6 +127,12 @@ def select_members(blocks: IntArray, free: IntArray, attributes: int) -> IntArra
     place = np.full(attributes + 1, len(free), dtype=np.int64)
     place[free] = np.arange(len(free))
     return np.sort(place[blocks], axis=1)
+
+
+def list_sets(members: IntArray) -> tuple[IntArray, IntArray]:
+    """List the different rows of members (b, most), shape (t, most), and the one of each, (b,)."""
+    rows, index = np.unique(members, axis=0, return_inverse=True)
+    return rows, index.ravel()
 
 
 def list_first_moves(m: int) -> IntArray:

@@ -12,28 +12,19 @@ import numpy as np
 
 from fitplug.errors import WorkloadError
 from fitplug.numeric import IntArray, frozen_property
-from fitplug.structure.record_moves import select_members
+from fitplug.structure.record_moves import list_sets, select_members
 from fitplug.structure.residual_blocks import ResidualStructure
-from fitplug.workload import ReplaceOne
+from fitplug.structure.structure import TWO_CHANGES
 
 
 @dataclass(frozen=True, eq=False)
 class SplitPairStructure(ResidualStructure):
     """Blocks over the subsets of all attributes, where neighbours replace a record."""
 
-    @property
-    def least_format(self) -> int:
-        return 7
-
-    @property
-    def public_attributes(self) -> tuple[str, ...]:
-        assert isinstance(self.unit, ReplaceOne)
-        return tuple(name for name in self.block_attributes if name in self.unit.within)
-
     @frozen_property
     def free(self) -> IntArray:
         """The attributes along which a record may move, as indices of `block_attributes`."""
-        public = self.public_attributes
+        public = self.public_attributes or ()
         kept = [a for a, name in enumerate(self.block_attributes) if name not in public]
         return np.array(kept, dtype=np.int64)
 
@@ -47,20 +38,15 @@ class SplitPairStructure(ResidualStructure):
 
         Shapes (t, most), as indices of `free` padded with their number, and (noisy blocks,).
         """
-        members = select_members(self.blocks[self.noisy_blocks], self.free, len(self.sizes))
-        rows, index = np.unique(members, axis=0, return_inverse=True)
-        return rows, index.ravel()
+        blocks = self.blocks[self.noisy_blocks]
+        return list_sets(select_members(blocks, self.free, len(self.sizes)))
 
     def check_size(self) -> None:
         super().check_size()
         if any(tree is not None for tree in self.batched.trees):
             raise WorkloadError(
                 "hierarchies of this size are not designed for in the unit of privacy ReplaceOne; "
-                "ask for fewer levels, or design for fp.AddRemove(records=2), which protects one "
-                "record that is replaced, too"
+                f"ask for fewer levels, or {TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
-            raise WorkloadError(
-                "all queries are answered by totals that are public in this unit of privacy "
-                f"({self.unit}); there is nothing to design"
-            )
+            raise self.make_public_error()

@@ -37,9 +37,13 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from fitplug.errors import WorkloadError
 from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
 from fitplug.structure.subsets import Subsets
 from fitplug.workload import ArraysByGroup, Factor, QueryGroup, Unit, Workload
+
+TWO_CHANGES = "design for fp.AddRemove(records=2), which protects one record that is replaced, too"
+"""What to do where neighbours replace a record and the workload is too large for this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +152,11 @@ class Structure(ABC):
 
     @property
     def public_attributes(self) -> tuple[str, ...] | None:
-        """The attributes whose joint totals are public in the unit; None if nothing is public."""
-        return None
+        """The attributes whose joint totals are public in the unit; None if nothing is public.
+
+        They are attributes that queries use, in the domain's order.
+        """
+        return self.unit.select_public(self.workload.attributes)
 
     @property
     def public_size(self) -> int:
@@ -171,6 +178,13 @@ class Structure(ABC):
     def profile_attributes(self) -> tuple[str, ...]:
         """The attributes whose cells may have different privacy profiles, in the domain's order."""
         return self.dense
+
+    def make_public_error(self) -> WorkloadError:
+        """Make the error for queries that public totals answer, all of them."""
+        return WorkloadError(
+            "all queries are answered by totals that are public in this unit of privacy "
+            f"({self.unit}); there is nothing to design"
+        )
 
     def arrange_by_cell(self, values: FloatArray) -> FloatArray:
         """Arrange values of the cells of the profile by cell.

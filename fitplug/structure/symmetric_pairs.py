@@ -17,10 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.errors import WorkloadError
 from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
 from fitplug.structure.scalar_blocks import ScalarStructure
-from fitplug.workload import ReplaceOne
 
 MOST_FREE = 14
 """The most attributes along which a record may move: there are 2^14 - 1 sets of them."""
@@ -39,19 +37,10 @@ class SymmetricPairStructure(ScalarStructure):
     def __str__(self) -> str:
         return f"{super().__str__()}, {self.differences:,} kinds of moves of a record"
 
-    @property
-    def least_format(self) -> int:
-        return 7
-
-    @property
-    def public_attributes(self) -> tuple[str, ...]:
-        assert isinstance(self.unit, ReplaceOne)
-        return tuple(name for name in self.symmetric if name in self.unit.within)
-
     @frozen_property
     def free(self) -> IntArray:
         """The attributes along which a record may move, as indices of `symmetric`."""
-        public = self.public_attributes
+        public = self.public_attributes or ()
         kept = [
             a
             for a, (name, n) in enumerate(zip(self.symmetric, self.sizes, strict=True))
@@ -73,10 +62,7 @@ class SymmetricPairStructure(ScalarStructure):
 
     def check_size(self) -> None:
         if not len(self.noisy_blocks):
-            raise WorkloadError(
-                "all queries are answered by totals that are public in this unit of privacy "
-                f"({self.unit}); there is nothing to design"
-            )
+            raise self.make_public_error()
 
     @property
     def fits(self) -> bool:

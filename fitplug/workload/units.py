@@ -81,6 +81,10 @@ class AddRemove:
         """
         return self.records if self.is_of_records else 1
 
+    def select_public(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Select the attributes whose joint totals are public: no totals are, hence None."""
+        return None
+
     def choose_records(self, contributions: int) -> int:
         """Choose the records of a person: those of the unit, or, if that is one, what is given."""
         return contributions if self.records == 1 else self.records
@@ -152,6 +156,10 @@ class ReplaceOne:
     def changes(self) -> int:
         """How often neighbours differ by the same difference: once."""
         return 1
+
+    def select_public(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Select the attributes whose joint totals are public: those of `within`."""
+        return tuple(name for name in names if name in self.within)
 
     def choose_records(self, contributions: int) -> int:
         """Choose the records of a person: what is given, as this unit says nothing of them."""

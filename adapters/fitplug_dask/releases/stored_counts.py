@@ -57,7 +57,7 @@ class CountStore:
         """
         # All counts take 8 bytes: the size of the file must not tell how large they are.
         content = np.ascontiguousarray(counts, dtype="<i8").tobytes()
-        encrypted = encrypt_long(self._key, content, self._name_context(number))
+        encrypted = encrypt_long(self._key, content, self._name_context(number, "slab"))
         if self._slabs.create(_name_slab(number), encrypted):
             return seal_slab(self.nonce, number, counts)
         return seal_slab(self.nonce, number, self._decrypt_slab(number))
@@ -76,7 +76,7 @@ class CountStore:
         """
         counts = self._decrypt_slab(number)
         if not hmac.compare_digest(seal_slab(self.nonce, number, counts), seal):
-            raise self._make_error(number)
+            raise self._make_error(number, "slab")
         return counts.reshape(tuple(shape))
 
     def write_rows(self, number: int, content: bytes) -> None:
@@ -87,7 +87,7 @@ class CountStore:
         Raises:
             OSError: The file cannot be written.
         """
-        encrypted = encrypt_long(self._key, content, self._name_context(number, "rows"))
+        encrypted = encrypt_long(self._key, content, self._name_context(number, "bucket"))
         self._slabs.create(_name_rows(number), encrypted)
 
     def read_rows(self, number: int) -> bytes:
@@ -97,11 +97,7 @@ class CountStore:
             InputError: The file is missing or damaged.
             OSError: The file cannot be read.
         """
-        try:
-            encrypted = self._slabs.read(_name_rows(number))
-            return decrypt_long(self._key, encrypted, self._name_context(number, "rows"))
-        except (FileNotFoundError, ValueError):
-            raise self._make_error(number, "bucket") from None
+        return self._read(number, _name_rows(number), "bucket")
 
     def remove_rows(self) -> None:
         """Remove the rows of persons, as all slabs are counted."""
@@ -189,19 +185,22 @@ class CountStore:
     def _slabs(self) -> Place:
         return self.place.join(self.run)
 
-    def _name_context(self, number: int, what: str = "slab") -> bytes:
+    def _name_context(self, number: int, what: str) -> bytes:
         return f"{what} {number} of {self.run}".encode()
 
     def _decrypt_slab(self, number: int) -> IntArray:
         """Return the counts of a slab, int64 of one axis."""
-        try:
-            encrypted = self._slabs.read(_name_slab(number))
-            content = decrypt_long(self._key, encrypted, self._name_context(number))
-        except (FileNotFoundError, ValueError):
-            raise self._make_error(number) from None
+        content = self._read(number, _name_slab(number), "slab")
         return np.frombuffer(content, "<i8").astype(np.int64)
 
-    def _make_error(self, number: int, what: str = "slab") -> InputError:
+    def _read(self, number: int, name: str, what: str) -> bytes:
+        """Return the content of an encrypted file of this run."""
+        try:
+            return decrypt_long(self._key, self._slabs.read(name), self._name_context(number, what))
+        except (FileNotFoundError, ValueError):
+            raise self._make_error(number, what) from None
+
+    def _make_error(self, number: int, what: str) -> InputError:
         return InputError(
             f"{self.place}: {what} {number} of the encrypted counts is missing or damaged; remove "
             "this folder and run the same again, which counts again and charges nothing more"
