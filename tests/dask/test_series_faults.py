@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +9,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from tests.helpers.killed_processes import run_script
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +24,7 @@ WORKLOAD = fp.Workload(
 )
 PLAN = fp.design(WORKLOAD, periods="MONTH")
 
-# In a process of its own, which forks: imports are done once, and each child is killed or not.
+# After FORKING. Each child is killed or not.
 DRIVER = """
 import json, os, resource, shutil, signal, sys
 import numpy as np
@@ -35,26 +32,11 @@ import fitplug as fp, fitplug_dask as fpd
 from fitplug.errors import FitplugError
 from pathlib import Path
 
-root = Path(sys.argv[1])
 plan = fp.Plan.load(root / "plan.npz")
 BASE = np.full((2, 3), 1000)
 
 def tables(more):
     return fp.Tables(plan.domain, {("MONTH", "REGION"): BASE + more})
-
-def fork(work):
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            code = work() or 0
-        finally:
-            os._exit(code)
-    return child
-
-def wait(child):
-    status = os.waitpid(child, 0)[1]
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 def run(folder, more=0, periods=(1, 2)):
     ledger = fp.Ledger(folder / "budget.db", rho=100.0)
@@ -65,22 +47,8 @@ def run(folder, more=0, periods=(1, 2)):
 OURS = ("fitplug/", "fitplug_opendp/", "fitplug_dask/", "sqlite3", "zipfile", "shutil", "pathlib")
 
 def killed_at(point, folder):
-    '''Run, and be killed at this call of a function of ours or of what writes files. Returns the
-    number of such calls if there are fewer.'''
     fp.Ledger(folder / "budget.db", rho=100.0)
-    calls = 0
-    def trace(frame, event, argument):
-        nonlocal calls
-        if event in ("call", "c_call") and any(o in frame.f_code.co_filename for o in OURS):
-            calls += 1
-            if calls == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-    sys.setprofile(trace)
-    try:
-        run(folder)
-    finally:
-        sys.setprofile(None)
-    return calls
+    return kill_at(point, OURS, lambda: run(folder))
 
 def state(folder):
     ledger = fp.Ledger(folder / "budget.db", rho=100.0)
@@ -100,9 +68,6 @@ def state(folder):
         found["files"] = sorted(str(p.relative_to(folder)) for p in (folder / "pay").rglob("*"))
     return found
 
-def say(value):
-    os.write(1, (json.dumps(value) + "\\n").encode())
-
 warm = root / "warm"; warm.mkdir()
 run(warm)  # what is imported late is imported now, and not in each child
 """
@@ -120,16 +85,7 @@ FILES = sorted(
 def drive(script: str, root: Path, *arguments: str) -> list[Any]:
     """What the script says, run in a process of its own after the DRIVER."""
     PLAN.save(root / "plan.npz")
-    source = Path(fp.__file__).parents[1]
-    ran = subprocess.run(
-        [sys.executable, "-c", DRIVER + script, str(root), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env={**os.environ, "PYTHONPATH": f"{source}:{source / 'adapters'}"},
-    )
-    assert ran.returncode == 0, ran.stderr
-    return [json.loads(line) for line in ran.stdout.splitlines()]
+    return run_script(DRIVER + script, root, *arguments, timeout=900)
 
 
 def check_is_finished(after):

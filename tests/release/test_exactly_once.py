@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +13,7 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.files.folders import make_partial_folder, move_into_place
 from fitplug_opendp import release_folder, staged_answers
+from tests.helpers.killed_processes import run_script
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 4)})
 PYRAMID = fp.queries({"sex": "identity", "age": "prefix"}, std=5.0, name="pyramid")
@@ -24,7 +21,7 @@ PLAN = fp.design(fp.Workload(DOMAIN, [PYRAMID, fp.total(std=3.0)]))
 X = np.arange(10, dtype=np.int64).reshape(2, 5) * 7
 TABLES = fp.Tables(DOMAIN, {("sex", "age"): X})
 
-# In a process of its own, which forks: imports are done once, and each child is killed or not.
+# After FORKING. Each child is killed or not.
 DRIVER = """
 import json, os, resource, signal, sys, threading
 import numpy as np
@@ -32,25 +29,10 @@ import fitplug as fp, fitplug_opendp as fpo
 from fitplug.release import read_folder_digest
 from pathlib import Path
 
-root = Path(sys.argv[1])
 plan = fp.Plan.load(root / "plan.npz")
 domain = plan.domain
 x = np.arange(10, dtype=np.int64).reshape(2, 5) * 7
 tables = fp.Tables(domain, {("sex", "age"): x})
-
-def fork(work):
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            code = work() or 0
-        finally:
-            os._exit(code)
-    return child
-
-def wait(child):
-    status = os.waitpid(child, 0)[1]
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 def publish(folder, **options):
     ledger = fp.Ledger(folder / "budget.db", rho=100.0)
@@ -59,22 +41,8 @@ def publish(folder, **options):
 OURS = ("fitplug/", "fitplug_opendp/", "sqlite3", "zipfile", "shutil", "pathlib", "_npyio")
 
 def killed_at(point, folder, **options):
-    '''Publish, and be killed at this call of a function of ours or of what writes files. Returns
-    the number of such calls if there are fewer.'''
     fp.Ledger(folder / "budget.db", rho=100.0)
-    calls = 0
-    def trace(frame, event, argument):
-        nonlocal calls
-        if event in ("call", "c_call") and any(o in frame.f_code.co_filename for o in OURS):
-            calls += 1
-            if calls == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-    sys.setprofile(trace)
-    try:
-        publish(folder, **options)
-    finally:
-        sys.setprofile(None)
-    return calls
+    return kill_at(point, OURS, lambda: publish(folder, **options))
 
 def state(folder):
     ledger = fp.Ledger(folder / "budget.db", rho=100.0)
@@ -85,9 +53,6 @@ def state(folder):
         "names": sorted(p.name for p in folder.iterdir()),
     }
 
-def say(value):
-    os.write(1, (json.dumps(value) + "\\n").encode())
-
 warm = root / "warm"; warm.mkdir()
 publish(warm)  # what is imported late is imported now, and not in each child
 """
@@ -96,16 +61,7 @@ publish(warm)  # what is imported late is imported now, and not in each child
 def drive(script: str, root: Path, *arguments: str) -> list[Any]:
     """What the script says, run in a process of its own after the DRIVER."""
     PLAN.save(root / "plan.npz")
-    source = Path(fp.__file__).parents[1]
-    ran = subprocess.run(
-        [sys.executable, "-c", DRIVER + script, str(root), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        env={**os.environ, "PYTHONPATH": f"{source}:{source / 'adapters'}"},
-    )
-    assert ran.returncode == 0, ran.stderr
-    return [json.loads(line) for line in ran.stdout.splitlines()]
+    return run_script(DRIVER + script, root, *arguments, timeout=400)
 
 
 @pytest.mark.parametrize("points", [20, pytest.param(260, marks=pytest.mark.slow)])
