@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import fitplug as fp
 from fitplug_dask.exchange import memory
@@ -13,6 +13,7 @@ from fitplug_dask.kernel import reading
 from fitplug_dask.persons import buckets, row_collector, shuffle
 from fitplug_dask.releases import drawing
 from tests.helpers.audited_releases import Audit
+from tests.helpers.local_workers import start_workers
 
 
 @pytest.fixture
@@ -32,12 +33,7 @@ def ledger(tmp_path):
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """Two workers in this process."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with start_workers(2, 1, processes=False) as client:
         yield client
 
 

@@ -23,6 +23,7 @@ from fitplug_dask.exchange import memory
 from fitplug_dask.kernel import partitions
 from fitplug_dask.persons import shuffle
 from fitplug_dask.workers import attempt
+from tests.helpers.local_workers import start_workers
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99), "state": ["01", "02"]})
 WANTED = (DOMAIN, [("sex", "age"), ("age", "state"), ()])
@@ -30,12 +31,7 @@ WANTED = (DOMAIN, [("sex", "age"), ("age", "state"), ()])
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with start_workers(2, 1, processes=True) as client:
         yield client
 
 

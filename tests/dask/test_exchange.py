@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from fitplug.errors import DataError, FitplugError
 from fitplug_dask import encryption
@@ -21,6 +21,7 @@ from fitplug_dask.exchange.depot import Depot
 from fitplug_dask.exchange.spill_file import SpillFile
 from fitplug_dask.kernel import Fault
 from tests.helpers.forked_processes import forked, run_worker, start_scheduler
+from tests.helpers.local_workers import start_workers
 
 SECRET = b"a secret that no file may hold"
 
@@ -81,23 +82,13 @@ def add(*terms: int) -> int:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=2, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with start_workers(2, 2, processes=True) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def one_process() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with start_workers(2, 1, processes=False) as client:
         yield client
 
 

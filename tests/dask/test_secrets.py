@@ -21,6 +21,7 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError
+from tests.helpers.local_workers import start_workers
 from tests.helpers.secrets import NUMBER, ROWS, TEXT, secrets_in, told_by
 
 DOMAIN = fp.Domain(
@@ -170,12 +171,7 @@ FAILURES: list[Callable[[Path], None]] = [
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with start_workers(1, 1, processes=False) as client:
         yield client
 
 

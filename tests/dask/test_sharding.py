@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import fitplug as fp
 import fitplug_dask as fpd
@@ -25,6 +25,7 @@ from fitplug_dask.kernel import Job, choose_joint_tables, cut_partitions, partia
 from fitplug_dask.sharding import choose_slab_cells, count_shards, cut_slabs, tables
 from fitplug_dask.sources import find_files
 from tests.helpers.forked_processes import forked, run_worker, start_scheduler
+from tests.helpers.local_workers import start_workers
 
 DOMAIN = fp.Domain(
     {
@@ -56,12 +57,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with start_workers(2, 1, processes=True) as client:
         yield client
 
 

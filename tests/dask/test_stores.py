@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from fsspec.implementations.memory import MemoryFileSystem
 
 import fitplug as fp
@@ -22,6 +22,7 @@ from fitplug.errors import DataError
 from fitplug.files.parquet_footer import read_footer
 from fitplug_dask.files import parquet_pages, take_snapshot
 from fitplug_dask.sources import Location, find_files, redact_url
+from tests.helpers.local_workers import start_workers
 from tests.helpers.row_reading import watch_reading
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "state": ["01", "02"], "age": fp.Integers(0, 9)})
@@ -200,12 +201,7 @@ def test_a_file_of_another_etag_is_another_file(memory: Any) -> None:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with start_workers(1, 2, processes=False) as client:
         yield client
 
 

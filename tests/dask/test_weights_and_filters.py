@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import csv, feather
@@ -34,6 +34,7 @@ from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.sources import find_files
 from tests.helpers.checkpoints import interrupted, parts
+from tests.helpers.local_workers import start_workers
 from tests.helpers.row_reading import watch_reading
 from tests.helpers.secrets import NUMBER, TEXT, secrets_in, told_by
 
@@ -344,10 +345,7 @@ def test_a_folder_key_is_an_attribute_and_a_filter(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with start_workers(2, 1, processes=True) as client:
         yield client
 
 
