@@ -26,6 +26,7 @@ from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
 from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.mechanism.tree_form import TreeForm
+from fitplug.mechanism.tree_pair_form import TreePairForm
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray
 from fitplug.structure import (
     ChainStructure,
@@ -38,6 +39,7 @@ from fitplug.structure import (
     SplitPairStructure,
     Structure,
     SymmetricPairStructure,
+    TreePairStructure,
     TreeStructure,
 )
 from fitplug.workload import Unit
@@ -53,6 +55,7 @@ _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     SymmetricPairStructure: SymmetricPairForm(),
     MoveStructure: MoveForm(),
     SplitPairStructure: SplitPairForm(),
+    TreePairStructure: TreePairForm(),
 }
 """The form of each structure's strategies. A new structure is registered here."""
 

@@ -18,6 +18,23 @@ from fitplug.mechanism.strategy_form import S
 from fitplug.numeric import IntArray
 
 
+def append_totals(strategy: Strategy, answers: IntArray, read_counts: ReadCounts) -> IntArray:
+    """Write the public totals behind the answers that are measured, and return the same array."""
+    public = strategy.structure.public_attributes
+    assert public is not None
+    totals = np.clip(np.asarray(read_counts(public)).ravel(), -SATURATION, SATURATION)
+    answers[strategy.size :] = totals.astype(np.int64)
+    return answers
+
+
+def refuse_parts() -> WorkloadError:
+    """Make the error for a release in parts."""
+    return WorkloadError(
+        "releases in parts are not made for plans of the unit of privacy ReplaceOne; make a "
+        "release in one piece"
+    )
+
+
 class PublicTotalsForm(BlockSetForm[S]):
     """What strategies of structures with public totals have in common."""
 
@@ -27,18 +44,10 @@ class PublicTotalsForm(BlockSetForm[S]):
         return [*super().list_tables(strategy), public]
 
     def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
-        public = strategy.structure.public_attributes
-        assert public is not None
-        totals = np.clip(np.asarray(read_counts(public)).ravel(), -SATURATION, SATURATION)
-        answers = super().answer_exactly(strategy, read_counts)
-        answers[strategy.size :] = totals.astype(np.int64)
-        return answers
+        return append_totals(strategy, super().answer_exactly(strategy, read_counts), read_counts)
 
     def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
-        raise WorkloadError(
-            "releases in parts are not made for plans of the unit of privacy ReplaceOne; make a "
-            "release in one piece"
-        )
+        raise refuse_parts()
 
     def list_mechanisms(self, strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
         # Blocks may have their largest sensitivities at different pairs of cells.

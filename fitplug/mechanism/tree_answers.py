@@ -32,13 +32,13 @@ def list_block_tables(structure: TreeStructure) -> list[tuple[str, ...]]:
     domain = structure.workload.domain
     return [
         domain.ordered(structure.name_attributes(block) + list_needed(structure, block))
-        for block in range(len(structure.blocks))
+        for block in structure.noisy_blocks.tolist()
     ]
 
 
 def answer_trees(strategy: Strategy, structure: TreeStructure, read_counts: ReadCounts) -> IntArray:
     """Compute A x, block by block; see `fitplug.mechanism.dispatch.answer_exactly`."""
-    answers = np.zeros(strategy.size, dtype=np.int64)
+    answers = np.zeros(strategy.released_size, dtype=np.int64)
     for own, shape, start in list_tree_blocks(strategy, structure):
         counts = _sum_counts(strategy, structure, own, read_counts)
         size = math.prod(shape)
@@ -176,7 +176,8 @@ def _answer_block(
     """Compute the answers of a block from counts (rows, R, r) into (R, answers), clamped."""
     at = len(own.root)
     if at:
-        answers[:, :at] = clamp_answers(multiply_exactly(counts[0], own.root.T))
+        measured = counts[0][:, structure.find_totals(own.block).measured]
+        answers[:, :at] = clamp_answers(multiply_exactly(measured, own.root.T))
     classes = structure.classes[own.block]
     for siblings, matrices in own.list_siblings(structure, counts[0].size):
         dense = matrices.dense[siblings.positions]
@@ -316,16 +317,23 @@ class TreeEstimates(LazyEstimates):
         by_contrast = integers.reshape(math.prod(shape[:-1]), shape[-1])
         answers = by_contrast[:, :needed].astype(np.float64)
         answers = invert_contrasts(self._strategy, block, answers)
-        group = next(one.group for one in structure.parts[block] if one.level.depth == depth)
         estimates = self._sweep_down(own, answers, depth)
-        return np.asarray(estimates[structure.find_level_rows(group)])
+        return np.asarray(estimates[self._list_level_rows(block, depth)])
+
+    def _list_level_rows(self, block: int, depth: int) -> IntArray:
+        """List the rows of the unfolded tree of the nodes of a level that a block is asked for."""
+        parts = self._structure.parts[block]
+        group = next(one.group for one in parts if one.level.depth == depth)
+        return self._structure.find_level_rows(group)
+
+    def _estimate_root(self, own: TreeBlock, answers: FloatArray) -> FloatArray:
+        """Estimate the classes of the root, shape (R, r), from its answers (R, n)."""
+        return np.asarray(answers @ own.root_inverse.T)
 
     def _sweep_down(self, own: TreeBlock, answers: FloatArray, deepest: int) -> FloatArray:
         """Estimate the rows of the tree down to a depth, over its classes, (rows, R, r)."""
-        structure = self._structure
-        inverse = own.root_inverse
-        at = len(inverse)
-        estimates = (answers[:, :at] @ inverse.T)[None]
+        structure, at = self._structure, len(own.root)
+        estimates = self._estimate_root(own, answers[:, :at])[None]
         steps = list(own.list_siblings(structure, estimates[0].size))
         for depth in range(1, deepest + 1):
             classes = find_classes_below(structure, own.block, depth)

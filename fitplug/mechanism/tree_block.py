@@ -4,7 +4,7 @@ With C_d the 0/1 matrix of the block's classes of dense cells at depth d, and x_
 node v over the dense cells, block A measures, with the contrasts of the attributes in A and sums
 over the other symmetric attributes,
 
-    root:                             M_0 C_0 x_0
+    root:                             M_0 C_0 x_0, of the classes that public sums do not tell
     node v with children of depth d:  (A_v (x) M_v) (C_d x_j) for the children j
 
 M_0 and M_v are upper triangular with positive diagonals, and A_v measures children apart from their
@@ -186,7 +186,7 @@ class TreeBlock:
 
     Attributes:
         block: The structure's block.
-        root: M_0, shape (r, r).
+        root: M_0, shape (n, n), for the n classes that are measured (`TreeStructure.find_totals`).
         steps: The matrices of the steps of the tree that are no deeper than the block is asked for.
     """
 
@@ -196,7 +196,7 @@ class TreeBlock:
 
     @frozen_property
     def root_inverse(self) -> FloatArray:
-        """M_0^-1, shape (r, r)."""
+        """M_0^-1, shape (n, n)."""
         M = self.root.astype(np.float64)
         return np.asarray(solve_triangular(M, np.eye(len(M)))) if len(M) else M
 
@@ -237,7 +237,8 @@ class TreeBlock:
             PlanError: If one has not.
         """
         classes = structure.classes[self.block]
-        _check_triangular(self.root[None], (1, classes[0].size, classes[0].size))
+        n = len(structure.find_totals(self.block).measured)
+        _check_triangular(self.root[None], (1, n, n))
         expected = [step for step in structure.tree.steps if step.depth < len(classes)]
         if len(expected) != len(self.steps):
             raise PlanError("the strategy does not measure the nodes that its queries ask for")

@@ -24,6 +24,7 @@ from fitplug.mechanism.strategy import Strategy
 from fitplug.mechanism.tree_answers import find_classes_below, find_part
 from fitplug.mechanism.tree_block import StepMatrices, TreeBlock
 from fitplug.numeric import (
+    UNIT_ROUNDOFF,
     BoolArray,
     FloatArray,
     IntArray,
@@ -286,10 +287,17 @@ def _sweep_up(
             most = int(np.bincount(classes.of_cell + 1)[1:].max(initial=1))
             errors = errors[:kept] * np.sqrt(float(most))
     root = own.root.astype(np.float64)
-    found = weights[1] @ own.root_inverse
     if not root.size:
         return
-    norms = bound_solution_norms(weights[1], root, L_error=errors[1] * (1 + gamma(64)))
+    asked, error = weights[1], errors[1] * (1 + gamma(64))
+    totals = structure.find_totals(own.block)
+    if totals.count:
+        # A row of G has one entry, or n entries -1 for a reference: |w G| <= (n + 1)^1/2 |w|.
+        asked = asked @ totals.reduction
+        error = error * np.sqrt(asked.shape[1] + 1.0) * (1 + gamma(8))
+        error += bound_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
+    found = asked @ own.root_inverse
+    norms = bound_solution_norms(asked, root, L_error=error)
     yield AnswerWeights(
         found.reshape(combinations, found.size // combinations),
         (norms * norms).reshape(combinations, R).sum(axis=1),

@@ -20,9 +20,11 @@ from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.mechanism.tree_block import TreeBlock, square_columns
 from fitplug.numeric import (
+    UNIT_ROUNDOFF,
     AnyArray,
     FloatArray,
     IntArray,
+    bound_norm,
     bound_solution_norms,
     find_largest_entry,
     gamma,
@@ -43,21 +45,30 @@ def compute_tree_cost(
     multiples = structure.subsets.multiply(
         [matrix.column_square for matrix in attribute_matrices], blocks
     ).tolist()
-    entries = structure.subsets.multiply(
-        [matrix.largest_entry for matrix in attribute_matrices], blocks
-    ).tolist()
     near = _estimate_column_squares(structure, tree_blocks, multiples)
-    error = gamma(_count_operations(structure, tree_blocks))
+    error = gamma(count_operations(structure, tree_blocks))
     leaves, cells = np.nonzero(near >= near.max() * (1 - 4 * error))
     nodes = structure.tree.leaves[leaves]
     exact = _sum_column_squares(structure, tree_blocks, multiples, nodes, cells)
+    records = count_most_records(structure, tree_blocks, attribute_matrices)
+    return ExactCost(int(exact.max()), near.ravel() * (1 + error), records)
+
+
+def count_most_records(
+    structure: TreeStructure,
+    tree_blocks: Sequence[TreeBlock],
+    attribute_matrices: Sequence[AttributeMatrix],
+) -> int:
+    """Count the most records of which no answer leaves the range that is released as it is."""
+    entries = structure.subsets.multiply(
+        [matrix.largest_entry for matrix in attribute_matrices],
+        np.array([own.block for own in tree_blocks]),
+    ).tolist()
     largest = max(
         entry * max([_find_entry(own.root), *_list_entries(structure, own)])
         for entry, own in zip(entries, tree_blocks, strict=True)
     )
-    return ExactCost(
-        int(exact.max()), near.ravel() * (1 + error), SATURATION // max(int(largest), 1)
-    )
+    return SATURATION // max(int(largest), 1)
 
 
 def _estimate_column_squares(
@@ -79,8 +90,8 @@ def _estimate_column_squares(
     return found[tree.leaves]
 
 
-def _count_operations(structure: TreeStructure, tree_blocks: Sequence[TreeBlock]) -> int:
-    """Count the roundings that a sum of `_estimate_column_squares` has at most."""
+def count_operations(structure: TreeStructure, tree_blocks: Sequence[TreeBlock]) -> int:
+    """Count the roundings that a sum of squares along a path of the tree has at most."""
     sizes = [sum(matrices.dense.shape[1:]) for own in tree_blocks for matrices in own.steps]
     children = [
         max(matrices.children.shape[1:], default=1) for own in tree_blocks for matrices in own.steps
@@ -190,7 +201,14 @@ def _bound_part(
     depth = part.level.depth
     ends = int(np.searchsorted(structure.tree.depths, depth, side="right"))
     found = np.empty((ends, len(part.matrix)))
-    found[0] = bound_solution_norms(classes[0].restrict(part.matrix), own.root.astype(np.float64))
+    totals = structure.find_totals(own.block)
+    asked = classes[0].restrict(part.matrix)
+    error = None
+    if totals.count:
+        asked = asked @ totals.reduction
+        # An entry that is a difference is rounded once.
+        error = bound_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
+    found[0] = bound_solution_norms(asked, own.root.astype(np.float64), L_error=error)
     found[0] *= found[0]
     for (step, matrices), (spread, added) in zip(own.list_steps(structure), children, strict=True):
         if step.depth > depth:

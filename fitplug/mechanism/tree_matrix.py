@@ -21,7 +21,10 @@ def list_matrices(
     rows = _build_rows(structure)
     for own in tree_blocks:
         classes = structure.classes[own.block]
-        parts: list[AnyArray] = [_multiply(rows[:1], own.root, classes[0])]
+        measured = structure.find_totals(own.block).measured
+        root = np.zeros((len(measured), classes[0].size), dtype=np.int64)
+        root[:, measured] = own.root
+        parts: list[AnyArray] = [_multiply(rows[:1], root, classes[0])]
         for siblings, matrices in own.list_siblings(structure, rows.shape[1]):
             A = matrices.take(siblings).write_out() @ rows[siblings.children]
             dense = matrices.dense[siblings.positions]
@@ -37,7 +40,8 @@ def list_covariances(
     rows = _build_rows(structure)
     for own in tree_blocks:
         classes = structure.classes[own.block]
-        bases: list[IntArray] = [np.kron(rows[:1], _build_indicator(classes[0]))]
+        measured = structure.find_totals(own.block).measured
+        bases: list[IntArray] = [np.kron(rows[:1], _build_indicator(classes[0])[measured])]
         covariances: list[FloatArray] = [own.root_inverse @ own.root_inverse.T]
         for siblings, matrices in own.list_siblings(structure, rows.shape[1]):
             of_children = matrices.take(siblings)

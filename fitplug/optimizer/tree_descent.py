@@ -27,7 +27,8 @@ from fitplug.optimizer.fixed_point import (
     normalise_pair,
 )
 from fitplug.optimizer.tree_family import Sweep, TreeFamily
-from fitplug.structure import Objective, TreeStructure
+from fitplug.optimizer.tree_pair_family import PublicRootFamily
+from fitplug.structure import Objective, TreePairStructure, TreeStructure
 
 _MERIT_ERROR = 1e-6
 """How much one sweep may miss the best member's Lagrangian by, relatively."""
@@ -107,13 +108,21 @@ def descend_trees(
     )
 
 
+def build_family(structure: TreeStructure, block: int) -> TreeFamily:
+    """Build the family of a block."""
+    if isinstance(structure, TreePairStructure) and structure.find_totals(block).count:
+        return PublicRootFamily(structure, block)
+    return TreeFamily(structure, block)
+
+
 class _Descent:
     """The fixed-point map. It keeps what the last sweeps found, from which the next ones start."""
 
     def __init__(self, structure: TreeStructure, objective: Objective, mixing: float) -> None:
         self.structure = structure
         self.mixing = mixing
-        self.families = [TreeFamily(structure, block) for block in range(len(structure.blocks))]
+        self.blocks: list[int] = structure.noisy_blocks.tolist()
+        self.families = [build_family(structure, block) for block in self.blocks]
         self.budgets = objective.budgets
         self.total_weight = objective.weight * structure.repeats
         leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
@@ -184,7 +193,7 @@ class _Descent:
         cells[structure.tree.leaves] = weights.reshape(-1, structure.cells)
         structure.tree.add_upwards(cells)
         rows = q / structure.targets + self.total_weight
-        multiples = structure.subsets.profile_multiples
+        multiples = structure.subsets.profile_multiples[self.blocks]
         return tuple(
             family.sweep(own, multiple * cells, rows)
             for family, own, multiple in zip(self.families, start, multiples, strict=True)
@@ -222,7 +231,7 @@ class _Descent:
         structure = self.structure
         g = np.zeros(len(self.cell_shares))
         variances = np.zeros(structure.rows)
-        for block, sweep in enumerate(sweeps):
+        for block, sweep in zip(self.blocks, sweeps, strict=True):
             g += float(structure.subsets.profile_multiples[block]) * sweep.profile.ravel()
             for part, own in zip(structure.parts[block], sweep.variances, strict=True):
                 variances[part.rows] += part.multiple * own

@@ -145,7 +145,7 @@ class TreeFamily:
         K = self._collect_weights(start, rows)
         S = [np.zeros_like(own) for own in K]
         g = [np.zeros((len(nodes), cells.shape[1])) for nodes in self._nodes]
-        S[0], precision = find_mean(P[0], K[0])
+        S[0], precision = self._find_root(P[0], K[0])
         g[0] = self._expand(0, get_diagonals(precision))
         steps = []
         for step, before in zip(self.steps, start, strict=True):
@@ -165,6 +165,10 @@ class TreeFamily:
             variances=self._compute_variances(S),
             profile=self._spread_profile(g),
         )
+
+    def _find_root(self, P: FloatArray, K: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Find the covariance of the root and its inverse, (1, r, r), at weights P and K."""
+        return find_mean(P, K)
 
     def _make_even(self, step: TreeStep) -> ChildCovariances:
         """Make the covariances that spread the nodes of a step evenly."""

@@ -33,7 +33,7 @@ from fitplug.optimizer.child_covariances import (
 from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins
 from fitplug.optimizer.sibling_covariance import build_strategies
 from fitplug.optimizer.tree_family import Sweep
-from fitplug.structure import Objective, TreeStructure
+from fitplug.structure import Objective, RootTotals, TreeStructure
 
 _BITS = (20, 23, 26, 29, 32)
 """Binary logarithms of the largest column norm, tried until rounding costs little enough."""
@@ -50,29 +50,30 @@ def round_trees(
     upper: float,
     loss: float,
 ) -> Strategy:
-    """Round what the sweeps over all blocks found.
+    """Round what the sweeps over all blocks that are measured found.
 
     Args:
         structure: The structure.
         sweeps: What they found.
         objective: The objective of the design.
-        upper: The objective of the real strategies at their targets.
+        upper: The objective of the real strategies at their targets; 0 if it is not known.
         loss: Bits are added until the objective of the integers is at most upper * (1 + loss), or
-            no more bits can be had.
+            not by more than this part below what fewer bits gave, or no more bits can be had.
 
     Raises:
         DesignError: If variances cannot be bounded, or integers have no room for the strategy.
     """
-    every = np.arange(len(structure.blocks))
-    multiples = structure.subsets.profile_multiples
+    every = structure.noisy_blocks
+    multiples = structure.subsets.profile_multiples[every]
     profile = sum(w * own.profile for w, own in zip(multiples, sweeps, strict=True))
     unit = math.sqrt(float(np.max(profile)))
     scales = 1 / (unit * np.sqrt(compute_precisions(structure, every)))
     best: Strategy | None = None
+    reached = math.inf
     for bits in _BITS:
         blocks = [
-            _round_block(structure, block, sweep, 2.0**bits * float(scales[block]))
-            for block, sweep in enumerate(sweeps)
+            _round_block(structure, block, sweep, 2.0**bits * float(scale))
+            for block, sweep, scale in zip(every.tolist(), sweeps, scales, strict=True)
         ]
         if any(block is None for block in blocks):
             break
@@ -80,8 +81,9 @@ def round_trees(
         strategy = build_strategy(structure, (), make_contrasts(structure), made)
         if best is not None and strategy.max_records < LEAST_RECORDS:
             break
-        best = strategy
-        if evaluate_at_targets(strategy, objective) <= upper * (1 + loss):
+        before, reached = reached, evaluate_at_targets(strategy, objective)
+        best = strategy if reached < before or best is None else best
+        if reached <= upper * (1 + loss) or (not upper and reached >= before * (1 - loss)):
             break
     if best is None:
         raise DesignError(
@@ -95,11 +97,23 @@ def _round_block(
     structure: TreeStructure, block: int, sweep: Sweep, scale: float
 ) -> TreeBlock | None:
     """Round one block; None if an entry is too large for floats."""
-    root = _round_upper(_triangulate(sweep.root[1][None]) * scale)
+    root = _round_root(structure.find_totals(block), sweep, scale)
     steps = [_round_step(own, scale) for own in sweep.steps]
     if root is None or any(step is None for step in steps):
         return None
     return TreeBlock(block, root[0], tuple(step for step in steps if step is not None))
+
+
+def _round_root(totals: RootTotals, sweep: Sweep, scale: float) -> IntArray | None:
+    """Round what the root measures, (1, n, n); None if an entry is too large for floats."""
+    precision = sweep.root[1]
+    if totals.count:
+        # The classes that are measured have the covariance of the others removed.
+        kept = totals.measured
+        precision = np.linalg.inv(sweep.root[0][np.ix_(kept, kept)])
+    if not len(precision):
+        return np.zeros((1, 0, 0), dtype=np.int64)
+    return _round_upper(_triangulate(precision[None]) * scale)
 
 
 def _round_step(own: ChildCovariances, scale: float) -> StepMatrices | None:

@@ -309,7 +309,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
         )
         for i, kind in enumerate(header["bases"])
     ]
-    blocks = range(len(structure.blocks) if tree else 0)
+    blocks = range(len(structure.noisy_blocks) if tree else 0)
     return Strategy(
         structure=structure,
         block_sets=tuple(block_sets),

@@ -14,6 +14,7 @@ import numpy as np
 
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, gamma
 from fitplug.proof.dense_trees import DenseStep, DenseTree, Measurements
+from fitplug.proof.public_root import RegionMasses
 from fitplug.proof.scalar_trees import (
     LEAST_MASS,
     LEAST_PRECISION,
@@ -21,7 +22,7 @@ from fitplug.proof.scalar_trees import (
     build_scalar_tree,
     order_nodes,
 )
-from fitplug.structure import CellClasses, IdenticalLeaves, TreeStructure
+from fitplug.structure import CellClasses, IdenticalLeaves, TreePairStructure, TreeStructure
 
 LEAST_SHARE = 1 - 1e-9
 """The least factor by which p may be smaller than a product over leaves and cells, where a total is
@@ -65,6 +66,7 @@ class BlockWeights:
             masses = np.zeros((self.tree.size, sizes[0]))
             masses[self.tree.leaves] = self.classes[0].merge_counts(p)
             self.masses = self.tree.add_upwards(masses)
+            self.unasked = np.where(self.classes[0].of_cell < 0, p.sum(axis=0), 0.0)
 
     @property
     def rounding(self) -> float:
@@ -135,6 +137,33 @@ class BlockWeights:
             if sizes[depth] == 1 and (share := self._compare_with_product(depth)) >= LEAST_SHARE:
                 return Totals(depth, share)
         return Totals(self.last + 1, 1.0)
+
+    def find_regions(self) -> RegionMasses | None:
+        """Find the masses of the regions whose totals are public, at the root.
+
+        Returns:
+            The masses; None if a class of cells is in several regions, so that the totals of these
+            are no sums of classes.
+        """
+        structure = self.structure
+        assert isinstance(structure, TreePairStructure)
+        of_cell, regions = self.classes[0].of_cell, structure.regions
+        asked = of_cell >= 0
+        of_class = regions[self.classes[0].first]
+        if not np.array_equal(of_class[of_cell[asked]], regions[asked]):
+            return None
+        unasked = np.zeros(int(regions.max()) + 1)
+        np.add.at(unasked, regions[~asked], self.unasked[~asked])
+        together = unasked.copy()
+        np.add.at(together, of_class, self.masses[0])
+        # Regions of which nothing is asked are as little known as before.
+        kept, number = np.unique(of_class, return_inverse=True)
+        if not (together[kept] > 0).all():
+            return None
+        error = 2 * self.rounding + gamma(2 * len(self.unasked) + self.tree.size + 8)
+        return RegionMasses(
+            number.ravel(), together[kept] * (1 + error), unasked[kept] * (1 - error)
+        )
 
     def find_tops_above(self, depth: int) -> tuple[IntArray, IntArray]:
         """Find the node above a depth that each node at the depth or below lies under.

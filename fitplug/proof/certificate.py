@@ -26,6 +26,7 @@ from fitplug.proof.residual_certifier import ResidualCertifier
 from fitplug.proof.split_pair_certifier import SplitPairCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
 from fitplug.proof.tree_certifier import TreeCertifier
+from fitplug.proof.tree_pair_certifier import TreePairCertifier
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
@@ -38,6 +39,7 @@ from fitplug.structure import (
     SplitPairStructure,
     Structure,
     SymmetricPairStructure,
+    TreePairStructure,
     TreeStructure,
 )
 
@@ -52,6 +54,7 @@ _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     SymmetricPairStructure: SymmetricPairCertifier(),
     MoveStructure: SymmetricPairCertifier(),
     SplitPairStructure: SplitPairCertifier(),
+    TreePairStructure: TreePairCertifier(),
 }
 """The certificate of each structure. A new structure is registered here."""
 

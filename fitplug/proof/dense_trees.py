@@ -94,17 +94,31 @@ class DenseTree:
         Returns:
             Shape (P,).
         """
+        return self.sweep(poles)[0]
+
+    def sweep(self, poles: FloatArray) -> tuple[FloatArray, list[tuple[float, FloatArray]]]:
+        """Sweep upwards.
+
+        Args:
+            poles: t, shape (P,).
+
+        Returns:
+            Lower bounds on log det(I + N / t), shape (P,), and for each pole c and P (r, r) of the
+            root: its V is at least c P P'.
+        """
         information = np.zeros((len(self.masses), len(poles)))
         total = np.zeros(len(poles))
         if self.totals is not None:
             total, V = self.totals.sweep(poles)
             information[self.tops] = self._bound_information(V, poles)
+        found = np.zeros(len(poles))
+        roots = []
         with np.errstate(all="ignore"):
-            found = [
-                _Sweep(self, float(t), own).run()
-                for t, own in zip(poles, information.T, strict=True)
-            ]
-        return (total + found) * (1 - gamma(len(self.masses) + 8))
+            for i, (t, own) in enumerate(zip(poles.tolist(), information.T, strict=True)):
+                upward = _Sweep(self, t, own)
+                found[i] = upward.run()
+                roots.append(upward.root)
+        return (total + found) * (1 - gamma(len(self.masses) + 8)), roots
 
     def _bound_information(self, V: FloatArray, poles: FloatArray) -> FloatArray:
         """Bound from above with what precision the totals are known from below, (tops, P)."""
@@ -203,17 +217,21 @@ class _Sweep:
         self.slot[inner] = np.arange(len(inner))
         self.P = np.zeros((len(inner), r, r))
         self.c = np.zeros(len(inner))
+        self.root = (0.0, np.zeros((r, r)))
 
     def run(self) -> float:
         """Sweep from the leaves up, and return the bound on the log determinant."""
         if not self.tree.steps:
-            self._update_bottom(np.zeros(1, dtype=np.int64))
+            c, P = self._update_bottom(np.zeros(1, dtype=np.int64))
+            self.root = float(c[0]), P[0]
         for step in reversed(self.tree.steps):
             k, r = step.children.shape[1], self.variances.shape[1]
             size = max(1, _MOST_NUMBERS // (k * r * r))
             for start in range(0, len(step.parents), size):
                 some = slice(start, start + size)
                 self._update_parents(step.parents[some], step.children[some], step.counts[some])
+        if self.tree.steps:
+            self.root = float(self.c[self.slot[0]]), self.P[self.slot[0]]
         return self.total
 
     def _update_parents(self, parents: IntArray, children: IntArray, counts: FloatArray) -> None:

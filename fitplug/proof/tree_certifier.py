@@ -9,14 +9,21 @@ takes the trace of the square root from them (`fitplug.proof.trace_quadrature`).
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from fitplug.numeric import FloatArray, gamma
 from fitplug.proof.block_certifiers import BlockCertifier
 from fitplug.proof.block_determinants import BlockWeights
+from fitplug.proof.public_root import (
+    bound_dense_public,
+    bound_scalar_public,
+    measure_dense_trace,
+    measure_scalar_trace,
+)
 from fitplug.proof.trace_quadrature import COARSE_STEP, STEP, bound_trace
-from fitplug.structure import TreeStructure
+from fitplug.structure import TreePairStructure, TreeStructure
 
 TOLERANCE, COARSE_TOLERANCE = 5e-10, 3e-6
 """The largest part of a norm that is lost by leaving out poles, and that where poles are costly."""
@@ -37,22 +44,38 @@ class TreeCertifier(BlockCertifier[TreeStructure]):
     def bound_norm(
         self, structure: TreeStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
-        power, p = _scale_by_power(weights.reshape(-1, structure.cells))
-        more, rows = _scale_by_power(row_weights)
-        multiples = structure.subsets.profile_multiples
-        norms = [
-            math.sqrt(multiples[block]) * bound_block_norm(structure, block, p, rows)
-            for block in range(len(structure.blocks))
-        ]
-        # What is left out until here are roundings of p over the budgets, of q / c with the weight
-        # on the total squared error, and of the multiples.
-        return math.ldexp(math.fsum(norms), power + more) * (1 - gamma(64))
+        return sum_block_norms(structure, weights, row_weights)
+
+
+def sum_block_norms(
+    structure: TreeStructure, weights: FloatArray, row_weights: FloatArray
+) -> float:
+    """Sum lower bounds on the norms of the blocks that are measured.
+
+    Args:
+        structure: The structure.
+        weights: p over the budgets, shape (|V|,).
+        row_weights: q over the targets, shape (rows,).
+    """
+    power, p = _scale_by_power(weights.reshape(-1, structure.cells))
+    more, rows = _scale_by_power(row_weights)
+    multiples = structure.subsets.profile_multiples
+    norms = [
+        math.sqrt(multiples[block]) * bound_block_norm(structure, block, p, rows)
+        for block in structure.noisy_blocks.tolist()
+    ]
+    # What is left out until here are roundings of p over the budgets, of q / c with the weight on
+    # the total squared error, and of the multiples.
+    return math.ldexp(math.fsum(norms), power + more) * (1 - gamma(64))
 
 
 def bound_block_norm(
     structure: TreeStructure, block: int, p: FloatArray, row_weights: FloatArray
 ) -> float:
     """Bound || diag(multiple q / c)^1/2 W diag(p)^1/2 ||_* of a block from below.
+
+    Where the root has public totals, the square roots of p in each of their regions are projected
+    out (`fitplug.proof.public_root`).
 
     Args:
         structure: The structure.
@@ -70,12 +93,19 @@ def bound_block_norm(
         return 0.0
     # Everything grows at most in proportion to the masses and to the precisions.
     error = 8 * weights.rounding
+    regions = None
+    if isinstance(structure, TreePairStructure) and structure.is_public[block]:
+        regions = weights.find_regions()
+        if regions is None:
+            return 0.0
     if weights.classes[0].size == 1:
         tree = weights.build_scalar()
         bound, _ = bound_trace(
-            tree.bound_log_determinants,
+            tree.bound_log_determinants
+            if regions is None
+            else partial(bound_scalar_public, tree, regions),
             rank=tree.count_ranks()[0],
-            trace=tree.trace,
+            trace=tree.trace if regions is None else measure_scalar_trace(tree, regions),
             largest=tree.bound_eigenvalues(np.zeros(1)),
             tolerance=TOLERANCE,
             batch=min(max(_MOST_NUMBERS // len(tree.masses), 6), 24),
@@ -88,9 +118,11 @@ def bound_block_norm(
         raise ValueError("dual weights p tell cells apart at too many nodes: average them there")
     is_costly = work > LARGE_WORK
     bound, _ = bound_trace(
-        dense.bound_log_determinants,
+        dense.bound_log_determinants
+        if regions is None
+        else partial(bound_dense_public, dense, regions),
         rank=dense.rank,
-        trace=dense.trace,
+        trace=dense.trace if regions is None else measure_dense_trace(dense, regions),
         largest=dense.bound_eigenvalue(),
         tolerance=COARSE_TOLERANCE if is_costly else TOLERANCE,
         step=COARSE_STEP if is_costly else STEP,

@@ -14,11 +14,13 @@ from fitplug.structure.person_blocks import PersonStructure
 from fitplug.structure.person_records import PersonRecords, RecordSets, list_single_records
 from fitplug.structure.record_moves import MoveStructure
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
+from fitplug.structure.root_totals import RootTotals
 from fitplug.structure.scalar_blocks import ScalarStructure
 from fitplug.structure.split_pairs import SplitPairStructure
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.symmetric_pairs import SymmetricPairStructure
 from fitplug.structure.tree_blocks import GroupPart, TreeStructure
+from fitplug.structure.tree_pairs import TreePairStructure
 from fitplug.structure.tree_shape import Siblings, TreeShape
 from fitplug.structure.unfolded_tree import UnfoldedSiblings
 
@@ -44,11 +46,13 @@ __all__ = [
     "PersonStructure",
     "RecordSets",
     "ResidualStructure",
+    "RootTotals",
     "ScalarStructure",
     "Siblings",
     "SplitPairStructure",
     "Structure",
     "SymmetricPairStructure",
+    "TreePairStructure",
     "TreeShape",
     "TreeStep",
     "TreeStructure",

@@ -23,6 +23,7 @@ from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.subsets import Subsets, find_subsets, pad_sets
 from fitplug.structure.symmetric_pairs import SymmetricPairStructure
 from fitplug.structure.tree_blocks import TreeStructure
+from fitplug.structure.tree_pairs import TreePairStructure
 from fitplug.structure.tree_shape import find_tree_levels, is_tree, targets_vary
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
@@ -90,7 +91,7 @@ def analyse_structure(
             + suggest_fewer_cells(workload.domain, group.attributes)
         )
     if isinstance(unit, ReplaceOne):
-        return _build_pairs(workload, unit, family)
+        return _build_pairs(workload, unit, family, tree)
     is_of_persons = not unit.is_of_records
     if is_of_persons:
         varying = (*varying, *_list_told_apart_by(unit, workload))
@@ -161,7 +162,9 @@ def _build_chain(
     return found
 
 
-def _build_pairs(workload: Workload, unit: ReplaceOne, family: bool | None) -> Structure:
+def _build_pairs(
+    workload: Workload, unit: ReplaceOne, family: bool | None, tree: Sequence[str] | None
+) -> Structure:
     """Build the structure of neighbours that replace a record.
 
     All cells are told apart, unless all attributes are symmetric, or the cells are too many.
@@ -181,11 +184,16 @@ def _build_pairs(workload: Workload, unit: ReplaceOne, family: bool | None) -> S
             return moves
     subsets = _find_subsets(workload, (), set(names))
     found = PairStructure(workload, unit, (), names, subsets)
+    symmetric_names = tuple(name for name in names if name not in apart)
+    told_apart = tuple(name for name in names if name in apart)
+    if tree is None and family is None and not found.fits:
+        own = _find_tree(workload, told_apart)
+        tree = None if own is None else (own, "merged")
+    if tree:
+        return _build_tree(workload, unit, symmetric_names, told_apart, tree, TreePairStructure)
     is_possible = len(names) > 1 and not any(find_tree_levels(workload, name) for name in apart)
     if is_possible and (family or (family is None and not found.fits)):
         check_products(workload.groups)
-        symmetric_names = tuple(name for name in names if name not in apart)
-        told_apart = tuple(name for name in names if name in apart)
         of_all = _find_subsets(workload, names, apart)
         split = SplitPairStructure(workload, unit, symmetric_names, told_apart, of_all)
         split.check_size()
@@ -209,11 +217,12 @@ def _build_tree(
     symmetric: tuple[str, ...],
     told_apart: tuple[str, ...],
     tree: Sequence[str],
+    kind: type[TreeStructure] = TreeStructure,
 ) -> TreeStructure:
     """Build the structure of one tree, or raise WorkloadError where it is too large."""
     name, *merged = tree
     subsets = _find_subsets(workload, symmetric, set(told_apart))
-    found = TreeStructure(workload, unit, symmetric, told_apart, subsets, name, bool(merged))
+    found = kind(workload, unit, symmetric, told_apart, subsets, name, bool(merged))
     found.check_size()
     return found
 

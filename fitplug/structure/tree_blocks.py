@@ -31,6 +31,7 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_prope
 from fitplug.structure.cell_classes import CellClasses, find_classes
 from fitplug.structure.coefficients import check_coefficients
 from fitplug.structure.node_tree import NodeTree, build_node_tree
+from fitplug.structure.root_totals import RootTotals, find_no_totals
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.tree_shape import targets_vary
 from fitplug.structure.unfolded_tree import UnfoldedTree, unfold_tree
@@ -324,6 +325,10 @@ class TreeStructure(Structure):
             )
             for block, parts in enumerate(self.parts)
         )
+
+    def find_totals(self, block: int) -> RootTotals:
+        """Find what is public of the counts of a block at the root."""
+        return find_no_totals(self.classes[block][0].size)
 
     def find_block_depth(self, block: int) -> int:
         """Find the depth of the finest level that a block is asked for."""

@@ -14,6 +14,7 @@ from fitplug.mechanism import (
     build_tree_strategy,
 )
 from fitplug.structure import IdenticalLeaves, TreeStructure, analyse_structure
+from fitplug.workload import ONE_RECORD
 
 LEVELS = ("state", "county", "tract")
 
@@ -78,8 +79,8 @@ def wide_workload(rng):
     return fp.Workload(domain, groups)
 
 
-def find_structure(workload, varying=()):
-    structure = analyse_structure(workload, varying, tree=("place", "merged"))
+def find_structure(workload, varying=(), unit=ONE_RECORD):
+    structure = analyse_structure(workload, varying, tree=("place", "merged"), unit=unit)
     assert isinstance(structure, TreeStructure)
     return structure
 
@@ -93,7 +94,7 @@ def random_triangle(rng, size, most):
 def random_blocks(rng, structure, most=5):
     """Random integers for each block."""
     blocks = []
-    for block in range(len(structure.blocks)):
+    for block in structure.noisy_blocks.tolist():
         classes = structure.classes[block]
         steps = []
         for step in structure.tree.steps:
@@ -110,7 +111,7 @@ def random_blocks(rng, structure, most=5):
                         children[i] = rng.integers(-most, most + 1, (k - 1, k))
             dense = [random_triangle(rng, r, most) for _ in range(b)]
             steps.append(StepMatrices(children, np.array(dense, dtype=np.int64).reshape(b, r, r)))
-        root = random_triangle(rng, classes[0].size, most)
+        root = random_triangle(rng, len(structure.find_totals(block).measured), most)
         blocks.append(TreeBlock(block, root, tuple(steps)))
     return tuple(blocks)
 
@@ -150,7 +151,8 @@ def write_out(strategy):
             ).reshape(one.size, D)
             for one in classes
         ]
-        measured = [np.kron(below[0][None], own.root.astype(object) @ indicators[0])]
+        at_root = indicators[0][structure.find_totals(own.block).measured]
+        measured = [np.kron(below[0][None], own.root.astype(object) @ at_root)]
         for step, matrices in zip(tree.steps, own.steps, strict=False):
             C = indicators[step.depth]
             order = range(len(step.parents))

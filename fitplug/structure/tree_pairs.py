@@ -1,0 +1,120 @@
+"""Trees where neighbours replace a record.
+
+It is `fitplug.structure.tree_blocks` for trees whose cells are too many to consider all pairs of
+them. Of a block within the attributes that the unit keeps, the totals of the root are public: so
+the root measures only what they do not tell (`fitplug.structure.root_totals`). If the unit keeps
+the tree itself, public totals answer such a block completely. What the unit of privacy costs
+depends on the leaves and dense cells of two cells, and on the symmetric attributes along which they
+differ (docs/theory/units.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.errors import WorkloadError
+from fitplug.numeric import BoolArray, IntArray, frozen_property
+from fitplug.structure.root_totals import RootTotals, find_no_totals, find_root_totals
+from fitplug.structure.structure import TWO_CHANGES, list_names
+from fitplug.structure.tree_blocks import TreeStructure
+
+MOST_MOVED = 7
+"""Most symmetric attributes along which a record may move beside a tree: each set of them counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class TreePairStructure(TreeStructure):
+    """Blocks over the symmetric attributes' subsets, each over a tree, where records are replaced.
+
+    The dual weights are those of cells, whose products are the weights of pairs of cells.
+    """
+
+    @property
+    def profile_size(self) -> int:
+        return 1
+
+    @property
+    def profile_attributes(self) -> tuple[str, ...]:
+        return ()
+
+    @frozen_property
+    def free(self) -> IntArray:
+        """The symmetric attributes along which a record may move, as indices of `symmetric`."""
+        public = self.public_attributes or ()
+        kept = [
+            a
+            for a, (name, n) in enumerate(zip(self.symmetric, self.sizes, strict=True))
+            if name not in public and n > 1
+        ]
+        return np.array(kept, dtype=np.int64)
+
+    @property
+    def keeps_tree(self) -> bool:
+        """Whether a record that is replaced keeps its leaf, whose totals are public."""
+        return self.tree_attribute in (self.public_attributes or ())
+
+    @frozen_property
+    def regions(self) -> IntArray:
+        """The region of each dense cell, by the dense attributes that are kept, shape (D,)."""
+        domain, public = self.workload.domain, self.public_attributes or ()
+        names = [name for name in self.dense if name in public]
+        numbers = np.arange(math.prod(domain.shape_of(names)))
+        numbers = numbers.reshape(domain.shape_of(names))
+        kept = tuple(slice(None) if name in public else None for name in self.dense)
+        return np.broadcast_to(numbers[kept], domain.shape_of(self.dense)).reshape(self.cells)
+
+    @frozen_property
+    def is_public(self) -> BoolArray:
+        """Whether each block is within the attributes that the unit keeps, shape (b,)."""
+        return ~np.isin(self.blocks, self.free).any(axis=1)
+
+    @frozen_property
+    def noisy_blocks(self) -> IntArray:
+        return np.array(
+            [block for block in range(len(self.blocks)) if not self._is_answered(block)],
+            dtype=np.int64,
+        )
+
+    def find_totals(self, block: int) -> RootTotals:
+        if self.keeps_tree or not self.is_public[block]:
+            return find_no_totals(self.classes[block][0].size)
+        return self.find_public_sums(block, 0)
+
+    def find_public_sums(self, block: int, depth: int) -> RootTotals:
+        """Find which sums of the classes of a depth the totals of regions tell at a node."""
+        return find_root_totals(self.classes[block][depth], self.regions)
+
+    def check_size(self) -> None:
+        super().check_size()
+        if len(self.free) > MOST_MOVED:
+            names = list_names([self.symmetric[a] for a in self.free.tolist()])
+            raise WorkloadError(
+                f"a record may move along {len(self.free)} attributes ({names}) beside the "
+                f"hierarchy {self.tree_attribute!r}; up to {MOST_MOVED} can be designed for in the "
+                f"unit of privacy ReplaceOne: ask for fewer of them, or {TWO_CHANGES}"
+            )
+        if self.keeps_tree and any(
+            len(self.find_public_sums(block, depth).measured)
+            for block in np.flatnonzero(self.is_public).tolist()
+            for depth in range(len(self.classes[block]))
+        ):
+            moved = [name for name in self.dense if name not in (self.public_attributes or ())]
+            raise WorkloadError(
+                f"plans whose unit of privacy keeps {self.tree_attribute!r}, a hierarchy of this "
+                f"size, do not let a record move along {list_names(moved)}; ask for "
+                f"{'it' if len(moved) == 1 else 'them'} as identity or total with equal targets, "
+                f"or {TWO_CHANGES}"
+            )
+        if not len(self.noisy_blocks):
+            raise self.make_public_error()
+
+    def _is_answered(self, block: int) -> bool:
+        """Tell whether public totals answer a block completely."""
+        if not self.is_public[block]:
+            return False
+        if self.keeps_tree:
+            return True
+        return not self.find_block_depth(block) and not len(self.find_totals(block).measured)
