@@ -1,8 +1,8 @@
 """What a pair of cells costs on a tree: a bound on the costliest pair, by one sweep downwards.
 
 Two cells have leaves l and l', dense cells i and i', and differ along the symmetric attributes D.
-With the product h_A of |H_a e|^2 and h_A(D) of (H_a e)'(H_a e') over the attributes of block A, and
-the children j and j' of a node v on both paths (docs/theory/units.md, (U15)),
+With the products h_A of |H_a e|^2 and h_A(D) of (H_a e)'(H_a e') over all attributes of A,
+and the children j and j' of a node v on both paths (docs/theory/units.md, (U15)),
 
     cost = sum_A [h_A (|a_x|^2 + |a_y|^2) - 2 h_A(D) sum_v (A_v e_j)'(A_v e_j') (M_v e_i)'(M_v e_i')]
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -205,9 +204,7 @@ class _Sweep:
         above = self.joint[step.parent_depth].first
         self.below[step.parent_depth][places] = own[:, self.joint[step.depth].of_cell[above]]
 
-    def _visit(
-        self, nodes: IntArray, above: FloatArray
-    ) -> Iterator[tuple[IntArray, FloatArray]]:
+    def _visit(self, nodes: IntArray, above: FloatArray) -> Iterator[tuple[IntArray, FloatArray]]:
         """Visit nodes of one step.
 
         Args:

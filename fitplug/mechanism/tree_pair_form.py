@@ -30,9 +30,7 @@ class TreePairForm(TreeForm):
         """Compute what no pair of cells costs more than."""
         return self._bound_cost(structure, integers, None)
 
-    def confirm_cost(
-        self, structure: TreeStructure, integers: Integers, claimed: int
-    ) -> ExactCost:
+    def confirm_cost(self, structure: TreeStructure, integers: Integers, claimed: int) -> ExactCost:
         return self._bound_cost(structure, integers, claimed)
 
     def _bound_cost(

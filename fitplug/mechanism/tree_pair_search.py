@@ -89,7 +89,7 @@ def _find_path(
         for at, parent in enumerate(step.parents.tolist()):
             for child, own in enumerate(children[at].tolist()):
                 turns[own] = parent, _Turn(i, at, child)
-    found = []
+    found: list[_Turn] = []
     current = node
     while current:
         current, turn = turns[current]
@@ -103,9 +103,7 @@ def _find_path(
     return found
 
 
-def _square_children(
-    structure: TreePairStructure, one: PairBlock, i: int, cell: int
-) -> AnyArray:
+def _square_children(structure: TreePairStructure, one: PairBlock, i: int, cell: int) -> AnyArray:
     """Compute |A_v e_j|^2 |M_v e_c|^2 for the nodes v of a step and their children, (b, k)."""
     step, matrices = structure.tree.steps[i], one.own.steps[i]
     own = structure.classes[one.own.block][step.depth].of_cell[cell]
@@ -160,4 +158,6 @@ def _multiply_children(
         contrasts = build_contrasts(int(step.counts[here.position]))
         off = -(contrasts.precision // contrasts.n)
         return int(A) ** 2 * (off if are_apart else contrasts.column_square)
-    return sum(x * y for x, y in zip(A[:, here.child].tolist(), A[:, there.child].tolist()))
+    return sum(
+        x * y for x, y in zip(A[:, here.child].tolist(), A[:, there.child].tolist(), strict=True)
+    )

@@ -106,11 +106,11 @@ def _round_block(
 
 def _round_root(totals: RootTotals, sweep: Sweep, scale: float) -> IntArray | None:
     """Round what the root measures, (1, n, n); None if an entry is too large for floats."""
-    precision = sweep.root[1]
+    precision: FloatArray = sweep.root[1]
     if totals.count:
         # The classes that are measured have the covariance of the others removed.
         kept = totals.measured
-        precision = np.linalg.inv(sweep.root[0][np.ix_(kept, kept)])
+        precision = np.asarray(np.linalg.inv(sweep.root[0][np.ix_(kept, kept)]))
     if not len(precision):
         return np.zeros((1, 0, 0), dtype=np.int64)
     return _round_upper(_triangulate(precision[None]) * scale)

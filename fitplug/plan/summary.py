@@ -12,6 +12,9 @@ from fitplug.proof import PlanRecord
 from fitplug.structure import list_names
 from fitplug.workload import ONE_RECORD
 
+_NEXT_TO_NOTHING = 1e-9
+"""A smaller overstatement of the privacy cost is that of roundings, which nobody needs to know."""
+
 _REMEDIES = {
     "reached": "the rest is lost to rounding: bring targets and coefficients closer together",
     "exhausted": "raise max_iterations",
@@ -78,7 +81,7 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         f"optimality    {describe_status(plan)}",
         f"              {describe_certificate(plan)}",
     ]
-    if plan.overstatement:
+    if plan.overstatement > _NEXT_TO_NOTHING:
         lines.append(
             "              the privacy cost is a bound for all persons, and up to "
             f"{format_up(100 * plan.overstatement, 2)} % above that of the costliest person found"

@@ -22,7 +22,7 @@ from fitplug.proof.scalar_trees import (
     build_scalar_tree,
     order_nodes,
 )
-from fitplug.structure import CellClasses, IdenticalLeaves, TreePairStructure, TreeStructure
+from fitplug.structure import CellClasses, IdenticalLeaves, TreeStructure
 
 LEAST_SHARE = 1 - 1e-9
 """The least factor by which p may be smaller than a product over leaves and cells, where a total is
@@ -50,18 +50,27 @@ class BlockWeights:
         block: The block.
         p: Weights of leaves and dense cells, shape (leaves, D).
         row_weights: q / c, shape (rows,).
+        regions: Regions of the dense cells, shape (D,), that no class goes beyond, if the classes
+            that queries tell apart are to be divided into such; else None.
     """
 
     def __init__(
-        self, structure: TreeStructure, block: int, p: FloatArray, row_weights: FloatArray
+        self,
+        structure: TreeStructure,
+        block: int,
+        p: FloatArray,
+        row_weights: FloatArray,
+        regions: IntArray | None = None,
     ) -> None:
         self.structure = structure
         self.tree = structure.tree
         self.parts = structure.parts[block]
         self.row_weights = row_weights
-        sizes = [one.size for one in structure.classes[block]]
-        self.last = max((d for d, size in enumerate(sizes) if size), default=-1)
         self.classes = structure.classes[block]
+        if regions is not None:
+            self.classes = tuple(divide_classes(one, regions) for one in self.classes)
+        sizes = [one.size for one in self.classes]
+        self.last = max((d for d, size in enumerate(sizes) if size), default=-1)
         if self.last >= 0:
             masses = np.zeros((self.tree.size, sizes[0]))
             masses[self.tree.leaves] = self.classes[0].merge_counts(p)
@@ -138,20 +147,17 @@ class BlockWeights:
                 return Totals(depth, share)
         return Totals(self.last + 1, 1.0)
 
-    def find_regions(self) -> RegionMasses | None:
+    def find_regions(self, regions: IntArray) -> RegionMasses | None:
         """Find the masses of the regions whose totals are public, at the root.
 
+        Args:
+            regions: The region of each dense cell, shape (D,); no class goes beyond one.
+
         Returns:
-            The masses; None if a class of cells is in several regions, so that the totals of these
-            are no sums of classes.
+            The masses; None if some region that is asked has none.
         """
-        structure = self.structure
-        assert isinstance(structure, TreePairStructure)
-        of_cell, regions = self.classes[0].of_cell, structure.regions
-        asked = of_cell >= 0
+        asked = self.classes[0].of_cell >= 0
         of_class = regions[self.classes[0].first]
-        if not np.array_equal(of_class[of_cell[asked]], regions[asked]):
-            return None
         unasked = np.zeros(int(regions.max()) + 1)
         np.add.at(unasked, regions[~asked], self.unasked[~asked])
         together = unasked.copy()
@@ -284,6 +290,17 @@ def average_weights(structure: TreeStructure, p: FloatArray) -> FloatArray:
     averages = values.copy()
     averages[np.ix_(is_below, cells)] = own[is_below].sum(axis=1, keepdims=True) * shares
     return averages.ravel()
+
+
+def divide_classes(classes: CellClasses, regions: IntArray) -> CellClasses:
+    """Divide classes of dense cells so that each is within one region."""
+    asked = np.flatnonzero(classes.of_cell >= 0)
+    pairs = np.column_stack([classes.of_cell[asked], regions[asked]])
+    _, first, number = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    of_cell = np.full(len(regions), -1)
+    of_cell[asked] = np.argsort(order)[number.ravel()]
+    return CellClasses(of_cell, asked[first[order]])
 
 
 def _find_sorted(values: AnyArray, wanted: AnyArray) -> IntArray:

@@ -55,10 +55,7 @@ def bound_dense_public(tree: DenseTree, regions: RegionMasses, poles: FloatArray
         known = (known + regions.unasked[0]) / regions.together[0]
         return _subtract_prior(found, known * (1 - gamma(16)))
     logs = np.array(
-        [
-            _bound_log_ratio(regions, float(t), c, P)
-            for t, (c, P) in zip(poles, roots, strict=True)
-        ]
+        [_bound_log_ratio(regions, float(t), c, P) for t, (c, P) in zip(poles, roots, strict=True)]
     )
     return np.asarray(np.maximum(found + logs - gamma(4) * (found + np.abs(logs)), 0.0))
 

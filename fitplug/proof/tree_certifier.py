@@ -88,14 +88,18 @@ def bound_block_norm(
     """
     most = max(part.multiple * row_weights[part.rows].max() for part in structure.parts[block])
     power = math.frexp(float(most))[1] // 2
-    weights = BlockWeights(structure, block, p, np.ldexp(row_weights, -2 * power))
+    rows = np.ldexp(row_weights, -2 * power)
+    regions_of_cells = None
+    if isinstance(structure, TreePairStructure) and structure.is_public[block]:
+        regions_of_cells = structure.regions
+    weights = BlockWeights(structure, block, p, rows, regions_of_cells)
     if weights.last < 0:
         return 0.0
     # Everything grows at most in proportion to the masses and to the precisions.
     error = 8 * weights.rounding
     regions = None
-    if isinstance(structure, TreePairStructure) and structure.is_public[block]:
-        regions = weights.find_regions()
+    if regions_of_cells is not None:
+        regions = weights.find_regions(regions_of_cells)
         if regions is None:
             return 0.0
     if weights.classes[0].size == 1:
@@ -115,6 +119,8 @@ def bound_block_norm(
     dense = weights.build_dense(totals)
     work = len(dense.masses) * float(dense.masses.shape[1]) ** 3
     if work > MOST_WORK:
+        if regions is not None and len(regions.together) > 1:
+            return 0.0
         raise ValueError("dual weights p tell cells apart at too many nodes: average them there")
     is_costly = work > LARGE_WORK
     bound, _ = bound_trace(

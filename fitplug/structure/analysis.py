@@ -186,9 +186,9 @@ def _build_pairs(
     found = PairStructure(workload, unit, (), names, subsets)
     symmetric_names = tuple(name for name in names if name not in apart)
     told_apart = tuple(name for name in names if name in apart)
-    if tree is None and family is None and not found.fits:
-        own = _find_tree(workload, told_apart)
-        tree = None if own is None else (own, "merged")
+    own = _find_tree(workload, told_apart) if tree is None and family is None else None
+    if own is not None and (_estimate_entries(found) > MAX_ENTRIES or not found.fits):
+        tree = (own, "merged")
     if tree:
         return _build_tree(workload, unit, symmetric_names, told_apart, tree, TreePairStructure)
     is_possible = len(names) > 1 and not any(find_tree_levels(workload, name) for name in apart)
@@ -200,6 +200,11 @@ def _build_pairs(
         return split
     found.check_size()
     return found
+
+
+def _estimate_entries(found: PairStructure) -> float:
+    """Estimate the entries of the matrix of all queries over all cells."""
+    return float(found.cells) * float(np.sum(found.row_counts, dtype=np.float64))
 
 
 def _find_tree(workload: Workload, told_apart: Sequence[str]) -> str | None:

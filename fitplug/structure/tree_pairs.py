@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.numeric import BoolArray, IntArray, frozen_property
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
 from fitplug.structure.root_totals import RootTotals, find_no_totals, find_root_totals
 from fitplug.structure.structure import TWO_CHANGES, list_names
 from fitplug.structure.tree_blocks import TreeStructure
 
 MOST_MOVED = 7
-"""Most symmetric attributes along which a record may move beside a tree: each set of them counts."""
+"""Most symmetric attributes along which a record may move: each set of them has a cost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,12 @@ class TreePairStructure(TreeStructure):
     @property
     def profile_attributes(self) -> tuple[str, ...]:
         return ()
+
+    def arrange_by_cell(self, values: FloatArray) -> FloatArray:
+        return values
+
+    def take_least(self, values: FloatArray) -> FloatArray:
+        return values.ravel()
 
     @frozen_property
     def free(self) -> IntArray:
@@ -69,7 +75,7 @@ class TreePairStructure(TreeStructure):
     @frozen_property
     def is_public(self) -> BoolArray:
         """Whether each block is within the attributes that the unit keeps, shape (b,)."""
-        return ~np.isin(self.blocks, self.free).any(axis=1)
+        return np.asarray(~np.isin(self.blocks, self.free).any(axis=1))
 
     @frozen_property
     def noisy_blocks(self) -> IntArray:

@@ -1,0 +1,122 @@
+"""Plans of trees where one record is replaced, from the design to the release."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fitplug as fp
+import fitplug_opendp as fpo
+from fitplug.mechanism import cut_strategy
+from fitplug.structure import TreePairStructure, pair_blocks
+from tests.helpers.tree_plans import TREES
+from tests.helpers.tree_strategies import random_workload
+
+UNITS = [
+    fp.ReplaceOne(),
+    fp.ReplaceOne(within=("sex",)),
+    fp.ReplaceOne(within=("place",)),
+    fp.ReplaceOne(within=("age",)),
+]
+
+
+def design_tree(workload, unit, **keywords):
+    """Design as if there were too many cells to consider all pairs of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pair_blocks, "MOST_PAIR_CELLS", 0)
+        made = fp.design(workload, unit=unit, **keywords)
+    assert isinstance(made.structure, TreePairStructure)
+    return made
+
+
+def count_people(plan, cells):
+    """The tables that a plan needs, of people given by their cells (n, attributes)."""
+    domain, tables = plan.domain, {}
+    for names in plan.tables:
+        at = [domain.names.index(name) for name in names]
+        counts = np.zeros(domain.shape_of(names), dtype=np.int64)
+        np.add.at(counts, tuple(cells[:, at].T), 1)
+        tables[names] = counts
+    return fp.Tables(domain, tables)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+@pytest.mark.parametrize("name", TREES)
+def test_a_plan_is_made_kept_and_released(name, unit, tmp_path):
+    workload = TREES[name]()
+    if not set(unit.within) <= set(workload.domain.names):
+        return
+    if name == "with ages" and "place" in unit.within:
+        with pytest.raises(fp.WorkloadError, match="keeps 'place'.*age"):
+            design_tree(workload, unit)
+        return
+    plan = design_tree(workload, unit, tolerance=1e-3)
+    plan.verify()
+    best = fp.design(workload, unit=unit, tolerance=1e-3)
+    assert plan.lower_bound <= best.privacy_cost
+    assert best.lower_bound <= plan.privacy_cost <= 1.06 * best.privacy_cost
+    two = fp.design(workload, unit=fp.AddRemove(records=2), tolerance=1e-3)
+    assert plan.rho < 0.55 * two.rho
+    assert plan.overstatement < 1e-9
+    assert "costliest" not in plan.summary()
+    assert plan.profile().max() >= 2 * plan.rho_exact
+    plan.save(tmp_path / "plan.npz")
+    again = fp.Plan.load(tmp_path / "plan.npz")
+    again.verify()
+    assert again.digest == plan.digest
+
+    rng = np.random.default_rng(5)
+    cells = rng.integers(0, workload.domain.shape, (4000, len(workload.domain.names)))
+    release = fpo.release(again, count_people(again, cells))
+    truth = (
+        workload.matrix()
+        @ np.histogramdd(
+            cells[:, [workload.domain.names.index(one) for one in workload.attributes]],
+            [np.arange(n + 1) - 0.5 for n in workload.shape],
+        )[0].ravel()
+    )
+    found = np.concatenate([release.estimates[one].ravel() for one in workload.names])
+    variances = np.concatenate([plan.variances[one].ravel() for one in workload.names])
+    exact = variances == 0
+    assert exact.any()
+    np.testing.assert_allclose(found[exact], truth[exact], atol=1e-6)
+    assert (np.abs(found - truth)[~exact] < 6 * np.sqrt(variances[~exact])).all()
+    assert np.std((found - truth)[~exact] / np.sqrt(variances[~exact])) == pytest.approx(1, abs=0.5)
+    estimates = release.estimates
+    assert estimates["total"] == pytest.approx(4000, abs=1e-6)
+    assert estimates["counties"].sum() == pytest.approx(4000, abs=1e-6)
+    assert estimates["tracts"].sum() == pytest.approx(4000, abs=1e-6)
+    assert release.combine({"counties": np.ones(len(estimates["counties"]))}).std < 1e-6
+
+
+def test_random_trees_are_near_the_optimum_of_all_pairs():
+    losses = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        workload = random_workload(rng, symmetric=seed % 2 > 0, dense=seed % 4 == 2)
+        plan = design_tree(workload, fp.ReplaceOne(), tolerance=1e-3)
+        best = fp.design(workload, unit=fp.ReplaceOne(), tolerance=1e-3)
+        assert plan.lower_bound <= best.privacy_cost
+        losses.append(plan.privacy_cost / best.lower_bound - 1)
+    assert max(losses) < 0.08
+
+
+def test_what_is_not_done_is_refused():
+    workload = TREES["numbers"]()
+    unit = fp.ReplaceOne()
+    for keywords in ({"cell_budgets": np.ones((2, 17))}, {"total_error_weight": 1.0}):
+        with pytest.raises(fp.BudgetError, match="ReplaceOne"):
+            design_tree(workload, unit, **keywords)
+    with pytest.raises(fp.WorkloadError, match="in one piece"):
+        cut_strategy(design_tree(workload, unit, tolerance=0.05).strategy)
+    leaves = [(f"{i}", f"{i}.{j}") for i in range(3) for j in range(3)]
+    attributes = {f"a{i}": ["1", "2"] for i in range(8)}
+    domain = fp.Domain({"place": fp.Hierarchy(["city", "street"], leaves), **attributes})
+    many = fp.Workload(
+        domain,
+        [fp.queries({"place": "city", name: "identity"}, std=1.0) for name in attributes]
+        + [fp.queries({"place": "street"}, std=1.0)],
+    )
+    with pytest.raises(fp.WorkloadError, match="may move along 8 attributes"):
+        design_tree(many, unit)
+    design_tree(many, fp.ReplaceOne(within=("a3",)), tolerance=0.05).verify()

@@ -1,0 +1,69 @@
+"""The bound of trees where neighbours replace a record, against nuclear norms of dense matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fitplug as fp
+from fitplug.proof import NO_FRAME, Duals, certify_bound
+from fitplug.structure import Objective
+from tests.helpers.tree_strategies import find_structure, random_workload
+from tests.mechanism.test_tree_pairs import UNITS, find_regions
+
+
+def draw_structure(rng, unit):
+    """A random tree; None where the unit does not go with it."""
+    symmetric, dense, varying = (rng.random(3) < [0.6, 0.6, 0.3]).tolist()
+    workload = random_workload(rng, symmetric=symmetric, dense=dense, varying=varying)
+    within = tuple(name for name in unit.within if name in workload.domain.names)
+    try:
+        return find_structure(workload, unit=fp.ReplaceOne(within))
+    except fp.WorkloadError:
+        return None
+
+
+def evaluate_bound(structure, p, q):
+    """T(p, q) at the weights of pairs that p stands for, from matrices over all cells."""
+    workload, tree = structure.workload, structure.tree
+    names = (structure.tree_attribute, *structure.dense, *structure.symmetric)
+    by_leaf = np.zeros((tree.size, structure.cells))
+    counts = tree.multiplicities[tree.leaves]
+    by_leaf[tree.leaves] = p.reshape(len(counts), -1) / counts[:, None]
+    shape = workload.domain.shape_of(names)
+    cells = np.zeros((shape[0], structure.cells))
+    # Cells that no query tells apart are one.
+    cells[tree.starts] = by_leaf[tree.leaf_nodes[tree.starts]]
+    moved = cells.size // cells.size * int(np.prod(structure.sizes, initial=1))
+    full = np.repeat(cells.ravel() / moved, moved).reshape(shape)
+    full = full.transpose([names.index(name) for name in workload.attributes]).ravel()
+    regions = find_regions(workload, structure.unit)
+    mass = np.bincount(regions, full)
+    M = np.outer(full, full) * (regions[:, None] == regions[None, :])
+    M = M / np.where(mass > 0, mass, 1)[regions][:, None]
+    weight = full.sum() - np.trace(M)
+    P = 2 * (np.diag(full) - M)
+    values, vectors = np.linalg.eigh(P)
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    by_group = structure.group_values(q / structure.repeats)
+    rows = np.concatenate([by_group[name].ravel() for name in workload.names])
+    targets = np.concatenate([group.variances.ravel() for group in workload.groups])
+    X = np.sqrt(rows / targets)[:, None] * workload.matrix() @ root
+    return np.linalg.norm(X, "nuc") / np.sqrt(weight * q.sum())
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+@pytest.mark.parametrize("seed", range(5))
+def test_the_bound_is_the_norm(unit, seed):
+    rng = np.random.default_rng(100 + seed)
+    structure = draw_structure(rng, unit)
+    if structure is None:
+        return
+    p = rng.uniform(0.1, 1, structure.differences)
+    if seed == 3 and structure.cells > 1:
+        p = np.outer(rng.uniform(0.1, 1, len(p) // structure.cells), p[: structure.cells]).ravel()
+    q = rng.uniform(0.1, 1, structure.rows) * structure.repeats
+    truth = evaluate_bound(structure, p, q)
+    found = certify_bound(structure, Objective(), 1.0, Duals(p, q, NO_FRAME))
+    assert found <= truth * (1 + 1e-12)
+    assert found >= truth * (1 - 1e-5)
