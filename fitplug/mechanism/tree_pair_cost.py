@@ -2,9 +2,9 @@
 
 Two cells have leaves l and l', dense cells i and i', and differ along the symmetric attributes D.
 With the products h_A of |H_a e|^2 and h_A(D) of (H_a e)'(H_a e') over all attributes of A,
-and the children j and j' of a node v on both paths (docs/theory/units.md, (U15)),
+and the children j and j' of a node v on both paths cost (U15)
 
-    cost = sum_A [h_A (|a_x|^2 + |a_y|^2) - 2 h_A(D) sum_v (A_v e_j)'(A_v e_j') (M_v e_i)'(M_v e_i')]
+    sum_A [h_A (|a_x|^2 + |a_y|^2) - 2 h_A(D) sum_v (A_v e_j)'(A_v e_j') (M_v e_i)'(M_v e_i')]
 
 Below the lowest common node the two cells do not meet, so there each has the costliest leaf of its
 own. What is summed down to a node is kept for pairs of classes of dense cells; where classes are

@@ -41,6 +41,7 @@ from fitplug.optimizer.person_optimum import find_person_optimum
 from fitplug.optimizer.product_bound_ascent import ascend_product_bound
 from fitplug.optimizer.tree_bound_ascent import BoundWeights, ascend_tree_bound
 from fitplug.optimizer.tree_descent import descend_trees
+from fitplug.optimizer.tree_pair_descent import descend_tree_pairs
 from fitplug.optimizer.tree_rounding import round_trees
 from fitplug.proof import (
     NO_FRAME,
@@ -224,15 +225,10 @@ def _draft_tree(
 def _draft_tree_pairs(
     structure: TreePairStructure, objective: Objective, options: Options, loss: float
 ) -> Draft:
-    """Draft the best of the family of trees whose public totals have no price.
-
-    It makes the privacy cost of cells least, measured from their weighted mean, and not that of
-    pairs of cells, which is about twice as much.
-    """
+    """Draft the best of the family of trees for the mean cost of pairs of cells."""
     assert objective.plain
-    found = descend_trees(
+    found = descend_tree_pairs(
         structure,
-        objective,
         tolerance=options.tolerance,
         max_iterations=options.max_iterations,
         progress=options.progress,

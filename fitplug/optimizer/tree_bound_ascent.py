@@ -62,7 +62,7 @@ def ascend_tree_bound(
     if structure.cells == 1:
         return start
     d, budgets = len(start.p), objective.budgets
-    is_small = _count_operations(structure, from_totals=False) * _MOST_STEPS <= _MOST_WORK / 10
+    is_small = _is_small(structure)
 
     def average(p: FloatArray) -> FloatArray:
         # Only so are the nodes below which totals are asked evaluated as numbers.
@@ -107,6 +107,21 @@ def ascend_tree_bound(
     )
     best = found.best_lower.x
     return BoundWeights(average(np.exp(best[:d])), np.exp(best[d:]))
+
+
+def average_where_large(structure: TreeStructure, p: FloatArray) -> FloatArray:
+    """Average weights of leaves and dense cells where their bound takes long otherwise.
+
+    See `fitplug.proof.average_weights`; p has the shape (leaves * D,).
+    """
+    if structure.cells == 1 or _is_small(structure):
+        return p
+    return average_weights(structure, p)
+
+
+def _is_small(structure: TreeStructure) -> bool:
+    """Tell whether there is time to evaluate all nodes as matrices."""
+    return _count_operations(structure, from_totals=False) * _MOST_STEPS <= _MOST_WORK / 10
 
 
 def _count_operations(structure: TreeStructure, *, from_totals: bool) -> float:

@@ -27,8 +27,7 @@ from fitplug.optimizer.fixed_point import (
     normalise_pair,
 )
 from fitplug.optimizer.tree_family import Sweep, TreeFamily
-from fitplug.optimizer.tree_pair_family import PublicRootFamily
-from fitplug.structure import Objective, TreePairStructure, TreeStructure
+from fitplug.structure import Objective, TreeStructure
 
 _MERIT_ERROR = 1e-6
 """How much one sweep may miss the best member's Lagrangian by, relatively."""
@@ -85,10 +84,8 @@ def descend_trees(
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
     """
-    descent = _Descent(structure, objective, MIXING * tolerance)
-    worthwhile = int(_MOST_WORK / descent.estimate_work())
-    worthwhile = max(_FEWEST_ITERATIONS, min(worthwhile, _MOST_ITERATIONS))
-    max_iterations = min(max_iterations, worthwhile)
+    descent = TreeDescent(structure, objective, MIXING * tolerance)
+    max_iterations = min(max_iterations, descent.count_worthwhile())
     found = descent.run(descent.first_weights, tolerance, max_iterations, progress)
     best, iterations = found.best_upper, found.iterations
     sweeps = descent.sweep(best.found, *descent.split(best.x))
@@ -108,23 +105,18 @@ def descend_trees(
     )
 
 
-def build_family(structure: TreeStructure, block: int) -> TreeFamily:
-    """Build the family of a block."""
-    if isinstance(structure, TreePairStructure) and structure.find_totals(block).count:
-        return PublicRootFamily(structure, block)
-    return TreeFamily(structure, block)
-
-
-class _Descent:
+class TreeDescent:
     """The fixed-point map. It keeps what the last sweeps found, from which the next ones start."""
 
     def __init__(self, structure: TreeStructure, objective: Objective, mixing: float) -> None:
         self.structure = structure
         self.mixing = mixing
         self.blocks: list[int] = structure.noisy_blocks.tolist()
-        self.families = [build_family(structure, block) for block in self.blocks]
+        self.families = [self.build_family(block) for block in self.blocks]
         self.budgets = objective.budgets
         self.total_weight = objective.weight * structure.repeats
+        # What the profile of each block is multiplied by.
+        self.multiples: FloatArray = structure.subsets.profile_multiples[self.blocks]
         leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
         shares = np.repeat(leaves, structure.cells)
         self.cell_shares: FloatArray = shares / shares.sum()
@@ -135,6 +127,10 @@ class _Descent:
         self.row_shares: FloatArray = shares / shares.sum()
         self._start: Start = tuple(family.start() for family in self.families)
         self._merit = math.inf
+
+    def build_family(self, block: int) -> TreeFamily:
+        """Build the family of a block."""
+        return TreeFamily(self.structure, block)
 
     @property
     def first_weights(self) -> FloatArray:
@@ -158,6 +154,11 @@ class _Descent:
             progress=progress,
             merit_error=_MERIT_ERROR,
         )
+
+    def count_worthwhile(self) -> int:
+        """Count the iterations that are worth their time."""
+        worthwhile = int(_MOST_WORK / self.estimate_work())
+        return max(_FEWEST_ITERATIONS, min(worthwhile, _MOST_ITERATIONS))
 
     def estimate_work(self) -> float:
         """Estimate the operations of one iteration."""
@@ -193,7 +194,7 @@ class _Descent:
         cells[structure.tree.leaves] = weights.reshape(-1, structure.cells)
         structure.tree.add_upwards(cells)
         rows = q / structure.targets + self.total_weight
-        multiples = structure.subsets.profile_multiples[self.blocks]
+        multiples = self.multiples
         return tuple(
             family.sweep(own, multiple * cells, rows)
             for family, own, multiple in zip(self.families, start, multiples, strict=True)
@@ -231,8 +232,8 @@ class _Descent:
         structure = self.structure
         g = np.zeros(len(self.cell_shares))
         variances = np.zeros(structure.rows)
-        for block, sweep in zip(self.blocks, sweeps, strict=True):
-            g += float(structure.subsets.profile_multiples[block]) * sweep.profile.ravel()
+        for block, multiple, sweep in zip(self.blocks, self.multiples, sweeps, strict=True):
+            g += float(multiple) * sweep.profile.ravel()
             for part, own in zip(structure.parts[block], sweep.variances, strict=True):
                 variances[part.rows] += part.multiple * own
         if self.budgets is not None:

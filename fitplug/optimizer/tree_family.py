@@ -145,8 +145,8 @@ class TreeFamily:
         K = self._collect_weights(start, rows)
         S = [np.zeros_like(own) for own in K]
         g = [np.zeros((len(nodes), cells.shape[1])) for nodes in self._nodes]
-        S[0], precision = self._find_root(P[0], K[0])
-        g[0] = self._expand(0, get_diagonals(precision))
+        S[0], precision, profile = self._find_root(P[0], K[0])
+        g[0] = self._expand(0, profile)
         steps = []
         for step, before in zip(self.steps, start, strict=True):
             at, above = self._places[step.children], self._places[step.parents]
@@ -166,9 +166,15 @@ class TreeFamily:
             profile=self._spread_profile(g),
         )
 
-    def _find_root(self, P: FloatArray, K: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Find the covariance of the root and its inverse, (1, r, r), at weights P and K."""
-        return find_mean(P, K)
+    def _find_root(self, P: FloatArray, K: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Find the covariance of the root and its inverse, (1, r, r), and the profile (1, r).
+
+        Args:
+            P: Weights of the classes in the profile, shape (1, r).
+            K: Weights of the covariance, shape (1, r, r).
+        """
+        mean, precision = find_mean(P, K)
+        return mean, precision, get_diagonals(precision)
 
     def _make_even(self, step: TreeStep) -> ChildCovariances:
         """Make the covariances that spread the nodes of a step evenly."""

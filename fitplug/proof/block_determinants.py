@@ -92,6 +92,19 @@ class BlockWeights:
         precisions = self._sum_precisions(self.classes[0])[order.nodes]
         return build_scalar_tree(order, self.masses[order.nodes, 0], precisions)
 
+    def build_totals(self) -> ScalarTree:
+        """Build the tree of numbers that has only what is asked of the sum of all classes."""
+        root = np.zeros(1, dtype=np.int64)
+        order = order_nodes(self.tree, root, 0, self.last)
+        precisions = np.zeros(self.tree.size)
+        for part in self.parts:
+            N = self.classes[0].restrict(part.matrix)
+            squares = np.where((N[:, :1] == N).all(axis=1), N[:, 0] ** 2, 0.0)
+            weights = self._find_weights(part.rows, part.level.nodes)
+            precisions[part.level.nodes] += part.multiple * (weights @ squares)
+        precisions = (precisions / self.tree.multiplicities)[order.nodes]
+        return build_scalar_tree(order, self.masses[order.nodes].sum(axis=1), precisions)
+
     def build_dense(self, totals: Totals) -> DenseTree:
         """Build the tree of a block that has several classes of cells."""
         depths, multiplicities = self.tree.depths, self.tree.multiplicities
@@ -147,11 +160,12 @@ class BlockWeights:
                 return Totals(depth, share)
         return Totals(self.last + 1, 1.0)
 
-    def find_regions(self, regions: IntArray) -> RegionMasses | None:
-        """Find the masses of the regions whose totals are public, at the root.
+    def find_regions(self, regions: IntArray, theta: float) -> RegionMasses | None:
+        """Find the masses of regions at the root; see `fitplug.proof.public_root`.
 
         Args:
             regions: The region of each dense cell, shape (D,); no class goes beyond one.
+            theta: The part that is taken off.
 
         Returns:
             The masses; None if some region that is asked has none.
@@ -168,7 +182,11 @@ class BlockWeights:
             return None
         error = 2 * self.rounding + gamma(2 * len(self.unasked) + self.tree.size + 8)
         return RegionMasses(
-            number.ravel(), together[kept] * (1 + error), unasked[kept] * (1 - error)
+            of_class=number.ravel(),
+            together=together[kept] * (1 + error),
+            unasked=unasked[kept] * (1 - error),
+            theta=theta,
+            rounding=error,
         )
 
     def find_tops_above(self, depth: int) -> tuple[IntArray, IntArray]:

@@ -48,20 +48,28 @@ class TreeCertifier(BlockCertifier[TreeStructure]):
 
 
 def sum_block_norms(
-    structure: TreeStructure, weights: FloatArray, row_weights: FloatArray
+    structure: TreeStructure,
+    weights: FloatArray,
+    row_weights: FloatArray,
+    thetas: FloatArray | None = None,
 ) -> float:
     """Sum lower bounds on the norms of the blocks that are measured.
 
     Args:
         structure: The structure.
-        weights: p over the budgets, shape (|V|,).
+        weights: p of leaves and dense cells over the budgets, shape (leaves * D,).
         row_weights: q over the targets, shape (rows,).
+        thetas: For each block the part of what the leaves share that is taken off, at most 1, if
+            records are replaced; see `fitplug.proof.public_root`.
     """
     power, p = _scale_by_power(weights.reshape(-1, structure.cells))
     more, rows = _scale_by_power(row_weights)
     multiples = structure.subsets.profile_multiples
     norms = [
-        math.sqrt(multiples[block]) * bound_block_norm(structure, block, p, rows)
+        math.sqrt(multiples[block])
+        * bound_block_norm(
+            structure, block, p, rows, None if thetas is None else float(thetas[block])
+        )
         for block in structure.noisy_blocks.tolist()
     ]
     # What is left out until here are roundings of p over the budgets, of q / c with the weight on
@@ -70,18 +78,20 @@ def sum_block_norms(
 
 
 def bound_block_norm(
-    structure: TreeStructure, block: int, p: FloatArray, row_weights: FloatArray
+    structure: TreeStructure,
+    block: int,
+    p: FloatArray,
+    row_weights: FloatArray,
+    theta: float | None = None,
 ) -> float:
     """Bound || diag(multiple q / c)^1/2 W diag(p)^1/2 ||_* of a block from below.
-
-    Where the root has public totals, the square roots of p in each of their regions are projected
-    out (`fitplug.proof.public_root`).
 
     Args:
         structure: The structure.
         block: The block.
         p: Weights of leaves and dense cells, near 1 or less, shape (leaves, D).
         row_weights: q / c, near 1 or less, shape (rows,).
+        theta: See `sum_block_norms`.
 
     Returns:
         The bound.
@@ -90,16 +100,17 @@ def bound_block_norm(
     power = math.frexp(float(most))[1] // 2
     rows = np.ldexp(row_weights, -2 * power)
     regions_of_cells = None
-    if isinstance(structure, TreePairStructure) and structure.is_public[block]:
+    if theta is not None and isinstance(structure, TreePairStructure):
         regions_of_cells = structure.regions
     weights = BlockWeights(structure, block, p, rows, regions_of_cells)
     if weights.last < 0:
         return 0.0
     # Everything grows at most in proportion to the masses and to the precisions.
     error = 8 * weights.rounding
-    regions = None
-    if regions_of_cells is not None:
-        regions = weights.find_regions(regions_of_cells)
+    regions, more_eigenvalue = None, 1.0
+    if theta is not None and regions_of_cells is not None:
+        more_eigenvalue = 1 + max(-theta, 0.0)
+        regions = weights.find_regions(regions_of_cells, theta)
         if regions is None:
             return 0.0
     if weights.classes[0].size == 1:
@@ -110,7 +121,7 @@ def bound_block_norm(
             else partial(bound_scalar_public, tree, regions),
             rank=tree.count_ranks()[0],
             trace=tree.trace if regions is None else measure_scalar_trace(tree, regions),
-            largest=tree.bound_eigenvalues(np.zeros(1)),
+            largest=tree.bound_eigenvalues(np.zeros(1)) * more_eigenvalue,
             tolerance=TOLERANCE,
             batch=min(max(_MOST_NUMBERS // len(tree.masses), 6), 24),
         )
@@ -126,10 +137,10 @@ def bound_block_norm(
     bound, _ = bound_trace(
         dense.bound_log_determinants
         if regions is None
-        else partial(bound_dense_public, dense, regions),
+        else partial(bound_dense_public, dense, weights.build_totals(), regions),
         rank=dense.rank,
         trace=dense.trace if regions is None else measure_dense_trace(dense, regions),
-        largest=dense.bound_eigenvalue(),
+        largest=dense.bound_eigenvalue() * more_eigenvalue,
         tolerance=COARSE_TOLERANCE if is_costly else TOLERANCE,
         step=COARSE_STEP if is_costly else STEP,
         batch=4 if is_costly else 8,

@@ -29,8 +29,34 @@ MOST_MOVED = 7
 class TreePairStructure(TreeStructure):
     """Blocks over the symmetric attributes' subsets, each over a tree, where records are replaced.
 
-    The dual weights are those of cells, whose products are the weights of pairs of cells.
+    A dual weight of a pair of cells is a product of those of its leaves and dense cells, and of the
+    weight of the set of symmetric attributes along which they differ. Such sets are called moves:
+    number k has the attributes of the binary digits of k, in the order of `free`.
     """
+
+    @property
+    def differences(self) -> int:
+        """The cells told apart, in C order of leaves and dense cells, and then the moves."""
+        return super().differences + self.moves
+
+    @property
+    def moves(self) -> int:
+        """The number of moves."""
+        return int(2 ** len(self.free))
+
+    @frozen_property
+    def move_ratios(self) -> FloatArray:
+        """(H e)'(H e') over |H e|^2 of each block for cells of each move, shape (b, moves).
+
+        It is the product of -1 / (n_a - 1) over the attributes that the block and the move share.
+        """
+        found = np.ones((len(self.blocks), self.moves))
+        numbers = np.arange(self.moves)
+        for bit, a in enumerate(self.free.tolist()):
+            has = (self.blocks == a).any(axis=1)
+            moved = np.asarray(numbers >> bit & 1, dtype=bool)
+            found[np.ix_(has, moved)] /= -(self.sizes[a] - 1)
+        return found
 
     @property
     def profile_size(self) -> int:

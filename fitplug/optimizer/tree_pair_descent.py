@@ -1,0 +1,194 @@
+"""The optimum of a tree's family where neighbours replace a record.
+
+It is that of `fitplug.optimizer.tree_descent` with the prices of `tree_pair_family`, and with
+weights phi of the sets of symmetric attributes along which a record moves, the moves. A step
+multiplies each phi by the mean cost of the pairs of cells of its move. What is made least is half
+of the mean cost of a pair at the weights of pairs that p and phi stand for.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from fitplug.numeric import FloatArray
+from fitplug.optimizer.fixed_point import (
+    MIXING,
+    GapProgress,
+    Iterate,
+    mix_with_uniform,
+    normalise_logarithms,
+    normalise_pair,
+)
+from fitplug.optimizer.tree_bound_ascent import average_where_large
+from fitplug.optimizer.tree_descent import Start, TreeDescent, TreeOptimum
+from fitplug.optimizer.tree_family import Sweep, TreeFamily
+from fitplug.optimizer.tree_pair_family import TreePairFamily
+from fitplug.proof import NO_FRAME, Duals, certify_bound
+from fitplug.structure import Objective, TreePairStructure
+
+_MERIT_ERROR = 1e-6
+"""How much one sweep may miss the best member's Lagrangian by, relatively."""
+
+_LEAST_BOUND = 0.01
+"""The least bound that a sweep is said to give, relative to the cost of the member it finds."""
+
+
+def descend_tree_pairs(
+    structure: TreePairStructure,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    progress: GapProgress | None = None,
+) -> TreeOptimum:
+    """Find the member of least mean cost of pairs of cells at the targets.
+
+    Args:
+        structure: The structure.
+        tolerance: The relative gap to the optimum of the family that ends the iteration.
+        max_iterations: The largest number of iterations.
+        progress: Called with the iterations and that gap.
+
+    Returns:
+        The member, with the weights of leaves and dense cells and then those of moves as p.
+
+    Raises:
+        DesignError: If the targets differ by too many orders of magnitude.
+    """
+    descent = _PairDescent(structure, MIXING * tolerance)
+    most = min(max_iterations, descent.count_worthwhile())
+    found = descent.run(descent.first_weights, tolerance, most, progress)
+    best, iterations = found.best_upper, found.iterations
+    sweeps = descent.sweep_at(best.found, *descent.split_all(best.x))
+    proving = [descent.split_all(best.x)]
+    if descent.split_totals(sweeps):
+        # The weights of a larger family prove a better bound.
+        more = descent.run(best.x, tolerance, most, progress)
+        proving.append(descent.split_all(more.best_upper.x))
+        iterations += more.iterations
+    duals = [
+        Duals(np.concatenate([average_where_large(structure, p), phi]), q, NO_FRAME)
+        for p, q, phi in proving
+    ]
+    p, q, _ = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
+    return TreeOptimum(
+        sweeps=sweeps,
+        p=p,
+        q=q,
+        upper=best.upper,
+        iterations=iterations,
+        stopped=found.stopped,
+    )
+
+
+class _PairDescent(TreeDescent):
+    """The fixed-point map, of logarithms of p, q and phi one after another."""
+
+    def __init__(self, structure: TreePairStructure, mixing: float) -> None:
+        super().__init__(structure, Objective(), mixing)
+        self.pairs = structure
+        self.ratios = structure.move_ratios[self.blocks]
+        even = np.ones(1)
+        for a in structure.free.tolist():
+            n = structure.sizes[a]
+            even = np.concatenate([even / n, even * (n - 1) / n])
+        self.even_moves: FloatArray = even
+        self.block_multiples = self.multiples
+
+    def build_family(self, block: int) -> TreeFamily:
+        assert isinstance(self.structure, TreePairStructure)
+        return TreePairFamily(self.structure, block)
+
+    @property
+    def first_weights(self) -> FloatArray:
+        shares = [self.cell_shares, self.row_shares, self.even_moves]
+        return self.normalise(np.log(np.concatenate(shares)))
+
+    def normalise(self, x: FloatArray) -> FloatArray:
+        at = len(x) - self.pairs.moves
+        return np.concatenate(
+            [normalise_pair(x[:at], len(self.cell_shares)), normalise_logarithms(x[at:])]
+        )
+
+    def split_all(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Split logarithms of weights into p, q and phi."""
+        at = len(x) - self.pairs.moves
+        return *self.split(x[:at]), np.exp(x[at:])
+
+    def sweep_at(
+        self, start: Start, p: FloatArray, q: FloatArray, phi: FloatArray
+    ) -> tuple[Sweep, ...]:
+        """Sweep over the trees of all blocks at weights p (leaves * D,), q (rows,) and phi."""
+        thetas = self.ratios @ phi
+        masses = np.zeros(int(self.pairs.regions.max()) + 1)
+        np.add.at(masses, self.pairs.regions, p.reshape(-1, self.pairs.cells).sum(axis=0))
+        self.multiples = self.block_multiples
+        if self.pairs.keeps_tree:
+            # The two cells of a pair have the same leaf.
+            self.multiples = self.block_multiples * (1 - thetas)
+            thetas = np.zeros_like(thetas)
+        for family, theta, multiple in zip(self.families, thetas, self.multiples, strict=True):
+            assert isinstance(family, TreePairFamily)
+            family.theta, family.masses = float(theta), multiple * masses
+        return self.sweep(start, p, q)
+
+    def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
+        p, q, phi = self.split_all(x)
+        start = self._start
+        with np.errstate(all="ignore"):
+            try:
+                sweeps = self.sweep_at(start, p, q, phi)
+            except np.linalg.LinAlgError:
+                return None
+            g, h, _ = self._measure(sweeps)
+            of_moves, largest = self._measure_moves(sweeps, p, g, phi)
+            cost, spread = float(phi @ of_moves), float(q @ h)
+            if not (0 < cost < math.inf and 0 < spread < math.inf):
+                return None
+            mixing = self.mixing
+            following = np.concatenate(
+                [
+                    (p * np.maximum(g, 0) / cost + mixing * self.cell_shares) / (1 + mixing),
+                    (q * h / spread + mixing * self.row_shares) / (1 + mixing),
+                    mix_with_uniform(phi * np.maximum(of_moves, 0) / cost, mixing),
+                ]
+            )
+        self._start = tuple(sweep.steps for sweep in sweeps)
+        merit = math.sqrt(cost * spread)
+        upper = math.sqrt(largest * float(h.max()))
+        # A sweep that has not reached the best member says too much of the bound.
+        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
+        self._merit = merit
+        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
+
+    def _measure_moves(
+        self, sweeps: tuple[Sweep, ...], p: FloatArray, g: FloatArray, phi: FloatArray
+    ) -> tuple[FloatArray, float]:
+        """Measure half of the mean cost of pairs of each move, (moves,), and about the largest.
+
+        Args:
+            sweeps: What the sweeps found.
+            p: The weights of leaves and dense cells.
+            g: The derivative of the mean cost by these.
+            phi: The weights of moves.
+        """
+        own = np.array([float(p @ sweep.profile.ravel()) for sweep in sweeps])
+        if self.pairs.keeps_tree:
+            weights = (1 - self.ratios) * self.block_multiples[:, None]
+            profiles = np.stack([sweep.profile.ravel() for sweep in sweeps])
+            largest = max(float((column @ profiles).max()) for column in weights.T)
+            return weights.T @ own, largest
+        shared = np.array([family.shared for family in self._list_families()])
+        shared = shared / self.block_multiples  # which the weights were multiplied by
+        thetas = self.ratios @ phi
+        # The profile leaves out theta of what is shared.
+        weights = (own + thetas * shared)[:, None] - self.ratios * shared[:, None]
+        of_moves = self.block_multiples @ weights
+        excess = self.block_multiples @ ((thetas[:, None] - self.ratios) * shared[:, None])
+        return of_moves, float(g.max() + excess.max())
+
+    def _list_families(self) -> list[TreePairFamily]:
+        """List the families of the blocks."""
+        return [family for family in self.families if isinstance(family, TreePairFamily)]
