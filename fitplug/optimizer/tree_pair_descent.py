@@ -1,9 +1,9 @@
 """The optimum of a tree's family where neighbours replace a record.
 
 It is that of `fitplug.optimizer.tree_descent` with the prices of `tree_pair_family`, and with
-weights phi of the sets of symmetric attributes along which a record moves, the moves. A step
-multiplies each phi by the mean cost of the pairs of cells of its move. What is made least is half
-of the mean cost of a pair at the weights of pairs that p and phi stand for.
+weights phi of the kinds of pairs (`fitplug.structure.tree_pairs`). A step multiplies each phi by
+the mean cost of the pairs of cells of its kind. What is made least is half of the mean cost of a
+pair at the weights of pairs that p and phi stand for.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def descend_tree_pairs(
         progress: Called with the iterations and that gap.
 
     Returns:
-        The member, with the weights of leaves and dense cells and then those of moves as p.
+        The member, with the weights of leaves and dense cells and then those of kinds of pairs as
+        p.
 
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
@@ -94,7 +95,8 @@ class _PairDescent(TreeDescent):
         for a in structure.free.tolist():
             n = structure.sizes[a]
             even = np.concatenate([even / n, even * (n - 1) / n])
-        self.even_moves: FloatArray = even
+        own = even[1:] if structure.keeps_tree else np.concatenate([even, even[1:]])
+        self.even_kinds: FloatArray = own / own.sum()
         self.block_multiples = self.multiples
 
     def build_family(self, block: int) -> TreeFamily:
@@ -103,35 +105,32 @@ class _PairDescent(TreeDescent):
 
     @property
     def first_weights(self) -> FloatArray:
-        shares = [self.cell_shares, self.row_shares, self.even_moves]
+        shares = [self.cell_shares, self.row_shares, self.even_kinds]
         return self.normalise(np.log(np.concatenate(shares)))
 
     def normalise(self, x: FloatArray) -> FloatArray:
-        at = len(x) - self.pairs.moves
+        at = len(x) - self.pairs.kinds
         return np.concatenate(
             [normalise_pair(x[:at], len(self.cell_shares)), normalise_logarithms(x[at:])]
         )
 
     def split_all(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Split logarithms of weights into p, q and phi."""
-        at = len(x) - self.pairs.moves
+        at = len(x) - self.pairs.kinds
         return *self.split(x[:at]), np.exp(x[at:])
 
     def sweep_at(
         self, start: Start, p: FloatArray, q: FloatArray, phi: FloatArray
     ) -> tuple[Sweep, ...]:
         """Sweep over the trees of all blocks at weights p (leaves * D,), q (rows,) and phi."""
-        thetas = self.ratios @ phi
+        kappas, thetas = (own[self.blocks] for own in self.pairs.weigh_blocks(phi))
         masses = np.zeros(int(self.pairs.regions.max()) + 1)
         np.add.at(masses, self.pairs.regions, p.reshape(-1, self.pairs.cells).sum(axis=0))
-        self.multiples = self.block_multiples
-        if self.pairs.keeps_tree:
-            # The two cells of a pair have the same leaf.
-            self.multiples = self.block_multiples * (1 - thetas)
-            thetas = np.zeros_like(thetas)
-        for family, theta, multiple in zip(self.families, thetas, self.multiples, strict=True):
-            assert isinstance(family, TreePairFamily)
-            family.theta, family.masses = float(theta), multiple * masses
+        self.multiples = self.block_multiples * kappas
+        for family, part, multiple in zip(
+            self._list_families(), thetas / kappas, self.multiples, strict=True
+        ):
+            family.theta, family.masses = float(part), multiple * masses
         return self.sweep(start, p, q)
 
     def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
@@ -143,8 +142,8 @@ class _PairDescent(TreeDescent):
             except np.linalg.LinAlgError:
                 return None
             g, h, _ = self._measure(sweeps)
-            of_moves, largest = self._measure_moves(sweeps, p, g, phi)
-            cost, spread = float(phi @ of_moves), float(q @ h)
+            of_kinds, largest = self._measure_kinds(sweeps, p, phi)
+            cost, spread = float(phi @ of_kinds), float(q @ h)
             if not (0 < cost < math.inf and 0 < spread < math.inf):
                 return None
             mixing = self.mixing
@@ -152,7 +151,7 @@ class _PairDescent(TreeDescent):
                 [
                     (p * np.maximum(g, 0) / cost + mixing * self.cell_shares) / (1 + mixing),
                     (q * h / spread + mixing * self.row_shares) / (1 + mixing),
-                    mix_with_uniform(phi * np.maximum(of_moves, 0) / cost, mixing),
+                    mix_with_uniform(phi * np.maximum(of_kinds, 0) / cost, mixing),
                 ]
             )
         self._start = tuple(sweep.steps for sweep in sweeps)
@@ -163,31 +162,34 @@ class _PairDescent(TreeDescent):
         self._merit = merit
         return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
 
-    def _measure_moves(
-        self, sweeps: tuple[Sweep, ...], p: FloatArray, g: FloatArray, phi: FloatArray
+    def _measure_kinds(
+        self, sweeps: tuple[Sweep, ...], p: FloatArray, phi: FloatArray
     ) -> tuple[FloatArray, float]:
-        """Measure half of the mean cost of pairs of each move, (moves,), and about the largest.
+        """Measure half of the mean cost of pairs of each kind, (kinds,), and about the largest.
 
         Args:
             sweeps: What the sweeps found.
             p: The weights of leaves and dense cells.
-            g: The derivative of the mean cost by these.
-            phi: The weights of moves.
+            phi: The weights of kinds of pairs.
         """
-        own = np.array([float(p @ sweep.profile.ravel()) for sweep in sweeps])
-        if self.pairs.keeps_tree:
-            weights = (1 - self.ratios) * self.block_multiples[:, None]
-            profiles = np.stack([sweep.profile.ravel() for sweep in sweeps])
-            largest = max(float((column @ profiles).max()) for column in weights.T)
-            return weights.T @ own, largest
-        shared = np.array([family.shared for family in self._list_families()])
-        shared = shared / self.block_multiples  # which the weights were multiplied by
-        thetas = self.ratios @ phi
-        # The profile leaves out theta of what is shared.
-        weights = (own + thetas * shared)[:, None] - self.ratios * shared[:, None]
-        of_moves = self.block_multiples @ weights
-        excess = self.block_multiples @ ((thetas[:, None] - self.ratios) * shared[:, None])
-        return of_moves, float(g.max() + excess.max())
+        structure = self.pairs
+        kappas, thetas = (own[self.blocks] for own in structure.weigh_blocks(phi))
+        families = self._list_families()
+        # `shared` has the factor by which the family's weights were multiplied.
+        shared = np.array([family.shared for family in families]) / self.multiples
+        left_out = thetas / kappas * shared
+        profiles = np.stack([sweep.profile.ravel() for sweep in sweeps]) + left_out[:, None]
+        own = profiles @ p
+        alike = (1 - self.ratios[:, 1:]) * self.block_multiples[:, None]
+        of_kinds = alike.T @ own
+        largest = max((float((one @ profiles).max()) for one in alike.T), default=0.0)
+        if structure.keeps_tree:
+            return of_kinds, largest
+        common = self.ratios.T @ (self.block_multiples * shared)
+        everywhere = self.block_multiples @ profiles
+        largest = max(largest, float(everywhere.max() - common.min()))
+        anywhere = float(self.block_multiples @ own) - common
+        return np.concatenate([anywhere, of_kinds]), largest
 
     def _list_families(self) -> list[TreePairFamily]:
         """List the families of the blocks."""

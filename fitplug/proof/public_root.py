@@ -2,7 +2,7 @@
 
 The leaves have the covariance diag(p) - theta sum_r p_r p_r' / P_r in the place of diag(p), for the
 regions r of dense cells with the sums P_r. If M is the covariance of the totals of the regions
-given all that is asked, over that without, then (U17)
+given all that is asked, over that without, then (U18)
 
     log det(I + N^ / t) = log det(I + N / t) + log det((1 - theta) I + theta M)
 

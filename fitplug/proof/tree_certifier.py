@@ -51,6 +51,7 @@ def sum_block_norms(
     structure: TreeStructure,
     weights: FloatArray,
     row_weights: FloatArray,
+    factors: FloatArray | None = None,
     thetas: FloatArray | None = None,
 ) -> float:
     """Sum lower bounds on the norms of the blocks that are measured.
@@ -59,18 +60,22 @@ def sum_block_norms(
         structure: The structure.
         weights: p of leaves and dense cells over the budgets, shape (leaves * D,).
         row_weights: q over the targets, shape (rows,).
+        factors: What p of each block is multiplied by, shape (b,); None for 1.
         thetas: For each block the part of what the leaves share that is taken off, at most 1, if
             records are replaced; see `fitplug.proof.public_root`.
     """
     power, p = _scale_by_power(weights.reshape(-1, structure.cells))
     more, rows = _scale_by_power(row_weights)
     multiples = structure.subsets.profile_multiples
+    if factors is not None:
+        multiples = multiples * factors
     norms = [
         math.sqrt(multiples[block])
         * bound_block_norm(
             structure, block, p, rows, None if thetas is None else float(thetas[block])
         )
         for block in structure.noisy_blocks.tolist()
+        if multiples[block] > 0
     ]
     # What is left out until here are roundings of p over the budgets, of q / c with the weight on
     # the total squared error, and of the multiples.

@@ -1,15 +1,15 @@
 """The certificate of trees where neighbours replace a record.
 
-A dual weight of a pair of cells (s, x) and (s', x') of one region r, for leaves and dense cells x
-with the weights p_x and the sum P_r over the region, whose symmetric attributes differ along the
-set D, is 2 p_x p_x' / P_r phi_D, divided evenly among such s and s'. In block A, with the ratio of
-(H e_s)'(H e_s') to |H e_s|^2, which depends on A and D alone, this makes (U17)
+Leaves and dense cells x have weights p_x, with the sum P_r over a region r. A pair of cells whose
+symmetric attributes differ along the move D, at x and x' of one region, has the weight
+2 p_x p_x' / P_r phi_D, and at one x also 2 p_x chi_D, each divided evenly among such pairs. With
+the ratio of (H e)'(H e') to |H e|^2 for block A and move D, this makes in block A (U17)
 
-    P_A = 2 (diag(p) - theta_A sum_r p_r p_r' / P_r)    theta_A = sum_D phi_D ratio_A(D)
+    P_A = 2 (kappa_A diag(p) - theta_A sum_r p_r p_r' / P_r)
+    theta_A = sum_D phi_D ratio_A(D)    kappa_A = sum_D phi_D + sum_D chi_D (1 - ratio_A(D))
 
-and the weights of all pairs sum to 1 - phi_0 sum_r sum_x p_x^2 / P_r, with phi_0 for the empty set,
-if those of p and of phi do. If the unit keeps the tree, each leaf has regions of its own, and P_A
-is 2 (1 - theta_A) diag(p).
+and the weights of all pairs sum to 1 - phi_0 sum_r sum_x p_x^2 / P_r, with phi_0 for the empty
+move, if those of p, and of phi and chi together, do. If the unit keeps the tree there is chi alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 from fitplug.proof.certifier import NO_FRAME, Duals, Frame
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
-from fitplug.proof.tree_certifier import TreeCertifier, bound_block_norm, sum_block_norms
+from fitplug.proof.tree_certifier import TreeCertifier, sum_block_norms
 from fitplug.structure import Objective, TreePairStructure, TreeStructure
 
 
@@ -37,22 +37,25 @@ class TreePairCertifier(TreeCertifier):
         assert isinstance(structure, TreePairStructure)
         p = scale_weights("p", duals.p, structure.differences)
         q = scale_weights("q", duals.q, structure.rows)
-        cells, moves = p[: -structure.moves], p[-structure.moves :]
-        if not (cells.sum() > 0 and moves.sum() > 0):
-            raise ValueError("dual weights p of cells or of moves are all zero")
-        cells, phi = cells / cells.max(), moves / moves.sum()
-        share = bound_pair_share(structure, cells, float(phi[0]))
+        cells, kinds = p[: -structure.kinds], p[-structure.kinds :]
+        if not (cells.sum() > 0 and kinds.sum() > 0):
+            raise ValueError("dual weights p of cells or of kinds of pairs are all zero")
+        cells, kinds = cells / cells.max(), kinds / kinds.sum()
+        unmoved = 0.0 if structure.keeps_tree else float(kinds[0])
+        share = bound_pair_share(structure, cells, unmoved)
         if not share > 0:
             return 0.0
-        error = gamma(structure.moves + 4 * structure.blocks.shape[1] + 8)
-        thetas = np.minimum(structure.move_ratios @ phi + 2 * error, 1.0)
+        error = 4 * gamma(structure.kinds + 4 * structure.blocks.shape[1] + 8)
+        kappas, thetas = structure.weigh_blocks(kinds)
+        # Of next to nothing, nothing is kept.
+        factors = np.where(kappas > 1e-9, kappas - error, 0.0)
+        kept = factors > 0
+        parts = np.where(thetas + error > 0, factors, kappas + error)
+        parts = np.divide(thetas + error, parts, out=np.ones_like(parts), where=kept)
+        charges = None if structure.keeps_tree else np.minimum(parts * (1 + error), 1.0)
         rows = q / (scale * structure.targets)
-        if structure.keeps_tree:
-            norm = sum_scaled_norms(structure, cells, rows, 1 - thetas)
-        else:
-            norm = sum_block_norms(structure, cells, rows, thetas)
-        norm = norm * math.sqrt(2 / share) * (1 - gamma(16))
-        return divide_by_mass(norm, cells, q)
+        norm = sum_block_norms(structure, cells, rows, factors, charges)
+        return divide_by_mass(norm * math.sqrt(2 / share) * (1 - gamma(16)), cells, q)
 
     def check_form(self, objective: Objective, frame: Frame) -> None:
         if frame != NO_FRAME:
@@ -65,27 +68,13 @@ class TreePairCertifier(TreeCertifier):
         yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
 
 
-def sum_scaled_norms(
-    structure: TreePairStructure, cells: FloatArray, rows: FloatArray, factors: FloatArray
-) -> float:
-    """Sum lower bounds on the norms of blocks whose p have a factor each, rounded down, (b,)."""
-    power = math.frexp(float(rows.max()))[1] // 2
-    rows, p = np.ldexp(rows, -2 * power), cells.reshape(-1, structure.cells)
-    multiples = structure.subsets.profile_multiples * factors
-    norms = [
-        math.sqrt(multiples[block]) * bound_block_norm(structure, block, p, rows)
-        for block in structure.noisy_blocks.tolist()
-    ]
-    return math.ldexp(math.fsum(norms), power) * (1 - gamma(64))
-
-
 def bound_pair_share(structure: TreePairStructure, weights: FloatArray, unmoved: float) -> float:
     """Bound the sum of the weights of all pairs over the sum of p from above.
 
     Args:
         structure: The structure.
         weights: p, the weights of leaves and dense cells, shape (leaves * D,).
-        unmoved: phi of the empty set.
+        unmoved: phi of the empty move.
     """
     tree, D = structure.tree, structure.cells
     p = weights.reshape(-1, D)

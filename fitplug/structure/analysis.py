@@ -10,6 +10,7 @@ import numpy as np
 from fitplug.domain import Domain, suggest_fewer_cells
 from fitplug.errors import BudgetError, WorkloadError
 from fitplug.privacy import MOST_CONTRIBUTIONS
+from fitplug.structure.cell_pairs import MOST_PAIRS
 from fitplug.structure.chain_blocks import ChainStructure, add_chain, is_chain
 from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
@@ -187,7 +188,7 @@ def _build_pairs(
     symmetric_names = tuple(name for name in names if name not in apart)
     told_apart = tuple(name for name in names if name in apart)
     own = _find_tree(workload, told_apart) if tree is None and family is None else None
-    if own is not None and (_estimate_entries(found) > MAX_ENTRIES or not found.fits):
+    if own is not None and (_has_many_nodes(found, own) or not found.fits):
         tree = (own, "merged")
     if tree:
         return _build_tree(workload, unit, symmetric_names, told_apart, tree, TreePairStructure)
@@ -202,9 +203,17 @@ def _build_pairs(
     return found
 
 
-def _estimate_entries(found: PairStructure) -> float:
-    """Estimate the entries of the matrix of all queries over all cells."""
-    return float(found.cells) * float(np.sum(found.row_counts, dtype=np.float64))
+def _has_many_nodes(found: PairStructure, tree: str) -> bool:
+    """Tell whether a hierarchy has too many pairs of nodes, or too large a matrix of queries.
+
+    This is known before the matrix is made.
+    """
+    entries = float(found.cells) * float(np.sum(found.row_counts, dtype=np.float64))
+    factors = found.workload.groups.factors
+    nodes = max(factor.rows for factor in factors if factor.attribute == tree)
+    # Each region has cells of all nodes of the finest level, unless it has those of one.
+    is_kept = tree in (found.public_attributes or ())
+    return entries > MAX_ENTRIES or (not is_kept and nodes * (nodes - 1) > 2 * MOST_PAIRS)
 
 
 def _find_tree(workload: Workload, told_apart: Sequence[str]) -> str | None:

@@ -29,20 +29,42 @@ MOST_MOVED = 7
 class TreePairStructure(TreeStructure):
     """Blocks over the symmetric attributes' subsets, each over a tree, where records are replaced.
 
-    A dual weight of a pair of cells is a product of those of its leaves and dense cells, and of the
-    weight of the set of symmetric attributes along which they differ. Such sets are called moves:
-    number k has the attributes of the binary digits of k, in the order of `free`.
+    The sets of symmetric attributes along which two cells differ are called moves: number k has the
+    attributes of the binary digits of k, in the order of `free`. A pair of cells differs in nothing
+    but a move, or it is any pair with this move. Both have dual weights: these are the kinds of
+    pairs. The weight of a pair is that of its kind times a product over its leaves and dense cells.
     """
 
     @property
     def differences(self) -> int:
-        """The cells told apart, in C order of leaves and dense cells, and then the moves."""
-        return super().differences + self.moves
+        """The cells told apart, in C order of leaves and dense cells, and then kinds of pairs."""
+        return super().differences + self.kinds
 
     @property
     def moves(self) -> int:
         """The number of moves."""
         return int(2 ** len(self.free))
+
+    @property
+    def kinds(self) -> int:
+        """The number of kinds of pairs: first any pairs with each move, if the unit does not keep
+        the tree, and then pairs that differ in nothing but a move, other than the empty one.
+        """
+        return self.moves - 1 if self.keeps_tree else 2 * self.moves - 1
+
+    def weigh_blocks(self, kinds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Sum what weights of kinds of pairs (kinds,) charge each block.
+
+        Returns:
+            kappa, what is charged for the profile of cells, and theta, what of it is taken off for
+            what the root's totals add to all cells, each of shape (b,).
+        """
+        anywhere = kinds[: self.kinds - self.moves + 1]
+        alike = kinds[self.kinds - self.moves + 1 :]
+        kappa = anywhere.sum() + (1 - self.move_ratios[:, 1:]) @ alike
+        if self.keeps_tree:
+            return kappa, np.zeros(len(kappa))
+        return kappa, self.move_ratios @ anywhere
 
     @frozen_property
     def move_ratios(self) -> FloatArray:

@@ -199,3 +199,50 @@ def test_a_run_where_records_are_replaced(spec: Path) -> None:
     assert ran.code == 1
     assert "one record replaced by another of the same SEX" in ran.err
     assert "at most 3, anywhere" in ran.err
+
+
+def test_a_run_where_records_are_replaced_in_a_large_hierarchy(tmp_path: Path) -> None:
+    codes = [f"{county:02}{tract:03}" for county in range(40) for tract in range(50 + county)]
+    (tmp_path / "codes.csv").write_text("TRACT\n" + "\n".join(codes), encoding="utf-8")
+    rng = np.random.default_rng(6)
+    people = {
+        "TRACT": rng.choice(codes, 5000).tolist(),
+        "SEX": rng.choice(["1", "2"], 5000).tolist(),
+    }
+    pq.write_table(pa.table(people), tmp_path / "people.parquet")
+    spec = tmp_path / "spec.toml"
+    spec.write_text(
+        """
+[data]
+path = "people.parquet"
+
+[domain]
+TRACT = { levels = { county = 2, tract = 5 }, codebook = "codes.csv", column = "TRACT" }
+SEX = ["1", "2"]
+
+[[query]]
+name = "counties"
+TRACT = "county"
+SEX = "identity"
+std = 3.0
+
+[[query]]
+name = "tracts"
+TRACT = "tract"
+std = 6.0
+
+[privacy]
+unit = { replace_one = [] }
+
+[output]
+path = "release/"
+""",
+        encoding="utf-8",
+    )
+    ran = fitplug("run", spec)
+    assert ran.code == 0, ran.err
+    release = fp.Release.read(tmp_path / "release")
+    assert "a tree of" in str(release.plan.structure)
+    assert release.public_totals == 5000
+    for name in ("counties", "tracts"):
+        assert release.estimates[name].sum() == pytest.approx(5000, abs=1e-6)

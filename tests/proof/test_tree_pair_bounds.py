@@ -25,6 +25,10 @@ def draw_structure(rng, unit):
         return None
 
 
+def is_free(structure, name):
+    return name in [structure.symmetric[a] for a in structure.free.tolist()]
+
+
 def evaluate_bound(structure, p, phi, q):
     """T(p, q) at the weights of pairs that p and phi stand for, from matrices over all cells."""
     workload, tree = structure.workload, structure.tree
@@ -52,7 +56,15 @@ def evaluate_bound(structure, p, phi, q):
         move += (own[:, None] != own[None, :]) << bit
         n = structure.sizes[a]
         even = np.concatenate([even / n, even * (n - 1) / n])
-    M = M * (phi / phi.sum() / even)[move]
+    phi = phi / phi.sum()
+    anywhere = np.zeros(structure.moves) if structure.keeps_tree else phi[: structure.moves]
+    alike = np.append(0.0, phi[structure.kinds - structure.moves + 1 :])
+    M = M * (anywhere / even)[move]
+    # Of the pairs that differ in nothing else, too.
+    rest = [i for i, name in enumerate(workload.attributes) if not is_free(structure, name)]
+    same = (at[:, None, rest] == at[None, :, rest]).all(axis=2)
+    sizes = np.prod([structure.sizes[a] for a in structure.free.tolist()], initial=1.0)
+    M += full[:, None] * same * (alike / (even * sizes))[move]
     weight = full.sum() - np.trace(M)
     P = 2 * (np.diag(full) - M)
     values, vectors = np.linalg.eigh(P)
@@ -71,8 +83,8 @@ def test_the_bound_is_the_norm(unit, seed):
     structure = draw_structure(rng, unit)
     if structure is None:
         return
-    p = rng.uniform(0.1, 1, structure.differences - structure.moves)
-    phi = rng.uniform(0, 1, structure.moves) ** 4
+    p = rng.uniform(0.1, 1, structure.differences - structure.kinds)
+    phi = rng.uniform(0, 1, structure.kinds) ** 4
     if seed == 3 and structure.cells > 1:
         p = np.outer(rng.uniform(0.1, 1, len(p) // structure.cells), p[: structure.cells]).ravel()
     q = rng.uniform(0.1, 1, structure.rows) * structure.repeats

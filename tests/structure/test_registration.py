@@ -19,6 +19,7 @@ from fitplug.structure import (
     SplitPairStructure,
     Structure,
     SymmetricPairStructure,
+    TreePairStructure,
     TreeStructure,
     analyse_structure,
 )
@@ -37,6 +38,7 @@ def test_every_structure_is_registered_in_every_room() -> None:
         SymmetricPairStructure,
         MoveStructure,
         SplitPairStructure,
+        TreePairStructure,
     }
     found: set[type[Structure]] = set()
     below: list[type[Structure]] = [Structure]
