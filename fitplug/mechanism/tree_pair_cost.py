@@ -56,6 +56,9 @@ class CostlyPair(NamedTuple):
     are_apart: bool
 
 
+_NOT_FOUND = CostlyPair(0, (0, 0), (0, 0), False)
+
+
 def bound_costliest_pair(
     structure: TreePairStructure, blocks: Sequence[PairBlock]
 ) -> tuple[int, int, CostlyPair]:
@@ -108,7 +111,7 @@ class _Sweep:
         self.joint = find_joint_classes(structure)
         self.moves = 2 ** len(structure.free)
         self.largest, self.work = 0.0, 0.0
-        self.costly = CostlyPair(0, (0, 0), (0, 0), False)
+        self.costly = _NOT_FOUND
         self.places = np.zeros(self.tree.size, dtype=np.int64)
         depths = self.tree.depths
         self.below = []  # by depth, what the costliest leaf below a node adds, (nodes, m)
@@ -261,6 +264,9 @@ class _Sweep:
             self.work += float(k * k * m * m * self.moves * (1 + len(parts)))
             if self.work > _MOST_WORK:
                 self.largest = float(most_of_nodes[at])
+                if self.costly == _NOT_FOUND:
+                    last = min(1, k - 1)
+                    self.costly = self._find_pair(step, positions[at], 0, 0, last, (0, 0))
                 break
             self._compare_at(step, positions[at], own[at], above[at], parts, at)
 

@@ -19,6 +19,7 @@ from fitplug.mechanism import (
     compute_combined_covariance,
     confirm_cost,
     make_estimates,
+    tree_pair_cost,
 )
 from fitplug.structure import TreePairStructure
 from tests.helpers.tree_strategies import (
@@ -88,6 +89,25 @@ def compare_cost(seed):
 
 def test_the_cost_is_that_of_the_costliest_pair():
     assert sum(compare_cost(seed) for seed in range(60)) > 45
+
+
+def test_nodes_with_too_many_pairs_of_children_are_bounded(monkeypatch):
+    monkeypatch.setattr(tree_pair_cost, "_MOST_WORK", 0)
+    looser = 0
+    for seed in range(60):
+        _, strategy = draw_strategy(seed, sizes=(1, 5, 200))
+        if strategy is None:
+            continue
+        A = write_out(strategy).astype(float)
+        regions = find_regions(strategy.structure.workload, strategy.structure.unit)
+        gram = A.T @ A
+        squares = np.diag(gram)
+        costs = squares[:, None] + squares[None, :] - 2 * gram
+        truth = costs[regions[:, None] == regions[None, :]].max()
+        above = (1 + bound_overstatement(strategy)) ** 2
+        assert truth <= strategy.sensitivity_squared <= truth * above * (1 + 1e-12)
+        looser += strategy.sensitivity_squared > 1.001 * truth
+    assert looser > 10
 
 
 @pytest.mark.slow
