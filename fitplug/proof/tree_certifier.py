@@ -27,7 +27,7 @@ LARGE_WORK = 5e7
 MOST_WORK = 5e10
 """Most nodes times the cubes of their matrices' sizes: about ten minutes for each block."""
 
-_MOST_NUMBERS = 2_000_000
+MOST_NUMBERS = 2_000_000
 """Most numbers of all nodes and poles that are in memory at once, unless there are few poles."""
 
 
@@ -37,8 +37,8 @@ class TreeCertifier(BlockCertifier[TreeStructure]):
     def bound_norm(
         self, structure: TreeStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
-        power, p = _scale_by_power(weights.reshape(-1, structure.cells))
-        more, rows = _scale_by_power(row_weights)
+        power, p = scale_by_power(weights.reshape(-1, structure.cells))
+        more, rows = scale_by_power(row_weights)
         multiples = structure.subsets.profile_multiples
         norms = [
             math.sqrt(multiples[block]) * bound_block_norm(structure, block, p, rows)
@@ -78,7 +78,7 @@ def bound_block_norm(
             trace=tree.trace,
             largest=tree.bound_eigenvalues(np.zeros(1)),
             tolerance=TOLERANCE,
-            batch=min(max(_MOST_NUMBERS // len(tree.masses), 6), 24),
+            batch=min(max(MOST_NUMBERS // len(tree.masses), 6), 24),
         )
         return math.ldexp(bound, power) * (1 - error)
     totals = weights.find_totals()
@@ -99,7 +99,7 @@ def bound_block_norm(
     return math.ldexp(bound, power) * math.sqrt(totals.share) * (1 - error)
 
 
-def _scale_by_power(values: FloatArray) -> tuple[int, FloatArray]:
+def scale_by_power(values: FloatArray) -> tuple[int, FloatArray]:
     """Divide numbers by a power of 4 so that the largest comes near 1.
 
     Returns:

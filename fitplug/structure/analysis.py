@@ -15,6 +15,7 @@ from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.pair_blocks import MOST_PAIR_CELLS, PairStructure
 from fitplug.structure.person_blocks import PersonStructure
+from fitplug.structure.person_trees import PersonTreeStructure
 from fitplug.structure.record_moves import MoveStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
@@ -91,18 +92,12 @@ def analyse_structure(
         )
     if isinstance(unit, ReplaceOne):
         return _build_pairs(workload, unit, family)
-    is_of_persons = not unit.is_of_records
-    if is_of_persons:
-        varying = (*varying, *_list_told_apart_by(unit, workload))
+    if not unit.is_of_records:
+        return _build_persons(workload, unit, varying, tree)
     apart = _find_told_apart(workload, varying)
     symmetric = tuple(name for name in workload.attributes if name not in apart)
     told_apart = tuple(name for name in workload.attributes if name in apart)
     can_be_chain = len(told_apart) == 1 and is_chain(workload, told_apart[0])
-    if is_of_persons:
-        subsets = _find_subsets(workload, symmetric, apart)
-        persons = PersonStructure(workload, unit, symmetric, told_apart, subsets)
-        persons.check_size()
-        return persons
     if tree:
         return _build_tree(workload, unit, symmetric, told_apart, tree)
     if chain and can_be_chain:
@@ -128,10 +123,37 @@ def analyse_structure(
     return found
 
 
-def _list_told_apart_by(unit: Unit, workload: Workload) -> tuple[str, ...]:
-    """List the attributes whose cells a unit of privacy tells apart."""
-    assert isinstance(unit, AddRemove)
-    return workload.attributes if unit.once_per is None else (unit.once_per,)
+def _build_persons(
+    workload: Workload, unit: AddRemove, varying: Sequence[str], tree: Sequence[str] | None
+) -> Structure:
+    """Build the structure of persons with several records.
+
+    All periods are told apart, unless there are too many cells and one attribute is a tree.
+    """
+    told = workload.attributes if unit.once_per is None else (unit.once_per,)
+    apart = _find_told_apart(workload, (*varying, *told))
+    symmetric = tuple(name for name in workload.attributes if name not in apart)
+    told_apart = tuple(name for name in workload.attributes if name in apart)
+    subsets = _find_subsets(workload, symmetric, apart)
+    persons = PersonStructure(workload, unit, symmetric, told_apart, subsets)
+    if tree is None and unit.once_per in workload.attributes and not _holds_persons(persons):
+        # A tree leaves periods symmetric if no query tells them apart otherwise.
+        apart = _find_told_apart(workload, varying)
+        told_apart = tuple(name for name in workload.attributes if name in apart)
+        if name := _find_tree(workload, told_apart):
+            tree = (name, *(() if name in varying else ("merged",)))
+    if not tree:
+        persons.check_size()
+        return persons
+    apart = _find_told_apart(workload, varying)
+    symmetric = tuple(name for name in workload.attributes if name not in apart)
+    told_apart = tuple(name for name in workload.attributes if name in apart)
+    return _build_tree(workload, unit, symmetric, told_apart, tree)
+
+
+def _holds_persons(persons: PersonStructure) -> bool:
+    """Tell whether the optimum over all pairs of records can be found."""
+    return persons.has_room and persons.cells <= MOST_CELLS
 
 
 def check_unit(unit: Unit, domain: Domain) -> None:
@@ -213,7 +235,8 @@ def _build_tree(
     """Build the structure of one tree, or raise WorkloadError where it is too large."""
     name, *merged = tree
     subsets = _find_subsets(workload, symmetric, set(told_apart))
-    found = TreeStructure(workload, unit, symmetric, told_apart, subsets, name, bool(merged))
+    kind = TreeStructure if unit.is_of_records else PersonTreeStructure
+    found = kind(workload, unit, symmetric, told_apart, subsets, name, bool(merged))
     found.check_size()
     return found
 
