@@ -59,22 +59,20 @@ class RecordBounds:
     is_symmetric: bool
 
     @property
-    def of_periods(self) -> FloatArray:
-        """The largest h of each of a person's k records, the largest first, shape (k,)."""
-        if self.is_symmetric:
-            return np.full(self.most, float(self.of_cells.max()))
-        largest = np.zeros(int(self.periods.max()) + 1)
-        np.maximum.at(largest, self.periods, self.of_cells.max(axis=0))
-        return np.sort(largest)[::-1][: self.most]
-
-    @property
     def total(self) -> float:
         """What a person costs at most."""
-        return float(self.of_periods.sum()) * (1 + gamma(self.most + 4))
+        return float(self.bound_cells().max())
 
     def bound_cells(self) -> FloatArray:
         """Bound the cost of persons who have a record in each cell, shape (leaves, D)."""
-        others = float(self.of_periods[: self.most - 1].sum())
+        if self.is_symmetric:
+            others = np.full(1, (self.most - 1) * float(self.of_cells.max()))
+        else:
+            largest = np.zeros(int(self.periods.max()) + 1)
+            np.maximum.at(largest, self.periods, self.of_cells.max(axis=0))
+            others = np.array(
+                [np.sort(np.delete(largest, t))[::-1][: self.most - 1].sum() for t in self.periods]
+            )
         return (self.of_cells + others) * (1 + gamma(self.most + 4))
 
 
