@@ -124,7 +124,7 @@ def _bound_scalar_norm(
     most = max(part.multiple * row_weights[part.rows].max() for part in structure.parts[block])
     power = math.frexp(float(most))[1] // 2
     weights = BlockWeights(structure, block, p, np.ldexp(row_weights, -2 * power))
-    if weights.last < 0 or not (scales[1 : weights.last + 1] > 0).all():
+    if weights.last < 0:
         return 0.0
     tree = weights.build_scalar()
     own = PersonScalarTree(tree, structure.tree.depths[tree.order.nodes], scales)

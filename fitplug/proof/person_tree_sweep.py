@@ -36,7 +36,7 @@ class PersonScalarTree:
     Attributes:
         tree: The tree, with p as its masses.
         depths: The depth of the node at each position, shape (n,).
-        scales: a_d of each depth, at least 0, that of the last depth above 0, shape (depths,).
+        scales: a_d of each depth, at least 0, shape (depths,). Where one is 0, so are those above.
     """
 
     tree: ScalarTree
@@ -71,7 +71,8 @@ class PersonScalarTree:
             else:
                 prior = below.reshape(step.k, -1, len(poles)).sum(axis=0)
             scale = float(own[step.children][0])
-            ratio = float(own[step.parents[0]]) / scale
+            # Where nothing is left below a node, nothing is left of it.
+            ratio = float(own[step.parents[0]]) / scale if scale > 0 else 1.0
             if ratio != 1.0:
                 full = (scale * tree.masses[step.parents])[:, None] / poles
                 f = np.divide(prior, full, out=np.ones_like(prior), where=full > 0)
@@ -92,8 +93,18 @@ class PersonScalarTree:
     @cached_property
     def trace(self) -> float:
         """tr N, not rounded outwards."""
-        own = self.tree.masses * self.scales[self.depths]
-        return float(self.tree.order.multiplicities @ (self.tree.precisions * own))
+        masses, order = self.tree.masses, self.tree.order
+        own = self.scales[self.depths]
+        # A node v has the variance a_d p_v, and what the nodes u above it share, p_v^2 / p_u.
+        shared = np.zeros(len(masses))
+        for step in order.steps:
+            change = own[step.parents] - float(own[step.children][0])
+            above = masses[step.parents]
+            more = np.divide(change, above, out=np.zeros_like(above), where=above > 0)
+            below = shared[step.children].reshape(step.k, -1)
+            below += shared[step.parents] + more
+        variances = own * masses + shared * masses**2
+        return float(order.multiplicities @ (self.tree.precisions * variances))
 
     def bound_eigenvalue(self) -> float:
         """Bound the largest eigenvalue of N from above, but for rounding."""
@@ -108,8 +119,8 @@ class PersonScalarTree:
     @property
     def _growth(self) -> float:
         """No less than the factor by which relative errors grow along a path."""
-        ratios = self.scales[:-1] / self.scales[1:] if (self.scales[1:] > 0).all() else [math.inf]
-        return math.prod(max(1.0, float(ratio)) for ratio in ratios) * (1 + gamma(64))
+        pairs = zip(self.scales[:-1].tolist(), self.scales[1:].tolist(), strict=True)
+        return math.prod(max(1.0, a / b) for a, b in pairs if b > 0) * (1 + gamma(64))
 
     @property
     def _error(self) -> float:

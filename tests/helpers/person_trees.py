@@ -77,3 +77,82 @@ def list_costs(strategy):
             axes[u], axes[t] = pairs.shape
             total = total + 2 * pairs.reshape(axes)
     return float(total[count <= structure.most_records].max())
+
+
+def write_out_moment(structure, p, of_kinds):
+    """E v v' over all cells of the workload's attributes, of persons of the kinds, as they are drawn.
+
+    Args:
+        structure: The structure, with symmetric months.
+        p: The weights of leaves and dense cells, shape (leaves, D).
+        of_kinds: Those of the kinds.
+    """
+    tree, domain = structure.tree, structure.workload.domain
+    place = domain[structure.tree_attribute]
+    names = (*structure.symmetric, structure.tree_attribute, *structure.dense)
+    by_node = np.zeros((tree.size, structure.cells))
+    by_node[tree.leaves] = p / p.sum()
+    # A finest node has equal shares of what identical leaves have together, and cells below it too.
+    finest = np.searchsorted(tree.starts, np.arange(place.size), side="right") - 1
+    sizes = np.bincount(finest)
+    share = by_node[tree.leaf_nodes] / tree.multiplicities[tree.leaf_nodes][:, None]
+    share = share / sizes[finest][:, None]
+    parents = np.full(tree.size, -1)
+    for step in tree.steps:
+        parents[step.children.reshape(len(step.parents), -1)] = step.parents[:, None]
+
+    def find_cluster(cell, depth):
+        node = int(tree.leaf_nodes[cell])
+        if tree.depths[node] <= depth:
+            return node, int(finest[cell])
+        while tree.depths[node] > depth:
+            node = int(parents[node])
+        return node, -1
+
+    T, found = structure.period_count, 0
+    n, D = share.shape
+    for weight, kind in zip(of_kinds, structure.kinds, strict=True):
+        k = kind.records
+        single, pair = np.diag(share.ravel()), np.zeros((n, D, n, D))
+        clusters = [find_cluster(cell, kind.depth) for cell in range(n)]
+        for cluster in set(clusters):
+            inside = np.array([own == cluster for own in clusters])
+            for i in range(D):
+                own = share[:, i] * inside
+                if own.sum() > 0:
+                    pair[:, i, :, i] += np.outer(own, own) / own.sum()
+        pair = pair.reshape(n * D, n * D)
+        for a in reversed(range(len(structure.symmetric))):
+            size = structure.sizes[a]
+            single = np.kron(np.eye(size) / size, single)
+            if a == structure.period_index:
+                own = (1 - np.eye(size)) / (T * (T - 1))
+            elif a in kind.shared:
+                own = np.eye(size) / size
+            else:
+                own = np.full((size, size), 1 / size**2)
+            pair = np.kron(own, pair)
+        found = found + weight * (k * single + k * (k - 1) * pair)
+    return arrange_cells(structure, names, found)
+
+
+def arrange_cells(structure, names, moment):
+    """Arrange a matrix over the cells of some names by the order of the workload's attributes."""
+    shape = structure.workload.domain.shape_of(names)
+    order = [names.index(name) for name in structure.workload.attributes]
+    m = len(shape)
+    shaped = moment.reshape(*shape, *shape).transpose([*order, *(m + i for i in order)])
+    return shaped.reshape(moment.shape)
+
+
+def compute_norm(structure, moment, q):
+    """|| diag(q / c)^1/2 W F ||_* with F F' = moment, from the queries as they are written out."""
+    workload = structure.workload
+    of_queries = structure.group_values(q / structure.repeats)
+    W = [workload.rows(group, workload.attributes) for group in workload.groups]
+    scale = [(of_queries[g.name] / g.variances).ravel() for g in workload.groups]
+    values, vectors = np.linalg.eigh(moment)
+    # Smaller values are what rounding makes of zero.
+    F = vectors * np.sqrt(np.where(values > 1e-14 * values.max(), values, 0))
+    X = np.sqrt(np.concatenate(scale))[:, None] * np.concatenate(W) @ F
+    return float(np.linalg.svd(X, compute_uv=False).sum())
