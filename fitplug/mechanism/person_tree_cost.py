@@ -240,9 +240,7 @@ class TreeProducts:
         if self._period_classes == 1:
             return values.max(axis=-1, keepdims=True)
         periods = self.structure.periods
-        columns = [
-            values[..., periods == t].max(axis=-1) for t in range(self._period_classes)
-        ]
+        columns = [values[..., periods == t].max(axis=-1) for t in range(self._period_classes)]
         return np.stack(columns, axis=-1)
 
     @property

@@ -31,9 +31,7 @@ class PersonTreeForm(TreeForm):
         squares = bounds.bound_cells().ravel() * (1 + _MARGIN)
         return ExactCost(most, squares, max_records)
 
-    def confirm_cost(
-        self, structure: TreeStructure, integers: Integers, claimed: int
-    ) -> ExactCost:
+    def confirm_cost(self, structure: TreeStructure, integers: Integers, claimed: int) -> ExactCost:
         bounds, max_records = self._bound(structure, integers)
         most = _round_up(bounds.total)
         # A claim that is proven, and no higher than designs state, is confirmed.
@@ -50,9 +48,7 @@ class PersonTreeForm(TreeForm):
         attained = find_costly_person(products, bounds)
         return bound_excess(strategy.sensitivity_squared, attained)
 
-    def _bound(
-        self, structure: TreeStructure, integers: Integers
-    ) -> tuple[RecordBounds, int]:
+    def _bound(self, structure: TreeStructure, integers: Integers) -> tuple[RecordBounds, int]:
         """Bound what records add to the cost, and count the records that integers have room for."""
         assert isinstance(structure, PersonTreeStructure)
         _, _, max_records = super().compute_exact_cost(structure, integers)

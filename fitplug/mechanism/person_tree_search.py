@@ -125,7 +125,9 @@ class _Paths:
         if is_same:
             factors = self._products.single
         else:
-            bits = sum(1 << i for i, (a, b) in enumerate(zip(x.labels, y.labels, strict=True)) if a != b)
+            bits = sum(
+                1 << i for i, (a, b) in enumerate(zip(x.labels, y.labels, strict=True)) if a != b
+            )
             factors = self._products.pair_factors[bits]
         return sum(factor * product for factor, product in zip(factors, own, strict=True))
 

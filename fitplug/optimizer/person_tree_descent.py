@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fitplug.numeric import FloatArray
-from fitplug.optimizer.child_covariances import ChildCovariances, get_diagonals
+from fitplug.optimizer.child_covariances import ChildCovariances
 from fitplug.optimizer.fixed_point import (
     MIXING,
     GapProgress,

@@ -64,8 +64,7 @@ class PersonTreeCertifier(TreeCertifier):
                 for block in range(len(structure.blocks))
             ]
         else:
-            records, norms = _bound_periods_norms(structure, p, rows)
-            mass /= records
+            norms = [_bound_periods_norm(structure, p, rows)]
         norm = math.ldexp(math.fsum(norms), power + more) * (1 - gamma(64))
         return max(0.0, norm / math.sqrt(mass) * (1 - 8 * UNIT_ROUNDOFF))
 
@@ -139,24 +138,24 @@ def _bound_scalar_norm(
     return math.ldexp(bound, power) * (1 - 8 * weights.rounding) * (1 - 64 * UNIT_ROUNDOFF)
 
 
-def _bound_periods_norms(
+def _bound_periods_norm(
     structure: PersonTreeStructure, p: FloatArray, row_weights: FloatArray
-) -> tuple[float, list[float]]:
-    """Bound the norms of blocks from below where periods are dense cells.
+) -> float:
+    """Bound the norm of all blocks from below where periods are dense cells.
 
-    Returns:
-        g, rounded down, and the norms for diag(p) without what is known of the periods' sums.
+    It is that of persons with one record, or of persons with records in random periods.
     """
     sums = np.bincount(structure.periods, p.sum(axis=0))
     largest = float(sums.max() / sums.sum()) * (1 + 2 * gamma(p.size + 8))
     records = min(float(structure.most_records), 1 / largest * (1 - UNIT_ROUNDOFF))
-    norms = []
+    single, known = [], 0.0
     for block, multiple in enumerate(structure.subsets.profile_multiples.tolist()):
         norm = bound_block_norm(structure, block, p, row_weights)
+        single.append(math.sqrt(multiple) * norm * (1 - 4 * UNIT_ROUNDOFF))
         if not structure.name_attributes(block):
-            norm -= _bound_known_norm(structure, block, structure.periods, p, row_weights)
-        norms.append(math.sqrt(multiple) * max(norm, 0.0) * (1 - 4 * UNIT_ROUNDOFF))
-    return records, norms
+            known = _bound_known_norm(structure, block, structure.periods, p, row_weights)
+    full = math.fsum(single)
+    return max(full, math.sqrt(records) * (full - known)) * (1 - 8 * UNIT_ROUNDOFF)
 
 
 def _bound_known_norm(

@@ -6,11 +6,11 @@ of cells, the moment
     P = a_L diag(p) + sum over depths d < L of (a_d - a_(d+1)) C_d
 
 where a_d says what is counted of nodes of depth d apart from their parents, and C_d is the sum of
-p_v p_v' over the mass of p_v for the nodes v of depth d. As P 1_v is a_(d+1) p_v before the term of
-node v of depth d is added, P^-1 has, beside diag(a_L p)^-1, the term (1/a_d - 1/a_(d+1)) / p_v times
-1_v 1_v' for each node. So the sweep of `fitplug.proof.scalar_trees` remains, with one more step at
-each node: with r = a_d / a_(d+1) and the part f = t V0_v / (a_(d+1) p_v) of the prior variance that
-is left (docs/theory/persons.md, (N13)),
+p_v p_v' over the mass of p_v for the nodes v of depth d. As P 1_v is a_(d+1) p_v before the term
+of node v of depth d is added, P^-1 has the term (1/a_d - 1/a_(d+1)) / p_v times 1_v 1_v' for each
+node, beside diag(a_L p)^-1. So the sweep of `fitplug.proof.scalar_trees` remains, with one more
+step at each node: with r = a_d / a_(d+1) and the part f = t V0_v / (a_(d+1) p_v) of the prior
+variance that is left (docs/theory/persons.md, (N13)),
 
     e_v = r (1 - f) + f        V0_v <- V0_v r / e_v        L <- L + log e_v
 

@@ -12,7 +12,7 @@ from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
 from fitplug.structure.pair_blocks import PairStructure
 from fitplug.structure.person_blocks import PersonStructure
 from fitplug.structure.person_records import PersonRecords, RecordSets, list_single_records
-from fitplug.structure.person_trees import PersonKind, PersonTreeStructure
+from fitplug.structure.person_trees import PersonTreeStructure
 from fitplug.structure.record_moves import MoveStructure
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
@@ -41,7 +41,6 @@ __all__ = [
     "NodeTree",
     "Objective",
     "PairStructure",
-    "PersonKind",
     "PersonRecords",
     "PersonStructure",
     "PersonTreeStructure",

@@ -136,12 +136,17 @@ def _build_persons(
     told_apart = tuple(name for name in workload.attributes if name in apart)
     subsets = _find_subsets(workload, symmetric, apart)
     persons = PersonStructure(workload, unit, symmetric, told_apart, subsets)
-    if tree is None and unit.once_per in workload.attributes and not _holds_persons(persons):
+    if tree is None and not _holds_persons(persons):
         # A tree leaves periods symmetric if no query tells them apart otherwise.
         apart = _find_told_apart(workload, varying)
-        told_apart = tuple(name for name in workload.attributes if name in apart)
-        if name := _find_tree(workload, told_apart):
+        name = _find_tree(workload, [name for name in workload.attributes if name in apart])
+        if name and unit.once_per in workload.attributes:
             tree = (name, *(() if name in varying else ("merged",)))
+        elif name and unit.distinct:
+            raise WorkloadError(
+                f"hierarchies of this size are not designed for in the unit of privacy {unit}; "
+                "give once_per, or records alone"
+            )
     if not tree:
         persons.check_size()
         return persons

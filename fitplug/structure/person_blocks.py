@@ -79,7 +79,7 @@ class PersonStructure(MatrixStructure):
         assert self.person.most > 0
         if not self.has_room:
             raise WorkloadError(
-                f"persons with several records have {self._products:,} pairs of records to tell apart, "
-                f"and up to {MAX_PRODUCTS:,} can be held: use fewer attributes together, or "
+                f"persons with several records have {self._products:,} pairs of records to tell "
+                f"apart, and up to {MAX_PRODUCTS:,} can be held: use fewer attributes together, or "
                 + suggest_fewer_cells(self.workload.domain, self.dense)
             )

@@ -144,13 +144,6 @@ class PersonTreeStructure(TreeStructure):
                 found[number, : kind.depth + 1] = together
         return found
 
-    @property
-    def remedy(self) -> str:
-        return (
-            "the records of a person can lie in too many ways to try, so that the cost is a bound; "
-            + super().remedy
-        )
-
     def check_size(self) -> None:
         if self.period_attribute == self.tree_attribute:
             raise WorkloadError(
