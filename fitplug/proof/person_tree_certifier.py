@@ -1,4 +1,4 @@
-"""Certificates of trees for persons with several records (docs/theory/persons.md, Theorem N4).
+"""Certificates of trees for persons with several records (docs/theory/persons.md, Theorem N5).
 
 The dual weights are p of the leaves and dense cells, and a weight for each kind of persons
 (`fitplug.structure.person_trees`). In block A these persons have the moment P_A, and the bound is
