@@ -232,7 +232,7 @@ def _draft_person_tree(
         strategy=found.strategy,
         duals=Duals(found.p, found.q, NO_FRAME),
         bound_margin=TREE_BOUND_MARGIN,
-        tiers=make_one_tier(found.strategy.column_squares, structure.rows, structure.differences),
+        tiers=make_one_tier(found.strategy.column_squares, *reversed(count_duals(structure))),
         iterations=found.iterations,
         ended="stopped" if found.stopped else "apart",
     )

@@ -3,7 +3,7 @@
 Two members of the family are tried, and the one that costs less in integers is taken: the best one
 for the kinds of persons (`fitplug.optimizer.person_tree_descent`), and the best one for one record.
 The weights of the first prove the lower bound. Where periods are dense cells there are no kinds,
-and the weights of one record prove it.
+and the weights of one record prove it, or the kinds of a relaxed structure.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class PersonTreeOptimum:
 
     Attributes:
         strategy: The strategy in integers.
-        p: The dual weights of the cells, and then those of the kinds of persons.
-        q: Those of the rows.
+        p: The dual weights of the cells, and then those of the kinds of persons; and then the same
+            of the relaxed structure, if there is one.
+        q: Those of the rows, and of the rows of the relaxed structure.
         iterations: The number of iterations.
         stopped: Whether the progress callback asked to stop.
     """
@@ -91,9 +92,14 @@ def find_person_tree_optimum(
     p, q = found[-1].p, found[-1].q
     if len(p) < structure.differences:
         kinds = len(structure.kinds)
-        p = np.concatenate([p, np.full(kinds, 1 / max(kinds, 1))])
+        p = np.concatenate([p, np.full(kinds, 1 / kinds)])
     elif not structure.kinds:
         p, q = ascend_tree_bound(once, objective, BoundWeights(p, q), options.tolerance)
+    if structure.relaxed is not None:
+        proving = descend_person_trees(
+            structure.relaxed, tolerance=options.tolerance, max_iterations=options.max_iterations
+        )
+        p, q = np.concatenate([p, proving.p]), np.concatenate([q, proving.q])
     return PersonTreeOptimum(
         strategy=best,
         p=p,

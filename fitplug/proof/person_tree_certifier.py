@@ -43,10 +43,29 @@ from fitplug.structure import Objective, PersonTreeStructure, TreeStructure
 class PersonTreeCertifier(TreeCertifier):
     """The certificate of `PersonTreeStructure`."""
 
+    def count_duals(self, structure: TreeStructure) -> tuple[int, int]:
+        assert isinstance(structure, PersonTreeStructure)
+        p, q = structure.differences, structure.rows
+        if structure.relaxed is not None:
+            p, q = p + structure.relaxed.differences, q + structure.relaxed.rows
+        return p, q
+
+    def share_weight(self, structure: TreeStructure, duals: Duals) -> FloatArray:
+        return super().share_weight(structure, split_duals(structure, duals)[0])
+
     def bound_cost(
         self, structure: TreeStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
+        """Bound the cost from below; where a relaxed structure proves more, by its weights."""
         assert isinstance(structure, PersonTreeStructure)
+        own, others = split_duals(structure, duals)
+        found = self._bound_one(structure, scale, own)
+        if structure.relaxed is None:
+            return found
+        return max(found, self._bound_one(structure.relaxed, scale, others))
+
+    def _bound_one(self, structure: PersonTreeStructure, scale: float, duals: Duals) -> float:
+        """Bound the cost from below by the weights of one structure."""
         cells, kinds = structure.profile_size, len(structure.kinds)
         if duals.p.shape != (cells + kinds,):
             raise ValueError(f"dual weights p must be {cells + kinds} finite numbers >= 0")
@@ -78,6 +97,15 @@ class PersonTreeCertifier(TreeCertifier):
         level = float(claims.profile.max())
         cells = int((claims.tiers.of_cell >= 0).sum())
         yield Tier(cells, level, claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
+
+
+def split_duals(structure: TreeStructure, duals: Duals) -> tuple[Duals, Duals]:
+    """Split dual weights into those of a structure, and those of what it is relaxed to."""
+    p, q = structure.differences, structure.rows
+    return (
+        Duals(duals.p[:p], duals.q[:q], duals.frame),
+        Duals(duals.p[p:], duals.q[q:], duals.frame),
+    )
 
 
 def _bound_kinds_norm(

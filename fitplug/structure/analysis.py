@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.pair_blocks import MOST_PAIR_CELLS, PairStructure
 from fitplug.structure.person_blocks import PersonStructure
-from fitplug.structure.person_trees import PersonTreeStructure
+from fitplug.structure.person_trees import PersonTreeStructure, relax_periods
 from fitplug.structure.record_moves import MoveStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
@@ -243,7 +244,25 @@ def _build_tree(
     kind = TreeStructure if unit.is_of_records else PersonTreeStructure
     found = kind(workload, unit, symmetric, told_apart, subsets, name, bool(merged))
     found.check_size()
+    if isinstance(found, PersonTreeStructure) and found.period_index is None:
+        return replace(found, relaxed=_relax_periods(found))
     return found
+
+
+def _relax_periods(found: PersonTreeStructure) -> PersonTreeStructure | None:
+    """Find the structure of what is asked of all periods in the same way, if anything is."""
+    period, tree = found.period_attribute, found.tree_attribute
+    workload = relax_periods(found.workload, period)
+    if workload is None or not {period, tree} <= set(workload.attributes):
+        return None
+    apart = _find_told_apart(workload, (tree,))
+    symmetric = tuple(name for name in workload.attributes if name not in apart)
+    told_apart = tuple(name for name in workload.attributes if name in apart)
+    relaxed = _build_tree(
+        workload, found.unit, symmetric, told_apart, (tree, *(["merged"] * found.merges_leaves))
+    )
+    assert isinstance(relaxed, PersonTreeStructure)
+    return relaxed
 
 
 def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:

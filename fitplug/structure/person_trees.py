@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -29,7 +29,7 @@ from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray, IntArray, frozen_property
 from fitplug.structure.person_records import MAX_SYMMETRIC
 from fitplug.structure.tree_blocks import TreeStructure
-from fitplug.workload import AddRemove
+from fitplug.workload import AddRemove, Workload
 
 _FEW = 2
 """With no more symmetric attributes, records may share any set of them; else all or none."""
@@ -52,7 +52,16 @@ class PersonKind:
 
 @dataclass(frozen=True, eq=False)
 class PersonTreeStructure(TreeStructure):
-    """Blocks over the leaves of a tree, and the records that a person may have there."""
+    """Blocks over the leaves of a tree, and the records that a person may have there.
+
+    Attributes:
+        relaxed: Where periods are dense cells, the structure of the queries that ask for each
+            period, or for their sum, with the loosest target of all periods. A mechanism that meets
+            all targets meets these, so that its kinds of persons prove a bound, too. None if
+            periods are symmetric, or none of these queries asks for them.
+    """
+
+    relaxed: PersonTreeStructure | None = None
 
     def __str__(self) -> str:
         return f"{super().__str__()}; persons with up to {self.most_records:,} records"
@@ -170,3 +179,29 @@ class PersonTreeStructure(TreeStructure):
             tuple(own)
             for own in self.subsets.list_attributes(np.arange(len(self.blocks), dtype=np.int64))
         ]
+
+
+def relax_periods(workload: Workload, period: str) -> Workload | None:
+    """Keep the groups that ask for each period or their sum, with the loosest target of all.
+
+    Args:
+        workload: The workload.
+        period: The attribute of the periods.
+
+    Returns:
+        The workload, or None if there are no such groups.
+    """
+    kept = []
+    for group in workload.groups:
+        axes = [i for i, factor in enumerate(group.factors) if factor.attribute == period]
+        if any(group.factors[i].kind not in ("identity", "total") for i in axes):
+            continue
+        # Axes with a stride of 0 repeat what is there.
+        own = group.variances[tuple(slice(None if n else 1) for n in group.variances.strides)]
+        for axis in axes:
+            own = own.max(axis=axis, keepdims=True)
+        target = replace(
+            group.target, kind="variance", value=own, confidence=None, simultaneous=False
+        )
+        kept.append(replace(group, target=target, variances=np.broadcast_to(own, group.shape)))
+    return Workload.from_groups(workload.domain, kept) if kept else None
