@@ -141,3 +141,27 @@ CASES: Mapping[str, Callable[[], fp.Workload]] = {
     "counties x sex x 86 ages": build_pyramids,
     "a nation's blocks x race x voting age": build_nation,
 }
+
+
+def build_months(counties: int, year: float, *, months: int = 12) -> fp.Workload:
+    """Build monthly tables of places by sex for a state with blocks like real ones, and their sums.
+
+    Args:
+        counties: The number of counties; there are about 2,400 blocks in each.
+        year: The target variance of a sum over the months, as a multiple of that of a month.
+        months: The number of months.
+    """
+    place = build_blocks(counties).domain["place"]
+    attributes = {"place": place, "month": fp.Integers(1, months), "sex": ["1", "2"]}
+    groups = []
+    for level in place.levels:
+        variance = REDISTRICTING[level]
+        for factor, more in ((1, {}), (2, {"sex": "identity"})):
+            if more and level == "block":
+                continue
+            name = " ".join([level, *more])
+            by_month = {"place": level, "month": "identity", **more}
+            groups.append(fp.queries(by_month, variance=factor * variance, name=f"{name} by month"))
+            total = factor * variance * year
+            groups.append(fp.queries({"place": level, **more}, variance=total, name=name))
+    return fp.Workload(fp.Domain(attributes), groups)

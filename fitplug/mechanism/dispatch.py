@@ -18,6 +18,7 @@ from fitplug.mechanism.move_form import MoveForm
 from fitplug.mechanism.pair_form import PairForm
 from fitplug.mechanism.parted_strategy import PART, PartedStrategy
 from fitplug.mechanism.person_form import PersonForm
+from fitplug.mechanism.person_tree_form import PersonTreeForm
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
 from fitplug.mechanism.split_pair_form import SplitPairForm
@@ -34,6 +35,7 @@ from fitplug.structure import (
     MoveStructure,
     PairStructure,
     PersonStructure,
+    PersonTreeStructure,
     ResidualStructure,
     ScalarStructure,
     SplitPairStructure,
@@ -47,6 +49,7 @@ from fitplug.workload import Unit
 _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     MatrixStructure: MatrixForm(),
     PersonStructure: PersonForm(),
+    PersonTreeStructure: PersonTreeForm(),
     ScalarStructure: ScalarForm(),
     ResidualStructure: ResidualForm(),
     TreeStructure: TreeForm(),

@@ -45,7 +45,7 @@ def compute_tree_cost(
     multiples = structure.subsets.multiply(
         [matrix.column_square for matrix in attribute_matrices], blocks
     ).tolist()
-    near = _estimate_column_squares(structure, tree_blocks, multiples)
+    near = estimate_column_squares(structure, tree_blocks, multiples)
     error = gamma(count_operations(structure, tree_blocks))
     leaves, cells = np.nonzero(near >= near.max() * (1 - 4 * error))
     nodes = structure.tree.leaves[leaves]
@@ -71,7 +71,7 @@ def count_most_records(
     return SATURATION // max(int(largest), 1)
 
 
-def _estimate_column_squares(
+def estimate_column_squares(
     structure: TreeStructure, tree_blocks: Sequence[TreeBlock], multiples: Sequence[int]
 ) -> FloatArray:
     """Compute |A e_i|^2 of each leaf and dense cell in floats, shape (leaves, D)."""
@@ -79,9 +79,9 @@ def _estimate_column_squares(
     found = np.zeros((tree.size, structure.cells))
     for own, multiple in zip(tree_blocks, multiples, strict=True):
         classes = structure.classes[own.block]
-        found[0] += float(multiple) * _spread(_square_floats(own.root[None]), classes[0])[0]
+        found[0] += float(multiple) * spread_classes(_square_floats(own.root[None]), classes[0])[0]
         for step, matrices in own.list_steps(structure):
-            squares = _spread(_square_floats(matrices.dense), classes[step.depth])
+            squares = spread_classes(_square_floats(matrices.dense), classes[step.depth])
             children = matrices.estimate_child_squares(step)
             at = step.children.reshape(children.shape)
             found[at] += float(multiple) * children[:, :, None] * squares[:, None]
@@ -154,7 +154,7 @@ def _square_floats(matrices: IntArray) -> FloatArray:
     return np.asarray(np.einsum("bij,bij->bj", numbers, numbers))
 
 
-def _spread(values: FloatArray, classes: CellClasses) -> FloatArray:
+def spread_classes(values: FloatArray, classes: CellClasses) -> FloatArray:
     """Spread values (b, r) of classes to the dense cells, (b, D); 0 where a cell has no class."""
     padded = np.concatenate([values, np.zeros((len(values), 1))], axis=1)
     return np.asarray(padded[:, classes.of_cell])

@@ -38,6 +38,7 @@ from fitplug.optimizer.optimum import (
 )
 from fitplug.optimizer.pair_optimum import find_pair_optimum, find_symmetric_pair_optimum
 from fitplug.optimizer.person_optimum import find_person_optimum
+from fitplug.optimizer.person_tree_optimum import find_person_tree_optimum
 from fitplug.optimizer.product_bound_ascent import ascend_product_bound
 from fitplug.optimizer.tree_bound_ascent import BoundWeights, ascend_tree_bound
 from fitplug.optimizer.tree_descent import descend_trees
@@ -59,6 +60,7 @@ from fitplug.structure import (
     Objective,
     PairStructure,
     PersonStructure,
+    PersonTreeStructure,
     ResidualStructure,
     ScalarStructure,
     SplitPairStructure,
@@ -244,6 +246,22 @@ def _draft_tree_pairs(
     )
 
 
+def _draft_person_tree(
+    structure: PersonTreeStructure, objective: Objective, options: Options, loss: float
+) -> Draft:
+    """Draft the best known strategy of a tree for persons, for the plain objective."""
+    assert objective.plain
+    found = find_person_tree_optimum(structure, objective, options, loss)
+    return Draft(
+        strategy=found.strategy,
+        duals=Duals(found.p, found.q, NO_FRAME),
+        bound_margin=TREE_BOUND_MARGIN,
+        tiers=make_one_tier(found.strategy.column_squares, *reversed(count_duals(structure))),
+        iterations=found.iterations,
+        ended="stopped" if found.stopped else "apart",
+    )
+
+
 def _draft_chain(
     structure: ChainStructure, objective: Objective, options: Options, loss: float
 ) -> Draft:
@@ -332,6 +350,7 @@ _DRAFTERS: Mapping[type[Structure], Drafter] = {
     ScalarStructure: _draft_scalars,
     ResidualStructure: _draft_residual,
     TreeStructure: _draft_tree,
+    PersonTreeStructure: _draft_person_tree,
     ChainStructure: _draft_chain,
     PairStructure: _draft_pairs,
     SymmetricPairStructure: _draft_pairs,

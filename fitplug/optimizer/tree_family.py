@@ -176,6 +176,26 @@ class TreeFamily:
         mean, precision = find_mean(P, K)
         return mean, precision, get_diagonals(precision)
 
+    def divide_profile(self, sweep: Sweep, depths: int) -> FloatArray:
+        """Divide the profile by the depths of the nodes that are measured.
+
+        Args:
+            sweep: What a sweep found.
+            depths: The number of depths of the tree.
+
+        Returns:
+            Shape (leaves * D, depths), which sums to the profile.
+        """
+        cells = len(self.classes[0].of_cell)
+        found = np.zeros((depths, self._tree.size, cells))
+        found[0, 0] = self._expand(0, get_diagonals(sweep.root[1][None]))[0]
+        for i, step in enumerate(self._tree.steps):
+            at = step.children.reshape(len(step.parents), -1)
+            found[:, at] = found[:, step.parents, None]
+            if i < len(self.steps):
+                found[step.depth, at] += self._expand(step.depth, sweep.steps[i].add_profile())
+        return found[:, self._tree.leaves].reshape(depths, -1).T
+
     def _make_even(self, step: TreeStep) -> ChildCovariances:
         """Make the covariances that spread the nodes of a step evenly."""
         b, r = len(step.parents), self.classes[step.depth].size

@@ -22,6 +22,7 @@ from fitplug.proof.chain_certifier import ChainCertifier
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
 from fitplug.proof.pair_certifier import PairCertifier, SymmetricPairCertifier
 from fitplug.proof.person_certifier import PersonCertifier
+from fitplug.proof.person_tree_certifier import PersonTreeCertifier
 from fitplug.proof.residual_certifier import ResidualCertifier
 from fitplug.proof.split_pair_certifier import SplitPairCertifier
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
@@ -34,6 +35,7 @@ from fitplug.structure import (
     Objective,
     PairStructure,
     PersonStructure,
+    PersonTreeStructure,
     ResidualStructure,
     ScalarStructure,
     SplitPairStructure,
@@ -46,6 +48,7 @@ from fitplug.structure import (
 _CERTIFIERS: Mapping[type[Structure], Certifier[Any]] = {
     MatrixStructure: MatrixCertifier(),
     PersonStructure: PersonCertifier(),
+    PersonTreeStructure: PersonTreeCertifier(),
     ScalarStructure: ScalarCertifier(),
     ResidualStructure: ResidualCertifier(),
     TreeStructure: TreeCertifier(),

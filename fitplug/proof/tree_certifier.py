@@ -34,7 +34,7 @@ LARGE_WORK = 5e7
 MOST_WORK = 5e10
 """Most nodes times the cubes of their matrices' sizes: about ten minutes for each block."""
 
-_MOST_NUMBERS = 2_000_000
+MOST_NUMBERS = 2_000_000
 """Most numbers of all nodes and poles that are in memory at once, unless there are few poles."""
 
 
@@ -64,8 +64,8 @@ def sum_block_norms(
         thetas: For each block the part of what the leaves share that is taken off, at most 1, if
             records are replaced; see `fitplug.proof.public_root`.
     """
-    power, p = _scale_by_power(weights.reshape(-1, structure.cells))
-    more, rows = _scale_by_power(row_weights)
+    power, p = scale_by_power(weights.reshape(-1, structure.cells))
+    more, rows = scale_by_power(row_weights)
     multiples = structure.subsets.profile_multiples
     if factors is not None:
         multiples = multiples * factors
@@ -128,7 +128,7 @@ def bound_block_norm(
             trace=tree.trace if regions is None else measure_scalar_trace(tree, regions),
             largest=tree.bound_eigenvalues(np.zeros(1)) * more_eigenvalue,
             tolerance=TOLERANCE,
-            batch=min(max(_MOST_NUMBERS // len(tree.masses), 6), 24),
+            batch=min(max(MOST_NUMBERS // len(tree.masses), 6), 24),
         )
         return math.ldexp(bound, power) * (1 - error)
     totals = weights.find_totals()
@@ -153,7 +153,7 @@ def bound_block_norm(
     return math.ldexp(bound, power) * math.sqrt(totals.share) * (1 - error)
 
 
-def _scale_by_power(values: FloatArray) -> tuple[int, FloatArray]:
+def scale_by_power(values: FloatArray) -> tuple[int, FloatArray]:
     """Divide numbers by a power of 4 so that the largest comes near 1.
 
     Returns:

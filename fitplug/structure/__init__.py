@@ -12,6 +12,7 @@ from fitplug.structure.objective import LARGEST_WEIGHT, Objective, check_weight
 from fitplug.structure.pair_blocks import PairStructure
 from fitplug.structure.person_blocks import PersonStructure
 from fitplug.structure.person_records import PersonRecords, RecordSets, list_single_records
+from fitplug.structure.person_trees import PersonTreeStructure
 from fitplug.structure.record_moves import MoveStructure
 from fitplug.structure.residual_blocks import MAX_FACTORS, ResidualStructure
 from fitplug.structure.root_totals import RootTotals
@@ -44,6 +45,7 @@ __all__ = [
     "PairStructure",
     "PersonRecords",
     "PersonStructure",
+    "PersonTreeStructure",
     "RecordSets",
     "ResidualStructure",
     "RootTotals",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
 from fitplug.structure.pair_blocks import MOST_PAIR_CELLS, PairStructure
 from fitplug.structure.person_blocks import PersonStructure
+from fitplug.structure.person_trees import PersonTreeStructure, relax_periods
 from fitplug.structure.record_moves import MoveStructure
 from fitplug.structure.residual_blocks import ResidualStructure
 from fitplug.structure.scalar_blocks import ScalarStructure
@@ -27,6 +30,8 @@ from fitplug.structure.tree_blocks import TreeStructure
 from fitplug.structure.tree_pairs import TreePairStructure
 from fitplug.structure.tree_shape import find_tree_levels, is_tree, targets_vary
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
+
+AnyTree = TypeVar("AnyTree", bound=TreeStructure)
 
 MAX_PAIRS = 50_000_000
 """The largest number of pairs of a query group and a block on which its variances depend."""
@@ -93,20 +98,14 @@ def analyse_structure(
         )
     if isinstance(unit, ReplaceOne):
         return _build_pairs(workload, unit, family, tree)
-    is_of_persons = not unit.is_of_records
-    if is_of_persons:
-        varying = (*varying, *_list_told_apart_by(unit, workload))
+    if not unit.is_of_records:
+        return _build_persons(workload, unit, varying, tree)
     apart = _find_told_apart(workload, varying)
     symmetric = tuple(name for name in workload.attributes if name not in apart)
     told_apart = tuple(name for name in workload.attributes if name in apart)
     can_be_chain = len(told_apart) == 1 and is_chain(workload, told_apart[0])
-    if is_of_persons:
-        subsets = _find_subsets(workload, symmetric, apart)
-        persons = PersonStructure(workload, unit, symmetric, told_apart, subsets)
-        persons.check_size()
-        return persons
     if tree:
-        return _build_tree(workload, unit, symmetric, told_apart, tree)
+        return _build_tree(workload, unit, symmetric, told_apart, tree, TreeStructure)
     if chain and can_be_chain:
         return _build_chain(workload, unit, symmetric, told_apart)
     if not family:
@@ -119,7 +118,8 @@ def analyse_structure(
         takes_blocks = _fits(found)
         if tree is None and not takes_blocks and (name := _find_tree(workload, told_apart)):
             merged = () if name in varying else ("merged",)
-            return _build_tree(workload, unit, symmetric, told_apart, (name, *merged))
+            tree = (name, *merged)
+            return _build_tree(workload, unit, symmetric, told_apart, tree, TreeStructure)
         if family is False or not is_possible or takes_blocks:
             found.check_size()
             return found
@@ -130,10 +130,42 @@ def analyse_structure(
     return found
 
 
-def _list_told_apart_by(unit: Unit, workload: Workload) -> tuple[str, ...]:
-    """List the attributes whose cells a unit of privacy tells apart."""
-    assert isinstance(unit, AddRemove)
-    return workload.attributes if unit.once_per is None else (unit.once_per,)
+def _build_persons(
+    workload: Workload, unit: AddRemove, varying: Sequence[str], tree: Sequence[str] | None
+) -> Structure:
+    """Build the structure of persons with several records.
+
+    All periods are told apart, unless there are too many cells and one attribute is a tree.
+    """
+    told = workload.attributes if unit.once_per is None else (unit.once_per,)
+    apart = _find_told_apart(workload, (*varying, *told))
+    symmetric = tuple(name for name in workload.attributes if name not in apart)
+    told_apart = tuple(name for name in workload.attributes if name in apart)
+    subsets = _find_subsets(workload, symmetric, apart)
+    persons = PersonStructure(workload, unit, symmetric, told_apart, subsets)
+    if tree is None and not _holds_persons(persons):
+        # A tree leaves periods symmetric if no query tells them apart otherwise.
+        apart = _find_told_apart(workload, varying)
+        name = _find_tree(workload, [name for name in workload.attributes if name in apart])
+        if name and unit.once_per in workload.attributes:
+            tree = (name, *(() if name in varying else ("merged",)))
+        elif name and unit.distinct:
+            raise WorkloadError(
+                f"hierarchies of this size are not designed for in the unit of privacy {unit}; "
+                "give once_per, or records alone"
+            )
+    if not tree:
+        persons.check_size()
+        return persons
+    apart = _find_told_apart(workload, varying)
+    symmetric = tuple(name for name in workload.attributes if name not in apart)
+    told_apart = tuple(name for name in workload.attributes if name in apart)
+    return _build_person_tree(workload, unit, symmetric, told_apart, tree)
+
+
+def _holds_persons(persons: PersonStructure) -> bool:
+    """Tell whether the optimum over all pairs of records can be found."""
+    return persons.has_room and persons.cells <= MOST_CELLS
 
 
 def check_unit(unit: Unit, domain: Domain) -> None:
@@ -231,14 +263,41 @@ def _build_tree(
     symmetric: tuple[str, ...],
     told_apart: tuple[str, ...],
     tree: Sequence[str],
-    kind: type[TreeStructure] = TreeStructure,
-) -> TreeStructure:
+    kind: type[AnyTree],
+) -> AnyTree:
     """Build the structure of one tree, or raise WorkloadError where it is too large."""
     name, *merged = tree
     subsets = _find_subsets(workload, symmetric, set(told_apart))
     found = kind(workload, unit, symmetric, told_apart, subsets, name, bool(merged))
     found.check_size()
     return found
+
+
+def _build_person_tree(
+    workload: Workload,
+    unit: Unit,
+    symmetric: tuple[str, ...],
+    told_apart: tuple[str, ...],
+    tree: Sequence[str],
+) -> PersonTreeStructure:
+    """Build the structure of persons with several records in a tree."""
+    found = _build_tree(workload, unit, symmetric, told_apart, tree, PersonTreeStructure)
+    return (
+        found if found.period_index is not None else replace(found, relaxed=_relax_periods(found))
+    )
+
+
+def _relax_periods(found: PersonTreeStructure) -> PersonTreeStructure | None:
+    """Find the structure of what is asked of all periods in the same way, if anything is."""
+    period, tree = found.period_attribute, found.tree_attribute
+    workload = relax_periods(found.workload, period)
+    if workload is None or not {period, tree} <= set(workload.attributes):
+        return None
+    apart = _find_told_apart(workload, (tree,))
+    symmetric = tuple(name for name in workload.attributes if name not in apart)
+    told_apart = tuple(name for name in workload.attributes if name in apart)
+    names = (tree, *(["merged"] * found.merges_leaves))
+    return _build_person_tree(workload, found.unit, symmetric, told_apart, names)
 
 
 def _find_told_apart(workload: Workload, varying: Sequence[str]) -> set[str]:

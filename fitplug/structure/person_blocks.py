@@ -63,12 +63,23 @@ class PersonStructure(MatrixStructure):
     def arrays_in_files(self) -> Mapping[str, IntArray]:
         return {"records.cells": self.sets.cells, "records.labels": self.sets.labels}
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the products of all pairs of records can be held."""
+        return self._products <= MAX_PRODUCTS
+
+    @property
+    def _products(self) -> int:
+        """The number of pairs of records to tell apart."""
+        return 2 ** len(self.sizes) * self.cells**2
+
     def check_size(self) -> None:
         super().check_size()
-        products = 2 ** len(self.person.sizes) * self.cells**2
-        if products > MAX_PRODUCTS:
+        # The unit's refusals come first: some of them hold for few cells, too.
+        assert self.person.most > 0
+        if not self.has_room:
             raise WorkloadError(
-                f"persons with several records have {products:,} pairs of records to tell apart, "
-                f"and up to {MAX_PRODUCTS:,} can be held: use fewer attributes together, or "
+                f"persons with several records have {self._products:,} pairs of records to tell "
+                f"apart, and up to {MAX_PRODUCTS:,} can be held: use fewer attributes together, or "
                 + suggest_fewer_cells(self.workload.domain, self.dense)
             )
