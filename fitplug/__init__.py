@@ -5,7 +5,7 @@ Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measur
 
 from fitplug import baselines
 from fitplug.counts import Tables
-from fitplug.domain import Bins, Categories, Dates, Domain, Hierarchy, Integers, Prefix
+from fitplug.domain import Bins, Categories, Dates, Domain, Hierarchy, Integers, Measure, Prefix
 from fitplug.errors import (
     AlreadyReleased,
     BudgetError,
@@ -73,6 +73,7 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Lost",
+    "Measure",
     "Mechanism",
     "OverBudget",
     "Plan",

@@ -59,7 +59,7 @@ class ColumnEncoder:
         """The terms of all codes, for columns that have no table of their own. The first one is
         that of the code -1, which values outside the domain have.
         """
-        return self._compute_terms(np.arange(-1, self._attribute.size))
+        return self._compute_terms(np.arange(-1, self._attribute.code_count))
 
     def make_lookup(self, column: Any) -> Lookup:
         """Return what an Arrow array (n,) adds to the cells of its rows."""
