@@ -328,24 +328,26 @@ def _count_table(
     Raises:
         TablesError: If the table would hold more than 2**58 shares.
     """
-    measures = [name for name in names if domain[name].quantities]
     check_shares(domain, names, records)
-    rows = len(codes[names[0]]) if names else records
-    cells, shape = np.zeros(rows, dtype=np.int64), domain.shape_of(names)
-    strides = dict(zip(names, np.cumprod((1, *shape[:0:-1]), dtype=np.int64)[::-1], strict=True))
-    for name in names:
+    shape = domain.shape_of(names)
+    if not names:
+        return np.array(records)
+    measures = [name for name in names if domain[name].quantities]
+    cells = np.zeros(len(codes[names[0]]), dtype=np.int64)
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(names))]
+    for name, stride in zip(names, strides, strict=True):
         if name not in measures:
-            cells += codes[name] * strides[name]
-    size = math.prod(shape)
+            cells += codes[name] * stride
     if not measures:
-        return _count_cells(cells, size, weights).reshape(shape)
-    shares = {name: domain[name].count_shares(codes[name]) for name in measures}
-    counts = np.zeros(size, dtype=np.int64)
+        return _count_cells(cells, math.prod(shape), weights).reshape(shape)
+    shares = [domain[name].count_shares(codes[name]) for name in measures]
+    counts = np.zeros(math.prod(shape), dtype=np.int64)
     for corner in np.ndindex(*domain.shape_of(measures)):
-        own = np.ones(rows, dtype=np.int64) if weights is None else weights
-        for name, cell in zip(measures, corner, strict=True):
-            own = own * shares[name][:, cell]
-        offset = sum(cell * int(strides[name]) for name, cell in zip(measures, corner, strict=True))
+        own = np.ones(len(cells), dtype=np.int64) if weights is None else weights
+        offset = 0
+        for name, held, cell in zip(measures, shares, corner, strict=True):
+            own = own * held[:, cell]
+            offset += cell * strides[names.index(name)]
         np.add.at(counts, cells + offset, own)
     return counts.reshape(shape)
 
