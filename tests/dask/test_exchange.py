@@ -138,7 +138,8 @@ def test_faults_end_an_exchange_and_quote_nothing(on: str, request: pytest.Fixtu
         assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("share", [0.2, pytest.param(0.7, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.2, 0.7])
 def test_a_killed_worker_loses_no_piece(share: float) -> None:
     expected = sum((i + 1) * (o + 1) for i in range(30) for o in range(24) if (i + o) % 5)
     with forked() as start:

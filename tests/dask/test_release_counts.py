@@ -116,7 +116,7 @@ def test_answers_of_every_structure(make, tmp_path, monkeypatch):
 PERSONS = [fp.AddRemove(2), fp.AddRemove(2, once_per="a")]
 
 
-@pytest.mark.parametrize("on", ["threads", "cluster"])
+@pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("unit", PERSONS, ids=str)
 def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch, request, unit, on):
     """Kept rows are stored in buckets, and then counted in slabs."""

@@ -133,6 +133,7 @@ def test_slabs_of_any_attribute_are_counted_as_duckdb_counts(people: Path) -> No
         np.testing.assert_array_equal(counts, whole[slabs[number].index])
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_no_shard(people: Path) -> None:
     slabs = cut_slabs(DOMAIN, [("sex", "age", "place")], 10_000)
     expected = fpd.count(people, (DOMAIN, TABLES))["sex", "age", "place"]

@@ -167,7 +167,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-@pytest.mark.parametrize("kind", ["altered", "bare"])
+@pytest.mark.parametrize("kind", ["altered", pytest.param("bare", marks=pytest.mark.slow)])
 def test_a_worker_that_comes_later_is_refused_by_name(
     people: Path, processes: Processes, tmp_path: Path, kind: str
 ) -> None:
@@ -214,9 +214,8 @@ def count_slowly(people: Path, client: Client, report: Any, seconds: float = 0.0
 # How long
 
 
-@pytest.mark.parametrize(
-    "end", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGSTOP]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
     people: Path, processes: Processes, end: signal.Signals
 ) -> None:
@@ -242,6 +241,7 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
     assert not isinstance(caught.value, DataError)
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
     people: Path, processes: Processes
 ) -> None:
@@ -260,6 +260,7 @@ def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
             count_slowly(people, client, kill)
 
 
+@pytest.mark.slow
 def test_workers_that_stay_paused_are_one_clear_error(people: Path) -> None:
     with (
         dask.config.set({"fitplug.timeout": "5s"}),

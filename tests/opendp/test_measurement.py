@@ -327,7 +327,10 @@ def flat(by_group):
     return np.concatenate([np.asarray(values).ravel() for values in by_group.values()])
 
 
-@pytest.fixture(scope="module", params=["rows", "symmetric", "symmetric beside dense"])
+@pytest.fixture(
+    scope="module",
+    params=["rows", "symmetric", pytest.param("symmetric beside dense", marks=pytest.mark.slow)],
+)
 def draws(request):
     plan = PLANS[request.param]
     x = np.array([5, 0, 7, 100, 3, 2, 40, 1, 0, 12, 9, 6])[: plan.workload.cell_count]

@@ -114,6 +114,7 @@ for point in points:
     assert states == {"new", "begun", "made", "in place", "published"}
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(tmp_path: Path) -> None:
     (after,) = drive(
         """
@@ -131,7 +132,7 @@ say(state(folder))
     assert [name for name in after["names"] if name.startswith(".")] == []
 
 
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("kill", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_two_processes_at_one_key(tmp_path: Path, kill: bool) -> None:
     """Whoever is first, both end with the same release, or with a sentence that says why not."""
     said = drive(

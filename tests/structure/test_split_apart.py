@@ -71,7 +71,7 @@ class TestAgainstExactRationals:
         assert plan.gap < 0.25
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(st.integers(0, 2**32 - 1))
 def test_any_workload_split_apart_is_exact(seed):
     check_any_workload(seed)
@@ -278,7 +278,11 @@ class TestKnownValues:
     """alpha of prefixes of ten, and what the certified gap in Delta comes to."""
 
     @pytest.mark.parametrize(
-        ("d", "ways", "alpha", "gap"), [(4, 3, 32.7, 0.012), (6, 2, 40.45, 0.022)]
+        ("d", "ways", "alpha", "gap"),
+        [
+            (4, 3, 32.7, 0.012),
+            pytest.param(6, 2, 40.45, 0.022, marks=pytest.mark.slow),
+        ],
     )
     def test_small(self, d, ways, alpha, gap):
         plan = fp.design(ordered_workload([10] * d, ways))
@@ -293,6 +297,7 @@ class TestKnownValues:
         plan = fp.design(ordered_workload([10] * 3, 2), tolerance=1e-5)
         assert plan.privacy_cost**2 == pytest.approx(11.7069, abs=5e-4)
 
+    @pytest.mark.slow
     def test_all_of_three(self):
         plan = fp.design(ordered_workload([10] * 3, 3))
         assert plan.privacy_cost**2 == pytest.approx(15.09244, rel=2e-4)
