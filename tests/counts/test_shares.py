@@ -18,9 +18,7 @@ DOMAIN = fp.Domain(
     }
 )
 SHARES = {"income": 4, "fare": 4}
-WANTED = [
-    chosen for k in range(5) for chosen in itertools.combinations(DOMAIN.names, k)
-]
+WANTED = [chosen for k in range(5) for chosen in itertools.combinations(DOMAIN.names, k)]
 
 
 def draw_records(n, seed=0):
@@ -93,7 +91,7 @@ def test_weights_multiply_shares():
 
 def test_tables_that_hold_no_whole_records_are_refused():
     given = {("sex", "income"): [[1, 2], [4, 0]], ("sex",): [1, 1]}
-    with pytest.raises(fp.TablesError, match="does not hold whole records, .* 4 shares"):
+    with pytest.raises(fp.TablesError, match=r"does not hold whole records, .* 4 shares"):
         fp.Tables(DOMAIN, given)
     whole = fp.Tables(DOMAIN, given | {("sex", "income"): [[1, 3], [4, 0]]})
     assert whole.marginal(("sex",)).tolist() == [1, 1]
@@ -127,6 +125,10 @@ def test_too_many_shares_are_refused():
 
 def test_the_total_counts_weights():
     tables = fp.Tables.from_codes(
-        DOMAIN, {"sex": np.array([0, 1, -1])}, [(), ("sex",)], records=3, weights=np.array([2, 3, 4])
+        DOMAIN,
+        {"sex": np.array([0, 1, -1])},
+        [(), ("sex",)],
+        records=3,
+        weights=np.array([2, 3, 4]),
     )
     assert (tables[()].tolist(), tables["sex",].tolist()) == (5, [2, 3])
