@@ -28,6 +28,7 @@ from fitplug.plan import Plan, design
 from fitplug.release import (
     About,
     Adjusted,
+    Approximation,
     Combination,
     Combinations,
     Lost,
@@ -55,6 +56,7 @@ __all__ = [
     "AddRemove",
     "Adjusted",
     "AlreadyReleased",
+    "Approximation",
     "Bins",
     "BudgetError",
     "Categories",

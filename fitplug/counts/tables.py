@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -243,8 +242,8 @@ class Tables(Mapping[AttributeSet, Counts]):
         if kept is not None and kept.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError("the rows stand for more than 2**53 records; integers would overflow")
         held = {name: codes[name][inside] for name in {name for names in wanted for name in names}}
-        total = int(inside.sum()) if kept is None else int(kept.sum())
-        counted = {names: _count_table(domain, names, held, total, kept) for names in wanted}
+        n = int(inside.sum())
+        counted = {names: _count_table(domain, names, held, n, kept) for names in wanted}
         return cls(domain, counted, rows=rows)
 
     def __getitem__(self, key: Sequence[str]) -> Counts:
@@ -313,7 +312,7 @@ def _count_table(
     domain: Domain,
     names: AttributeSet,
     codes: Mapping[str, Counts],
-    records: int,
+    n: int,
     weights: Counts | None,
 ) -> Counts:
     """Count rows in the cells of a table; with measures, the shares of their records.
@@ -322,32 +321,30 @@ def _count_table(
         domain: The domain.
         names: The axes of the table.
         codes: The codes (n,) of the rows on each of them.
-        records: The number of records that the rows stand for.
-        weights: That of each row (n,), if not one.
+        n: The number of rows.
+        weights: The number of records that each row stands for (n,), if not one.
 
     Raises:
         TablesError: If the table would hold more than 2**58 shares.
     """
-    check_shares(domain, names, records)
-    shape = domain.shape_of(names)
-    if not names:
-        return np.array(records)
     measures = [name for name in names if domain[name].quantities]
-    cells = np.zeros(len(codes[names[0]]), dtype=np.int64)
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(names))]
-    for name, stride in zip(names, strides, strict=True):
+    check_shares(domain, names, n if weights is None else int(weights.sum()))
+    cells, strides, size = np.zeros(n, dtype=np.int64), {}, 1
+    for name in reversed(names):
+        strides[name] = size
+        size *= domain[name].size
         if name not in measures:
-            cells += codes[name] * stride
+            cells += codes[name] * strides[name]
+    shape = domain.shape_of(names)
     if not measures:
-        return _count_cells(cells, math.prod(shape), weights).reshape(shape)
-    shares = [domain[name].count_shares(codes[name]) for name in measures]
-    counts = np.zeros(math.prod(shape), dtype=np.int64)
+        return _count_cells(cells, size, weights).reshape(shape)
+    shares = {name: domain[name].count_shares(codes[name]) for name in measures}
+    counts = np.zeros(size, dtype=np.int64)
     for corner in np.ndindex(*domain.shape_of(measures)):
-        own = np.ones(len(cells), dtype=np.int64) if weights is None else weights
-        offset = 0
-        for name, held, cell in zip(measures, shares, corner, strict=True):
-            own = own * held[:, cell]
-            offset += cell * strides[names.index(name)]
+        own = np.ones(n, dtype=np.int64) if weights is None else weights
+        for name, cell in zip(measures, corner, strict=True):
+            own = own * shares[name][:, cell]
+        offset = sum(cell * strides[name] for name, cell in zip(measures, corner, strict=True))
         np.add.at(counts, cells + offset, own)
     return counts.reshape(shape)
 

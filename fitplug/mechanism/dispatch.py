@@ -120,9 +120,8 @@ def confirm_cost(strategy: Strategy) -> ExactCost:
     structure = strategy.structure
     if structure.changes != 1:
         return compute_exact_cost(structure, *strategy.integers)
-    form, shares = _FORMS[type(structure)], structure.shares
-    claimed = strategy.sensitivity_squared // shares**2
-    cost = form.confirm_cost(structure, strategy.integers, claimed)
+    claimed = _count_in_records(strategy).sensitivity_squared
+    cost = _FORMS[type(structure)].confirm_cost(structure, strategy.integers, claimed)
     return _count_in_shares(cost, structure)
 
 
@@ -162,13 +161,23 @@ def _count_in_shares(cost: ExactCost, structure: Structure) -> ExactCost:
     return ExactCost(cost.sensitivity_squared * shares**2, squares, cost.max_records // shares)
 
 
+def _count_in_records(strategy: Strategy) -> Strategy:
+    """Return a strategy with the squared sensitivity of its integers, which records multiply by
+    their number of shares; the inverse of `_count_in_shares`.
+    """
+    shares = strategy.structure.shares
+    if shares == 1:
+        return strategy
+    return replace(strategy, sensitivity_squared=strategy.sensitivity_squared // shares**2)
+
+
 def bound_overstatement(strategy: Strategy) -> float:
     """Bound by how much the stated sensitivity may be above the truth, relatively.
 
     Returns:
         0.0 where it is exact.
     """
-    return _FORMS[type(strategy.structure)].bound_overstatement(strategy)
+    return _FORMS[type(strategy.structure)].bound_overstatement(_count_in_records(strategy))
 
 
 def bound_unit_variances(
@@ -199,7 +208,9 @@ def list_mechanisms(strategy: Strategy, noise_std: float) -> tuple[Mechanism, ..
     There is one for each block where all blocks have their largest sensitivity at the same cell;
     elsewhere all answers are one mechanism.
     """
-    return _FORMS[type(strategy.structure)].list_mechanisms(strategy, noise_std)
+    structure = strategy.structure
+    found = _FORMS[type(structure)].list_mechanisms(_count_in_records(strategy), noise_std)
+    return tuple(own.multiply_sensitivity(structure.shares) for own in found)
 
 
 def list_tables(strategy: Strategy) -> list[tuple[str, ...]]:
