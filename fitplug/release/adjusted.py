@@ -1,6 +1,7 @@
 """Adjusted tables: without negative counts, or of integers, for showing. They are biased.
 
-Noise makes small counts negative at times. Tables without negative counts that all agree with one
+Noise makes small counts negative at times, and sums of measures less or more than so many records
+can have. Tables without negative counts that all agree with one
 histogram x >= 0 are found by generalised least squares, min |(y - A x) / sigma|^2. The noise of the
 answers y is independent and of equal variance, so this is the least squares of their true
 covariance. A count that is held at zero pulls the counts beside it up, so the estimates are no
@@ -128,6 +129,13 @@ def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Adju
 def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
     """Make tables of integers without negative counts: see `Release.integers`."""
     _check_unit(release)
+    measures = release.plan.workload.attributes
+    measures = tuple(name for name in measures if release.plan.domain[name].quantities)
+    if measures:
+        raise WorkloadError(
+            f"tables of integers are not made beside sums of {measures[0]}, as a record is divided "
+            "between two cells of a measure; use nonnegative()"
+        )
     for name, value in totals.items():
         if isinstance(value, (float, np.floating)) and not float(value).is_integer():
             raise WorkloadError(f"total {name!r} = {value!r} is not an integer")
