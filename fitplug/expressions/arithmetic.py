@@ -48,6 +48,10 @@ def add(left: Value, right: Value, token: Token) -> Value:
             # a / b + c = (a + c b) / b, of which the interval is exact, too.
             above = _add_counts(one.numerator, _scale_counts(one.denominator, other))
             return Quotient(above, one.denominator)
+    if isinstance(left, Quotient) and isinstance(right, Quotient):
+        below = left.denominator
+        if _count_the_same(below, right.denominator):
+            return Quotient(_add_counts(left.numerator, right.numerator), below)
     a, b = _make_formula(left), _make_formula(right)
     moved = (own.move(len(a.sums)) for own in b.summands)
     return _check_size(Formula(a.sums + b.sums, (*a.summands, *moved)), token)
@@ -139,6 +143,15 @@ def _add_counts(left: UnaddedTerms, right: UnaddedTerms) -> UnaddedTerms:
     for name, summands in right.items():
         left.setdefault(name, []).extend(summands)
     return left
+
+
+def _count_the_same(left: UnaddedTerms, right: UnaddedTerms) -> bool:
+    """Return whether two sums of counts were written with the same selections."""
+    first, second = (
+        {name: [(box.weight, box.selection) for box in boxes] for name, boxes in one.items()}
+        for one in (left, right)
+    )
+    return first == second
 
 
 def _scale_counts(counts: UnaddedTerms, factor: float) -> UnaddedTerms:

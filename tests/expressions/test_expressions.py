@@ -118,6 +118,23 @@ def test_sums_and_products_of_ratios(expression, expected):
     assert RELEASE.combine(expression).value == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("expression", "is_one"),
+    [
+        ("pyramid[sex=1] / total - pyramid[sex=2] / total", True),
+        ("1 - pyramid[sex=1] / total + 3 * (pyramid[sex=2] / total)", True),
+        ("pyramid[sex=1] / total - pyramid[sex=2] / (2 * total)", False),
+        ("pyramid[sex=1] / pyramid[age<=1] - pyramid[sex=2] / pyramid[age<=2]", False),
+        ("pyramid[sex=1] / total - pyramid[sex=2] / pyramid", False),
+    ],
+)
+def test_ratios_of_one_denominator_are_one_ratio(expression, is_one):
+    """Its interval is exact."""
+    found = people.release(noise=1.0).combine(expression)
+    assert isinstance(found, fp.Ratio) == is_one
+    assert isinstance(found, fp.Approximation) != is_one
+
+
 def test_products_of_sums_that_are_too_many_are_refused():
     both = "(pyramid[sex=1] / total - total / pyramid)"
     with pytest.raises(fp.WorkloadError, match=r"more than 1,000 products .* at column"):
@@ -187,7 +204,7 @@ WRONG = [
     ("total * total", "multiplied by counts at column 7"),
     ("total / 0", "division by zero at column 7"),
     ("1 / total", "a number cannot be divided by counts at column 3"),
-    ("total / (total / total + total / total)", "divided by a sum of ratios at column 7"),
+    ("total / (total / total + total / pyramid)", "divided by a sum of ratios at column 7"),
     ("total / ((total / total) * (total / total) * 0)", "division by zero at column 7"),
     ("total * (2 + total / total) + 1 + total * total", "multiplied by counts at column 41"),
     ("total / total + total", "a ratio cannot be added"),
