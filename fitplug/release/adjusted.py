@@ -173,13 +173,14 @@ def _adjust_stepwise(
 ) -> Adjusted:
     """Adjust a large release from the total down. Raises WorkloadError."""
     workload = release.plan.workload
-    group = find_finest(workload)
-    if group is None:
+    finest = find_finest(workload)
+    if finest is None:
         raise WorkloadError(
             f"{release.plan.strategy.size} answers over {workload.cell_count} cells are too many "
             f"to adjust together, at most {MOST_ENTRIES:,} answers times cells, and no group lists "
-            "all cells, which large releases are adjusted by; show the release as it is, or "
-            "release tables of fewer attributes by a plan of their own"
+            "all cells (with one measure: no two list counts and sums of the same cells), which "
+            "large releases are adjusted by; show the release as it is, or release tables of fewer "
+            "attributes by a plan of their own"
         )
     for name in totals:
         whole = name in workload.positions and workload[name].size == 1
@@ -190,7 +191,7 @@ def _adjust_stepwise(
             )
     _check_numbers(totals)
     histogram = adjust_stepwise(
-        release, group, next(iter(totals.values()), None), integers=method == "integers"
+        release, finest, next(iter(totals.values()), None), integers=method == "integers"
     )
     return Adjusted(release, method, MappingProxyType(dict(totals)), histogram, by_steps=True)
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.release import adjusted
+from fitplug_opendp.noise_source import compute_exact_answers
 
 LOW, HIGH = 2, 10
 DOMAIN = fp.Domain({"g": ["a", "b", "c"], "y": fp.Measure(LOW, HIGH, unit=0.5)})
@@ -52,6 +54,51 @@ def test_counts_and_sums_are_those_that_records_can_have(seed, total):
     np.testing.assert_allclose(s, expected[1], atol=1e-2)
     raw = release.estimates["money"].ravel(), release.estimates["people"].ravel()
     assert ((raw[0] < LOW * raw[1]) | (raw[0] > HIGH * raw[1])).any()
+
+
+def test_large_releases_are_adjusted_from_the_total_down(monkeypatch):
+    """Without noise they are the release; with noise, counts and sums that records can have."""
+    leaves = [("1", "11"), ("1", "12"), ("2", "21")]
+    domain = fp.Domain(
+        {
+            "y": fp.Measure(LOW, HIGH, unit=0.5),
+            "sex": ["f", "m"],
+            "place": fp.Hierarchy(["state", "county"], leaves),
+        }
+    )
+    groups = [
+        fp.queries({"place": "county", "y": "sum", "sex": "identity"}, std=9.0, name="money"),
+        fp.queries({"sex": "identity", "place": "county"}, std=1.0, name="people"),
+        fp.queries({"place": "state", "y": "sum"}, std=9.0, name="money by state"),
+        fp.total(std=1.0),
+    ]
+    plan = fp.design(fp.Workload(domain, groups))
+    rng = np.random.default_rng(7)
+    records = {
+        "y": rng.uniform(1, 11, 40),
+        "sex": rng.choice(["f", "m"], 40),
+        "place": rng.choice(["11", "12"], 40),
+    }
+    exact = compute_exact_answers(plan, fp.Tables.from_records(domain, records, plan.tables))
+    noise = np.rint(rng.normal(size=len(exact)) * plan.noise_std).astype(np.int64)
+    monkeypatch.setattr(adjusted, "MOST_ENTRIES", 0)
+    for added in (0, noise):
+        release = fp.Release(plan=plan, answers=exact + added, rho=plan.rho)
+        found = release.nonnegative(totals={"total": 40})
+        assert found.by_steps
+        n, s = found.estimates["people"].T, found.estimates["money"][:, 0]
+        assert (n >= 0).all()
+        assert (s >= LOW * n - 1e-9).all()
+        assert (s <= HIGH * n + 1e-9).all()
+        assert n.sum() == pytest.approx(40)
+        by_state = [s[:2].sum(), s[2].sum()]
+        np.testing.assert_allclose(found.estimates["money by state"].ravel(), by_state)
+        if added is not noise:
+            for name in plan.workload.names:
+                estimates = release.estimates[name]
+                np.testing.assert_allclose(found.estimates[name], estimates, atol=1e-6)
+        else:
+            assert (release.estimates["people"] < 0).any()
 
 
 def test_integers_are_refused():
