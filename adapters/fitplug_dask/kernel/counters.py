@@ -70,7 +70,7 @@ class JointCounters:
             for i, atom in enumerate(atoms)
         ]
         self._digits = [[a for a in self._atoms if set(a.names) <= set(j)] for j in joints]
-        self.counters = [
+        self.counters: list[npt.NDArray[Any]] = [
             np.zeros(
                 math.prod(attributes[name].size for name in joint),
                 # No cell can hold more than all rows; narrow counters stay in the cache twice as
@@ -207,8 +207,7 @@ class Atom:
     def __init__(self, attributes: Mapping[str, Attribute], filters: Filters) -> None:
         self.names = tuple(attributes)
         self.size = math.prod(attribute.size for attribute in attributes.values())
-        self._buffer: npt.NDArray[np.int64] = np.empty(_BLOCK_ROWS, dtype=np.int64)
-        self.cells = self._buffer
+        self.cells = self._buffer = np.empty(_BLOCK_ROWS, dtype=np.int64)
         self._strides: dict[str, int] = {}
         self._encoders: dict[str, ColumnEncoder] = {}
         stride = self.size
