@@ -145,6 +145,12 @@ class Measure(Attribute):
         return OUTSIDE if self.other is None else self.shares + 1
 
     @property
+    def integer_span(self) -> tuple[int, int]:
+        """The integers next to both bounds, from which on all values are clamped."""
+        first, last = self._ends
+        return math.floor(first), math.ceil(last)
+
+    @property
     def quantities(self) -> Mapping[str, FloatArray]:
         """What queries may ask: "sum", and "count" if records without a value have a cell."""
         first, last = map(float, self._ends)

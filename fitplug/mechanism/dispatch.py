@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.errors import WorkloadError
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
@@ -20,6 +19,7 @@ from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.move_form import MoveForm
 from fitplug.mechanism.pair_form import PairForm
+from fitplug.mechanism.parted_shares import PartedShares
 from fitplug.mechanism.parted_strategy import PART, PartedStrategy
 from fitplug.mechanism.person_form import PersonForm
 from fitplug.mechanism.residual_form import ResidualForm
@@ -284,11 +284,8 @@ def cut_strategy(strategy: Strategy, most: int = PART) -> PartedStrategy:
     Raises:
         WorkloadError: If the smallest slab, part or output has more than 2^24 numbers.
     """
-    if strategy.structure.shares > 1:
-        raise WorkloadError(
-            "releases in parts are not made of measures; make a release in one piece"
-        )
-    return _FORMS[type(strategy.structure)].cut_strategy(strategy, most)
+    parted = _FORMS[type(strategy.structure)].cut_strategy(strategy, most)
+    return parted if strategy.structure.shares == 1 else PartedShares(parted)
 
 
 def make_estimates(strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:

@@ -61,6 +61,13 @@ class ColumnEncoder:
         """
         return self._compute_terms(np.arange(-1, self._attribute.code_count))
 
+    def has_table(self, arrow_type: Any) -> bool:
+        """Return whether columns of a type are looked up without a table of all codes."""
+        held = classify_type(arrow_type)
+        if held == "strings" or pt.is_dictionary(arrow_type):
+            return True
+        return held in ("integers", "dates") and self._span is not None
+
     def make_lookup(self, column: Any) -> Lookup:
         """Return what an Arrow array (n,) adds to the cells of its rows."""
         held = classify_type(column.type)
