@@ -5,7 +5,7 @@ Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measur
 
 from fitplug import baselines
 from fitplug.counts import Tables
-from fitplug.domain import Bins, Categories, Dates, Domain, Hierarchy, Integers, Prefix
+from fitplug.domain import Bins, Categories, Dates, Domain, Hierarchy, Integers, Measure, Prefix
 from fitplug.errors import (
     AlreadyReleased,
     BudgetError,
@@ -28,6 +28,7 @@ from fitplug.plan import Plan, design
 from fitplug.release import (
     About,
     Adjusted,
+    Approximation,
     Combination,
     Combinations,
     Lost,
@@ -55,6 +56,7 @@ __all__ = [
     "AddRemove",
     "Adjusted",
     "AlreadyReleased",
+    "Approximation",
     "Bins",
     "BudgetError",
     "Categories",
@@ -73,6 +75,7 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Lost",
+    "Measure",
     "Mechanism",
     "OverBudget",
     "Plan",

@@ -249,7 +249,7 @@ def _multiply_variances(
 
 def _sum_row_squares(f: Factor) -> FloatArray:
     """Sum the squares of each row of a factor, shape (rows,)."""
-    if f.kind == "matrix":
+    if f.array is not None:
         return np.asarray((f.matrix() ** 2).sum(axis=1))
     first, last = f.intervals().T
     return (last - first + 1).astype(np.float64)
@@ -257,7 +257,7 @@ def _sum_row_squares(f: Factor) -> FloatArray:
 
 def _sum_column_squares(f: Factor) -> FloatArray:
     """Sum the squares of each column of a factor, shape (n,)."""
-    if f.kind == "matrix":
+    if f.array is not None:
         return np.asarray((f.matrix() ** 2).sum(axis=0))
     first, last = f.intervals().T
     begins = np.bincount(first, minlength=f.size + 1)

@@ -252,7 +252,7 @@ class Checkpoint:
         if len(plain) != size:
             return None
         counts = np.frombuffer(plain, dtype="<i8").astype(np.int64)
-        return PartialCounts(tuple(np.split(counts, ends[:-1])))
+        return PartialCounts(tuple(np.split(counts, ends[:-1])), job.shares)
 
     def _name_content(self, path: Path) -> bytes:
         """Return the context of a file's content: its path, which says what it counts."""

@@ -1,3 +1,4 @@
+from fitplug_dask.numpy_loops import add_shares as add_shares
 from fitplug_dask.numpy_loops import add_weights as add_weights
 from fitplug_dask.numpy_loops import add_weights_of_pairs as add_weights_of_pairs
 from fitplug_dask.numpy_loops import increment as increment

@@ -190,6 +190,44 @@ def add_weights_of_pairs(
         raise IndexError("a cell lies beyond the table")
 
 
+def add_shares(
+    int64_t[::1] counter,
+    const int64_t[::1] cells,
+    const int64_t[::1] codes,
+    int64_t shares,
+    int64_t size,
+    weights,
+):
+    cdef Py_ssize_t i, at
+    cdef Py_ssize_t rows = cells.shape[0], counted = 0
+    cdef int64_t cell, code, records = 1
+    cdef int64_t most = counter.shape[0] // size
+    cdef bint beyond = False, weighted = weights is not None
+    cdef const int64_t[::1] held = weights if weighted else codes
+    if codes.shape[0] != rows or held.shape[0] != rows:
+        raise ValueError("each row must have a cell, a code and a weight")
+    with nogil:
+        for i in range(rows):
+            cell, code = cells[i], codes[i]
+            if (cell | code) < 0:
+                continue
+            if cell >= most or code > shares + size - 2:
+                beyond = True
+                continue
+            if weighted:
+                records = held[i]
+            at = cell * size
+            if code <= shares:
+                counter[at] += (shares - code) * records
+                counter[at + 1] += code * records
+            else:
+                counter[at + 2] += shares * records
+            counted += 1
+    if beyond:
+        raise IndexError("a cell lies beyond the table")
+    return counted
+
+
 # SipHash-2-4 with 128 bits of output, for little-endian machines; `numpy_person_loops` says what it is.
 
 cdef inline uint64_t rotate(uint64_t word, int bits) noexcept nogil:

@@ -8,6 +8,7 @@ from fitplug_dask.numpy_loops import Lookup
 
 try:
     from fitplug_dask.compiled_loops import (
+        add_shares,
         add_weights,
         add_weights_of_pairs,
         hash_integers,
@@ -23,6 +24,7 @@ try:
     COMPILED = True
 except ImportError:
     from fitplug_dask.numpy_loops import (
+        add_shares,
         add_weights,
         add_weights_of_pairs,
         increment,
@@ -44,6 +46,7 @@ if not COMPILED or sys.byteorder != "little":  # the compiled hashes read words 
 __all__ = [
     "COMPILED",
     "Lookup",
+    "add_shares",
     "add_weights",
     "add_weights_of_pairs",
     "hash_integers",

@@ -134,3 +134,46 @@ def add_weights_of_pairs(
     if len(low) and (high.min() < 0 or low.min() < 0):
         raise IndexError("a cell lies beyond the table")
     np.add.at(counter, high * size + low, weights)
+
+
+def add_shares(
+    counter: Array, cells: Array, codes: Array, shares: int, size: int, weights: Array | None
+) -> int:
+    """Divide the record of each row between the cells of a measure.
+
+    A row with the code a has shares - a in the first cell of the measure and a in the second; all
+    are in the third if the code is shares + 1 and there is a third. The caller ensures that no sum
+    exceeds what int64 holds.
+
+    Args:
+        counter: The sums of all cells, int64, those of a measure next to each other. They are
+            increased.
+        cells: The cells (n,) of the rows on all other attributes.
+        codes: The codes (n,) of the rows on the measure. Rows with a negative cell or code are left
+            out.
+        shares: The number of shares of a record.
+        size: The number of cells of the measure, 2 or 3.
+        weights: The number of records (n,) of the rows, int64; None if each is one.
+
+    Returns:
+        The number of rows that were counted.
+
+    Raises:
+        IndexError: A cell or a code is beyond the table. The sums then mean nothing.
+    """
+    if len(cells) != len(codes) or (weights is not None and len(cells) != len(weights)):
+        raise ValueError("each row must have a cell, a code and a weight")
+    inside = (cells >= 0) & (codes >= 0)
+    if not inside.all():
+        cells, codes = cells[inside], codes[inside]
+        weights = None if weights is None else weights[inside]
+    beyond = len(cells) and (cells.max() >= len(counter) // size or codes.max() > shares + size - 2)
+    if beyond:
+        raise IndexError("a cell lies beyond the table")
+    records = 1 if weights is None else weights
+    valued = codes <= shares
+    np.add.at(counter, cells * size, np.where(valued, shares - codes, 0) * records)
+    np.add.at(counter, cells * size + 1, np.where(valued, codes, 0) * records)
+    if size == 3:
+        np.add.at(counter, cells * size + 2, np.where(valued, 0, shares) * records)
+    return len(cells)

@@ -91,9 +91,9 @@ class Request:
 
         if sharded:
             return _TABLE_BYTES * self.table_cells
-        weighted = self.job.weight is not None
+        wide = self.job.weight is not None or bool(self.job.measures)
         cells = self.job.total_cells
-        return estimate_memory(cells, self.table_cells, self.process_threads, weighted=weighted)
+        return estimate_memory(cells, self.table_cells, self.process_threads, wide=wide)
 
 
 def prepare_request(

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from fitplug.domain import Domain
 from fitplug.errors import TablesError
 from fitplug.numeric import AnyArray, IntArray
 
@@ -18,19 +19,23 @@ AttributeSet: TypeAlias = tuple[str, ...]
 """Names of different attributes: the axes of a table, in this order."""
 
 Counts: TypeAlias = IntArray
-"""The exact numbers of records in the cells of a table. They are confidential."""
+"""The exact numbers of records in the cells of a table, or of shares of records if measures are
+among its attributes. They are confidential."""
 
 MAX_RECORDS = 2**53
 """Largest total of a table; far above any count of people, far below what int64 holds."""
 
+MAX_SHARES = 2**58
+"""Largest number of shares of records that a table with measures counts."""
 
-def check_counts(names: AttributeSet, array: AnyArray, shape: tuple[int, ...]) -> Counts:
+
+def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts:
     """Refuse an array that cannot be a table of counts.
 
     Args:
-        names: The axes of the table, for the message.
+        domain: The domain.
+        names: The axes of the table.
         array: The table.
-        shape: The numbers of cells of the attributes.
 
     Returns:
         The table as int64.
@@ -38,6 +43,7 @@ def check_counts(names: AttributeSet, array: AnyArray, shape: tuple[int, ...]) -
     Raises:
         TablesError: If it has another shape, is not of integers or counts too many records.
     """
+    shape = domain.shape_of(names)
     if array.shape != shape:
         raise TablesError(
             f"table {names} has shape {array.shape}, but its attributes have {shape} cells; "
@@ -48,21 +54,56 @@ def check_counts(names: AttributeSet, array: AnyArray, shape: tuple[int, ...]) -
     if array.size and int(array.min()) < 0:
         raise TablesError(f"table {names} holds a negative count; counts must be >= 0")
     # In floating point, which cannot wrap; far more exact than this bound needs.
-    if float(array.sum(dtype=np.float64)) > MAX_RECORDS:
-        raise TablesError(f"table {names} counts more than 2**53 records; integers would overflow")
+    total, shares = float(array.sum(dtype=np.float64)), domain.count_shares(names)
+    if total > (MAX_RECORDS if shares == 1 else MAX_SHARES):
+        counted = "2**53 records" if shares == 1 else "2**58 shares of records"
+        raise TablesError(f"table {names} counts more than {counted}; integers would overflow")
     return array.astype(np.int64, copy=False)
 
 
-def sum_out(held: AttributeSet, counts: Counts, names: AttributeSet) -> Counts:
-    """Sum a table with the axes `held` over all attributes that are not among `names`."""
+def check_shares(domain: Domain, names: AttributeSet, records: int) -> None:
+    """Refuse to count more shares in a table than fit.
+
+    Args:
+        domain: The domain.
+        names: The axes of the table.
+        records: The number of records.
+
+    Raises:
+        TablesError: If they have more than 2**58 shares of the table's measures together.
+    """
+    shares = domain.count_shares(names)
+    if shares > 1 and records * shares > MAX_SHARES:
+        raise TablesError(
+            f"table {names} would count more than 2**58 shares of records, since each has {shares} "
+            "of the measures; give the measures larger units, or ask for fewer of them together"
+        )
+
+
+def sum_out(domain: Domain, held: AttributeSet, counts: Counts, names: AttributeSet) -> Counts:
+    """Sum a table with the axes `held` over all attributes that are not among `names`.
+
+    Raises:
+        TablesError: If a record has not all its shares of a measure that is summed out.
+    """
     out = tuple(axis for axis, name in enumerate(held) if name not in names)
-    return np.asarray(counts.sum(axis=out, dtype=np.int64))
+    sums = np.asarray(counts.sum(axis=out, dtype=np.int64))
+    shares = domain.count_shares(held[axis] for axis in out)
+    if shares == 1:
+        return sums
+    if (sums % shares).any():
+        raise TablesError(
+            f"table {held} does not hold whole records, of which each has {shares} shares of the "
+            "measures; count again"
+        )
+    return np.asarray(sums // shares)
 
 
-def check_one_histogram(tables: Mapping[AttributeSet, Counts]) -> None:
+def check_one_histogram(domain: Domain, tables: Mapping[AttributeSet, Counts]) -> None:
     """Refuse tables whose shared marginals differ.
 
     Args:
+        domain: The domain.
         tables: The tables, with axes in the order of the domain.
 
     Raises:
@@ -72,7 +113,7 @@ def check_one_histogram(tables: Mapping[AttributeSet, Counts]) -> None:
     if pairs <= sum(2 ** len(names) for names in tables):
         for (first, a), (second, b) in itertools.combinations(tables.items(), 2):
             shared = tuple(name for name in first if name in second)
-            _check_equal(shared, (first, sum_out(first, a, shared)), second, b)
+            _check_equal(domain, shared, (first, sum_out(domain, first, a, shared)), second, b)
         return
     # There are fewer subsets than pairs of tables, and what two tables share is a subset of both.
     seen: dict[AttributeSet, tuple[AttributeSet, Counts]] = {}
@@ -80,19 +121,20 @@ def check_one_histogram(tables: Mapping[AttributeSet, Counts]) -> None:
         for size in range(len(names) + 1):
             for shared in itertools.combinations(names, size):
                 if shared in seen:
-                    _check_equal(shared, seen[shared], names, counts)
+                    _check_equal(domain, shared, seen[shared], names, counts)
                 else:
-                    seen[shared] = names, sum_out(names, counts, shared)
+                    seen[shared] = names, sum_out(domain, names, counts, shared)
 
 
 def _check_equal(
+    domain: Domain,
     shared: AttributeSet,
     first: tuple[AttributeSet, Counts],
     second: AttributeSet,
     counts: Counts,
 ) -> None:
     """Compare a marginal, and the table that it is from, with the same marginal of another."""
-    if not np.array_equal(first[1], sum_out(second, counts, shared)):
+    if not np.array_equal(first[1], sum_out(domain, second, counts, shared)):
         over = f"over {shared}" if shared else "in total"
         raise TablesError(
             f"tables {first[0]} and {second} disagree {over}; count both from the same records"

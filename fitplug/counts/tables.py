@@ -15,6 +15,7 @@ from fitplug.counts.consistency import (
     Counts,
     check_counts,
     check_one_histogram,
+    check_shares,
     sum_out,
 )
 from fitplug.counts.records import encode_records
@@ -36,7 +37,8 @@ class Tables(Mapping[AttributeSet, Counts]):
 
     Args:
         domain: The domain of the counts.
-        tables: An integer array by the names of the attributes that are its axes.
+        tables: An integer array by the names of the attributes that are its axes. With measures
+            among them it counts shares: a record has the product of the measures' `shares`.
         contributions: The most records of one person among those counted, if whoever counted them
             made sure of it; otherwise None.
         distinct: Whether they made sure, too, that no person has two records in one cell, over all
@@ -105,14 +107,14 @@ class Tables(Mapping[AttributeSet, Counts]):
             canonical = self._check_names(names)
             if canonical in self._counts:
                 raise TablesError(f"table {canonical} is given twice")
-            counts = check_counts(names, read_array(value), domain.shape_of(names))
+            counts = check_counts(domain, names, read_array(value))
             counts = counts.transpose([names.index(n) for n in canonical])
             frozen = (np.array if copy else np.asarray)(counts, order="C")
             frozen.setflags(write=False)
             self._counts[canonical] = frozen
         if not self._counts:
             raise TablesError("no table was given; give one array of counts per attribute set")
-        check_one_histogram(self._counts)
+        check_one_histogram(domain, self._counts)
         # Drawn now, and not with the seal, so that copies and pickles of these tables share it.
         self._nonce = draw_nonce() if nonce is None else nonce
 
@@ -222,7 +224,7 @@ class Tables(Mapping[AttributeSet, Counts]):
 
         Args:
             domain: The domain of the counts.
-            codes: The cells (records,) on each attribute that the tables use, -1 for outside.
+            codes: The codes (records,) on each attribute that the tables use, -1 for outside.
             tables: The attribute sets to count.
             records: The number of records or, if there are weights, of rows.
             weights: The number of records (records,) that each row stands for, if not one.
@@ -239,14 +241,9 @@ class Tables(Mapping[AttributeSet, Counts]):
         # Before they are added up as integers, and in floating point, which cannot wrap.
         if kept is not None and kept.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError("the rows stand for more than 2**53 records; integers would overflow")
-        counted: dict[AttributeSet, Counts] = {}
-        for names in wanted:
-            cells = np.zeros(int(inside.sum()), dtype=np.int64)
-            for name in names:
-                cells = cells * domain[name].size + codes[name][inside]
-            shape = domain.shape_of(names)
-            size = int(np.prod(shape, dtype=np.int64))
-            counted[names] = _count_cells(cells, size, kept).reshape(shape)
+        held = {name: codes[name][inside] for name in {name for names in wanted for name in names}}
+        n = int(inside.sum())
+        counted = {names: _count_table(domain, names, held, n, kept) for names in wanted}
         return cls(domain, counted, rows=rows)
 
     def __getitem__(self, key: Sequence[str]) -> Counts:
@@ -286,7 +283,8 @@ class Tables(Mapping[AttributeSet, Counts]):
                 + "; count again with the plan"
             )
         left = [name for name in held if name in names]
-        return sum_out(held, self._counts[held], names).transpose([left.index(n) for n in names])
+        found = sum_out(self.domain, held, self._counts[held], names)
+        return found.transpose([left.index(n) for n in names])
 
     def _find_table(self, names: AttributeSet) -> AttributeSet | None:
         """Find a table that has these attributes: the one that has no others, if there is one."""
@@ -308,6 +306,47 @@ class Tables(Mapping[AttributeSet, Counts]):
             for name in held:
                 tables.setdefault(name, []).append(held)
         return tables
+
+
+def _count_table(
+    domain: Domain,
+    names: AttributeSet,
+    codes: Mapping[str, Counts],
+    n: int,
+    weights: Counts | None,
+) -> Counts:
+    """Count rows in the cells of a table; with measures, the shares of their records.
+
+    Args:
+        domain: The domain.
+        names: The axes of the table.
+        codes: The codes (n,) of the rows on each of them.
+        n: The number of rows.
+        weights: The number of records that each row stands for (n,), if not one.
+
+    Raises:
+        TablesError: If the table would hold more than 2**58 shares.
+    """
+    measures = [name for name in names if domain[name].quantities]
+    check_shares(domain, names, n if weights is None else int(weights.sum()))
+    cells, strides, size = np.zeros(n, dtype=np.int64), {}, 1
+    for name in reversed(names):
+        strides[name] = size
+        size *= domain[name].size
+        if name not in measures:
+            cells += codes[name] * strides[name]
+    shape = domain.shape_of(names)
+    if not measures:
+        return _count_cells(cells, size, weights).reshape(shape)
+    shares = {name: domain[name].count_shares(codes[name]) for name in measures}
+    counts = np.zeros(size, dtype=np.int64)
+    for corner in np.ndindex(*domain.shape_of(measures)):
+        own = np.ones(n, dtype=np.int64) if weights is None else weights
+        for name, cell in zip(measures, corner, strict=True):
+            own = own * shares[name][:, cell]
+        offset = sum(cell * strides[name] for name, cell in zip(measures, corner, strict=True))
+        np.add.at(counts, cells + offset, own)
+    return counts.reshape(shape)
 
 
 def _count_cells(cells: Counts, size: int, weights: Counts | None) -> Counts:

@@ -44,7 +44,7 @@ class Weight:
 
     value_type: ClassVar[type] = int
     null_code: ClassVar[int] = 0
-    size: ClassVar[int] = 1  # null has the code 0
+    code_count: ClassVar[int] = 1  # null has the code 0
     integer_span: ClassVar[tuple[int, int] | None] = None
 
     def codes(self, values: npt.ArrayLike) -> Codes:

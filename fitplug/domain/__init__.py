@@ -7,12 +7,14 @@ from fitplug.domain.dates import Dates, parse_day
 from fitplug.domain.domain import Domain
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.integers import Integers
+from fitplug.domain.measure import MOST_SHARES, Measure
 from fitplug.domain.prefix import Prefix
 from fitplug.domain.remedies import suggest_fewer_cells
 from fitplug.domain.texts import Texts
 from fitplug.domain.value_lookup import ValueLookup
 
 __all__ = [
+    "MOST_SHARES",
     "OUTSIDE",
     "TYPE_NAMES",
     "Attribute",
@@ -24,6 +26,7 @@ __all__ = [
     "Encoder",
     "Hierarchy",
     "Integers",
+    "Measure",
     "Prefix",
     "Texts",
     "ValueLookup",

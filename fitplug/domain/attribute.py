@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fitplug.domain.spec_form import SpecForm
 from fitplug.errors import DomainError, quote, suggest_nearest
-from fitplug.numeric import AnyArray, IntArray
+from fitplug.numeric import AnyArray, FloatArray, IntArray
 
 OUTSIDE = -1
 """The code of a value that has no cell."""
@@ -43,7 +43,7 @@ class Encoder(Protocol):
     """What turns the values of a column into codes: every attribute, and the weights of rows."""
 
     @property
-    def size(self) -> int:
+    def code_count(self) -> int:
         """Number of different codes from 0 that values may have."""
 
     @property
@@ -102,9 +102,28 @@ class Attribute(ABC):
         """Type of the values that a column must hold: str, int, bool, float or datetime.date."""
 
     @property
+    def code_count(self) -> int:
+        """Number of codes from 0. Codes are cells, except those of measures."""
+        return self.size
+
+    @property
     def null_code(self) -> int:
         """Code of null: -1, unless a cell takes all other values."""
         return OUTSIDE
+
+    @property
+    def shares(self) -> int:
+        """Number of shares that a record is divided into: 1, except those of measures, whose
+        records are divided between cells.
+        """
+        return 1
+
+    @property
+    def quantities(self) -> Mapping[str, FloatArray]:
+        """What queries may ask of a measure, and its coefficient for each cell (size,), by name.
+        Other attributes have none.
+        """
+        return {}
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
@@ -186,6 +205,17 @@ class Attribute(ABC):
             The end of a sentence, such as "did you mean '01'?".
         """
         return suggest_name(value, self.labels)
+
+    def count_shares(self, codes: Codes) -> IntArray:
+        """Count the shares that records have in each cell.
+
+        Args:
+            codes: Codes (n,), none of them -1.
+
+        Returns:
+            Shape (n, size). Each row sums to `shares`.
+        """
+        return np.asarray(codes[:, None] == np.arange(self.size), dtype=np.int64)
 
     # The rows of queries.
 

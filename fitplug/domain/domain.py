@@ -6,7 +6,7 @@ Domains are public. They are never read from records.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -125,6 +125,17 @@ class Domain:
             DomainError: If an attribute is unknown.
         """
         return tuple(self[name].size for name in names)
+
+    def count_shares(self, names: Iterable[str]) -> int:
+        """Count the shares that a table over these attributes counts of each record.
+
+        Args:
+            names: Names of attributes.
+
+        Returns:
+            The product of the `shares` of the measures among them; 1 if there is none.
+        """
+        return math.prod(self[name].shares for name in names)
 
     def spec(self) -> dict[str, Any]:
         """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it."""

@@ -11,6 +11,7 @@ from fitplug.domain.categories import Categories
 from fitplug.domain.dates import Dates
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.integers import Integers
+from fitplug.domain.measure import Measure
 from fitplug.domain.prefix import Prefix
 from fitplug.errors import DomainError, suggest_nearest
 
@@ -21,6 +22,7 @@ KINDS: tuple[type[Attribute], ...] = (
     Prefix,  # before Categories, as its tables have the key `categories`, too
     Categories,
     Hierarchy,
+    Measure,
 )
 """The kinds that a spec file may describe. The first whose name is among the keys is taken."""
 

@@ -1,14 +1,24 @@
 """Expressions: sums and ratios of counts as people write them, and whom they select."""
 
-from fitplug.expressions.arithmetic import Quotient, Terms
+from fitplug.expressions.arithmetic import Terms
 from fitplug.expressions.cell_runs import Runs, union
 from fitplug.expressions.coefficients import SparseCoefficients, add_boxes
-from fitplug.expressions.parser import DenseTerms, Expressions, expand_terms, parse
+from fitplug.expressions.formulas import Formula, Quotient
+from fitplug.expressions.parser import (
+    DenseTerms,
+    Expression,
+    Expressions,
+    expand_terms,
+    list_sums,
+    parse,
+)
 from fitplug.expressions.selections import Selector
 
 __all__ = [
     "DenseTerms",
+    "Expression",
     "Expressions",
+    "Formula",
     "Quotient",
     "Runs",
     "Selector",
@@ -16,6 +26,7 @@ __all__ = [
     "Terms",
     "add_boxes",
     "expand_terms",
+    "list_sums",
     "parse",
     "union",
 ]

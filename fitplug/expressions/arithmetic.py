@@ -1,14 +1,14 @@
-"""Arithmetic of numbers, sums of counts and ratios, inside an expression."""
+"""Arithmetic of numbers, sums of counts, ratios, and sums of ratios, inside an expression."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from fitplug.errors import WorkloadError
 from fitplug.expressions.coefficients import Box, Coefficients
+from fitplug.expressions.formulas import Formula, Quotient, Summand
 from fitplug.expressions.tokens import Token
 
 Terms: TypeAlias = Mapping[str, Coefficients]
@@ -18,61 +18,64 @@ UnaddedTerms: TypeAlias = dict[str, list[Box]]
 """The coefficients of a sum that is being read: by group, those that are still to be added."""
 
 
-T = TypeVar("T")
+Value: TypeAlias = float | UnaddedTerms | Quotient[UnaddedTerms] | Formula[UnaddedTerms]
+"""A number, a sum of counts, a ratio of two sums, or a formula of several."""
 
-
-@dataclass(frozen=True, eq=False)
-class Quotient(Generic[T]):
-    """A sum of counts over another.
-
-    Attributes:
-        numerator: The terms above.
-        denominator: The terms below.
-    """
-
-    numerator: T
-    denominator: T
-
-
-Value: TypeAlias = float | UnaddedTerms | Quotient[UnaddedTerms]
-"""A number, a sum of counts, or a ratio of two sums."""
+_MOST_SUMMANDS = 1000
+"""The largest number of summands of a formula, which products of sums multiply."""
 
 
 def add(left: Value, right: Value, token: Token) -> Value:
-    """Add two sums of counts, or two numbers; `left` may be changed.
+    """Add two values of one kind; a number may be added to ratios.
 
     Raises:
         WorkloadError: The values cannot be added; the message names the column of the operator.
     """
-    if isinstance(left, Quotient) or isinstance(right, Quotient):
-        raise WorkloadError(
-            f"a ratio cannot be added to anything at column {token.column}; ask for each apart"
-        )
+    if isinstance(left, dict) and isinstance(right, dict):
+        return _add_counts(left, right)
     if isinstance(left, float) and isinstance(right, float):
         return left + right
-    if isinstance(left, float) or isinstance(right, float):
-        raise WorkloadError(
-            f"a number cannot be added to counts at column {token.column}; multiply by it"
-        )
-    for name, summands in right.items():
-        left.setdefault(name, []).extend(summands)
-    return left
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, dict) and isinstance(other, float):
+            raise WorkloadError(
+                f"a number cannot be added to counts at column {token.column}; multiply by it"
+            )
+        if isinstance(one, dict) and isinstance(other, Quotient):
+            raise WorkloadError(
+                f"a ratio cannot be added to counts at column {token.column}; ask for each apart"
+            )
+        if isinstance(one, Quotient) and isinstance(other, float):
+            # a / b + c = (a + c b) / b, of which the interval is exact, too.
+            above = _add_counts(one.numerator, _scale_counts(one.denominator, other))
+            return Quotient(above, one.denominator)
+    if isinstance(left, Quotient) and isinstance(right, Quotient):
+        below = left.denominator
+        if _count_the_same(below, right.denominator):
+            return Quotient(_add_counts(left.numerator, right.numerator), below)
+    a, b = _make_formula(left), _make_formula(right)
+    moved = (own.move(len(a.sums)) for own in b.summands)
+    return _check_size(Formula(a.sums + b.sums, (*a.summands, *moved)), token)
 
 
 def multiply(left: Value, right: Value, token: Token) -> Value:
-    """Multiply two values, of which one is a number.
+    """Multiply two values, not two sums of counts.
 
     Raises:
-        WorkloadError: Neither is a number; the message names the column of the operator.
+        WorkloadError: Both are counts; the message names the column of the operator.
     """
     for factor, other in ((left, right), (right, left)):
         if isinstance(factor, float):
             return scale(other, factor)
-    raise WorkloadError(f"counts cannot be multiplied by counts at column {token.column}")
+    if isinstance(left, dict) and isinstance(right, dict):
+        raise WorkloadError(f"counts cannot be multiplied by counts at column {token.column}")
+    a, b = _make_formula(left), _make_formula(right)
+    moved = [own.move(len(a.sums)) for own in b.summands]
+    products = tuple(one.multiply(own) for one in a.summands for own in moved)
+    return _check_size(Formula(a.sums + b.sums, products), token)
 
 
 def divide(left: Value, right: Value, token: Token) -> Value:
-    """Divide a value by a number, or one sum of counts by another.
+    """Divide a value by a number, by counts or by a ratio.
 
     Raises:
         WorkloadError: The values cannot be divided; the message names the column of the operator.
@@ -81,18 +84,74 @@ def divide(left: Value, right: Value, token: Token) -> Value:
         if right == 0.0:
             raise WorkloadError(f"a division by zero at column {token.column}")
         return scale(left, check_finite(1 / right, token))
+    if isinstance(left, float) and isinstance(right, dict):
+        raise WorkloadError(
+            f"a number cannot be divided by counts at column {token.column}; divide counts by them"
+        )
     if isinstance(left, dict) and isinstance(right, dict):
         return Quotient(left, right)
-    raise WorkloadError(f"only counts can be divided by counts, and once, at column {token.column}")
+    below = _make_formula(right)
+    if len(below.summands) > 1:
+        raise WorkloadError(
+            f"nothing can be divided by a sum of ratios at column {token.column}; ask for each "
+            "apart"
+        )
+    if below.summands[0].weight == 0.0:
+        raise WorkloadError(f"a division by zero at column {token.column}")
+    return multiply(left, Formula(below.sums, (below.summands[0].invert(),)), token)
 
 
 def scale(found: Value, factor: float) -> Value:
-    """Multiply a number, a sum or a quotient by a factor."""
+    """Multiply a value by a factor."""
     if isinstance(found, float):
         return found * factor
     if isinstance(found, Quotient):
         return Quotient(_scale_counts(found.numerator, factor), found.denominator)
+    if isinstance(found, Formula):
+        weight = Summand(factor)
+        return Formula(found.sums, tuple(own.multiply(weight) for own in found.summands))
     return _scale_counts(found, factor)
+
+
+def _make_formula(found: Value) -> Formula[UnaddedTerms]:
+    """Write a value as a formula."""
+    if isinstance(found, Formula):
+        return found
+    if isinstance(found, Quotient):
+        return Formula((found.numerator, found.denominator), (Summand(1.0, (0,), (1,)),))
+    if isinstance(found, float):
+        return Formula((), (Summand(found),))
+    return Formula((found,), (Summand(1.0, (0,)),))
+
+
+def _check_size(found: Formula[UnaddedTerms], token: Token) -> Formula[UnaddedTerms]:
+    """Check that a formula is not too long, and return it.
+
+    Raises:
+        WorkloadError: It has too many summands; the message names the column.
+    """
+    if len(found.summands) > _MOST_SUMMANDS:
+        raise WorkloadError(
+            f"more than {_MOST_SUMMANDS:,} products of ratios are added at column {token.column}; "
+            "ask for each apart"
+        )
+    return found
+
+
+def _add_counts(left: UnaddedTerms, right: UnaddedTerms) -> UnaddedTerms:
+    """Add two sums of counts; `left` is changed, so that long sums take linear time."""
+    for name, summands in right.items():
+        left.setdefault(name, []).extend(summands)
+    return left
+
+
+def _count_the_same(left: UnaddedTerms, right: UnaddedTerms) -> bool:
+    """Return whether two sums of counts were written with the same selections."""
+    first, second = (
+        {name: [(box.weight, box.selection) for box in boxes] for name, boxes in one.items()}
+        for one in (left, right)
+    )
+    return first == second
 
 
 def _scale_counts(counts: UnaddedTerms, factor: float) -> UnaddedTerms:

@@ -93,6 +93,12 @@ class Box:
     weight: float = 1.0
 
     @property
+    def selection(self) -> tuple[bytes, ...]:
+        """What is equal for boxes that differ in their weights only."""
+        arrays = (array for own in self.factors for array in (own.positions, own.values))
+        return tuple(array.tobytes() for array in arrays)
+
+    @property
     def count(self) -> int:
         """The number of coefficients."""
         return math.prod(factor.count for factor in self.factors)
@@ -212,9 +218,7 @@ def merge_boxes(shape: tuple[int, ...], boxes: Sequence[Box]) -> BoxCoefficients
     """Add boxes; the weights of those with the same factors are added."""
     merged: dict[tuple[bytes, ...], Box] = {}
     for box in boxes:
-        key = tuple(
-            array.tobytes() for factor in box.factors for array in (factor.positions, factor.values)
-        )
+        key = box.selection
         weight = box.weight + (merged[key].weight if key in merged else 0.0)
         merged[key] = Box(box.factors, weight)
     return BoxCoefficients(shape, tuple(merged.values()))

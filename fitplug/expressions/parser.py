@@ -4,7 +4,9 @@
     (a[18 <= AGE <= 64] - b) / total            places[GEOID in [01001, 01003]]
     people[RACE = 1 or 2, AGEP = '18+']         people[RACE = 1|2|3]
 
-    expression = a sum of products of counts and numbers, with at most one ratio of counts
+    income[SEX = 1] / people[SEX = 1] - income[SEX = 2] / people[SEX = 2]
+
+    expression = sums of counts times numbers, their ratios, and sums and products of ratios
     counts     = group [ "[" clause { "," clause } "]" ]        all clauses hold
     clause     = condition { or condition }                     one or more hold, of one attribute
     condition  = attribute = value { or value }                 one of the values
@@ -27,7 +29,6 @@ import numpy as np
 
 from fitplug.errors import WorkloadError, quote, suggest_nearest
 from fitplug.expressions.arithmetic import (
-    Quotient,
     Terms,
     UnaddedTerms,
     Value,
@@ -40,10 +41,14 @@ from fitplug.expressions.arithmetic import (
 from fitplug.expressions.cell_runs import Runs
 from fitplug.expressions.coefficients import merge_boxes
 from fitplug.expressions.conditions import COMPARISONS, Clause, Condition
+from fitplug.expressions.formulas import Formula, Quotient
 from fitplug.expressions.selections import Selector
 from fitplug.expressions.tokens import Token, split_tokens
 from fitplug.numeric import FloatArray
 from fitplug.workload import Workload
+
+Expression: TypeAlias = Terms | Quotient[Terms] | Formula[Terms]
+"""A sum of counts, a ratio of two, or a formula of several."""
 
 DenseTerms: TypeAlias = Mapping[str, FloatArray]
 """The coefficients of a sum: by group, an array of the group's shape."""
@@ -67,7 +72,7 @@ class Expressions:
         self._workload = workload
         self.selector = Selector(workload)
 
-    def read(self, text: str, within: Mapping[str, Runs] | None = None) -> Terms | Quotient[Terms]:
+    def read(self, text: str, within: Mapping[str, Runs] | None = None) -> Expression:
         """Read an expression.
 
         Args:
@@ -92,19 +97,31 @@ class Expressions:
                         _add_up(self._workload, found.numerator),
                         _add_up(self._workload, found.denominator),
                     )
+                if isinstance(found, Formula):
+                    sums = tuple(_add_up(self._workload, own) for own in found.sums)
+                    return Formula(sums, found.summands)
                 return _add_up(self._workload, found)
         except WorkloadError as error:
             shown = text if len(text) <= 60 else f"{text[:57]}..."
             raise WorkloadError(f"expression {shown!r}: {error}") from None
 
 
+def list_sums(found: Expression) -> tuple[Terms, ...]:
+    """List the sums of counts that an expression is made of: two of a ratio."""
+    if isinstance(found, Quotient):
+        return found.numerator, found.denominator
+    return found.sums if isinstance(found, Formula) else (found,)
+
+
 def parse(workload: Workload, text: str) -> DenseTerms | Quotient[DenseTerms]:
-    """Read one expression as arrays of coefficients.
+    """Read a sum of counts, or a ratio of two, as arrays of coefficients.
 
     Raises:
-        WorkloadError: The expression is not well formed; the message names the column.
+        WorkloadError: The expression is not well formed, with the column, or is a sum of ratios.
     """
     found = Expressions(workload).read(text)
+    if isinstance(found, Formula):
+        raise WorkloadError(f"expression {text!r} is a sum of ratios; give counts")
     if isinstance(found, Quotient):
         return Quotient(
             expand_terms(workload, found.numerator), expand_terms(workload, found.denominator)

@@ -115,7 +115,7 @@ def _select_rows(
     factor = lookup.factor
     if not clauses and region is None and factor.rows == 1:
         return SparseCoefficients(np.zeros(1, dtype=np.int64), np.ones(1))
-    if factor.kind == "matrix":
+    if factor.array is not None:
         if region is not None:
             raise WorkloadError(
                 f"its rows of {factor.attribute} are those of a matrix, which no region takes part "

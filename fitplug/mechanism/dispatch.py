@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
@@ -16,6 +19,7 @@ from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.move_form import MoveForm
 from fitplug.mechanism.pair_form import PairForm
+from fitplug.mechanism.parted_shares import PartedShares
 from fitplug.mechanism.parted_strategy import PART, PartedStrategy
 from fitplug.mechanism.person_form import PersonForm
 from fitplug.mechanism.person_tree_form import PersonTreeForm
@@ -28,7 +32,7 @@ from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
 from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.mechanism.tree_form import TreeForm
 from fitplug.mechanism.tree_pair_form import TreePairForm
-from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray
+from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, make_room
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
@@ -44,7 +48,7 @@ from fitplug.structure import (
     TreePairStructure,
     TreeStructure,
 )
-from fitplug.workload import Unit
+from fitplug.workload import ArraysByGroup, Unit
 
 _FORMS: Mapping[type[Structure], StrategyForm[Any]] = {
     MatrixStructure: MatrixForm(),
@@ -109,7 +113,7 @@ def compute_exact_cost(
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
     once = _FORMS[type(structure)].compute_exact_cost(structure, integers)
     # |A k v|^2 = k^2 |A v|^2 for the k of the unit, and the largest difference is k times as large.
-    return _multiply_changes(once, structure.changes)
+    return _count_in_shares(_multiply_changes(once, structure.changes), structure)
 
 
 def confirm_cost(strategy: Strategy) -> ExactCost:
@@ -122,8 +126,9 @@ def confirm_cost(strategy: Strategy) -> ExactCost:
     structure = strategy.structure
     if structure.changes != 1:
         return compute_exact_cost(structure, *strategy.integers)
-    form = _FORMS[type(structure)]
-    return form.confirm_cost(structure, strategy.integers, strategy.sensitivity_squared)
+    claimed = _count_in_records(strategy).sensitivity_squared
+    cost = _FORMS[type(structure)].confirm_cost(structure, strategy.integers, claimed)
+    return _count_in_shares(cost, structure)
 
 
 def restate_strategy(strategy: Strategy, unit: Unit) -> Strategy:
@@ -149,13 +154,36 @@ def _multiply_changes(cost: ExactCost, changes: int) -> ExactCost:
     return ExactCost(cost.sensitivity_squared * changes**2, squares, cost.max_records)
 
 
+def _count_in_shares(cost: ExactCost, structure: Structure) -> ExactCost:
+    """Return the cost of integers that count shares of records; see `Structure.shares`.
+
+    A record is a convex combination of records in one cell each, times the number of shares. The
+    norm is convex, so no record costs more than one at the bounds of its measures.
+    """
+    shares = structure.shares
+    if shares == 1:
+        return cost
+    squares = cost.column_squares * float(shares**2) * (1 + 4 * UNIT_ROUNDOFF)
+    return ExactCost(cost.sensitivity_squared * shares**2, squares, cost.max_records // shares)
+
+
+def _count_in_records(strategy: Strategy) -> Strategy:
+    """Return a strategy with the squared sensitivity of its integers, which records multiply by
+    their number of shares; the inverse of `_count_in_shares`.
+    """
+    shares = strategy.structure.shares
+    if shares == 1:
+        return strategy
+    return replace(strategy, sensitivity_squared=strategy.sensitivity_squared // shares**2)
+
+
 def bound_overstatement(strategy: Strategy) -> float:
     """Bound by how much the stated sensitivity may be above the truth, relatively.
 
     Returns:
         0.0 where it is exact.
     """
-    return _FORMS[type(strategy.structure)].bound_overstatement(strategy)
+    return _FORMS[type(strategy.structure)].bound_overstatement(_count_in_records(strategy))
 
 
 def bound_unit_variances(
@@ -170,7 +198,14 @@ def bound_unit_variances(
         DesignError: If a basis does not span its block, or they cannot be bounded.
     """
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
-    return _FORMS[type(structure)].bound_unit_variances(structure, integers)
+    variances = _FORMS[type(structure)].bound_unit_variances(structure, integers)
+    # The estimates are of records, and the noise is in shares.
+    return _divide(variances, structure.shares**2)
+
+
+def _divide(bounds: FloatArray, number: int) -> FloatArray:
+    """Divide numbers by an integer, with what rounding takes away added to them."""
+    return bounds if number == 1 else bounds / float(number) * (1 + 4 * UNIT_ROUNDOFF)
 
 
 def list_mechanisms(strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
@@ -179,7 +214,9 @@ def list_mechanisms(strategy: Strategy, noise_std: float) -> tuple[Mechanism, ..
     There is one for each block where all blocks have their largest sensitivity at the same cell;
     elsewhere all answers are one mechanism.
     """
-    return _FORMS[type(strategy.structure)].list_mechanisms(strategy, noise_std)
+    structure = strategy.structure
+    found = _FORMS[type(structure)].list_mechanisms(_count_in_records(strategy), noise_std)
+    return tuple(own.multiply_sensitivity(structure.shares) for own in found)
 
 
 def list_tables(strategy: Strategy) -> list[tuple[str, ...]]:
@@ -219,13 +256,25 @@ def answer_exactly(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
 
     Args:
         strategy: The strategy.
-        read_counts: Gives the exact counts over some attributes, in the order named.
+        read_counts: Gives the exact counts over some attributes, in the order named, in shares of
+            the measures among them.
 
     Returns:
         The answers, shape (strategy.released_size,). What the unit of privacy makes public comes
         last, and gets no noise.
     """
-    return _FORMS[type(strategy.structure)].answer_exactly(strategy, read_counts)
+    structure = strategy.structure
+    if structure.shares > 1:
+        read_counts = partial(_read_in_shares, structure, read_counts)
+    return _FORMS[type(structure)].answer_exactly(strategy, read_counts)
+
+
+def _read_in_shares(
+    structure: Structure, read_counts: ReadCounts, names: tuple[str, ...]
+) -> AnyArray:
+    """Read counts in shares of all measures, also of those that are not among the attributes."""
+    others = structure.shares // structure.workload.domain.count_shares(names)
+    return make_room(np.asarray(read_counts(names)), others) * others
 
 
 def cut_strategy(strategy: Strategy, most: int = PART) -> PartedStrategy:
@@ -241,7 +290,8 @@ def cut_strategy(strategy: Strategy, most: int = PART) -> PartedStrategy:
     Raises:
         WorkloadError: If the smallest slab, part or output has more than 2^24 numbers.
     """
-    return _FORMS[type(strategy.structure)].cut_strategy(strategy, most)
+    parted = _FORMS[type(strategy.structure)].cut_strategy(strategy, most)
+    return parted if strategy.structure.shares == 1 else PartedShares(parted)
 
 
 def make_estimates(strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
@@ -257,7 +307,18 @@ def make_estimates(strategy: Strategy, answers: IntArray) -> Mapping[str, FloatA
     Raises:
         TablesError: If the answers are of another plan.
     """
-    return _FORMS[type(strategy.structure)].make_estimates(strategy, answers)
+    structure = strategy.structure
+    estimates = _FORMS[type(structure)].make_estimates(strategy, answers)
+    if structure.shares == 1:
+        return estimates
+    return ArraysByGroup(structure.workload, partial(_estimate_records, structure, estimates))
+
+
+def _estimate_records(
+    structure: Structure, in_shares: Mapping[str, FloatArray], g: int
+) -> FloatArray:
+    """Return the estimates of a group from those in shares of records."""
+    return np.asarray(in_shares[structure.workload.groups.names[g]] / structure.shares)
 
 
 def bound_combined_stds(
@@ -272,7 +333,8 @@ def bound_combined_stds(
     Returns:
         The bounds, shape (k,). Blocks that combinations share are inverted once.
     """
-    return _FORMS[type(strategy.structure)].bound_combined_stds(strategy, combinations)
+    found = _FORMS[type(strategy.structure)].bound_combined_stds(strategy, combinations)
+    return _divide(found, strategy.structure.shares)
 
 
 def compute_combined_covariance(
@@ -288,7 +350,8 @@ def compute_combined_covariance(
         A positive semidefinite matrix, shape (k, k), with upper bounds on the variances on its
         diagonal.
     """
-    return _FORMS[type(strategy.structure)].compute_combined_covariance(strategy, combinations)
+    found = _FORMS[type(strategy.structure)].compute_combined_covariance(strategy, combinations)
+    return _divide(found, strategy.structure.shares**2)
 
 
 def bound_boxed_stds(strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
@@ -304,7 +367,8 @@ def bound_boxed_stds(strategy: Strategy, combinations: Sequence[Products]) -> Fl
     Raises:
         WorkloadError: If the products are too many.
     """
-    return _FORMS[type(strategy.structure)].bound_boxed_stds(strategy, combinations)
+    found = _FORMS[type(strategy.structure)].bound_boxed_stds(strategy, combinations)
+    return _divide(found, strategy.structure.shares)
 
 
 def compute_boxed_covariance(strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
@@ -320,7 +384,8 @@ def compute_boxed_covariance(strategy: Strategy, combinations: Sequence[Products
     Raises:
         WorkloadError: If the products are too many.
     """
-    return _FORMS[type(strategy.structure)].compute_boxed_covariance(strategy, combinations)
+    found = _FORMS[type(strategy.structure)].compute_boxed_covariance(strategy, combinations)
+    return _divide(found, strategy.structure.shares**2)
 
 
 def build_dense_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
@@ -333,12 +398,16 @@ def build_dense_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatA
     Raises:
         WorkloadError: If d times the answers measured exceeds 5e7.
     """
-    return _FORMS[type(strategy.structure)].build_covariance(strategy, noise_std)
+    covariance, basis = _FORMS[type(strategy.structure)].build_covariance(strategy, noise_std)
+    return _divide(covariance, strategy.structure.shares**2), basis
 
 
 def build_dense_strategy(strategy: Strategy) -> FloatArray:
     """Write out A, shape (n, d), over the cells of the workload's attributes in C order.
 
+    A column is what the strategy answers for one record, of all its shares.
+
     Entries above 2^53 are rounded to floats.
     """
-    return _FORMS[type(strategy.structure)].build_matrix(strategy)
+    matrix = _FORMS[type(strategy.structure)].build_matrix(strategy)
+    return matrix * float(strategy.structure.shares)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -32,6 +32,10 @@ class Mechanism:
     def rho(self) -> float:
         """The rho of zCDP of this part, rounded up."""
         return ceil_float((Fraction(self.sensitivity) / Fraction(self.sigma)) ** 2 / 2)
+
+    def multiply_sensitivity(self, times: int) -> Mechanism:
+        """Return the mechanism of answers that are so many times as large, beside equal noise."""
+        return replace(self, sensitivity=ceil_float(Fraction(self.sensitivity) * times))
 
 
 def make_mechanism(name: str, square: int, sigma: float, dimension: int) -> Mechanism:

@@ -26,7 +26,7 @@ from fitplug.mechanism import (
     solve_from_right,
 )
 from fitplug.numeric import FloatArray, IndexArray, IntArray
-from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins
+from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins, choose_bits
 from fitplug.structure import MatrixStructure, Objective, ScalarStructure, Structure
 
 _BITS = (20, 24, 28, 32, 36, 40, 44)
@@ -79,7 +79,7 @@ def round_blocks(
     """
     best: Strategy | None = None
     reached = norm = math.inf
-    for bits in _BITS:
+    for bits in choose_bits(_BITS, structure.shares):
         block_sets = _round(real_blocks, 2.0**bits)
         if block_sets is None:
             break

@@ -5,10 +5,11 @@ Another machine that verifies the plan may round the proven bounds a little diff
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from fitplug.errors import DesignError
-from fitplug.mechanism import FEWEST_RECORDS, Strategy
+from fitplug.mechanism import FEWEST_RECORDS, SATURATION, Strategy
 from fitplug.numeric import gamma
 
 CLAIM_MARGIN = 1e-12
@@ -26,6 +27,23 @@ LEAST_RECORDS = 2 * FEWEST_RECORDS
 """The number of records for which rounding must leave room; claims may take half of it."""
 
 
+def choose_bits(bits: tuple[int, ...], shares: int) -> tuple[int, ...]:
+    """Choose the precisions at which to round a strategy.
+
+    Args:
+        bits: Binary logarithms of the largest column norm, ascending.
+        shares: The number of shares of a record, see `Structure.shares`.
+
+    Returns:
+        Those with which the integers of records of so many shares have room for `LEAST_RECORDS`
+        records, as no entry of a column is larger than its norm. The last one is the largest.
+    """
+    if shares == 1:
+        return bits
+    most = math.floor(math.log2(SATURATION / LEAST_RECORDS / shares))
+    return (*(own for own in bits if own < most), most)
+
+
 def add_claim_margins(strategy: Strategy, margin: float = CLAIM_MARGIN) -> Strategy:
     """Return a strategy whose cost and variances are claimed with a margin.
 
@@ -39,8 +57,8 @@ def add_claim_margins(strategy: Strategy, margin: float = CLAIM_MARGIN) -> Strat
     if strategy.max_records < FEWEST_RECORDS:
         raise DesignError(
             "the workload's coefficients and the sizes of its tables leave 64-bit integers no room "
-            f"for {FEWEST_RECORDS:,} records; scale the queries to similar size, or ask tables of "
-            "fewer cells"
+            f"for {FEWEST_RECORDS:,} records; scale the queries to similar size, ask tables of "
+            "fewer cells, or give measures larger units"
         )
     height = sum(block_set.basis.size for block_set in strategy.block_sets)
     height += sum(64 * len(block.steps) for block in strategy.tree_blocks)

@@ -63,10 +63,12 @@ def round_member(structure: ResidualStructure, member: FamilyMember, *, loss: fl
         DesignError: If there is none.
     """
     batched = member.batched
+    most = SATURATION / LEAST_RECORDS / structure.shares
     best: _Rounding | None = None
     for bits in _BITS:
         try:
-            found = _round_blocks(batched, _round_attributes(member, bits), loss)
+            matrices = _round_attributes(member, bits)
+            found = _round_blocks(batched, matrices, most, loss)
         except DesignError:
             continue
         if best is None or found.cost < best.cost:
@@ -99,22 +101,26 @@ def _round_attributes(member: FamilyMember, bits: int) -> tuple[AttributeMatrix,
 
 
 def _round_blocks(
-    batched: BatchedGroups, matrices: tuple[AttributeMatrix, ...], loss: float
+    batched: BatchedGroups, matrices: tuple[AttributeMatrix, ...], most: float, loss: float
 ) -> _Rounding:
-    """Choose the integer multiples of the blocks for the integer matrices of the attributes."""
+    """Choose the integer multiples of the blocks for the integer matrices of the attributes.
+
+    Raises:
+        DesignError: If a coefficient of an answer would be larger than `most`.
+    """
     tables = [
         matrices[factor.attribute].bound_variance_parts(factor.factor) for factor in batched.factors
     ]
     entry = batched.multiply([float(max(matrix.largest_entry, 1)) for matrix in matrices])
-    if float(entry.max()) * LEAST_RECORDS > SATURATION:
+    if float(entry.max()) > most:
         raise DesignError("no room for so many records")
     rows = build_extreme_rows(batched, tables, loss / 10)
     costs = batched.multiply([float(matrix.column_square) for matrix in matrices])
     z = optimise_scales(rows, costs, tolerance=loss).z
     real = np.divide(1.0, np.sqrt(z), out=np.zeros_like(z), where=z > 0)
-    room = SATURATION / LEAST_RECORDS / float((real * entry).max())
+    room = most / float((real * entry).max())
     M = _round_multiples(real, costs * real**2, room)
-    if float((M * entry).max()) * LEAST_RECORDS > 2 * SATURATION:
+    if float((M * entry).max()) > 2 * most:
         raise DesignError("no room for so many records")
     worst = float(rows.multiply(M**-2.0).max())
     cost = math.sqrt(worst * float((costs * M**2).sum()))

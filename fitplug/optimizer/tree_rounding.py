@@ -30,7 +30,7 @@ from fitplug.optimizer.child_covariances import (
     IdenticalCovariances,
     KroneckerCovariances,
 )
-from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins
+from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins, choose_bits
 from fitplug.optimizer.sibling_covariance import build_strategies
 from fitplug.optimizer.tree_family import Sweep
 from fitplug.structure import Objective, RootTotals, TreeStructure
@@ -70,9 +70,10 @@ def round_trees(
     scales = 1 / (unit * np.sqrt(compute_precisions(structure, every)))
     best: Strategy | None = None
     reached = math.inf
-    for bits in _BITS:
+    for bits in choose_bits(_BITS, structure.shares):
+        shared = _SHARED_BITS if structure.shares == 1 else min(_SHARED_BITS, bits // 2)
         blocks = [
-            _round_block(structure, block, sweep, 2.0**bits * float(scale))
+            _round_block(structure, block, sweep, 2.0**bits * float(scale), shared)
             for block, sweep, scale in zip(every.tolist(), sweeps, scales, strict=True)
         ]
         if any(block is None for block in blocks):
@@ -94,11 +95,11 @@ def round_trees(
 
 
 def _round_block(
-    structure: TreeStructure, block: int, sweep: Sweep, scale: float
+    structure: TreeStructure, block: int, sweep: Sweep, scale: float, shared: int
 ) -> TreeBlock | None:
     """Round one block; None if an entry is too large for floats."""
     root = _round_root(structure.find_totals(block), sweep, scale)
-    steps = [_round_step(own, scale) for own in sweep.steps]
+    steps = [_round_step(own, scale, shared) for own in sweep.steps]
     if root is None or any(step is None for step in steps):
         return None
     return TreeBlock(block, root[0], tuple(step for step in steps if step is not None))
@@ -116,7 +117,7 @@ def _round_root(totals: RootTotals, sweep: Sweep, scale: float) -> IntArray | No
     return _round_upper(_triangulate(precision[None]) * scale)
 
 
-def _round_step(own: ChildCovariances, scale: float) -> StepMatrices | None:
+def _round_step(own: ChildCovariances, scale: float, shared: int) -> StepMatrices | None:
     """Round the matrices of the nodes of one step; None if an entry is too large for floats."""
     if isinstance(own, IdenticalCovariances):
         return _round_identical(own, scale)
@@ -127,7 +128,7 @@ def _round_step(own: ChildCovariances, scale: float) -> StepMatrices | None:
     if own.precisions.shape[1] == 1:
         rounded = _round_upper(A * (scale * np.sqrt(own.precisions)))
         return None if rounded is None else StepMatrices(rounded, _make_ones(len(A)))
-    unit = 2.0**_SHARED_BITS / np.abs(A).max(axis=(1, 2), keepdims=True)
+    unit = 2.0**shared / np.abs(A).max(axis=(1, 2), keepdims=True)
     rounded = _round_upper(A * unit)
     M = _round_upper(_triangulate(own.precisions) * (scale / unit))
     return None if rounded is None or M is None else StepMatrices(rounded, M)

@@ -54,24 +54,27 @@ from fitplug.workload import (
 
 AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
-FORMATS = (3, 4, 5, 6, 7)
+FORMATS = (3, 4, 5, 6, 7, 8)
 """The formats that can be read. Format 4 adds simultaneous targets, format 5 adds labels of the
 rows of a matrix, and format 6 adds blocks that are trees, trees that are written level by level,
-and chains. Format 7 adds units of privacy other than the default. A plan without these is written
-in format 3, so that it keeps the digest by which ledgers and releases know it.
+and chains. Format 7 adds units of privacy other than the default, and format 8 adds measures. A
+plan without these is written in format 3, so that it keeps the digest by which ledgers and
+releases know it.
 """
 
-_TREES, _UNITS = 6, 7
+_TREES, _UNITS, _MEASURES = 6, 7, 8
 
 
 def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
     """Build the header and arrays from which `read_plan` reads the plan back."""
     header, arrays = describe_workload(plan.workload, lists_leaves=plan.lists_leaves)
     of_strategy = describe_strategy(plan.strategy)
+    formats = [header["format"], of_strategy[0].get("format", 0), plan.structure.least_format]
     header, arrays = header | of_strategy[0], arrays | of_strategy[1]
-    header["format"] = max(header["format"], plan.structure.least_format)
     if plan.unit != ONE_RECORD:
-        header |= {"format": _UNITS, "unit": plan.unit.to_spec()}
+        header["unit"] = plan.unit.to_spec()
+        formats.append(_UNITS)
+    header["format"] = max(formats)
     header |= {
         "noise_std": plan.noise_std.hex(),
         "scale": plan.scale.hex(),
@@ -166,6 +169,8 @@ def describe_workload(workload: Workload, *, lists_leaves: bool = False) -> tupl
 
 def _choose_format(groups: QueryGroups, domain: Header) -> int:
     """Choose the oldest format that can hold the groups and the domain."""
+    if any(isinstance(spec, dict) and "measure" in spec for spec in domain.values()):
+        return _MEASURES
     if _holds_packed_trees(domain):
         return _TREES
     if groups.with_labels:

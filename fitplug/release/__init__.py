@@ -12,7 +12,8 @@ from fitplug.release.answer_parts import (
     write_answers_part,
 )
 from fitplug.release.answers_file import compute_answers_digest, read_answers, write_answers
-from fitplug.release.combination import Combination, Combinations, Ratio, estimate_each
+from fitplug.release.combination import estimate_each
+from fitplug.release.combined_numbers import Approximation, Combination, Combinations, Ratio
 from fitplug.release.file_names import ANSWERS, PLAN, name_files
 from fitplug.release.folder import TableFiles, complete_folder, read_folder_digest
 from fitplug.release.linear_combinations import read_combination
@@ -55,6 +56,7 @@ __all__ = [
     "About",
     "Adjusted",
     "AnswersPart",
+    "Approximation",
     "Combination",
     "Combinations",
     "Limited",

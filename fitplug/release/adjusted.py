@@ -1,6 +1,7 @@
 """Adjusted tables: without negative counts, or of integers, for showing. They are biased.
 
-Noise makes small counts negative at times. Tables without negative counts that all agree with one
+Noise makes small counts negative at times, and sums of measures less or more than so many records
+can have. Tables without negative counts that all agree with one
 histogram x >= 0 are found by generalised least squares, min |(y - A x) / sigma|^2. The noise of the
 answers y is independent and of equal variance, so this is the least squares of their true
 covariance. A count that is held at zero pulls the counts beside it up, so the estimates are no
@@ -128,6 +129,13 @@ def make_nonnegative(release: NoisyAnswers, totals: Mapping[str, float]) -> Adju
 def make_integers(release: NoisyAnswers, totals: Mapping[str, int]) -> Adjusted:
     """Make tables of integers without negative counts: see `Release.integers`."""
     _check_unit(release)
+    measures = release.plan.workload.attributes
+    measures = tuple(name for name in measures if release.plan.domain[name].quantities)
+    if measures:
+        raise WorkloadError(
+            f"tables of integers are not made beside sums of {measures[0]}, as a record is divided "
+            "between two cells of a measure; use nonnegative()"
+        )
     for name, value in totals.items():
         if isinstance(value, (float, np.floating)) and not float(value).is_integer():
             raise WorkloadError(f"total {name!r} = {value!r} is not an integer")
@@ -165,13 +173,14 @@ def _adjust_stepwise(
 ) -> Adjusted:
     """Adjust a large release from the total down. Raises WorkloadError."""
     workload = release.plan.workload
-    group = find_finest(workload)
-    if group is None:
+    finest = find_finest(workload)
+    if finest is None:
         raise WorkloadError(
             f"{release.plan.strategy.size} answers over {workload.cell_count} cells are too many "
             f"to adjust together, at most {MOST_ENTRIES:,} answers times cells, and no group lists "
-            "all cells, which large releases are adjusted by; show the release as it is, or "
-            "release tables of fewer attributes by a plan of their own"
+            "all cells (with one measure: no two list counts and sums of the same cells), which "
+            "large releases are adjusted by; show the release as it is, or release tables of fewer "
+            "attributes by a plan of their own"
         )
     for name in totals:
         whole = name in workload.positions and workload[name].size == 1
@@ -182,7 +191,7 @@ def _adjust_stepwise(
             )
     _check_numbers(totals)
     histogram = adjust_stepwise(
-        release, group, next(iter(totals.values()), None), integers=method == "integers"
+        release, finest, next(iter(totals.values()), None), integers=method == "integers"
     )
     return Adjusted(release, method, MappingProxyType(dict(totals)), histogram, by_steps=True)
 

@@ -1,35 +1,39 @@
 """Combinations: sums, differences and ratios of released answers, with their covariance.
 
 A linear combination has an exact standard deviation, that of the full covariance sigma^2 R R'. The
-standard deviation and the intervals of a ratio are those of the delta method, its first-order
-expansion at the estimates, and are marked as approximate. docs/theory/post-processing.md has both.
+standard deviation of a ratio, or of a formula of several, is that of the delta method: the std of
+its first-order expansion at the estimates, which is a linear combination.
+docs/theory/post-processing.md has both.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.expressions import Expressions, Quotient, Terms
-from fitplug.numeric import BoolArray, FloatArray
+from fitplug.expressions import Expression, Expressions, Formula, Quotient, Terms, list_sums
+from fitplug.numeric import FloatArray
+from fitplug.release.combined_numbers import (
+    Approximation,
+    Combination,
+    Combinations,
+    CombinedNumber,
+    Ratio,
+)
 from fitplug.release.linear_combinations import (
     CombinationLike,
+    add_terms,
     compute_covariance,
     count_coefficients,
     estimate_stds,
     estimate_values,
     read_combination,
-    subtract,
 )
-from fitplug.release.margins import compute_moe
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.workload import DEFAULT_CONFIDENCE
 
 LEAST_STDS = 3.0
 """The least number of standard deviations between zero and the denominator of a ratio. If it is
@@ -42,182 +46,56 @@ _MOST_TOGETHER = 4096
 _MOST_COEFFICIENTS = 2**22
 """The largest number of coefficients that these have together."""
 
-
-class Combination(NamedTuple):
-    """A linear combination of released answers.
-
-    Attributes:
-        value: The unbiased estimate.
-        std: The exact standard deviation of its noise.
-    """
-
-    value: float
-    std: float
-
-    @property
-    def approximate(self) -> bool:
-        """False, as the standard deviation is exact."""
-        return False
-
-    def moe(self, confidence: float = DEFAULT_CONFIDENCE) -> float:
-        """Compute the margin of error: half the width of `interval`.
-
-        Raises:
-            WorkloadError: The confidence is out of range.
-        """
-        return float(compute_moe(confidence, self.std))
-
-    def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Compute an interval for the exact answer.
-
-        The interval covers the exact answer, of the records that `Release.population` names, with
-        this probability. It uses quantiles of the Gaussian distribution; see `Release.interval`.
-
-        Returns:
-            The lower and the upper end.
-
-        Raises:
-            WorkloadError: The confidence is out of range.
-        """
-        moe = self.moe(confidence)
-        return self.value - moe, self.value + moe
+_LEAST_SHARE = 1e-4
+"""The covariance of a ratio follows from its std if the denominator has at least this part in it.
+With less, it would have few digits."""
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of two linear combinations of released answers.
-
-    The value and the standard deviation are nan if the denominator is too near to zero for them to
-    mean anything.
-
-    Attributes:
-        value: The ratio of the two estimates.
-        std: The standard deviation by the delta method, which is approximate.
-        numerator: The combination above.
-        denominator: The combination below.
-        approximate: True, as the standard deviation is approximate.
-    """
-
-    value: float
-    std: float
-    numerator: Combination
-    denominator: Combination
-    approximate: ClassVar[bool] = True
-
-    def moe(self, confidence: float = DEFAULT_CONFIDENCE) -> float:
-        """Compute the approximate margin of error: half the width of `interval`.
-
-        Raises:
-            WorkloadError: The confidence is out of range.
-        """
-        return float(compute_moe(confidence, self.std))
-
-    def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Compute an interval that covers the exact ratio with about this probability.
-
-        Returns:
-            The lower and the upper end.
-
-        Raises:
-            WorkloadError: The confidence is out of range.
-        """
-        moe = self.moe(confidence)
-        return self.value - moe, self.value + moe
-
-
-@dataclass(frozen=True, eq=False)
-class Combinations:
-    """Several combinations of released answers, with their joint covariance.
-
-    Attributes:
-        names: The names of the combinations, k of them.
-        values: Their estimates (k,).
-        covariance: The covariance (k, k), in products of the values' units. The rows and columns
-            of ratios are those of the delta method.
-        approximate: Which combinations are ratios (k,).
-    """
-
-    names: tuple[str, ...]
-    values: FloatArray
-    covariance: FloatArray
-    approximate: BoolArray
-
-    @cached_property
-    def stds(self) -> FloatArray:
-        """The standard deviations (k,)."""
-        # Where noise cancels, as in a / a, rounding may leave a variance slightly below zero.
-        return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0.0)))
-
-    def moe(
-        self, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False
-    ) -> FloatArray:
-        """Compute the margins of error (k,): half the widths of `interval`.
-
-        Raises:
-            WorkloadError: The confidence is out of range.
-        """
-        return compute_moe(confidence, self.stds, len(self.names) if simultaneous else 1)
-
-    def interval(
-        self, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False
-    ) -> tuple[FloatArray, FloatArray]:
-        """Compute intervals for the exact answers.
-
-        Args:
-            confidence: The probability that an interval covers the exact answer.
-            simultaneous: Whether all intervals cover their exact answers at once with at least this
-                probability, whatever the covariance. If not, each interval does so by itself.
-
-        Returns:
-            The lower and the upper ends (k,).
-
-        Raises:
-            WorkloadError: The confidence is out of range.
-        """
-        moe = self.moe(confidence, simultaneous=simultaneous)
-        return self.values - moe, self.values + moe
-
-
-def combine(release: NoisyAnswers, asked: CombinationLike) -> Combination | Ratio:
+def combine(release: NoisyAnswers, asked: CombinationLike) -> CombinedNumber:
     """Estimate one combination: see `Release.combine`."""
     (found,) = combine_each(release, [asked])
-    if isinstance(found, Ratio):
-        _check_denominator(found.denominator)
+    for below in _list_denominators(found):
+        _check_denominator(below)
     return found
 
 
 def combine_each(
     release: NoisyAnswers, asked: Iterable[CombinationLike]
-) -> Iterator[Combination | Ratio]:
+) -> Iterator[CombinedNumber]:
     """Estimate combinations one after another: see `Release.combine_each`."""
     expressions = Expressions(release.plan.workload)
     return estimate_each(release, (read_combination(expressions, one) for one in asked))
 
 
 def estimate_each(
-    release: NoisyAnswers, combinations: Iterable[Terms | Quotient[Terms]]
-) -> Iterator[Combination | Ratio]:
+    release: NoisyAnswers, combinations: Iterable[Expression]
+) -> Iterator[CombinedNumber]:
     """Estimate combinations that were read already, in their order: see `Release.combine_each`."""
     for chunk in _split_chunks(release, combinations):
-        sums = iter(_estimate_sums(release, _list_sums(chunk)))
-        pairs = [(next(sums), next(sums) if isinstance(one, Quotient) else None) for one in chunk]
-        ratios: list[int] = []
+        sums = iter(_estimate_sums(release, [own for one in chunk for own in list_sums(one)]))
+        parts = [[next(sums) for _ in list_sums(one)] for one in chunk]
+        places: list[int] = []
+        values: list[float] = []
         errors: list[Terms] = []
-        for k, (one, (above, below)) in enumerate(zip(chunk, pairs, strict=True)):
-            if isinstance(one, Quotient) and below is not None and not _is_near_zero(below):
-                # The first-order error of a / b is (error of a - value * error of b) / b.
-                ratio = above.value / below.value
-                errors.append(subtract(one.numerator, ratio, one.denominator))
-                ratios.append(k)
-        stds = dict(zip(ratios, estimate_stds(release, errors).tolist(), strict=True))
-        for k, (above, below) in enumerate(pairs):
-            if below is None:
-                yield above
-            elif k in stds:
-                value, std = above.value / below.value, stds[k] / abs(below.value)
-                yield Ratio(value, std, above, below)
+        for k, (one, own) in enumerate(zip(chunk, parts, strict=True)):
+            denominators = [own[j] for j in _find_denominators(one)]
+            if _is_formula(one) and not any(map(_is_near_zero, denominators)):
+                value, gradient = _expand(one, [part.value for part in own])
+                places.append(k)
+                values.append(value)
+                errors.append(add_terms(list_sums(one), gradient.tolist()))
+        stds = estimate_stds(release, errors).tolist()
+        found = dict(zip(places, zip(values, stds, strict=True), strict=True))
+        none = math.nan, math.nan
+        numbers = [found.get(k, none) for k in range(len(chunk))]
+        covariances = _estimate_covariances(release, chunk, parts, numbers)
+        for k, (one, own) in enumerate(zip(chunk, parts, strict=True)):
+            if isinstance(one, Quotient):
+                yield Ratio(*numbers[k], own[0], own[1], covariances[k])
+            elif isinstance(one, Formula):
+                yield Approximation(*numbers[k], tuple(own[j] for j in one.denominators))
             else:
-                yield Ratio(math.nan, math.nan, above, below)
+                yield own[0]
 
 
 def combine_all(
@@ -229,55 +107,128 @@ def combine_all(
     named: Mapping[str, Any] = asked if isinstance(asked, Mapping) else _name_expressions(asked)
     expressions = Expressions(release.plan.workload)
     found = [_read_named(expressions, name, one) for name, one in named.items()]
-    sums = _list_sums(found)
+    sums = [own for one in found for own in list_sums(one)]
     covariance = compute_covariance(release, sums)
-    estimates, stds = estimate_values(release, sums), np.sqrt(np.diag(covariance))
-    gradient, values, k_sum = np.zeros((len(found), len(sums))), [], 0
+    stds = np.sqrt(np.diag(covariance)).tolist()
+    estimates = list(map(Combination, estimate_values(release, sums).tolist(), stds))
+    gradient, values, first = np.zeros((len(found), len(sums))), [], 0
     for k, (name, one) in enumerate(zip(named, found, strict=True)):
+        own = slice(first, first + len(list_sums(one)))
+        try:
+            for j in _find_denominators(one):
+                _check_denominator(estimates[own][j])
+        except WorkloadError as error:
+            raise WorkloadError(f"{name!r}: {error}") from None
+        value, gradient[k, own] = _expand(one, [part.value for part in estimates[own]])
+        values.append(value)
+        first = own.stop
+    joint = gradient @ covariance @ gradient.T
+    each: list[CombinedNumber] = []
+    first = 0
+    for one, value, variance in zip(found, values, np.diag(joint).tolist(), strict=True):
+        # Where noise cancels, as in a / a, rounding may leave a variance slightly below zero.
+        std, parts = math.sqrt(max(variance, 0.0)), estimates[first : first + len(list_sums(one))]
         if isinstance(one, Quotient):
-            above = estimates[k_sum]
-            below = Combination(float(estimates[k_sum + 1]), float(stds[k_sum + 1]))
-            try:
-                _check_denominator(below)
-            except WorkloadError as error:
-                raise WorkloadError(f"{name!r}: {error}") from None
-            values.append(above / below.value)
-            gradient[k, k_sum : k_sum + 2] = 1 / below.value, -values[-1] / below.value
-            k_sum += 2
+            between = float(covariance[first, first + 1])
+            each.append(Ratio(value, std, parts[0], parts[1], between))
+        elif isinstance(one, Formula):
+            each.append(Approximation(value, std, tuple(parts[j] for j in one.denominators)))
         else:
-            values.append(estimates[k_sum])
-            gradient[k, k_sum] = 1.0
-            k_sum += 1
+            each.append(Combination(value, std))
+        first += len(parts)
     return Combinations(
         names=tuple(named),
         values=np.array(values),
-        covariance=gradient @ covariance @ gradient.T,
-        approximate=np.array([isinstance(one, Quotient) for one in found]),
+        covariance=joint,
+        approximate=np.array([one.approximate for one in each]),
+        each=tuple(each),
     )
 
 
+def _is_formula(one: Expression) -> bool:
+    """Return whether an expression is a ratio or a formula, and no sum."""
+    return isinstance(one, (Quotient, Formula))
+
+
+def _find_denominators(one: Expression) -> list[int]:
+    """Find which sums of an expression something is divided by."""
+    if isinstance(one, Quotient):
+        return [1]
+    return one.denominators if isinstance(one, Formula) else []
+
+
+def _expand(one: Expression, values: Sequence[float]) -> tuple[float, FloatArray]:
+    """Compute the value of an expression at those of its sums (k,), and its derivatives (k,)."""
+    if isinstance(one, Quotient):
+        # The first-order error of a / b is (error of a - value * error of b) / b.
+        above, below = values
+        ratio = above / below
+        return ratio, np.array([1 / below, -ratio / below])
+    if isinstance(one, Formula):
+        return one.evaluate(values)
+    return values[0], np.ones(1)
+
+
+def _estimate_covariances(
+    release: NoisyAnswers,
+    chunk: Sequence[Expression],
+    parts: Sequence[Sequence[Combination]],
+    numbers: Sequence[tuple[float, float]],
+) -> list[float]:
+    """Compute the covariances of the numerators and denominators of ratios.
+
+    Args:
+        release: The release.
+        chunk: Expressions (k,).
+        parts: The sums of each.
+        numbers: The value and the std of each, or nan.
+
+    Returns:
+        The covariance for each ratio, and 0 for others.
+    """
+    found = [0.0] * len(chunk)
+    factors: dict[int, float] = {}
+    for k, (one, own) in enumerate(zip(chunk, parts, strict=True)):
+        if not isinstance(one, Quotient) or 0.0 in (own[0].std, own[1].std):
+            continue
+        above, below, (ratio, std) = own[0], own[1], numbers[k]
+        if abs(ratio) * below.std >= _LEAST_SHARE * above.std:
+            # The variance of a - r b is that of a, less 2 r times the covariance, plus r^2 times
+            # that of b; and the std of the ratio is that of a - r b over b.
+            square = (std * below.value) ** 2
+            found[k] = (above.std**2 + (ratio * below.std) ** 2 - square) / (2 * ratio)
+        else:
+            factors[k] = above.std / below.std
+    errors = [add_terms(list_sums(chunk[k]), [1.0, -factor]) for k, factor in factors.items()]
+    stds = estimate_stds(release, errors).tolist()
+    for (k, factor), std in zip(factors.items(), stds, strict=True):
+        found[k] = (2 * parts[k][0].std ** 2 - std**2) / (2 * factor)
+    # Whatever rounding did, no covariance is above the product of the stds.
+    most = [own[0].std * own[-1].std for own in parts]
+    return [min(max(one, -largest), largest) for one, largest in zip(found, most, strict=True)]
+
+
+def _list_denominators(found: CombinedNumber) -> tuple[Combination, ...]:
+    """List the sums that an estimate was divided by."""
+    if isinstance(found, Ratio):
+        return (found.denominator,)
+    return found.denominators if isinstance(found, Approximation) else ()
+
+
 def _split_chunks(
-    release: NoisyAnswers, combinations: Iterable[Terms | Quotient[Terms]]
-) -> Iterator[list[Terms | Quotient[Terms]]]:
+    release: NoisyAnswers, combinations: Iterable[Expression]
+) -> Iterator[list[Expression]]:
     """Split combinations into chunks whose estimates fit into memory together."""
-    chunk: list[Terms | Quotient[Terms]] = []
+    chunk: list[Expression] = []
     size = 0
     for one in combinations:
         chunk.append(one)
-        size += sum(count_coefficients(release, terms) for terms in _list_sums([one]))
+        size += sum(count_coefficients(release, terms) for terms in list_sums(one))
         if len(chunk) >= _MOST_TOGETHER or size >= _MOST_COEFFICIENTS:
             yield chunk
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-def _list_sums(combinations: Iterable[Terms | Quotient[Terms]]) -> list[Terms]:
-    """List the sums that combinations are made of: two of a ratio, one of another combination."""
-    sums: list[Terms] = []
-    for one in combinations:
-        sums += [one.numerator, one.denominator] if isinstance(one, Quotient) else [one]
-    return sums
 
 
 def _estimate_sums(release: NoisyAnswers, sums: Sequence[Terms]) -> list[Combination]:
@@ -298,9 +249,7 @@ def _name_expressions(expressions: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _read_named(
-    expressions: Expressions, name: str, asked: CombinationLike
-) -> Terms | Quotient[Terms]:
+def _read_named(expressions: Expressions, name: str, asked: CombinationLike) -> Expression:
     """Read a combination, with errors that name it."""
     try:
         return read_combination(expressions, asked)

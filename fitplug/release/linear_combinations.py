@@ -15,13 +15,14 @@ import numpy.typing as npt
 
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.expressions import (
+    Expression,
     Expressions,
-    Quotient,
     Runs,
     SparseCoefficients,
     Terms,
     add_boxes,
     expand_terms,
+    list_sums,
 )
 from fitplug.mechanism import (
     Product,
@@ -42,7 +43,7 @@ _BATCH_COEFFICIENTS = 2**20
 
 def read_combination(
     expressions: Expressions, asked: CombinationLike, within: Mapping[str, Runs] | None = None
-) -> Terms | Quotient[Terms]:
+) -> Expression:
     """Read a combination.
 
     Args:
@@ -60,19 +61,22 @@ def read_combination(
     if not isinstance(asked, str):
         return _read_coefficients(expressions, asked)
     found = expressions.read(asked, within)
-    for terms in (found.numerator, found.denominator) if isinstance(found, Quotient) else (found,):
+    for terms in list_sums(found):
         for name, coefficients in terms.items():
             if not coefficients.is_finite:
                 raise WorkloadError(f"coefficients of {name!r} must be finite")
     return found
 
 
-def subtract(left: Terms, factor: float, right: Terms) -> Terms:
-    """Return left - factor * right."""
-    less = {name: c.scale(-factor) for name, c in right.items()}
+def add_terms(several: Sequence[Terms], weights: Sequence[float]) -> Terms:
+    """Add sums, each multiplied by a weight."""
+    scaled = [
+        {name: c.scale(weight) for name, c in one.items()} if weight != 1.0 else one
+        for one, weight in zip(several, weights, strict=True)
+    ]
     return {
-        name: add_boxes([one[name] for one in (left, less) if name in one])
-        for name in dict.fromkeys([*left, *less])
+        name: add_boxes([one[name] for one in scaled if name in one])
+        for name in dict.fromkeys(name for one in scaled for name in one)
     }
 
 

@@ -23,5 +23,14 @@ def compute_moe(confidence: float, stds: float | AnyArray, together: int = 1) ->
     Raises:
         WorkloadError: The confidence is out of range.
     """
+    return np.asarray(find_quantile(confidence, together) * stds)
+
+
+def find_quantile(confidence: float, together: int = 1) -> float:
+    """Return how many standard deviations a margin of error has; see `compute_moe`.
+
+    Raises:
+        WorkloadError: The confidence is out of range.
+    """
     check_confidence(confidence)
-    return np.asarray(quantile(confidence, together) * stds)
+    return float(quantile(confidence, together))

@@ -137,6 +137,7 @@ class NoisyAnswers:
         if structure.public_attributes is None:
             return None
         totals = np.asarray(self.answers)[self.plan.strategy.size :]
+        totals = totals // structure.shares
         return freeze(totals.reshape(self.plan.domain.shape_of(structure.public_attributes)))
 
     @cached_property

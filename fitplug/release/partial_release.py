@@ -17,7 +17,8 @@ from fitplug.files import ArrowTable, Columns
 from fitplug.mechanism import date_queries, make_estimates
 from fitplug.numeric import AnyArray, freeze
 from fitplug.release import tables as exports
-from fitplug.release.combination import Combination, Combinations, Ratio, combine, combine_all
+from fitplug.release.combination import combine, combine_all
+from fitplug.release.combined_numbers import Combinations, CombinedNumber
 from fitplug.release.linear_combinations import CombinationLike
 from fitplug.release.noisy_answers import ByGroup, NoisyAnswers
 from fitplug.workload import ArraysByGroup, QueryGroup
@@ -63,7 +64,7 @@ class PartialRelease(NoisyAnswers):
         """The variances of the estimates, rounded up; nan where these are not known."""
         return self._hide_unknown(self.plan.variances)
 
-    def combine(self, asked: CombinationLike) -> Combination | Ratio:
+    def combine(self, asked: CombinationLike) -> CombinedNumber:
         """Estimate a linear combination of answers, or a ratio of two: see `Release.combine`.
 
         Raises:

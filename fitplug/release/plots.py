@@ -119,7 +119,7 @@ def _label_ticks(
         return
     factor = group.factors[place]
     attribute = release.plan.domain[factor.attribute]
-    ordered = attribute.is_ordered and factor.kind != "matrix"
+    ordered = attribute.is_ordered and factor.array is None
     _set_ticks(axis, labels)
     if not ordered and max(map(len, labels)) * len(axis.get_ticklocs()) > 60:
         for tick in axis.get_ticklabels():

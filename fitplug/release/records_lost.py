@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from fitplug.domain import Attribute
 from fitplug.errors import InputError
-from fitplug.release.combination import Combination, combine
+from fitplug.release.combination import combine
+from fitplug.release.combined_numbers import Combination, bound_ratio
+from fitplug.release.margins import find_quantile
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove, check_confidence, quantile
+from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove
 
 _MOST_LETTERS = 120
 """The largest length of how rows are understood, in an error: a filter may list many values."""
@@ -69,19 +71,14 @@ class Lost:
             WorkloadError: The confidence is out of range.
             InputError: The number of all records is too near to zero for its std.
         """
-        check_confidence(confidence)
-        z2 = quantile(confidence, 1) ** 2
-        a, b = self.kept.value, self.whole.value
-        std_a, std_b = self.kept.std, self.whole.std
-        square = b * b - z2 * std_b * std_b
-        if b <= 0 or square <= 0:
+        z = find_quantile(confidence)
+        low, high = bound_ratio(self.kept, self.whole, 0.0, z)
+        if self.whole.value <= 0 or math.isinf(high):
             raise InputError(
                 "the count of the coarser release is within its margin of error of zero: a share "
                 "of it says nothing; release it with a smaller std"
             )
-        # The ends are those of the ratios r with (a - r b)^2 <= z^2 (std_a^2 + r^2 std_b^2).
-        middle, half = a * b, math.sqrt(z2 * (a * a * std_b * std_b + std_a * std_a * square))
-        return 1 - (middle + half) / square, 1 - (middle - half) / square
+        return 1 - high, 1 - low
 
 
 def estimate_lost(

@@ -13,14 +13,8 @@ from fitplug.display import MOST_TABLES, Figure, format_up
 from fitplug.files import ArrowTable, Columns
 from fitplug.release import tables as exports
 from fitplug.release.adjusted import Adjusted, make_integers, make_nonnegative
-from fitplug.release.combination import (
-    Combination,
-    Combinations,
-    Ratio,
-    combine,
-    combine_all,
-    combine_each,
-)
+from fitplug.release.combination import combine, combine_all, combine_each
+from fitplug.release.combined_numbers import Combination, Combinations, CombinedNumber
 from fitplug.release.folder import check_tables, read_folder, write_folder
 from fitplug.release.kept_answers import keep_answers
 from fitplug.release.linear_combinations import CombinationLike
@@ -44,9 +38,9 @@ class Release(NoisyAnswers):
     @overload
     def combine(self, asked: Mapping[str, npt.ArrayLike]) -> Combination: ...
     @overload
-    def combine(self, asked: str) -> Combination | Ratio: ...
-    def combine(self, asked: CombinationLike) -> Combination | Ratio:
-        """Estimate a linear combination of answers, or a ratio of two.
+    def combine(self, asked: str) -> CombinedNumber: ...
+    def combine(self, asked: CombinationLike) -> CombinedNumber:
+        """Estimate a linear combination of answers, a ratio of two, or a formula of several.
 
         Args:
             asked: An expression such as "pyramid[SEX = 1, AGEP <= 17] + total" (see
@@ -56,7 +50,8 @@ class Release(NoisyAnswers):
         Returns:
             A Combination, whose standard deviation is exact, from the full covariance. For an
             expression "a / b" a Ratio, whose standard deviation is approximate, by the delta
-            method.
+            method, and whose interval is Fieller's. For another formula, such as "a / b - c / d",
+            an Approximation by the delta method.
 
         Raises:
             WorkloadError: There is no such group or value, the coefficients do not fit the group's
@@ -79,7 +74,7 @@ class Release(NoisyAnswers):
         """
         return combine_all(self, asked)
 
-    def combine_each(self, asked: Iterable[CombinationLike]) -> Iterator[Combination | Ratio]:
+    def combine_each(self, asked: Iterable[CombinationLike]) -> Iterator[CombinedNumber]:
         """Estimate any number of combinations one after another, without their covariance.
 
         Some thousands of combinations are in memory at a time. A ratio whose denominator is too

@@ -11,6 +11,9 @@ are sums of them. The procedure has these steps:
    are not negative and add up to the count that is divided. For integers, each is rounded down, and
    those with the largest fractions are raised until they add up.
 
+With a measure, the cells of its bounds are estimated from counts and sums, and divide last. So no
+sum is less or more than so many records can have.
+
 Every family needs only its own estimates, so time and memory grow with the cells alone. The result
 is not the nearest histogram of all, which `fitplug.release.least_squares` finds for small releases.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,15 +38,34 @@ _CHUNK = 2**21
 """About the largest number of cells that are projected at once."""
 
 
-def find_finest(workload: Workload) -> QueryGroup | None:
-    """Find a group that tells all cells of a workload apart which any of its groups tells apart.
+@dataclass(frozen=True, eq=False)
+class Finest:
+    """Groups that tell all cells of a workload apart which any of its groups tells apart.
+
+    Attributes:
+        group: The group that does so, but for a measure.
+        sums: The group that asks for the sums of the measure in the same cells; None without one.
+        measure: The name of the measure; empty without one.
+    """
+
+    group: QueryGroup
+    sums: QueryGroup | None = None
+    measure: str = ""
+
+
+def find_finest(workload: Workload) -> Finest | None:
+    """Find groups of whose answers those of all other groups are sums.
 
     Returns:
-        The group, of whose answers those of all other groups are sums; None if there is none.
+        The groups; None if there are none, or more than one measure, or one with a third cell.
     """
+    measures = [name for name in workload.attributes if workload.domain[name].quantities]
+    if len(measures) > 1 or any(workload.domain[name].size != 2 for name in measures):
+        return None
+    told_apart = set(workload.attributes) - set(measures)
     for group in workload.groups:
         factors = {f.attribute: f for f in group.factors}
-        if set(group.attributes) != set(workload.attributes):
+        if set(group.attributes) != told_apart:
             continue
         others = [f for one in workload.groups for f in one.factors if f.attribute in factors]
         lists_cells = all(
@@ -50,18 +73,30 @@ def find_finest(workload: Workload) -> QueryGroup | None:
             for factor in factors.values()
         )
         if lists_cells and all(_is_finer(workload, factors[f.attribute], f) for f in others):
-            return group
+            if not measures:
+                return Finest(group)
+            sums = _find_sums(workload, group, measures[0])
+            return None if sums is None else Finest(group, sums, measures[0])
+    return None
+
+
+def _find_sums(workload: Workload, group: QueryGroup, measure: str) -> QueryGroup | None:
+    """Find the group that asks for the sums of a measure in the cells of a group."""
+    wanted = {f.attribute: f.kind for f in group.factors if f.kind != "total"} | {measure: "sum"}
+    for one in workload.groups:
+        if {f.attribute: f.kind for f in one.factors if f.kind != "total"} == wanted:
+            return one
     return None
 
 
 def adjust_stepwise(
-    release: NoisyAnswers, group: QueryGroup, total: float | None, *, integers: bool
+    release: NoisyAnswers, finest: Finest, total: float | None, *, integers: bool
 ) -> AnyArray:
     """Make a histogram without negative counts, from the total down.
 
     Args:
         release: The release.
-        group: A group by `find_finest`.
+        finest: The groups, by `find_finest`.
         total: The number of all records, if it is public.
         integers: Whether the counts are integers.
 
@@ -78,14 +113,13 @@ def adjust_stepwise(
             f"{workload.cell_count:,} cells are too many for one histogram, at most "
             f"{MOST_CELLS:,}; show the release as it is"
         )
-    estimates = release.estimates[group.name]
-    by_name = {f.attribute: f for f in group.factors}
-    in_order = [by_name[name] for name in workload.domain.names if name in group.attributes]
+    by_name = {f.attribute: f for f in finest.group.factors}
+    in_order = [by_name[name] for name in workload.domain.names if name in finest.group.attributes]
     ordered = sorted(in_order, key=lambda f: not workload.domain[f.attribute].levels)
-    axes = [f.attribute for f in group.factors]
-    totals = [axes.index(name) for name in axes if name not in group.attributes]
-    order = [axes.index(f.attribute) for f in ordered]
-    values = estimates.transpose([*order, *totals]).reshape([f.rows for f in ordered])
+    values = _arrange(release, finest.group, ordered)
+    if finest.sums is not None:
+        values = _estimate_bounds(release, finest, ordered, values)
+        ordered.append(Factor(finest.measure, "identity", 2))
     count = float(values.sum()) if total is None else float(total)
     if total is not None and count < 0:
         raise WorkloadError(
@@ -102,6 +136,27 @@ def adjust_stepwise(
                 margin = np.add.reduceat(margin, starts, axis=axis)
             counts = _divide(counts, margin, axis, families, integers=integers)
     return _spread_cells(workload, ordered, counts.astype(np.int64) if integers else counts)
+
+
+def _arrange(release: NoisyAnswers, group: QueryGroup, ordered: list[Factor]) -> FloatArray:
+    """Return the estimates of a group with an axis for each of some factors, in their order."""
+    axes = [f.attribute for f in group.factors]
+    names = [f.attribute for f in ordered]
+    order = [
+        *(axes.index(name) for name in names),
+        *(axes.index(n) for n in axes if n not in names),
+    ]
+    return release.estimates[group.name].transpose(order).reshape([f.rows for f in ordered])
+
+
+def _estimate_bounds(
+    release: NoisyAnswers, finest: Finest, ordered: list[Factor], counts: FloatArray
+) -> FloatArray:
+    """Estimate the two cells of a measure, on a new last axis, from counts and sums."""
+    assert finest.sums is not None
+    low, high = release.plan.domain[finest.measure].quantities["sum"].tolist()
+    above = (_arrange(release, finest.sums, ordered) - low * counts) / (high - low)
+    return np.stack([counts - above, above], axis=-1)
 
 
 def _is_finer(workload: Workload, finest: Factor, other: Factor) -> bool:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fitplug.domain import Domain, suggest_fewer_cells
+from fitplug.domain import MOST_SHARES, Domain, suggest_fewer_cells
 from fitplug.errors import BudgetError, WorkloadError
 from fitplug.privacy import MOST_CONTRIBUTIONS
 from fitplug.structure.cell_pairs import MOST_PAIRS
@@ -88,6 +88,7 @@ def analyse_structure(
         DomainError: If the unit names an attribute that the domain does not have.
     """
     check_unit(unit, workload.domain)
+    _check_measures(workload, unit)
     is_large = workload.groups.sizes > MAX_ANSWERS
     if is_large.any():
         group = workload.groups[int(np.argmax(is_large))]
@@ -166,6 +167,23 @@ def _build_persons(
 def _holds_persons(persons: PersonStructure) -> bool:
     """Tell whether the optimum over all pairs of records can be found."""
     return persons.has_room and persons.cells <= MOST_CELLS
+
+
+def _check_measures(workload: Workload, unit: Unit) -> None:
+    """Raise WorkloadError if plans of the workload's measures cannot be made for a unit."""
+    domain = workload.domain
+    measures = [name for name in workload.attributes if domain[name].quantities]
+    shares = domain.count_shares(measures)
+    if shares > MOST_SHARES:
+        raise WorkloadError(
+            f"the measures {', '.join(measures)} have {shares:,} units together (their numbers are "
+            f"multiplied), and up to {MOST_SHARES:,} can be designed for; give them larger units"
+        )
+    if measures and isinstance(unit, AddRemove) and unit.distinct:
+        raise WorkloadError(
+            f"records with the measure {measures[0]} are divided over two cells, so that no two "
+            "are in distinct cells; give records alone, or once_per"
+        )
 
 
 def check_unit(unit: Unit, domain: Domain) -> None:

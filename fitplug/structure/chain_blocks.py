@@ -165,7 +165,7 @@ def is_chain(workload: Workload, name: str) -> bool:
         for factor in group.factors:
             if factor.attribute != name or factor.kind in ("identity", "total"):
                 continue
-            if factor.kind in ("matrix", "all_ranges"):
+            if factor.array is not None or factor.kind == "all_ranges":
                 return False
             if factor.cells is not None:
                 first, last = factor.cells.T

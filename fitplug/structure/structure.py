@@ -174,6 +174,15 @@ class Structure(ABC):
         """How often neighbours differ by the same difference: k for k records added or removed."""
         return self.unit.changes
 
+    @cached_property
+    def shares(self) -> int:
+        """The number of shares that the mechanism counts of each record: 1 without measures.
+
+        A record is divided over the cells of each measure that queries use. The queries and the
+        covariance are about records, and what the mechanism reads and adds noise to are shares.
+        """
+        return self.workload.domain.count_shares(self.workload.attributes)
+
     @property
     def profile_attributes(self) -> tuple[str, ...]:
         """The attributes whose cells may have different privacy profiles, in the domain's order."""

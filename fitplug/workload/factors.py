@@ -61,10 +61,11 @@ class Factor:
 
     Attributes:
         attribute: The name of the attribute.
-        kind: One of NAMED, "ranges", "matrix" or the name of a level of a Hierarchy.
+        kind: One of NAMED, "ranges", "matrix", the name of a level of a Hierarchy, or what is asked
+            of a measure, "sum" or "count".
         size: The number of the attribute's cells.
         cells: Shape (rows, 2): the first and the last cell of each row, for ranges and levels.
-        array: Shape (rows, size): the matrix, for the kind "matrix".
+        array: Shape (rows, size): the matrix, for the kind "matrix" and for measures.
         names: The labels of the rows of `array`, if they have labels.
     """
 
@@ -84,14 +85,13 @@ class Factor:
             return self.size * (self.size + 1) // 2
         if self.kind == "total":
             return 1
-        stored = self.array if self.kind == "matrix" else self.cells
+        stored = self.cells if self.array is None else self.array
         assert stored is not None
         return len(stored)
 
     def matrix(self) -> FloatArray:
         """Build the matrix, shape (rows, size)."""
-        if self.kind == "matrix":
-            assert self.array is not None
+        if self.array is not None:
             return self.array
         first, last = self.intervals().T[:, :, None]
         cell = np.arange(self.size)
@@ -101,7 +101,7 @@ class Factor:
         """Build the first and last cells of the rows, shape (rows, 2).
 
         Raises:
-            WorkloadError: The kind is "matrix".
+            WorkloadError: The factor has a matrix instead.
         """
         cell = np.arange(self.size)
         if self.kind == "identity":
@@ -129,7 +129,7 @@ class Factor:
         if self.kind == "identity":
             return values
         moved = np.moveaxis(values, axis, -1)
-        if self.kind == "matrix":
+        if self.array is not None:
             return np.moveaxis(moved @ self.matrix().T, -1, axis)
         sums = np.concatenate([np.zeros_like(moved[..., :1]), moved.cumsum(axis=-1)], axis=-1)
         first, last = self.intervals().T
@@ -148,7 +148,7 @@ class Factor:
         if self.kind == "identity":
             return values
         moved = np.moveaxis(values, axis, -1)
-        if self.kind == "matrix":
+        if self.array is not None:
             return np.moveaxis(moved @ self.matrix(), -1, axis)
         # The differences between neighbouring cells: a row begins at its first cell and ends after
         # its last one.
@@ -168,6 +168,8 @@ class Factor:
             return list(range(self.rows) if self.names is None else self.names)
         if self.kind == "total":
             return ["all"]
+        if self.kind in attribute.quantities:
+            return [self.kind]
         if self.kind == "identity":
             return list(attribute.column_values())
         if self.kind in attribute.levels:
@@ -200,6 +202,8 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
         if (query.attribute, query.size) != (name, attribute.size):
             raise WorkloadError(f"{name}: this factor was made for another attribute")
         return query
+    if attribute.quantities:
+        raise _make_measure_error(name, attribute)
     if isinstance(query, Ranges):
         cells = [_find_interval(name, attribute, pair) for pair in query.bounds]
         return build_interval_factor(name, attribute, np.array(cells, dtype=np.int64))
@@ -207,6 +211,14 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
         array, names = build_matrix(name, attribute, query)
         return Factor(name, "matrix", attribute.size, array=array, names=names)
     return Factor(name, "matrix", attribute.size, array=read_matrix(name, query, attribute.size))
+
+
+def _make_measure_error(name: str, attribute: Attribute) -> WorkloadError:
+    """Make the error for a query that a measure does not have."""
+    kinds = " or ".join(map(repr, (*attribute.quantities, "total")))
+    return WorkloadError(
+        f"{name} is a measure, of which queries ask {kinds}; leave it out to count all records"
+    )
 
 
 def build_labelled_factor(name: str, attribute: Attribute, array: Any, labels: Any) -> Factor:
@@ -228,7 +240,11 @@ def build_labelled_factor(name: str, attribute: Attribute, array: Any, labels: A
 
 def _build_named_factor(name: str, attribute: Attribute, kind: str) -> Factor:
     """Build a factor of one of the kinds NAMED, or of a level of a hierarchy."""
-    levels = attribute.levels
+    levels, quantities = attribute.levels, attribute.quantities
+    if kind in quantities:
+        return Factor(name, kind, attribute.size, array=quantities[kind][None])
+    if quantities and kind != "total":
+        raise _make_measure_error(name, attribute)
     if kind in levels[:-1]:
         return Factor(name, kind, attribute.size, cells=attribute.intervals(kind))
     if kind not in (*NAMED, *levels):

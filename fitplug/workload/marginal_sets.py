@@ -81,7 +81,8 @@ def marginals(
         ways: With a number k, the tables of 1, 2, ... and k attributes. With several numbers, the
             tables of exactly so many attributes: `[3]` asks for no table of 1 or 2 attributes, and
             `range(4)` for the total too, which has 0.
-        attributes: The names of the attributes that are combined; all of the domain by default.
+        attributes: The names of the attributes that are combined; all of the domain by default,
+            but measures.
         target: `variance`, `std` or `moe`, and for the latter `confidence` and `simultaneous`, as
             for `queries`. It is a number, or an array of one number for each table, in the order in
             which `itertools.combinations` lists them, tables of fewer attributes first.
@@ -97,7 +98,8 @@ def marginals(
         raise WorkloadError("marginals need a Domain first")
     if isinstance(attributes, str):
         raise WorkloadError(f"attributes = {attributes!r} must be a list of names")
-    names = domain.names if attributes is None else tuple(attributes)
+    counted = (name for name in domain.names if not domain[name].quantities)
+    names = tuple(counted if attributes is None else attributes)
     for name in names:
         if name not in domain:
             hint = suggest_nearest(name, domain.names)

@@ -50,7 +50,7 @@ def queries(
     Args:
         factors: By attribute, one of "identity", "prefix", "all_ranges", "total", `ranges(...)`,
             `rows(...)`, the name of a level of a Hierarchy, or a matrix: an array or a sparse
-            matrix of SciPy, of shape (rows, cells).
+            matrix of SciPy, of shape (rows, cells). Of a Measure "sum", in its own units.
         variance: The largest variance of each answer: a number, or an array that broadcasts to the
             group's shape.
         std: The largest standard deviation of each answer, in the same forms.

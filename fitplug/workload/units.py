@@ -15,12 +15,12 @@ at most m^2 times rho of one change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fitplug.domain import Domain
-from fitplug.errors import BudgetError
+from fitplug.errors import BudgetError, DomainError
 from fitplug.numeric import is_positive_integer
 
 
@@ -95,9 +95,9 @@ class AddRemove:
         return {"records": self.records} | {name: value for name, value in given.items() if value}
 
     def check_domain(self, domain: Domain) -> None:
-        """Raise DomainError if an attribute that the unit names is not in a domain."""
+        """Raise DomainError if an attribute that the unit names is unknown or a measure."""
         if self.once_per is not None:
-            domain.ordered((self.once_per,))
+            _check_attributes("once_per", (self.once_per,), domain)
 
     def count_changes(self, other: Unit) -> int | None:
         """Count the changes in this unit that any change in another unit is made of.
@@ -170,8 +170,8 @@ class ReplaceOne:
         return {"replace_one": list(self.within)}
 
     def check_domain(self, domain: Domain) -> None:
-        """Raise DomainError if an attribute that the unit names is not in a domain."""
-        domain.ordered(self.within)
+        """Raise DomainError if an attribute that the unit names is unknown or a measure."""
+        _check_attributes("within", self.within, domain)
 
     def count_changes(self, other: Unit) -> int | None:
         """Count the changes in this unit that any change in another unit is made of.
@@ -184,6 +184,16 @@ class ReplaceOne:
         """
         is_wider = isinstance(other, ReplaceOne) and set(self.within) <= set(other.within)
         return 1 if is_wider else None
+
+
+def _check_attributes(key: str, names: Sequence[str], domain: Domain) -> None:
+    """Raise DomainError if a name is no attribute of a domain, or a measure."""
+    for name in domain.ordered(names):
+        if domain[name].quantities:
+            raise DomainError(
+                f"{key} names {name!r}, which is a measure; name an attribute that divides records "
+                "into cells"
+            )
 
 
 Unit: TypeAlias = AddRemove | ReplaceOne

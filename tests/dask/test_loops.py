@@ -104,6 +104,42 @@ def test_pairs_of_digits_are_counted(
 
 
 @every_implementation
+@given(
+    rows=st.lists(st.tuples(st.integers(-2, 9), st.integers(-1, 8), st.integers(0, 99))),
+    size=st.sampled_from([2, 3]),
+    weighted=st.booleans(),
+)
+def test_records_are_divided_between_the_cells_of_a_measure(
+    built: ModuleType, rows: list[tuple[int, int, int]], size: int, weighted: bool
+) -> None:
+    shares = 10 - size  # so that the codes are up to 8 with a third cell, and 8 without
+    counter, expected, counted = np.zeros(10 * size, dtype=np.int64), [0] * (10 * size), 0
+    for cell, code, weight in rows:
+        if cell < 0 or code < 0:
+            continue
+        counted += 1
+        own = [shares - code, code, 0] if code <= shares else [0, 0, shares]
+        for i in range(size):
+            expected[size * cell + i] += own[i] * (weight if weighted else 1)
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
+    weights = columns[2] if weighted else None
+    assert built.add_shares(counter, columns[0], columns[1], shares, size, weights) == counted
+    assert counter.tolist() == expected
+
+
+@every_implementation
+@pytest.mark.parametrize(("cell", "code", "size"), [(5, 0, 2), (0, 8, 2), (0, 9, 3), (2**62, 0, 2)])
+def test_shares_beyond_the_table_are_noticed(
+    built: ModuleType, cell: int, code: int, size: int
+) -> None:
+    counter = np.zeros(5 * size, dtype=np.int64)
+    with pytest.raises(IndexError):
+        built.add_shares(counter, np.array([cell]), np.array([code]), 7, size, None)
+    with pytest.raises(ValueError, match="each row"):
+        built.add_shares(counter, np.array([0]), np.array([0, 1]), 7, size, None)
+
+
+@every_implementation
 @given(rows=st.lists(st.tuples(st.integers(-3, 9), st.integers(0, 2**40)), max_size=60))
 def test_weights_are_added_to_their_cells(built: ModuleType, rows: list[tuple[int, int]]) -> None:
     counter = np.full(10, 2**58)

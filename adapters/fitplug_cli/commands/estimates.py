@@ -6,6 +6,7 @@ covariance is not formed.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fitplug.errors import InputError, WorkloadError
-from fitplug.expressions import Expressions, Quotient, Runs, Terms
+from fitplug.expressions import Expression, Expressions, Runs, list_sums
 from fitplug.release import RESULT_COLUMNS, Release, estimate_each, read_combination
-from fitplug.workload import check_confidence
+from fitplug.workload import check_confidence, quantile
 from fitplug_cli.inputs import Crosswalk, NamedExpression, read_crosswalk_of_release
 from fitplug_cli.output import err
 from fitplug_cli.output.estimate_tables import Estimates
@@ -95,16 +96,22 @@ def estimate_expressions(
         crosswalk = read_crosswalk_of_release(parser.selector, *regions)
     pairs = [*_pair_with_regions(expressions, crosswalk)]
     terms = _read_expressions(parser, pairs, crosswalk)
-    values, stds = np.zeros(len(pairs)), np.zeros(len(pairs))
+    width = quantile(confidence, len(pairs) if simultaneous else 1)
+    values, stds, moes, lower, upper = np.full((5, len(pairs)), math.nan)
     approximate = np.zeros(len(pairs), dtype=bool)
     for k, found in enumerate(_report_progress(estimate_each(release, terms), len(pairs))):
         values[k], stds[k], approximate[k] = found.value, found.std, found.approximate
+        if not math.isnan(found.value):
+            moes[k], (lower[k], upper[k]) = found.find_moe(width), found.find_ends(width)
     return Estimates(
         expressions=[one for _, one in pairs],
         region_column=None if crosswalk is None else _name_region_column(crosswalk),
         regions=[region for region, _ in pairs],
         values=values,
         stds=stds,
+        moes=moes,
+        lower=lower,
+        upper=upper,
         approximate=approximate,
         confidence=confidence,
         simultaneous=simultaneous,
@@ -130,7 +137,7 @@ def _read_expressions(
     parser: Expressions,
     pairs: Iterable[tuple[str, NamedExpression]],
     crosswalk: Crosswalk | None,
-) -> Iterator[Terms | Quotient[Terms]]:
+) -> Iterator[Expression]:
     """Read each expression, restricted to its region. Raises WorkloadError."""
     for region, one in pairs:
         within: dict[str, Runs] | None = None
@@ -147,13 +154,10 @@ def _read_expressions(
         yield found
 
 
-def _check_has_attribute(
-    parser: Expressions, found: Terms | Quotient[Terms], attribute: str
-) -> None:
+def _check_has_attribute(parser: Expressions, found: Expression, attribute: str) -> None:
     """Raise WorkloadError unless a group of the expression has the attribute of the regions."""
-    sums = (found.numerator, found.denominator) if isinstance(found, Quotient) else (found,)
     workload = parser.selector.workload
-    groups = [workload[name] for terms in sums for name in terms]
+    groups = [workload[name] for terms in list_sums(found) for name in terms]
     if not any(attribute in group.attributes for group in groups):
         suitable = [group.name for group in workload.groups if attribute in group.attributes]
         raise WorkloadError(

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,7 +17,6 @@ from rich.table import Table
 
 from fitplug.errors import InputError
 from fitplug.release import MEASURES
-from fitplug.workload import quantile
 from fitplug_cli.files import check_target, replace_file
 from fitplug_cli.inputs import PARQUET_SUFFIXES, CodeFile, NamedExpression
 from fitplug_cli.output.console import err, out, print_json, print_table
@@ -42,7 +40,10 @@ class Estimates:
         regions: The region of each estimate (k,), empty without regions.
         values: The estimates (k,); nan for a ratio whose denominator is too near to zero.
         stds: Their stds (k,); nan for the same ratios.
-        approximate: Which estimates are ratios, whose stds are approximate (k,).
+        moes: The margins of error (k,): the distances to the farther ends of the intervals.
+        lower: The lower ends of the intervals (k,); -inf where they have no bound.
+        upper: The upper ends (k,).
+        approximate: Which estimates are ratios, or formulas, whose stds are approximate (k,).
         confidence: The confidence of the intervals.
         simultaneous: Whether all intervals hold together with this confidence.
         population: Which records the estimates are about; see `Release.population`.
@@ -53,16 +54,13 @@ class Estimates:
     regions: Sequence[str]
     values: Array
     stds: Array
+    moes: Array
+    lower: Array
+    upper: Array
     approximate: npt.NDArray[np.bool_]
     confidence: float
     simultaneous: bool
     population: str
-
-    @cached_property
-    def moes(self) -> Array:
-        """The margins of error (k,), each for itself or all together."""
-        count = len(self.expressions) if self.simultaneous else 1
-        return quantile(self.confidence, count) * self.stds
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -80,8 +78,8 @@ class Estimates:
             "estimate": self.values,
             "std": self.stds,
             "moe": self.moes,
-            "lower": self.values - self.moes,
-            "upper": self.values + self.moes,
+            "lower": self.lower,
+            "upper": self.upper,
             "confidence": np.full(len(self.expressions), self.confidence),
             "approximate": self.approximate,
         }
@@ -147,7 +145,8 @@ def _iterate_rows(found: Estimates) -> Iterator[dict[str, Any]]:
     for values in zip(*lists, strict=True):
         row = dict(zip(columns, values, strict=True))
         del row["confidence"]
-        yield {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
+        finite = (not isinstance(v, float) or math.isfinite(v) for v in row.values())
+        yield {k: v if known else None for (k, v), known in zip(row.items(), finite, strict=True)}
 
 
 def print_estimates_as_json(found: Estimates) -> None:
@@ -188,13 +187,21 @@ def print_estimates(found: Estimates) -> None:
         else:
             std = row["std"]
             decimals = count_decimals(std, _DIGITS, _MOST_DECIMALS) if std > 0 else _DIGITS
-            numbers = [f"{row[column]:.{decimals}f}" for column in ("value", *MEASURES[1:])]
+            numbers = [
+                "-" if row[column] is None else f"{row[column]:.{decimals}f}"
+                for column in ("value", *MEASURES[1:])
+            ]
         table.add_row(*labels, *numbers)
     print_table(table)
     each = "all intervals together" if found.simultaneous else "each interval"
     out.print(f"{each} at {100 * found.confidence:g}% confidence; the std is that of the noise")
     if found.approximate.any():
         out.print("approximate: ratios, whose std is that of the delta method")
+    if np.isinf(found.upper).any():
+        out.print(
+            "- in place of a margin: the denominator is within its own margin of error of zero, so "
+            "that the ratio has no bounds"
+        )
     if any_without_value:
         out.print(
             "-: ratios whose denominator is less than 3 stds from zero; ask for numerator and "

@@ -4,6 +4,7 @@ Values outside the domain, of whatever spelling, raise no error: what rows hold 
 errors.
 """
 
+from fitplug_dask.encoding.code_reader import CodeReader
 from fitplug_dask.encoding.column_encoder import ColumnEncoder
 from fitplug_dask.encoding.column_types import (
     classify_person_type,
@@ -20,11 +21,10 @@ from fitplug_dask.encoding.stored_values import (
     spell_persons,
 )
 from fitplug_dask.encoding.text_values import describe_values, encode_text, parse_text
-from fitplug_dask.encoding.weights import WeightReader
 
 __all__ = [
+    "CodeReader",
     "ColumnEncoder",
-    "WeightReader",
     "classify_person_type",
     "classify_type",
     "convert_persons",

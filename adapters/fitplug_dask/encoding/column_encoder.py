@@ -59,7 +59,14 @@ class ColumnEncoder:
         """The terms of all codes, for columns that have no table of their own. The first one is
         that of the code -1, which values outside the domain have.
         """
-        return self._compute_terms(np.arange(-1, self._attribute.size))
+        return self._compute_terms(np.arange(-1, self._attribute.code_count))
+
+    def has_table(self, arrow_type: Any) -> bool:
+        """Return whether columns of a type are looked up without a table of all codes."""
+        held = classify_type(arrow_type)
+        if held == "strings" or pt.is_dictionary(arrow_type):
+            return True
+        return held in ("integers", "dates") and self._span is not None
 
     def make_lookup(self, column: Any) -> Lookup:
         """Return what an Arrow array (n,) adds to the cells of its rows."""

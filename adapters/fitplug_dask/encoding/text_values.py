@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import OUTSIDE, TYPE_NAMES, Codes, Encoder, parse_day
+from fitplug.domain import TYPE_NAMES, Codes, Encoder, parse_day
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -51,7 +51,7 @@ def encode_text(attribute: Encoder, text: str | None) -> int | None:
     if text is not None and _PARSERS[attribute.value_type](text) is None:
         return None
     if attribute.value_type is float and text is not None and text.lower() == "nan":
-        return OUTSIDE
+        return attribute.null_code
     return int(encode_texts(attribute, [text])[0])
 
 

@@ -5,9 +5,9 @@ from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug_dask.kernel.partial_counts import (
     LARGEST_SUM,
-    TOO_MANY_RECORDS,
     PartialCounts,
     add_partial_counts,
+    choose_overflow_fault,
 )
 from fitplug_dask.kernel.partitions import (
     Partition,
@@ -16,22 +16,26 @@ from fitplug_dask.kernel.partitions import (
     estimate_memory,
 )
 from fitplug_dask.kernel.reading import count_partition, read_partition
+from fitplug_dask.kernel.shares import Axis, MeasureReader, divide_records
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault
 
 __all__ = [
     "LARGEST_SUM",
     "OUT_OF_MEMORY",
-    "TOO_MANY_RECORDS",
     "Atom",
+    "Axis",
     "Fault",
     "Job",
+    "MeasureReader",
     "PartialCounts",
     "Partition",
     "add_partial_counts",
     "choose_fan_in",
     "choose_joint_tables",
+    "choose_overflow_fault",
     "count_partition",
     "cut_partitions",
+    "divide_records",
     "estimate_memory",
     "read_partition",
     "sum_to_tables",

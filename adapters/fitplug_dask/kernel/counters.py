@@ -5,6 +5,9 @@ others. The cell of every atom is found once per row, as a sum of terms, one for
 The cell of a joint table is then a number whose digits are the cells of its atoms, first to last.
 Filters are terms of an atom, too: 0 for the values that pass, and for all other values so negative
 that the row is outside the table.
+
+Measures are in no atom. The shares of a row in a table that has measures are added to the cells
+that begin where its atoms say.
 """
 
 from __future__ import annotations
@@ -17,12 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.counts import Filters
-from fitplug.domain import Attribute
+from fitplug.counts import WEIGHT, Counts, Filters
+from fitplug.domain import Attribute, Codes
 from fitplug_dask import loops
-from fitplug_dask.encoding import ColumnEncoder, WeightReader
-from fitplug_dask.kernel.joint_tables import split_into_atoms
+from fitplug_dask.encoding import CodeReader, ColumnEncoder
+from fitplug_dask.kernel.joint_tables import is_measure, split_into_atoms
 from fitplug_dask.kernel.partial_counts import LARGEST_SUM
+from fitplug_dask.kernel.shares import MeasureReader, add_shares
 
 _BLOCK_ROWS = 2**16
 """Rows counted at once: fewer cost more calls, more leave the cache."""
@@ -32,8 +36,8 @@ class JointCounters:
     """The counts of each joint table, and the memory that finding cells takes.
 
     Attributes:
-        counters: The counts (cells,) of each joint table.
-        records: The records that weighted rows stand for. Beyond LARGEST_SUM no more are counted,
+        counters: The counts (cells,) of each joint table, of records or of their shares.
+        is_full: Whether rows stand for more records than can be counted. Then no more are counted,
             and the counts mean nothing.
     """
 
@@ -54,24 +58,42 @@ class JointCounters:
             weight: The column that says how many records a row stands for, None if each is one.
             filters: What rows must hold to be counted.
         """
-        # No cell can hold more than all rows; narrow counters stay in the cache twice as long.
-        dtype = np.uint32 if rows < 2**32 and weight is None else np.int64
+        self._attributes = attributes
+        self._measures = [
+            [name for name in joint if is_measure(attributes[name])] for joint in joints
+        ]
+        divided = [[n for n in joint if not is_measure(attributes[n])] for joint in joints]
         # The table of the total has no attributes, but an atom is needed to filter rows.
-        atoms = split_into_atoms(joints) or ([()] if filters else [])
+        atoms = split_into_atoms(divided) or ([()] if filters else [])
         self._atoms = [
             Atom({name: attributes[name] for name in atom}, filters if i == 0 else {})
             for i, atom in enumerate(atoms)
         ]
         self._digits = [[a for a in self._atoms if set(a.names) <= set(j)] for j in joints]
-        self.counters = [
-            np.zeros(math.prod(atom.size for atom in digits), dtype=dtype)
-            for digits in self._digits
+        self.counters: list[npt.NDArray[Any]] = [
+            np.zeros(
+                math.prod(attributes[name].size for name in joint),
+                # No cell can hold more than all rows; narrow counters stay in the cache twice as
+                # long.
+                dtype=np.uint32 if rows < 2**32 and weight is None and not own else np.int64,
+            )
+            for joint, own in zip(joints, self._measures, strict=True)
         ]
+        used = dict.fromkeys(name for own in self._measures for name in own)
         # Of a single table, the rows outside the domain are those outside the table.
         self._single_table = weight is None and len(self._atoms) == 1 and all(self._digits)
+        self._single_table &= not used or (len(joints) == 1 and len(used) == 1)
         self._combined = np.empty(_BLOCK_ROWS, dtype=np.int64)
-        self._weight_reader = None if weight is None else WeightReader(weight, _BLOCK_ROWS)
-        self.records = 0
+        self._zeros = np.zeros(_BLOCK_ROWS if used else 0, dtype=np.int64)
+        self._measure_reader = MeasureReader({n: attributes[n] for n in used}, _BLOCK_ROWS)
+        self._weight, self._weight_reader = weight, CodeReader(WEIGHT, _BLOCK_ROWS)
+        shares = [math.prod(attributes[name].shares for name in joint) for joint in joints]
+        self._most_records = LARGEST_SUM // max(shares, default=1)
+        self._records = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._records > self._most_records
 
     def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
         """Count the rows of an Arrow batch (n,) that are in the domain on every attribute.
@@ -89,34 +111,49 @@ class JointCounters:
 
     def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
         """Count `rows` rows that share the codes of all attributes."""
-        for digits, counter in zip(self._digits, self.counters, strict=True):
+        self._records += rows
+        if self.is_full:
+            return
+        codes = self._measure_reader.read(1, {}, shared)
+        for i, (digits, counter) in enumerate(zip(self._digits, self.counters, strict=True)):
             cell = 0
             for atom in digits:
                 cell = cell * atom.size + atom.sum_shared_terms(shared)
-            counter[cell] += rows
+            if self._measures[i]:
+                self._add_shares(i, np.array([cell]), codes, np.array([rows]))
+            else:
+                counter[cell] += rows
 
     def _count_block(
         self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]
     ) -> None:
         """Count the rows of a block in all joint tables."""
-        if self.records > LARGEST_SUM:
+        if self.is_full:
             return
         doubtful = [atom for atom in self._atoms if atom.find_cells(rows, columns, shared)]
-        weights = None if self._weight_reader is None else self._weight_reader.read(columns)
-        if doubtful and not self._single_table:
-            kept = self._drop_outside(doubtful)
-            rows = rows if kept is None else len(kept)
-            weights = weights if kept is None or weights is None else weights[kept]
-        if weights is not None:
-            self.records += int(weights.sum())
-        for digits, counter in zip(self._digits, self.counters, strict=True):
-            if not digits:
+        codes = self._measure_reader.read(rows, columns, shared)
+        weights = None if self._weight is None else self._weight_reader.read(columns[self._weight])
+        if not self._single_table:
+            kept = self._find_inside(doubtful, codes)
+            if kept is not None:
+                rows, codes = len(kept), {name: own[kept] for name, own in codes.items()}
+                weights = None if weights is None else weights[kept]
+            self._records += rows if weights is None else int(weights.sum())
+            if self.is_full:
+                return
+        for i, (digits, counter) in enumerate(zip(self._digits, self.counters, strict=True)):
+            if not digits and not self._measures[i]:
                 counter[0] += rows if weights is None else weights.sum()
                 continue
-            cells = digits[0].cells
-            for atom in digits[1:-1]:
+            cells = digits[0].cells if digits else self._zeros[:rows]
+            # With measures behind them, the last digit is combined here, too.
+            for atom in digits[1:] if self._measures[i] else digits[1:-1]:
                 cells = np.multiply(cells, atom.size, out=self._combined[:rows])
                 cells += atom.cells
+            if self._measures[i]:
+                counted = self._add_shares(i, cells, codes, weights)
+                self._records += counted if self._single_table else 0
+                continue
             last = digits[-1]
             if weights is not None and len(digits) == 1:
                 loops.add_weights(counter, cells, weights)
@@ -127,13 +164,28 @@ class JointCounters:
             else:
                 loops.increment_pairs(counter, cells, last.size, last.cells)
 
-    def _drop_outside(self, doubtful: Sequence[Atom]) -> npt.NDArray[np.intp] | None:
-        """Drop the cells of rows that are outside the domain on any attribute.
+    def _add_shares(
+        self, joint: int, cells: Counts, codes: Mapping[str, Codes], weights: Counts | None
+    ) -> int:
+        """Add the shares of rows to a joint table, and return the number of the rows."""
+        names = self._measures[joint]
+        measures = [self._attributes[name] for name in names]
+        own = [codes[name] for name in names]
+        return add_shares(self.counters[joint], cells, measures, own, weights)
+
+    def _find_inside(
+        self, doubtful: Sequence[Atom], codes: Mapping[str, Codes]
+    ) -> npt.NDArray[np.intp] | None:
+        """Find the rows that are inside the domain on all attributes, and drop the others' cells.
 
         Returns:
             The positions of the rows that are kept; None if all are.
         """
-        inside = np.logical_and.reduce([atom.cells >= 0 for atom in doubtful])
+        found = [atom.cells >= 0 for atom in doubtful]
+        found += [own >= 0 for own in codes.values() if own.min(initial=0) < 0]
+        if not found:
+            return None
+        inside = np.logical_and.reduce(found)
         if inside.all():
             return None
         kept = np.flatnonzero(inside)
@@ -148,8 +200,8 @@ class Atom:
     Attributes:
         names: The names of the attributes.
         size: The number of cells.
-        cells: The cells (n,) of a block's rows; negative where a row is outside the domain on any
-            of the attributes or does not pass the filters.
+        cells: The cells (n,) of a block's rows, of measures the first; negative where a row is
+            outside the domain on any other attribute or does not pass the filters.
     """
 
     def __init__(self, attributes: Mapping[str, Attribute], filters: Filters) -> None:
@@ -162,6 +214,8 @@ class Atom:
         for name, attribute in attributes.items():
             stride //= attribute.size
             self._strides[name] = stride
+            if is_measure(attribute):
+                continue
             # The other terms sum to less than the size, so the cell stays negative.
             self._encoders[name] = ColumnEncoder(attribute, stride, -self.size)
         self._filters = {
@@ -170,7 +224,7 @@ class Atom:
 
     def sum_shared_terms(self, shared: Mapping[str, int]) -> int:
         """Return what the codes that all rows share add to the cell."""
-        return sum(shared[name] * self._strides[name] for name in self.names if name in shared)
+        return sum(shared[n] * self._strides[n] for n in self._encoders if n in shared)
 
     def find_cells(self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]) -> bool:
         """Find the cells of a block's rows, and return whether any may be negative."""

@@ -30,6 +30,25 @@ class Job:
         """Return the number of cells of a joint table."""
         return math.prod(self.attributes[name].size for name in joint)
 
+    def count_shares(self, joint: Sequence[str]) -> int:
+        """Return the number of shares that a joint table counts of each record."""
+        return math.prod(self.attributes[name].shares for name in joint)
+
+    def find_strides(self, joint: Sequence[str]) -> dict[str, int]:
+        """Return by how much the cell of a joint table grows with each of its attributes."""
+        sizes = [self.attributes[name].size for name in joint]
+        return {name: math.prod(sizes[i + 1 :]) for i, name in enumerate(joint)}
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The attributes that are measures, whose codes are no cells."""
+        return tuple(name for name, one in self.attributes.items() if one.quantities)
+
+    @property
+    def shares(self) -> int:
+        """The most shares that a joint table counts of each record: 1 without measures."""
+        return max(map(self.count_shares, self.joints), default=1)
+
     @property
     def total_cells(self) -> int:
         """The number of cells of all joint tables."""

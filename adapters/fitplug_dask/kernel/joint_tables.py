@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
-from fitplug.counts import AttributeSet, Counts
-from fitplug.domain import Domain
+from fitplug.counts import AttributeSet, Counts, sum_out
+from fitplug.domain import Attribute, Domain
 
 MERGED_CELLS = 2**16
 """Largest joint table made by merging smaller ones: 256 KB of counters stay in a core's cache."""
@@ -29,19 +27,33 @@ def choose_joint_tables(domain: Domain, wanted: Iterable[AttributeSet]) -> tuple
         wanted: The attribute sets of the wanted tables.
 
     Returns:
-        The attribute sets of the joint tables, each with the attributes of one atom together.
+        The attribute sets of the joint tables, each with the attributes of one atom together, and
+        with its measures last. The measures of each are those of a wanted table.
     """
     tables = {frozenset(names) for names in wanted}
     used = {name for names in tables for name in names}
-    group_of = {name: group for group in _group_attributes(domain, used) for name in group}
+    measures = frozenset(name for name in used if is_measure(domain[name]))
+    group_of = {name: frozenset([name]) for name in measures}
+    group_of |= {
+        name: group for group in _group_attributes(domain, used - measures) for name in group
+    }
     candidates = [
         _merge_tables(domain, tables),
         _merge_tables(domain, _widen_tables(domain, tables, group_of)),
     ]
     joints = [domain.ordered(tuple(joint)) for joint in min(candidates, key=_estimate_work)]
     rank = {name: i for i, atom in enumerate(split_into_atoms(joints)) for name in atom}
-    # The sort is stable, so the attributes of an atom stay in the domain's order.
-    return tuple(tuple(sorted(joint, key=rank.__getitem__)) for joint in joints)
+    # Measures come last, so that the shares of a record are in neighbouring cells. The sort is
+    # stable, so the attributes of an atom stay in the domain's order.
+    return tuple(
+        tuple(sorted(joint, key=lambda name: (is_measure(domain[name]), rank[name])))
+        for joint in joints
+    )
+
+
+def is_measure(attribute: Attribute) -> bool:
+    """Return whether records are divided between the cells of an attribute."""
+    return bool(attribute.quantities)
 
 
 def split_into_atoms(joints: Sequence[Iterable[str]]) -> list[AttributeSet]:
@@ -72,14 +84,16 @@ def sum_to_tables(
 
     Returns:
         The counts of each wanted table, with one axis for each of its attributes.
+
+    Raises:
+        TablesError: The counts of a joint table are not of whole records.
     """
     tables: dict[AttributeSet, Counts] = {}
     for names in wanted:
         joint = next(joint for joint in counted if set(names) <= set(joint))
         cells = counted[joint].reshape(domain.shape_of(joint))
-        out = tuple(axis for axis, name in enumerate(joint) if name not in names)
-        if out:
-            cells = np.asarray(cells.sum(axis=out, dtype=np.int64))
+        if len(names) < len(joint):
+            cells = sum_out(domain, joint, cells, names)
         left = [name for name in joint if name in names]
         tables[names] = cells.transpose([left.index(name) for name in names])
     return tables
@@ -116,10 +130,15 @@ def _widen_tables(
 def _merge_tables(domain: Domain, tables: Iterable[frozenset[str]]) -> list[set[str]]:
     """Merge tables to at most MERGED_CELLS cells by first fit. Larger tables are not merged."""
     joints: list[set[str]] = []
+    measures = {name for names in tables for name in names if is_measure(domain[name])}
     for names in sorted(tables, key=lambda names: (-_count_cells(domain, names), sorted(names))):
         if any(joint.issuperset(names) for joint in joints):
             continue
         for joint in joints:
+            # A joint table has no more measures than a wanted one: with them grow its shares.
+            own, others = joint & measures, names & measures
+            if not (own <= others or others <= own):
+                continue
             if _count_cells(domain, joint.union(names)) <= MERGED_CELLS:
                 joint.update(names)
                 break

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault
 
 LARGEST_SUM = 2**58
-"""The most records that are added up. Eight such sums and one more block of rows fit in int64.
-Tables refuse to hold as many.
+"""The most records, or shares of records, that are added up. Eight such sums and one more block of
+rows fit in int64. Tables refuse to hold as many records, or more shares.
 """
 
 _DENSE_FROM = 4  # with more than a quarter of the cells in use, positions cost what they save
@@ -24,16 +24,18 @@ class PartialCounts:
 
     Attributes:
         counts: The counts (cells,) of each joint table.
+        shares: The most shares that one of them counts of each record.
     """
 
     counts: tuple[npt.NDArray[Any], ...]
+    shares: int = 1
 
     def __repr__(self) -> str:
         return "PartialCounts(counts confidential)"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel between processes without most zeros and leading zeros."""
-        return _unpack_counts, tuple(map(_pack_counts, self.counts))
+        return _unpack_counts, (self.shares, *map(_pack_counts, self.counts))
 
 
 def _pack_counts(counts: npt.NDArray[Any]) -> tuple[Any, ...]:
@@ -53,9 +55,9 @@ def _pack_counts(counts: npt.NDArray[Any]) -> tuple[Any, ...]:
     return narrow, counts[positions].astype(dtype), len(counts)
 
 
-def _unpack_counts(*packed: tuple[Any, ...]) -> PartialCounts:
+def _unpack_counts(shares: int, *packed: tuple[Any, ...]) -> PartialCounts:
     return PartialCounts(
-        tuple(counts if not rest else _scatter(counts, *rest) for counts, *rest in packed)
+        tuple(counts if not rest else _scatter(counts, *rest) for counts, *rest in packed), shares
     )
 
 
@@ -65,7 +67,21 @@ def _scatter(positions: npt.NDArray[Any], counts: npt.NDArray[Any], cells: int) 
     return dense
 
 
-TOO_MANY_RECORDS = Fault("the rows stand for more than 2**53 records; integers would overflow")
+_TOO_MANY_RECORDS = Fault("the rows stand for more than 2**53 records; integers would overflow")
+
+_TOO_MANY_SHARES = Fault(
+    "the rows stand for more than 2**58 shares of records; integers would overflow, so give the "
+    "measures larger units, or ask for fewer of them together"
+)
+
+
+def choose_overflow_fault(shares: int) -> Fault:
+    """Return the fault of counts of too many records.
+
+    Args:
+        shares: The most shares that a table counts of each record; 1 without measures.
+    """
+    return _TOO_MANY_RECORDS if shares == 1 else _TOO_MANY_SHARES
 
 
 def add_partial_counts(*terms: PartialCounts | Fault) -> PartialCounts | Fault:
@@ -74,9 +90,10 @@ def add_partial_counts(*terms: PartialCounts | Fault) -> PartialCounts | Fault:
         if isinstance(term, Fault):
             return term
     try:
-        sums = None
+        sums, shares = None, 1
         for term in terms:
             assert isinstance(term, PartialCounts)
+            shares = max(shares, term.shares)
             if sums is None:
                 sums = tuple(counts.astype(np.int64) for counts in term.counts)
             else:
@@ -84,7 +101,7 @@ def add_partial_counts(*terms: PartialCounts | Fault) -> PartialCounts | Fault:
                     total += counts
     except MemoryError:
         return OUT_OF_MEMORY
-    # Each table counts the same records.
-    if sums and sums[0].sum() > LARGEST_SUM:
-        return TOO_MANY_RECORDS
-    return PartialCounts(sums or ())
+    # Each table counts the same records, and some count shares of them.
+    if sums and max(counts.sum() for counts in sums) > LARGEST_SUM:
+        return choose_overflow_fault(shares)
+    return PartialCounts(sums or (), shares)

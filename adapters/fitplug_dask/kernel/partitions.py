@@ -104,22 +104,20 @@ def choose_fan_in(cells: int) -> int:
     return 8 if cells <= 2**20 else 2
 
 
-def estimate_memory(
-    joint_cells: int, table_cells: int, threads: int, *, weighted: bool = False
-) -> int:
+def estimate_memory(joint_cells: int, table_cells: int, threads: int, *, wide: bool = False) -> int:
     """Return the most bytes that one process holds, without the batches of rows.
 
     Each thread holds its counters, 4 bytes a cell (a partition of 2^32 rows or more would have
-    more cells than are allowed), or 8 if rows are weighted. An addition holds its terms and the
-    sum, 8 bytes a cell each, and twice while sums are added. After that, the tables are held with
-    their copies.
+    more cells than are allowed), or 8 if rows are weighted or divided into shares. An addition
+    holds its terms and the sum, 8 bytes a cell each, and twice while sums are added. After that,
+    the tables are held with their copies.
 
     Args:
         joint_cells: The number of cells of all joint tables.
         table_cells: The number of cells of all wanted tables.
         threads: The number of threads of the process that count.
-        weighted: Whether rows are weighted.
+        wide: Whether rows are weighted, or divided into shares by measures.
     """
     fan_in = choose_fan_in(joint_cells)
-    counting = joint_cells * ((8 if weighted else 4) * threads + 8 * fan_in + 8)
+    counting = joint_cells * ((8 if wide else 4) * threads + 8 * fan_in + 8)
     return max(counting, 8 * joint_cells + 3 * 8 * table_cells)

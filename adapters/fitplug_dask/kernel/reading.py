@@ -23,11 +23,7 @@ from fitplug_dask.files import (
 )
 from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.job import Job
-from fitplug_dask.kernel.partial_counts import (
-    LARGEST_SUM,
-    TOO_MANY_RECORDS,
-    PartialCounts,
-)
+from fitplug_dask.kernel.partial_counts import PartialCounts, choose_overflow_fault
 from fitplug_dask.kernel.partitions import FileSlice, Partition
 from fitplug_dask.sources import ChangedError, StoreError, get_request_pool
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault
@@ -57,9 +53,9 @@ def count_partition(job: Job, partition: Partition) -> PartialCounts | Fault:
         return OUT_OF_MEMORY
     if fault := read_partition(counters, partition):
         return fault
-    if counters.records > LARGEST_SUM:
-        return TOO_MANY_RECORDS
-    return PartialCounts(tuple(counters.counters))
+    if counters.is_full:
+        return choose_overflow_fault(job.shares)
+    return PartialCounts(tuple(counters.counters), job.shares)
 
 
 def read_partition(consumer: RowConsumer, partition: Partition) -> Fault | None:

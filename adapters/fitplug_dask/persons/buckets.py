@@ -13,11 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug_dask import loops
-from fitplug_dask.kernel import Fault, Job, PartialCounts, Partition, read_partition
+from fitplug_dask.kernel import (
+    LARGEST_SUM,
+    Axis,
+    Fault,
+    Job,
+    PartialCounts,
+    Partition,
+    choose_overflow_fault,
+    divide_records,
+    read_partition,
+)
 from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.row_collector import RowCollector
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.siphash import Words
+
+Cells = npt.NDArray[np.int64]
 
 _CROWDED = 4
 _CROWDED_ROWS = 1000
@@ -81,7 +93,7 @@ def split_partition(job: PersonJob, partition: Partition) -> Mapping[int, memory
 
 def count_buckets(
     job: PersonJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]
-) -> PartialCounts:
+) -> PartialCounts | Fault:
     """Count the joint tables of the rows that the persons of some buckets keep.
 
     Args:
@@ -90,30 +102,46 @@ def count_buckets(
     """
     counters = [np.zeros(job.job.count_cells(joint), dtype=np.int64) for joint in job.job.joints]
     packing = Packing(job.job)
+    records, most_records = 0, LARGEST_SUM // job.job.shares
     for _, pieces in buckets:
         rows = packing.read_records(pieces.values())
         del pieces
         words = rows.words[job.selection.select_rows(rows)]
+        records += len(words)
+        if records > most_records:
+            return choose_overflow_fault(job.job.shares)
         _count_rows(job.job, packing.unpack(words), len(words), counters)
-    return PartialCounts(tuple(counters))
+    return PartialCounts(tuple(counters), job.job.shares)
 
 
 def _count_rows(
     job: Job,
-    codes: Mapping[str, npt.NDArray[np.int64]],
+    codes: Mapping[str, Cells],
     rows: int,
-    counters: list[npt.NDArray[np.int64]],
+    counters: list[Cells],
 ) -> None:
     for joint, counter in zip(job.joints, counters, strict=True):
-        loops.increment(counter, number_cells(job, joint, codes, rows))
+        for cells, shares in divide_rows(job, joint, codes, rows):
+            if job.measures:
+                loops.add_weights(counter, cells, shares)
+            else:
+                loops.increment(counter, cells)
 
 
-def number_cells(
-    job: Job, joint: Sequence[str], codes: Mapping[str, npt.NDArray[np.int64]], rows: int
-) -> npt.NDArray[np.int64]:
-    """Number the cells (rows,) of a joint table that rows of these codes are in."""
-    cells = np.zeros(rows, dtype=np.int64)
+def divide_rows(
+    job: Job, joint: Sequence[str], codes: Mapping[str, Cells], rows: int
+) -> Iterator[tuple[Cells, Cells]]:
+    """Number the cells of a joint table that rows of these codes are in.
+
+    Yields:
+        For each combination of the cells of its measures, the cells (rows,) and the shares (rows,)
+        that the rows have there: 1 without measures.
+    """
+    strides = job.find_strides(joint)
+    cells, axes = np.zeros(rows, dtype=np.int64), []
     for name in joint:
-        cells *= job.attributes[name].size
-        cells += codes[name]
-    return cells
+        if name in job.measures:
+            axes.append(Axis(job.attributes[name], strides[name], codes[name]))
+        else:
+            cells += codes[name] * strides[name]
+    return divide_records(cells, axes, np.ones(rows, dtype=np.int64))

@@ -57,8 +57,14 @@ def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
         The groups of records; None if the limit says how many records, and nothing else.
 
     Raises:
-        DomainError: The limit is for each value of an attribute that is not counted.
+        DomainError: The limit is for each value of an attribute that is not counted or a measure,
+            or for each cell where measures divide records between cells.
     """
+    if limit.distinct and job.measures:
+        raise DomainError(
+            f"records with the measure {job.measures[0]} are divided over two cells, so that no "
+            "two are in distinct cells; give records alone, or once_per"
+        )
     if limit.distinct:
         return CellGroups()
     if limit.once_per is None:
@@ -67,5 +73,10 @@ def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
         raise DomainError(
             f"the unit of privacy is {limit}, but no table counts {limit.once_per!r}: add a query "
             f"on it, or let the unit be AddRemove(records={limit.records})"
+        )
+    if limit.once_per in job.measures:
+        raise DomainError(
+            f"once_per names {limit.once_per!r}, which is a measure; name an attribute that "
+            "divides records into cells"
         )
     return ValueGroups(Packing(job).find_field(limit.once_per))

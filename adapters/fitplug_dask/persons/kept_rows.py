@@ -16,8 +16,8 @@ import numpy as np
 
 from fitplug.mechanism import Slab
 from fitplug_dask.exchange import Exchange, add_exchange
-from fitplug_dask.kernel import Fault, Job, Partition
-from fitplug_dask.persons.buckets import PersonJob, number_cells, split_partition
+from fitplug_dask.kernel import LARGEST_SUM, Fault, Job, Partition, choose_overflow_fault
+from fitplug_dask.persons.buckets import PersonJob, divide_rows, split_partition
 from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.shuffle import choose_buckets
@@ -166,9 +166,10 @@ def split_kept_rows(
     packing = Packing(what.job)
     words = _decode_words(content, len(packing.words))
     codes = packing.unpack(words)
-    one = np.ones(len(words), dtype=np.int64)
+    if len(words) > LARGEST_SUM // what.job.shares:
+        return choose_overflow_fault(what.job.shares)
     counted = [
-        add_up([SparseCounts(number_cells(what.job, joint, codes, len(words)), one)])
+        add_up([SparseCounts(*part) for part in divide_rows(what.job, joint, codes, len(words))])
         for joint in what.job.joints
     ]
     return what.cut_counts(counted)

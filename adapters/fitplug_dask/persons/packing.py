@@ -70,7 +70,7 @@ class Packing:
     """
 
     def __init__(self, job: Job) -> None:
-        self._sizes = {name: attribute.size for name, attribute in job.attributes.items()}
+        self._sizes = {name: attribute.code_count for name, attribute in job.attributes.items()}
         self.words: list[list[str]] = []
         room = 0
         for name, size in self._sizes.items():

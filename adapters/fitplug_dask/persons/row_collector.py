@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain import OUTSIDE
-from fitplug_dask.encoding import ColumnEncoder
+from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel import Job
 from fitplug_dask.loops import locate
 from fitplug_dask.persons.packing import Packing, Rows, concatenate_rows
@@ -27,8 +27,7 @@ class RowCollector:
         self._job, self._selection = job, selection
         self._packing = Packing(job)
         self._hasher = PersonHasher(selection.tag_key)
-        self._encoders: dict[str, ColumnEncoder] = {}
-        self._codes: dict[str, Any] = {}
+        self._readers: dict[str, CodeReader] = {}
         self._filters: dict[str, ColumnEncoder] = {}
         self._passing: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._room = 0
@@ -40,9 +39,8 @@ class RowCollector:
         self._make_room(batch.num_rows)
         codes: dict[str, Any] = {}
         for name in columns:
-            if name in self._encoders:
-                codes[name] = self._codes[name][: batch.num_rows]
-                locate([self._encoders[name].make_lookup(batch.column(name))], 0, codes[name])
+            if name in self._readers:
+                codes[name] = self._readers[name].read(batch.column(name))
         if OUTSIDE in shared.values():
             return
         passing = self._passing[: batch.num_rows]
@@ -83,8 +81,7 @@ class RowCollector:
         if rows > self._room:
             self._room = rows
             attributes = self._job.attributes.items()
-            self._encoders = {name: ColumnEncoder(a, 1, OUTSIDE) for name, a in attributes}
-            self._codes = {name: np.empty(rows, dtype=np.int64) for name in self._job.attributes}
+            self._readers = {name: CodeReader(a, rows) for name, a in attributes}
             wanted = self._job.filters.items()
             self._filters = {name: ColumnEncoder(a, 0, OUTSIDE) for name, a in wanted}
             self._passing = np.empty(rows, dtype=np.int64)

@@ -64,7 +64,8 @@ def count_partitions(
 
 def make_empty_counts(job: Job) -> PartialCounts:
     """Return the joint tables of no rows."""
-    return PartialCounts(tuple(np.zeros(job.count_cells(joint), np.int64) for joint in job.joints))
+    counts = tuple(np.zeros(job.count_cells(joint), np.int64) for joint in job.joints)
+    return PartialCounts(counts, job.shares)
 
 
 def raise_fault(result: T | Fault) -> T:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fitplug_dask.encoding import WeightReader
-from fitplug_dask.kernel import LARGEST_SUM, Atom, Job
+from fitplug.counts import WEIGHT
+from fitplug_dask.encoding import CodeReader
+from fitplug_dask.kernel import LARGEST_SUM, Atom, Axis, Job, MeasureReader, divide_records
 
 _BLOCK_ROWS = 2**16
 _COMPACTED_ROWS = 2**21
@@ -43,8 +44,8 @@ class CellCollector:
     """Takes the batches of a partition, and adds up the counts of the cells that occur.
 
     Attributes:
-        records: The records that the rows stand for. Beyond LARGEST_SUM no more are counted, and
-            the counts mean nothing.
+        is_full: Whether rows stand for more records than can be counted. Then no more are counted,
+            and the counts mean nothing.
     """
 
     def __init__(self, job: Job) -> None:
@@ -59,10 +60,16 @@ class CellCollector:
             Atom({name: job.attributes[name] for name in joint}, job.filters)
             for joint in job.joints
         ]
-        self._weights = None if job.weight is None else WeightReader(job.weight, _BLOCK_ROWS)
+        self._job = job
+        self._weights = CodeReader(WEIGHT, _BLOCK_ROWS)
+        self._measures = MeasureReader({n: job.attributes[n] for n in job.measures}, _BLOCK_ROWS)
         self._groups: list[list[SparseCounts]] = [[] for _ in self._atoms]
         self._held = self._compacted = 0
-        self.records = 0
+        self._records, self._most_records = 0, LARGEST_SUM // job.shares
+
+    @property
+    def is_full(self) -> bool:
+        return self._records > self._most_records
 
     def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
         """Take the rows of an Arrow batch; `shared` are codes that all of them share."""
@@ -74,10 +81,12 @@ class CellCollector:
 
     def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
         """Take `rows` rows that share the codes of all attributes."""
-        self.records += rows
-        for atom, groups in zip(self._atoms, self._groups, strict=True):
-            cell = np.array([atom.sum_shared_terms(shared)])
-            groups.append(SparseCounts(cell, np.array([rows])))
+        self._records += rows
+        if self.is_full:
+            return
+        codes = self._measures.read(1, {}, shared)
+        for i, atom in enumerate(self._atoms):
+            self._add(i, np.array([atom.sum_shared_terms(shared)]), codes, np.array([rows]))
 
     def collect(self) -> list[SparseCounts]:
         """Return the counts of each table."""
@@ -85,22 +94,40 @@ class CellCollector:
         return [groups[0] for groups in self._groups]
 
     def _take_block(self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]) -> None:
-        if self.records > LARGEST_SUM:
+        if self.is_full:
             return
         inside = np.ones(rows, dtype=bool)
         for atom in self._atoms:
             atom.find_cells(rows, columns, shared)
             inside &= atom.cells >= 0
+        codes = self._measures.read(rows, columns, shared)
+        for own in codes.values():
+            inside &= own >= 0
+        codes = {name: own[inside] for name, own in codes.items()}
         weights = np.ones(rows, dtype=np.int64)
-        if self._weights is not None:
-            weights = self._weights.read(columns)
+        if self._job.weight is not None:
+            weights = self._weights.read(columns[self._job.weight])
         weights = weights[inside]
-        self.records += int(weights.sum())
-        for atom, groups in zip(self._atoms, self._groups, strict=True):
-            groups.append(add_up([SparseCounts(atom.cells[inside], weights)]))
+        self._records += int(weights.sum())
+        if self.is_full:
+            return
+        for i, atom in enumerate(self._atoms):
+            self._add(i, atom.cells[inside], codes, weights)
         self._held += max((len(groups[-1].cells) for groups in self._groups), default=0)
         if self._held > max(_COMPACTED_ROWS, 2 * self._compacted):
             self._compact()
+
+    def _add(self, table: int, cells: Cells, codes: Mapping[str, Cells], weights: Cells) -> None:
+        """Add the counts of rows inside the domain to those held of a table."""
+        joint = self._job.joints[table]
+        strides = self._job.find_strides(joint)
+        axes = [
+            Axis(self._job.attributes[name], strides[name], codes[name])
+            for name in joint
+            if name in codes
+        ]
+        parts = [SparseCounts(*part) for part in divide_records(cells, axes, weights)]
+        self._groups[table].append(add_up(parts))
 
     def _compact(self) -> None:
         """Add up what is held of each cell."""

@@ -11,7 +11,13 @@ import numpy.typing as npt
 
 from fitplug.mechanism import Slab
 from fitplug_dask.exchange import Exchange, run_exchange
-from fitplug_dask.kernel import LARGEST_SUM, TOO_MANY_RECORDS, Job, Partition, read_partition
+from fitplug_dask.kernel import (
+    LARGEST_SUM,
+    Job,
+    Partition,
+    choose_overflow_fault,
+    read_partition,
+)
 from fitplug_dask.progress import Report
 from fitplug_dask.sharding.cell_collector import CellCollector, SparseCounts
 from fitplug_dask.workers import COUNTING_PACKAGES, Fault
@@ -146,8 +152,8 @@ def split_partition(what: ShardJob, partition: Partition) -> Mapping[int, Sparse
     collector = CellCollector(what.job)
     if fault := read_partition(collector, partition):
         return fault
-    if collector.records > LARGEST_SUM:
-        return TOO_MANY_RECORDS
+    if collector.is_full:
+        return choose_overflow_fault(what.job.shares)
     return what.cut_counts(collector.collect())
 
 
@@ -159,6 +165,6 @@ def gather_slab(what: ShardJob, number: int, pieces: Mapping[int, SparseCounts])
     for piece in pieces.values():
         records += int(piece.counts.sum())
         if records > LARGEST_SUM:
-            return TOO_MANY_RECORDS
+            return choose_overflow_fault(what.job.count_shares(what.slabs[number].names))
         counts[piece.cells] += piece.counts  # the cells of a piece are distinct
     return what.consume(what.shared, number, what.shape_counts(number, counts))

@@ -1,0 +1,291 @@
+"""Measures: a bounded quantity of each record, divided between two cells.
+
+A record with the value y of a measure from low to high counts (high - y) / (high - low) in the cell
+"low" and (y - low) / (high - low) in the cell "high". So the number of records is the sum of both
+cells, and the sum of the values is low times the first plus high times the second: both are linear
+queries. To stay within integers, tables count shares, of which each record has (high - low) / unit
+(docs/theory/measures.md).
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fitplug.domain.attribute import (
+    OUTSIDE,
+    Attribute,
+    Codes,
+    describe_wrong_type,
+    widen_to_int64,
+)
+from fitplug.domain.dates import Dates
+from fitplug.domain.spec_form import SpecForm, read_ends
+from fitplug.errors import DataError, DomainError
+from fitplug.numeric import AnyArray, FloatArray, IntArray
+
+MOST_SHARES = 2**25
+"""The most units between the bounds of a measure. With more, 64 bits might not hold the shares of
+all people of the earth."""
+
+_MOST_NUMBER = 2**53
+
+Bound: TypeAlias = int | float | datetime.date
+
+
+@dataclass(frozen=True, init=False)
+class Measure(Attribute):
+    """A bounded quantity of each record, whose sums queries ask for.
+
+        fp.Measure(0, 200_000, unit=100)
+
+    Values below `low` count as `low`, and values above `high` as `high`. Then they are rounded to
+    the nearest multiple of `unit` from `low`, halves upwards. Both rules are public. What clamping
+    and rounding change is no error of the noise, and no margin of error covers it.
+
+    Queries ask for a measure as "sum", in its own units, or sum it out: as "total", or by not
+    naming it, which counts records. Bounds that are dates make the days since 1970-01-01 the
+    values, and days the units.
+
+    Args:
+        low: The least value: a number, or a date or its text, "2020-12-31".
+        high: The largest value, which is inside.
+        unit: What values are rounded to; high - low is a multiple of it. A number is read as the
+            decimal that Python shows for it.
+        other: Label of one more cell, which takes the records whose value is null or no number.
+            They count nothing in "sum", and one in "total"; "count" counts the records that have
+            a value. Without it such records are outside.
+
+    Raises:
+        DomainError: If the bounds do not increase, are no finite numbers below 2**53 in size or no
+            dates, or are not a multiple of the unit apart, of at most 2**25 units.
+    """
+
+    low: Bound
+    high: Bound
+    unit: int | float
+    other: str | None
+    spec_form: ClassVar[SpecForm] = SpecForm(
+        "{ measure = [low, high], unit = 1 }", names=("measure",), optional=("unit", "other")
+    )
+
+    def __init__(
+        self, low: Bound | str, high: Bound | str, unit: int | float = 1, other: str | None = None
+    ) -> None:
+        ends = _read_bounds(low, high)
+        if type(unit) not in (int, float) or not 0 < unit < _MOST_NUMBER:
+            raise DomainError(f"unit = {unit!r} must be a positive number below 2**53")
+        if other is not None and (not isinstance(other, str) or other in map(str, ends)):
+            raise DomainError(
+                f"the label {other!r} of records without a value must be a string that is not a "
+                "bound"
+            )
+        object.__setattr__(self, "low", ends[0])
+        object.__setattr__(self, "high", ends[1])
+        object.__setattr__(self, "unit", unit)
+        object.__setattr__(self, "other", other)
+        first, last = self._ends
+        if last <= first:
+            raise DomainError(f"the measure's bounds {low} and {high} must increase")
+        shares = (last - first) / _read_exactly(unit)
+        if shares.denominator != 1 or shares > MOST_SHARES:
+            raise DomainError(
+                f"the bounds {low} and {high} must be a whole number of units {unit} apart, and at "
+                f"most {MOST_SHARES:,} of them; move a bound or choose another unit"
+            )
+
+    @cached_property
+    def _ends(self) -> tuple[Fraction, Fraction]:
+        """Both bounds as exact numbers; dates as days since 1970-01-01."""
+        if isinstance(self.low, datetime.date):
+            assert isinstance(self.high, datetime.date)
+            first, last = Dates(self.low, max(self.low, self.high)).days
+            return Fraction(first), Fraction(last if self.high >= self.low else first)
+        assert not isinstance(self.high, datetime.date)
+        return _read_exactly(self.low), _read_exactly(self.high)
+
+    @property
+    def value_type(self) -> type:
+        """Type of the values that a column must hold: dates if the bounds are dates."""
+        return datetime.date if isinstance(self.low, datetime.date) else float
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return len(self.labels)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Both bounds, and the label of records without a value if they have a cell."""
+        bounds = str(self.low), str(self.high)
+        return bounds if self.other is None else (*bounds, self.other)
+
+    @cached_property
+    def shares(self) -> int:
+        """The number of units between the bounds, which is that of the shares of a record."""
+        first, last = self._ends
+        return int((last - first) / _read_exactly(self.unit))
+
+    @property
+    def code_count(self) -> int:
+        """Number of codes: the value's distance from `low` in units, and one for no value."""
+        return self.shares + 1 + (self.other is not None)
+
+    @property
+    def null_code(self) -> int:
+        """Code of null: -1, unless records without a value have a cell."""
+        return OUTSIDE if self.other is None else self.shares + 1
+
+    @property
+    def integer_span(self) -> tuple[int, int]:
+        """The integers next to both bounds, from which on all values are clamped."""
+        first, last = self._ends
+        return math.floor(first), math.ceil(last)
+
+    @property
+    def quantities(self) -> Mapping[str, FloatArray]:
+        """What queries may ask: "sum", and "count" if records without a value have a cell."""
+        first, last = map(float, self._ends)
+        if self.other is None:
+            return {"sum": np.array([first, last])}
+        return {"sum": np.array([first, last, 0.0]), "count": np.array([1.0, 1.0, 0.0])}
+
+    def codes(self, values: npt.ArrayLike) -> Codes:
+        """Compute the distances of values from `low`, in units.
+
+        Args:
+            values: Numbers, or dates if the bounds are dates, and nulls, shape (n,).
+
+        Returns:
+            Integers (n,) from 0 to `shares` for values; `null_code` for nulls and NaN.
+
+        Raises:
+            DataError: If a value has another type.
+        """
+        array = np.asarray(values)
+        if isinstance(self.low, datetime.date):
+            return self._encode_dates(array)
+        if array.dtype.kind == "O":
+            return self.codes_of_numbers(
+                np.array([_to_float(v) for v in array.tolist()], dtype=np.float64)
+            )
+        if array.dtype.kind not in "iuf":
+            if not array.size:
+                return np.zeros(0, dtype=np.int64)
+            raise DataError(describe_wrong_type(float, str(array.dtype)))
+        return self.codes_of_numbers(array)
+
+    def codes_of_numbers(self, numbers: AnyArray) -> Codes:
+        """Compute the distances from `low`, in units, of values that a file stores as numbers.
+
+        Args:
+            numbers: Integers or floats (n,); for dates, days since 1970-01-01.
+
+        Returns:
+            As `codes` returns.
+        """
+        first, last = self._ends
+        unit = _read_exactly(self.unit)
+        if numbers.dtype.kind in "iu":
+            numbers = np.clip(widen_to_int64(numbers), -_MOST_NUMBER, _MOST_NUMBER)
+            if first.denominator == last.denominator == unit.denominator == 1:
+                above = np.clip(numbers, int(first), int(last)) - int(first)
+                return np.asarray((2 * above + int(unit)) // (2 * int(unit)))
+        floats = numbers.astype(np.float64)
+        missing = np.isnan(floats)
+        above = np.clip(np.where(missing, float(first), floats), float(first), float(last))
+        near = np.floor((above - float(first)) / float(unit) + 0.5)
+        # Rounding may leave a value next to a bound beyond it.
+        codes = np.clip(near, 0, self.shares).astype(np.int64)
+        return np.where(missing, self.null_code, codes)
+
+    def _encode_dates(self, array: AnyArray) -> Codes:
+        """Compute the distances of dates from `low`."""
+        wide = Dates(datetime.date.min, datetime.date.max)
+        cells = wide.codes(array)
+        codes = self.codes_of_numbers(cells + wide.days[0])
+        return np.where(cells < 0, self.null_code, codes)
+
+    def count_shares(self, codes: Codes) -> IntArray:
+        """Count the shares that records have in each cell.
+
+        Args:
+            codes: Codes (n,), none of them -1.
+
+        Returns:
+            Shape (n, size). Each row sums to `shares`.
+        """
+        valued = codes <= self.shares
+        above = np.where(valued, codes, 0)
+        cells = [np.where(valued, self.shares - above, 0), above]
+        if self.other is not None:
+            cells.append(np.where(valued, 0, self.shares))
+        return np.stack(cells, axis=1)
+
+    def find_end(self, value: Any) -> int | None:
+        """Return None: no range or comparison of a measure is a query."""
+        return None
+
+    def find_cell(self, value: Any) -> int | None:
+        """Find the cell with a label; see `labels`."""
+        return self.labels.index(value) if value in self.labels else None
+
+    def suggest(self, value: Any, *, end: bool = False) -> str:
+        """Say what queries may ask of a measure."""
+        return "it is a measure, whose values no query selects; ask its 'sum'"
+
+    def remedy(self, names: str) -> str:
+        """Say that a table without the measure has fewer cells."""
+        return f"fewer measures than {names} in one table"
+
+    def spec(self) -> Any:
+        """Describe the attribute as a spec file writes it."""
+        ends = [e.isoformat() if isinstance(e, datetime.date) else e for e in (self.low, self.high)]
+        rest = {} if self.other is None else {"other": self.other}
+        return {"measure": ends, "unit": self.unit, **rest}
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Measure:
+        """Make the attribute of a table such as `{ measure = [0, 200000], unit = 100 }`."""
+        low, high = read_ends(spec, "measure", "numbers or dates, [low, high]")
+        return cls(low, high, unit=spec.get("unit", 1), other=spec.get("other"))
+
+
+def _read_bounds(low: Any, high: Any) -> tuple[Any, Any]:
+    """Read both bounds: two numbers or two dates."""
+    if any(isinstance(end, (str, datetime.date)) for end in (low, high)):
+        try:
+            return Dates(low, low).first, Dates(high, high).first
+        except DomainError:
+            raise DomainError(
+                f"the measure's bounds {low!r} and {high!r} must be two numbers, or two dates such "
+                "as '2020-12-31'"
+            ) from None
+    for end in (low, high):
+        if type(end) not in (int, float) or not math.isfinite(end) or abs(end) >= _MOST_NUMBER:
+            raise DomainError(
+                f"the measure's bound {end!r} must be a finite number below 2**53 in size"
+            )
+    return low, high
+
+
+def _read_exactly(number: int | float) -> Fraction:
+    """Read a number as the decimal that Python shows for it: 0.1 as one tenth."""
+    return Fraction(repr(number))
+
+
+def _to_float(value: Any) -> float:
+    """Convert a number or null; larger integers become the largest number."""
+    if value is None or value != value:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise DataError(describe_wrong_type(float, type(value).__name__))
+    return float(max(-_MOST_NUMBER, min(_MOST_NUMBER, value)))

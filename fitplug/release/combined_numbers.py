@@ -1,0 +1,259 @@
+"""Combined numbers: sums, ratios and formulas of released answers, with their intervals.
+
+The std of a sum is exact. That of a ratio or a formula is of the delta method, the first-order
+expansion at the estimates. The interval of a ratio is Fieller's, which covers the exact ratio with
+its probability however near to zero the denominator is. docs/theory/post-processing.md proves it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+
+from fitplug.numeric import BoolArray, FloatArray
+from fitplug.release.margins import find_quantile
+from fitplug.workload import DEFAULT_CONFIDENCE
+
+
+class Combination(NamedTuple):
+    """A linear combination of released answers.
+
+    Attributes:
+        value: The unbiased estimate.
+        std: The exact standard deviation of its noise.
+    """
+
+    value: float
+    std: float
+
+    @property
+    def approximate(self) -> bool:
+        """False, as the standard deviation is exact."""
+        return False
+
+    def moe(self, confidence: float = DEFAULT_CONFIDENCE) -> float:
+        """Compute the margin of error: half the width of `interval`.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        return self.find_moe(find_quantile(confidence))
+
+    def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
+        """Compute an interval for the exact answer.
+
+        The interval covers the exact answer, of the records that `Release.population` names, with
+        this probability. It uses quantiles of the Gaussian distribution; see `Release.interval`.
+
+        Returns:
+            The lower and the upper end.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        return self.find_ends(find_quantile(confidence))
+
+    def find_moe(self, quantile: float) -> float:
+        """Compute the margin of error with a quantile of the Gaussian distribution."""
+        return quantile * self.std
+
+    def find_ends(self, quantile: float) -> tuple[float, float]:
+        """Compute the ends of the interval with a quantile of the Gaussian distribution."""
+        return self.value - quantile * self.std, self.value + quantile * self.std
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of two linear combinations of released answers.
+
+    The value and the standard deviation are nan if the denominator is too near to zero for them to
+    mean anything. The interval has a meaning even then.
+
+    Attributes:
+        value: The ratio of the two estimates.
+        std: The standard deviation by the delta method, which is approximate.
+        numerator: The combination above.
+        denominator: The combination below.
+        covariance: The covariance of the two.
+        approximate: True, as the standard deviation is approximate.
+    """
+
+    value: float
+    std: float
+    numerator: Combination
+    denominator: Combination
+    covariance: float
+    approximate: ClassVar[bool] = True
+
+    def moe(self, confidence: float = DEFAULT_CONFIDENCE) -> float:
+        """Compute the margin of error: the distance to the farther end of `interval`.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        return self.find_moe(find_quantile(confidence))
+
+    def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
+        """Compute an interval that covers the exact ratio with this probability.
+
+        It is Fieller's interval, which is not symmetric around the value. As the interval of a
+        linear combination it uses quantiles of the Gaussian distribution.
+
+        Returns:
+            The lower and the upper end; -inf and inf if the denominator is within its own margin
+            of error of zero, so that no bounds of the ratio are known.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        return self.find_ends(find_quantile(confidence))
+
+    def find_moe(self, quantile: float) -> float:
+        """Compute the margin of error with a quantile of the Gaussian distribution."""
+        low, high = self.find_ends(quantile)
+        return max(self.value - low, high - self.value)
+
+    def find_ends(self, quantile: float) -> tuple[float, float]:
+        """Compute the ends of the interval with a quantile of the Gaussian distribution."""
+        return bound_ratio(self.numerator, self.denominator, self.covariance, quantile)
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """A formula of released answers, such as a difference of ratios, by the delta method.
+
+    The value and the standard deviation are nan if a denominator is too near to zero for them to
+    mean anything.
+
+    Attributes:
+        value: The formula of the estimates.
+        std: The standard deviation by the delta method.
+        denominators: The linear combinations that something is divided by.
+        approximate: True, as standard deviation and interval are approximate.
+    """
+
+    value: float
+    std: float
+    denominators: tuple[Combination, ...]
+    approximate: ClassVar[bool] = True
+
+    def moe(self, confidence: float = DEFAULT_CONFIDENCE) -> float:
+        """Compute the approximate margin of error: half the width of `interval`.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        return self.find_moe(find_quantile(confidence))
+
+    def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
+        """Compute an interval that covers the exact value with about this probability.
+
+        Returns:
+            The lower and the upper end.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        return self.find_ends(find_quantile(confidence))
+
+    def find_moe(self, quantile: float) -> float:
+        """Compute the margin of error with a quantile of the Gaussian distribution."""
+        return quantile * self.std
+
+    def find_ends(self, quantile: float) -> tuple[float, float]:
+        """Compute the ends of the interval with a quantile of the Gaussian distribution."""
+        return self.value - quantile * self.std, self.value + quantile * self.std
+
+
+CombinedNumber: TypeAlias = Combination | Ratio | Approximation
+"""What an expression asks for: a sum of answers, a ratio of two, or a formula of several."""
+
+
+@dataclass(frozen=True, eq=False)
+class Combinations:
+    """Several combinations of released answers, with their joint covariance.
+
+    Attributes:
+        names: The names of the combinations, k of them.
+        values: Their estimates (k,).
+        covariance: The covariance (k, k), in products of the values' units. The rows and columns
+            of ratios and formulas are those of the delta method.
+        approximate: Which combinations are ratios or formulas (k,).
+        each: The combinations by themselves (k,).
+    """
+
+    names: tuple[str, ...]
+    values: FloatArray
+    covariance: FloatArray
+    approximate: BoolArray
+    each: tuple[CombinedNumber, ...]
+
+    @cached_property
+    def stds(self) -> FloatArray:
+        """The standard deviations (k,)."""
+        # Where noise cancels, as in a / a, rounding may leave a variance slightly below zero.
+        return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0.0)))
+
+    def moe(
+        self, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False
+    ) -> FloatArray:
+        """Compute the margins of error (k,): the distances to the farther ends of `interval`.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        quantile = find_quantile(confidence, len(self.names) if simultaneous else 1)
+        return np.array([one.find_moe(quantile) for one in self.each])
+
+    def interval(
+        self, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
+        """Compute intervals for the exact answers.
+
+        Args:
+            confidence: The probability that an interval covers the exact answer.
+            simultaneous: Whether all intervals cover their exact answers at once with at least this
+                probability, whatever the covariance. If not, each interval does so by itself. Both
+                are exact for sums and ratios, and approximate for formulas.
+
+        Returns:
+            The lower and the upper ends (k,). Those of a ratio are as in `Ratio.interval`.
+
+        Raises:
+            WorkloadError: The confidence is out of range.
+        """
+        quantile = find_quantile(confidence, len(self.names) if simultaneous else 1)
+        low, high = np.array([one.find_ends(quantile) for one in self.each]).T
+        return low, high
+
+
+def bound_ratio(
+    above: Combination, below: Combination, covariance: float, quantile: float
+) -> tuple[float, float]:
+    """Compute Fieller's interval of a ratio; -inf and inf if it is not bounded.
+
+    Its ratios r are those with (a - r b)^2 <= z^2 Var(e_a - r e_b) for the estimates a and b, their
+    noise e and the quantile z. With r = a / b + t this is (E5): a quadratic inequality in t.
+
+    Args:
+        above: The numerator.
+        below: The denominator.
+        covariance: Their covariance.
+        quantile: The quantile z.
+    """
+    b, z = below.value, quantile
+    room = b * b - (z * below.std) ** 2
+    if not room > 0:
+        return -math.inf, math.inf
+    ratio = above.value / b
+    # The variance of e_a - r e_b at r = a / b, and its covariance with -e_b.
+    variance = above.std**2 - 2 * ratio * covariance + (ratio * below.std) ** 2
+    slope = ratio * below.std**2 - covariance
+    variance = max(variance, (slope / below.std) ** 2 if below.std > 0 else 0.0)
+    middle = z * z * slope / room
+    half = z * math.sqrt((z * slope) ** 2 + variance * room) / room
+    return ratio + middle - half, ratio + middle + half
