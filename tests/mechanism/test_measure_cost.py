@@ -166,6 +166,18 @@ def test_of_workloads_split_apart(build, most_dense, structure, monkeypatch):
     check(plan)
 
 
+def test_of_cells_too_many_for_pairs(monkeypatch):
+    """The residual family where records are replaced, whose cost is a bound over all moves."""
+    monkeypatch.setattr(symmetry.PairStructure, "fits", False)
+    plan = fp.design(beside_ages(), unit=fp.ReplaceOne())
+    assert type(plan.structure).__name__ == "SplitPairStructure"
+    plan.verify()
+    moved = [answer(plan, [record]) for record in list_records(plan)]
+    worst = max(int(((a - b) ** 2).sum()) for a, b in itertools.combinations(moved, 2))
+    assert worst <= plan.strategy.sensitivity_squared <= worst * (1 + Fraction(1, 10**9))
+    assert plan.overstatement < 1e-9
+
+
 def test_persons_with_a_record_each_month():
     """All persons with at most one record in each month, with every value in it."""
     workload = ask(
