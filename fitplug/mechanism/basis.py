@@ -39,6 +39,9 @@ _NO_SPAN = "the basis does not span the workload: answers would be biased"
 MAX_COEFFICIENT = 2**20
 """Queries with larger integer coefficients (after scaling) are not used as rows of a basis."""
 
+_NARROW = 16
+"""The largest integers of rows of a basis whose answers have few bits."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:
@@ -88,7 +91,8 @@ class Basis:
         kind: "cells" or "rows".
         index: Of kind "cells" the class of each cell, -1 for cells that no query asks for, shape
             (d,). Of kind "rows" the rows of W, shape (n,).
-        scale: The powers of two that the rows of W are multiplied by, shape (n,); ones for classes.
+        scale: The numbers that the rows of W are multiplied by, which makes them integer, shape
+            (n,); ones for classes.
     """
 
     kind: Literal["cells", "rows"]
@@ -235,7 +239,6 @@ class Basis:
             fits = fits and 0 <= int(index.min()) <= int(index.max()) < m
             fits = fits and scale.shape == index.shape and scale.dtype == np.float64
             fits = fits and bool(((scale > 0) & (scale < np.inf)).all())
-            fits = fits and bool((np.frexp(scale)[0] == 0.5).all())
         if index.dtype != np.int64 or not fits:
             raise PlanError(
                 "the basis is neither classes of cells nor distinct rows of the workload"
@@ -258,12 +261,13 @@ class Basis:
         return kept, classes[tuple(slice(None) if one else 0 for one in varies)].ravel()
 
 
-def choose_basis(W: FloatArray, independent: IndexArray) -> Basis:
+def choose_basis(W: FloatArray, independent: IndexArray, *, narrow: bool = False) -> Basis:
     """Choose the integer basis for a matrix.
 
     Args:
         W: Shape (m, d).
         independent: k linearly independent rows of it, k being its rank.
+        narrow: Whether rows must have small integers, because their answers have few bits.
 
     Returns:
         Classes of cells where there are k of them; else rows of W where they scale to moderate
@@ -276,7 +280,7 @@ def choose_basis(W: FloatArray, independent: IndexArray) -> Basis:
     if count == len(independent):
         return cells
     chosen = np.sort(independent)
-    scale = _find_integer_scale(W[chosen])
+    scale = (_find_narrow_scale if narrow else _find_integer_scale)(W[chosen])
     return cells if scale is None else Basis("rows", chosen.astype(np.int64), scale)
 
 
@@ -292,6 +296,30 @@ def _find_integer_scale(rows: FloatArray) -> FloatArray | None:
     common = np.gcd.reduce(integers, axis=1)
     spare = (common & -common).astype(np.float64)
     return np.asarray(largest / spare)
+
+
+def _find_narrow_scale(rows: FloatArray) -> FloatArray | None:
+    """Find numbers (n,) that make each row integer within _NARROW, or None.
+
+    They need not be powers of two: a row of zeros and 200,000 becomes one of zeros and ones.
+    """
+    largest = np.abs(rows).max(axis=1)
+    for steps in range(1, _NARROW + 1):
+        scale = steps / largest
+        if _are_integers(rows * scale[:, None]):
+            return np.asarray(scale)
+    scale = _find_integer_scale(rows)
+    if scale is None:
+        return None
+    integers = (rows * scale[:, None]).astype(np.int64)
+    scale = scale / np.gcd.reduce(integers, axis=1)
+    scaled = rows * scale[:, None]
+    return scale if _are_integers(scaled) and np.abs(scaled).max() <= _NARROW else None
+
+
+def _are_integers(rows: FloatArray) -> bool:
+    """Return whether floats are integers, exactly."""
+    return bool((rows == np.rint(rows)).all())
 
 
 def solve_from_right(W: FloatArray, B: FloatArray) -> FloatArray:

@@ -34,7 +34,7 @@ _BITS = (20, 24, 28, 32, 36, 40, 44)
 
 _UNASKED_PRECISION = 2.0**-10
 """The size of directions that no query needs, as a part of the weakest cell that they touch.
-Measuring them costs 1e-6 of alpha."""
+Measuring them costs 1e-6 of alpha; integers of few bits need more, see `triangulate`."""
 
 _UNTOUCHED = 1e-12
 """A direction does not touch the cells where its entry is below this part of its largest entry."""
@@ -160,10 +160,12 @@ def choose_bases(
     for block, (real, rows) in enumerate(zip(reals, independent, strict=True)):
         matrix = structure.build_block_matrix(block)
         if periods is None:
-            basis = choose_basis(matrix, rows)
+            basis = choose_basis(matrix, rows, narrow=structure.shares > 1)
         else:
             basis = choose_causal_basis(structure, matrix, periods)
-        G = triangulate(basis, matrix, real) / (math.sqrt(precision[block]) * unit)
+        G = triangulate(basis, matrix, real, structure.shares) / (
+            math.sqrt(precision[block]) * unit
+        )
         found.append(RealBlocks(every[block : block + 1], basis, G[None]))
     return found
 
@@ -198,8 +200,15 @@ def _round(
     return tuple(block_sets)
 
 
-def triangulate(basis: Basis, W: FloatArray, real: FloatArray) -> FloatArray:
-    """Return G (n, n), upper triangular with a positive diagonal, of the real strategy G B."""
+def triangulate(basis: Basis, W: FloatArray, real: FloatArray, shares: int) -> FloatArray:
+    """Return G (n, n), upper triangular with a positive diagonal, of the real strategy G B.
+
+    Args:
+        basis: The basis B.
+        W: Shape (m, d).
+        real: The real strategy, shape (k, d).
+        shares: The number of shares of a record, which leave the integers fewer bits.
+    """
     if basis.kind == "cells":
         # The first cell of each class shows its column.
         _, first = np.unique(basis.index, return_index=True)
@@ -213,6 +222,8 @@ def triangulate(basis: Basis, W: FloatArray, real: FloatArray) -> FloatArray:
         precision = np.sqrt((G * G).sum(axis=0))
         touched = np.abs(complement) > _UNTOUCHED * np.abs(complement).max(axis=1, keepdims=True)
         weakest = np.where(touched, precision, np.inf).min(axis=1, keepdims=True)
-        G = np.vstack([G, _UNASKED_PRECISION * weakest * complement])
+        # With few bits, weaker directions would be lost to rounding, and estimates need them.
+        unasked = max(_UNASKED_PRECISION, 2.0 ** (-choose_bits(_BITS, shares)[-1] / 3))
+        G = np.vstack([G, unasked * weakest * complement])
     R = qr(G, mode="r")[0][:n]
     return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])

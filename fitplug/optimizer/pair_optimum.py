@@ -65,7 +65,8 @@ def find_pair_optimum(structure: PairStructure, options: Options) -> PairOptimum
     q = np.zeros(structure.rows)
     q[rows] = solution.q
     basis = Basis("cells", pairs.classes, np.ones(int(pairs.classes.max()) + 1))
-    G = triangulate(basis, W, solution.whiteners[0] @ block.basis)
+    real = solution.whiteners[0] @ block.basis
+    G = triangulate(basis, W, real, structure.shares)
     unit = np.sqrt(float((G * G).sum(axis=0).max()))
     found = RealBlocks(np.zeros(1, dtype=np.int64), basis, (G / unit)[None])
     return PairOptimum(found, replace(solution, q=q))

@@ -166,6 +166,18 @@ def test_of_workloads_split_apart(build, most_dense, structure, monkeypatch):
     check(plan)
 
 
+def test_of_cells_too_many_for_pairs(monkeypatch):
+    """The residual family where records are replaced, whose cost is a bound over all moves."""
+    monkeypatch.setattr(symmetry.PairStructure, "fits", False)
+    plan = fp.design(beside_ages(), unit=fp.ReplaceOne())
+    assert type(plan.structure).__name__ == "SplitPairStructure"
+    plan.verify()
+    moved = [answer(plan, [record]) for record in list_records(plan)]
+    worst = max(int(((a - b) ** 2).sum()) for a, b in itertools.combinations(moved, 2))
+    assert worst <= plan.strategy.sensitivity_squared <= worst * (1 + Fraction(1, 10**9))
+    assert plan.overstatement < 1e-9
+
+
 def test_persons_with_a_record_each_month():
     """All persons with at most one record in each month, with every value in it."""
     workload = ask(
@@ -207,6 +219,43 @@ def test_of_any_bounds(unit, first, count, ratio, replaces):
         fp.queries({"y": "sum"}, std=size, name="money"),
     )
     check(fp.design(workload, unit=fp.ReplaceOne() if replaces else fp.AddRemove()))
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        fp.Measure("2020-01-01", "2020-12-31"),
+        fp.Measure(0, 200_000),
+        fp.Measure(0, 0.3, unit=0.001),
+        fp.Measure(-7, 49, unit=0.1),
+        fp.Measure(1900, 2020, unit=0.01),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("unit", [fp.AddRemove(), fp.ReplaceOne()], ids=["add", "replace"])
+def test_large_coefficients_leave_precision(measure, unit):
+    """The queries have fewer directions than cells, and coefficients such as 18,262 and 18,627."""
+    low, high = (float(end) for end in measure.quantities["sum"])
+    workload = ask(
+        {"g": ["a", "b"], "age": fp.Integers(0, 4), "y": measure},
+        fp.queries({"g": "identity", "age": "prefix"}, std=3.0, name="people"),
+        fp.queries({"g": "identity", "y": "sum"}, std=5 * max(-low, high), name="sums"),
+    )
+    plan = fp.design(workload, unit=unit)
+    plan.verify()
+    assert plan.gap < 2e-3
+    answers = answer_without_noise(plan, [("a", 3, measure.high), ("b", 0, measure.low)])
+    np.testing.assert_allclose(answers["sums"].ravel(), [high, low], rtol=1e-9, atol=1e-9 * high)
+    np.testing.assert_allclose(answers["people"], [[0, 0, 0, 1, 1], [1] * 5], atol=1e-7)
+
+
+def answer_without_noise(plan, records):
+    """The estimates of some records, from the integers that get noise."""
+    names = plan.workload.attributes
+    columns = {n: np.array([r[i] for r in records], object) for i, n in enumerate(names)}
+    tables = fp.Tables.from_records(plan.domain, columns, plan.tables)
+    answers = compute_exact_answers(plan, tables)
+    return fp.Release(plan=plan, answers=answers, rho=plan.rho).estimates
 
 
 @pytest.mark.parametrize("unit", [1, 2**-10, 2**-17, 2**-22])

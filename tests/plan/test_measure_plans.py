@@ -84,10 +84,10 @@ def test_units_change_no_cost():
 
 
 class TestReleases:
-    RELEASES = 1000
+    RELEASES = 600
 
     def test_sums_are_unbiased_with_the_variance_that_is_said(self):
-        """Sample means and variances of 1,000 releases; noise of 0.8 times the size would fail."""
+        """Sample means and variances of 600 releases; noise of 0.8 times the size would fail."""
         measure = fp.Measure(-2, 10, unit=0.5, other="none")
         domain = fp.Domain({"g": ["a", "b"], "y": measure, "z": fp.Measure(5, 7)})
         groups = [
