@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from fitplug.mechanism import bound_overstatement, person_tree_cost
 from tests.helpers.person_trees import list_costs, random_person_structure
 from tests.helpers.tree_strategies import random_strategy, write_out
 
 
-def test_no_person_costs_more_than_a_thousand_random_strategies_say() -> None:
+@pytest.mark.parametrize("structures", [12, pytest.param(100, marks=pytest.mark.slow)])
+def test_no_person_costs_more_than_ten_random_strategies_of_each_say(structures: int) -> None:
     rng = np.random.default_rng(20261123)
     kinds, ratios = set(), []
-    for _ in range(100):
+    for _ in range(structures):
         structure = random_person_structure(rng)
         kinds.add((structure.period_index is None, structure.cells > 1, len(structure.differing)))
         for _ in range(10):
@@ -23,7 +25,7 @@ def test_no_person_costs_more_than_a_thousand_random_strategies_say() -> None:
             ratios.append(strategy.sensitivity_squared / largest)
         stated = bound_overstatement(strategy)
         assert (1 + stated) ** 2 * largest >= strategy.sensitivity_squared * (1 - 1e-12)
-    assert len(kinds) >= 5
+    assert len(kinds) >= min(structures // 4, 5)
     assert np.mean(ratios) < 1.15
 
 
