@@ -14,6 +14,7 @@ import pytest
 
 import fitplug as fp
 from fitplug_cli.output import read_counts
+from fitplug_cli.spec import load_spec
 from tests.helpers.command_line import fitplug
 
 SPEC = """
@@ -136,7 +137,8 @@ class TestRelease:
         folder = tmp_path / "release"
         found = json.loads((folder / "release.json").read_text())
         assert NOT_COVERED in found["measure_rules"][-1]
-        metadata = pq.read_schema(folder / "income.parquet").metadata
+        (part,) = (folder / "income.parquet").iterdir()
+        metadata = pq.read_schema(part).metadata
         assert metadata[b"fitplug.units"].endswith(b": sum of INCOME")
         assert "200 shares of each record" in (folder / "review.md").read_text()
 
@@ -302,12 +304,15 @@ CODEBOOK = {
     "INCOME": {"min": 0, "max": 200_000},
     "RENT": {"min": -4.5, "max": 1995.5},
     "NAME": {"min": 0, "max": 200_000},
+    "TAX": {"min": 0, "max": 500, "unit": 0.5},
+    "PLACE": {"min": 0, "max": 500, "unit": 5},
 }
 
 
 def test_init_makes_measures_of_wide_ranges_in_a_codebook(tmp_path):
     """From the codebook alone: the row is outside all ranges."""
     row = {"SEX": ["9"], "AGE": [777], "INCOME": [7.5e7], "RENT": [-7e7], "NAME": ["x"], "Y": [7]}
+    row |= {"TAX": [7.7e7], "PLACE": ["x"]}
     pq.write_table(pa.table(row), tmp_path / "people.parquet")
     (tmp_path / "book.json").write_text(json.dumps(CODEBOOK))
     path = tmp_path / "new.toml"
@@ -318,6 +323,8 @@ def test_init_makes_measures_of_wide_ranges_in_a_codebook(tmp_path):
     assert "RENT = { measure = [-4.5, 1995.5], unit = 1 }" in text
     assert "AGE = { integers = [0, 95] }  # 96 cells" in text
     assert "NAME = { integers = [0, 200000] }" in text
+    assert "TAX = { measure = [0, 500], unit = 0.5 }" in text
+    assert "# PLACE = ...  # strings:" in text
     assert "# Y = ...  # integers:" in text
     assert "for sums { measure = [0, 200000], unit = 100 }" in text
     # Its queries, with the comment signs taken away, make a plan.
@@ -329,3 +336,21 @@ def test_init_makes_measures_of_wide_ranges_in_a_codebook(tmp_path):
     ran = fitplug("design", path)
     assert (ran.code, ran.err) == (0, "")
     assert "sum of INCOME" in ran.out
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_codebook_says_the_bounds_and_the_unit(tmp_path, kind):
+    rows = "attribute,value,min,max,unit\nSEX,1,,,\nSEX,2,,,\nINCOME,,0,2000,10\nRENT,,-0.5,7,0.5"
+    bounds = {"INCOME": {"min": 0, "max": 2000, "unit": 10}}
+    (tmp_path / "book.csv").write_text(rows)
+    (tmp_path / "book.json").write_text(json.dumps({"SEX": ["1", "2"], **bounds}))
+    given = '{ measure = [0, 2000], unit = 10, other = "none" }'
+    named = f'{{ codebook = "book.{kind}", other = "none" }}'
+    path = make(tmp_path, SPEC.replace(given, named))
+    assert load_spec(path).workload.domain["INCOME"] == fp.Measure(0, 2000, 10, other="none")
+    (tmp_path / "book.csv").write_text(rows.replace("2000,10", "2000,ten"))
+    (tmp_path / "book.json").write_text(json.dumps({"INCOME": {"min": 0, "max": 5, "unit": 2}}))
+    ran = fitplug("design", path)
+    assert ran.code == 2
+    said = {"csv": "line 4: min, max and unit must be numbers", "json": "makes no attribute"}
+    assert said[kind] in ran.err

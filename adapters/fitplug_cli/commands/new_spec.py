@@ -188,6 +188,8 @@ def _write_known(name: str, kind: str, given: Any, codebook: Path | None, folder
         )
     shown = json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
+        if "measure" in value:  # of a column that holds no numbers
+            return _write_unknown(name, kind)
         shown = f"{{ integers = {value['integers']} }}"
     elif value == given and len(shown) > 60:
         assert codebook is not None
@@ -204,26 +206,33 @@ def _convert_to_measure(value: Any, kind: str) -> dict[str, Any] | None:
         kind: The type of its column.
 
     Returns:
-        A table such as `{ measure = [0, 200000], unit = 100 }`, with the largest power of ten
-        as unit that divides the range into enough units; None if the value is no range, or one of
-        few numbers.
+        A table such as `{ measure = [0, 200000], unit = 100 }`, with the codebook's unit or else
+        the largest power of ten that divides the range into enough units; None if the value is no
+        range, or one of few numbers.
     """
     if not isinstance(value, dict) or kind not in _NUMBERS:
         return None
+    if "measure" in value:
+        return _check_spec(value)
     low, high = value["integers"]
     are_integers = type(low) is type(high) is int
     if are_integers and high - low < _MANY:
         return None
     for exponent in range(_LARGEST_EXPONENT, -_LARGEST_EXPONENT - 1, -1):
         unit = 10**exponent if exponent >= 0 else float(f"1e{exponent}")
-        found = {"measure": [low, high], "unit": unit}
-        try:
-            measure = Domain.from_spec({"measure": found})["measure"]
-        except DomainError:
-            continue
-        if measure.shares >= _MANY:
+        found = _check_spec({"measure": [low, high], "unit": unit}, _MANY)
+        if found is not None:
             return found
     return None
+
+
+def _check_spec(measure: dict[str, Any], least: int = 1) -> dict[str, Any] | None:
+    """Return the spec of a measure if there is such a measure, of at least so many units."""
+    try:
+        made = Domain.from_spec({"measure": measure})["measure"]
+    except DomainError:
+        return None
+    return measure if made.shares >= least else None
 
 
 def _write_unknown(name: str, kind: str) -> str:

@@ -43,12 +43,16 @@ def build_plan_record(plan: Plan, contributions: int, delta: float) -> dict[str,
         "target_scale": plan.scale,
         "counts_needed": [list(names) for names in plan.tables],
         "groups": [dataclasses.asdict(row) for row in plan.group_rows()],
-        **describe_measures(plan),
+        **build_measures_record(plan),
     }
 
 
-def describe_measures(plan: Plan) -> dict[str, Any]:
-    """Describe the measures of a plan, and what no margin of error covers; empty without them."""
+def build_measures_record(plan: Plan) -> dict[str, Any]:
+    """Build the record of the measures of a plan, and of what no margin of error covers.
+
+    Returns:
+        The record, which is empty without measures.
+    """
     rules, domain = plan.workload.measure_rules, plan.domain
     if not rules:
         return {}
