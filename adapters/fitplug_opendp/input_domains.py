@@ -87,8 +87,10 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
     """Make the OpenDP user domain of `fitplug.Tables` that hold what these plans need.
 
     Its metric is symmetric_distance(), where d_in is the number of records added to or removed from
-    the one histogram that the tables are marginals of. OpenDP's feature "honest-but-curious" must
-    be switched on; this function never does it.
+    the one histogram that the tables are marginals of, also where tables hold the shares of records
+    that measures divide. Tables may be refused for not holding whole records; neighbours of such
+    tables do not hold whole records either. OpenDP's feature "honest-but-curious" must be switched
+    on; this function never does it.
 
     Args:
         plan: The plan, from `fitplug.design`.
@@ -171,6 +173,12 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
             f'a count vector needs l1_distance(T="i64") as its metric, not {metric}: '
             "there d_in is the number of records added or removed"
         )
+    if plan.structure.shares > 1:
+        raise ValueError(
+            "a vector of counts holds no sums, which the plan asks of measures "
+            f"({', '.join(_list_measures(plan.domain, plan.workload.attributes))}); run the plan "
+            "on fitplug_opendp.tables_domain(plan) under symmetric_distance(), or on a LazyFrame"
+        )
     attributes = _find_vector_attributes(domain, plan)
 
     def answer(counts: Any) -> IntVector:
@@ -210,7 +218,9 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
     carriers = [f"Vec<{T}>" for T in _COUNT_TYPES]
     if isinstance(domain, VectorDomain) and domain.carrier_type in carriers:
         found: dict[int, AttributeSet] = {}
-        for names in (plan.workload.attributes, plan.domain.names):
+        # Vectors of measures would not hold counts of records, and their distances no records.
+        whole = [] if _list_measures(plan.domain, plan.domain.names) else [plan.domain.names]
+        for names in (plan.workload.attributes, *whole):
             size = math.prod(plan.domain.shape_of(names))
             # OpenDP's own counting transformations do not say how long their vectors are.
             if size <= MAX_CELLS and domain.size in (None, size):
@@ -222,6 +232,11 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
         f"the plan counts {used_cells} cells and needs {wanted}, or one of "
         f"{', '.join(T for T in _COUNT_TYPES if T != 'i64')}, not {domain}"
     )
+
+
+def _list_measures(domain: Domain, names: AttributeSet) -> list[str]:
+    """List the measures among some attributes."""
+    return [name for name in names if domain[name].quantities]
 
 
 def _holds_all(held: tuple[AttributeSet, ...], needed: tuple[AttributeSet, ...]) -> bool:

@@ -16,7 +16,7 @@ from fitplug.plan import Plan
 
 
 def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
-    """Count the records of a LazyFrame into the tables that the plan needs.
+    """Count the records of a LazyFrame, or their shares, into the tables that the plan needs.
 
     Args:
         plan: The plan.
@@ -50,14 +50,14 @@ def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
 
 
 def encode_column(attribute: Attribute, column: Any) -> npt.NDArray[np.int64]:
-    """Find the cell of each value of a Polars series.
+    """Find the code of each value of a Polars series.
 
     Args:
-        attribute: The attribute, whose cells are numbered from 0.
+        attribute: The attribute, whose codes are numbered from 0.
         column: A series (n,) of a type that the attribute accepts.
 
     Returns:
-        The cells (n,), -1 for values that have none.
+        The codes (n,), -1 for values that have none.
     """
     import polars as pl
 

@@ -24,7 +24,8 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
 
     A record is in no table if its value on an attribute of the workload is null or outside the
     domain, and the attribute has no cell for other values. One record more or less changes the
-    tables by one record, or not at all, and the map says so. For Bounds it gives the least product
+    tables by one record, or not at all, and the map says so; in tables with measures, by the
+    shares of one record, whatever its values are. For Bounds it gives the least product
     of per_group and num_groups by the same columns. A frame that cannot be computed fails with an
     error that says nothing of it, so give data that is read and checked.
 

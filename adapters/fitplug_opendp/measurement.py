@@ -34,7 +34,7 @@ def make_fitness_for_use(
     * counts of the cells, in C order, of the workload's attributes or of all attributes:
       vector_domain(atom_domain(T)) with T i32, i64 or u32, under l1_distance. OpenDP's
       then_count_by_categories gives such counts, if it has no null cell or the attribute has one
-      for it;
+      for it. Plans with measures are refused here, as such a vector holds no sums;
     * `fitplug.Tables`: `tables_domain(plan)`, under symmetric_distance();
     * a Polars LazyFrame: a lazyframe_domain under a metric of `make_tables`, which then counts it.
 

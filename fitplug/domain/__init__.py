@@ -8,6 +8,7 @@ from fitplug.domain.domain import Domain
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.integers import Integers
 from fitplug.domain.measure import MOST_SHARES, Measure
+from fitplug.domain.measure_rules import describe_measures
 from fitplug.domain.prefix import Prefix
 from fitplug.domain.remedies import suggest_fewer_cells
 from fitplug.domain.texts import Texts
@@ -30,6 +31,7 @@ __all__ = [
     "Prefix",
     "Texts",
     "ValueLookup",
+    "describe_measures",
     "parse_day",
     "suggest_fewer_cells",
 ]

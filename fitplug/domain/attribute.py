@@ -126,6 +126,13 @@ class Attribute(ABC):
         return {}
 
     @property
+    def rule(self) -> str:
+        """What counting does to a value before it counts it, as a sentence without its subject;
+        empty if cells stand for values as they are.
+        """
+        return ""
+
+    @property
     def integer_span(self) -> tuple[int, int] | None:
         """Integers (low, high) such that every integer below `low` has the code of `low`, and
         every integer above `high` the code of `high`. None if there are no such integers. Integers

@@ -158,6 +158,26 @@ class Measure(Attribute):
             return {"sum": np.array([first, last])}
         return {"sum": np.array([first, last, 0.0]), "count": np.array([1.0, 1.0, 0.0])}
 
+    @property
+    def rule(self) -> str:
+        """That values are clamped and rounded, and what becomes of records without a value."""
+        is_date = isinstance(self.low, datetime.date)
+        low, high = (str(end) if is_date else f"{end:,}" for end in (self.low, self.high))
+        sums = "sums are of days since 1970-01-01" if is_date else ""
+        unit = f"{self.unit:,} day{'s'[: self.unit != 1]}" if is_date else f"{self.unit:,}"
+        missing = (
+            "records without a value are left out of all counts"
+            if self.other is None
+            else "records without a value are counted and add nothing to sums"
+        )
+        said = (
+            f"counts as {low} below {low} and as {high} above {high}, and is rounded to the "
+            f"nearest multiple of {unit} from {low}",
+            sums,
+            missing,
+        )
+        return "; ".join(filter(None, said))
+
     def codes(self, values: npt.ArrayLike) -> Codes:
         """Compute the distances of values from `low`, in units.
 

@@ -5,7 +5,7 @@ from fitplug.plan.plan import Plan
 from fitplug.plan.plan_file import describe_workload
 from fitplug.plan.prices import NEGLIGIBLE_GAP, estimate_saving, price_groups
 from fitplug.plan.relaxation import LARGEST_FACTOR, Relaxation, relax
-from fitplug.plan.summary import GroupRow
+from fitplug.plan.summary import GroupRow, has_sums
 
 __all__ = [
     "LARGEST_FACTOR",
@@ -16,6 +16,7 @@ __all__ = [
     "describe_workload",
     "design",
     "estimate_saving",
+    "has_sums",
     "price_groups",
     "relax",
 ]

@@ -212,6 +212,11 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
             f"periods = {periods!r} must be an attribute that the queries use; "
             f"{suggest_nearest(str(periods), workload.attributes)}"
         )
+    if workload.domain[periods].quantities:
+        raise InputError(
+            f"periods = {periods!r} names a measure, whose bounds are no periods; name an "
+            "attribute that divides records into cells"
+        )
     if not workload.domain.list_names_without_other((periods,)):
         raise InputError(
             f"periods = {periods!r} names an attribute with a cell for all other values, which is "

@@ -10,7 +10,7 @@ from fitplug.display import (
     make_section,
     make_table,
 )
-from fitplug.plan.summary import describe_groups, describe_status
+from fitplug.plan.summary import describe_groups, describe_status, has_sums
 from fitplug.proof import PlanRecord
 from fitplug.workload import ONE_RECORD
 
@@ -25,13 +25,25 @@ def format_plan_html(plan: PlanRecord, digest: str) -> str:
     ]
     if plan.scale != 1.0:
         facts.append(f"all target variances scaled by {format_up(plan.scale)}")
-    rows = [
-        (row.name, f"{row.queries:,}", row.target,
+    groups = describe_groups(plan)
+    rows: list[tuple[str, ...]] = [
+        (row.name, f"{row.queries:,}", row.quantity, row.target,
          format_std_range(row.smallest_std, row.largest_std),
          f"{row.used:.1%}")
-        for row in describe_groups(plan)
+        for row in groups
     ]  # fmt: skip
-    headings = ("group", "queries", "target", "std it gets", "of the target")
+    headings: tuple[str, ...] = (
+        "group",
+        "queries",
+        "quantity",
+        "target",
+        "std it gets",
+        "of the target",
+    )
+    if not has_sums(groups):
+        rows = [(*row[:2], *row[3:]) for row in rows]
+        headings = (*headings[:2], *headings[3:])
+    facts += plan.workload.measure_rules
     return make_section(
         f"Plan {digest[:12]}", facts, make_table("groups of queries", headings, rows, MOST_GROUPS)
     )

@@ -16,7 +16,7 @@ from fitplug.display import (
 )
 from fitplug.errors import DesignError
 from fitplug.plan.prices import price_groups
-from fitplug.plan.summary import describe_groups
+from fitplug.plan.summary import describe_groups, has_sums
 from fitplug.proof import PlanRecord
 
 
@@ -46,7 +46,8 @@ def plot_plan(plan: PlanRecord) -> Figure:
             ends = row.smallest_std, row.largest_std
             left.plot(ends, [height - 0.14] * 2, "o-", color=BLUE, ms=5, **first)
         left.set_yticks(heights, [shorten(row.name) for row in rows])
-        left.set(xscale="log", xlabel="standard deviation (records)")
+        of = "the quantity's own units" if has_sums(rows) else "records"
+        left.set(xscale="log", xlabel=f"standard deviation ({of})")
         separate_thousands(left.xaxis)
         label_powers(left)
         left.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)

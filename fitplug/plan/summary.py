@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,14 +30,16 @@ class GroupRow:
     Attributes:
         name: The name of the group.
         queries: The number of its queries.
+        quantity: What its answers are numbers of: "records", or "sum of" a measure.
         target: The target, as people write it.
-        smallest_std: The smallest standard deviation of its answers, in records.
-        largest_std: The largest standard deviation of its answers, in records.
+        smallest_std: The smallest standard deviation of its answers, in the same units as they.
+        largest_std: The largest standard deviation of its answers, in the same units as they.
         used: The largest ratio of a variance to its target times the plan's scale, at most 1.
     """
 
     name: str
     queries: int
+    quantity: str
     target: str
     smallest_std: float
     largest_std: float
@@ -97,23 +100,36 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         lines.append(
             f"targets       all variances scaled by {format_up(plan.scale)} to fit the budget"
         )
-    rows = [("group", "queries", "target", "largest std", "of target")]
-    rows += [
-        (row.name, f"{row.queries:,}", row.target, format_up(row.largest_std, 4), f"{row.used:.1%}")
-        for row in describe_groups(plan)
+    groups = describe_groups(plan)
+    rows: list[tuple[str, ...]] = [
+        ("group", "queries", "quantity", "target", "largest std", "of target")
     ]
+    rows += [
+        (row.name, f"{row.queries:,}", row.quantity, row.target, format_up(row.largest_std, 4),
+         f"{row.used:.1%}")
+        for row in groups
+    ]  # fmt: skip
+    if not has_sums(groups):
+        rows = [(*row[:2], *row[3:]) for row in rows]
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
     lines.append("")
     lines += [
         "  ".join(cell.ljust(width) for cell, width in zip(r, widths, strict=True)).rstrip()
         for r in rows
     ]
+    lines += ["", *rules] if (rules := plan.workload.measure_rules) else []
     return "\n".join(lines)
+
+
+def has_sums(groups: Sequence[GroupRow]) -> bool:
+    """Return whether the answers of some group are no numbers of records."""
+    return any(row.quantity != "records" for row in groups)
 
 
 def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
     """Find the attributes along which answers can be drawn period by period."""
-    names = (name for name in plan.structure.dense if plan.domain[name].size > 1)
+    attributes = ((name, plan.domain[name]) for name in plan.structure.dense)
+    names = (name for name, own in attributes if own.size > 1 and not own.quantities)
     return tuple(name for name in names if is_causal(plan.strategy, name))
 
 
@@ -130,6 +146,7 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
         for row in zip(
             groups.names,
             groups.sizes.tolist(),
+            groups.list_quantities(),
             groups.describe_targets(),
             *(column.tolist() for column in (*stds, used)),
             strict=True,

@@ -107,7 +107,7 @@ class Adjusted:
             "fitplug.adjustment": f"{self.method}, by steps" if self.by_steps else self.method,
             "fitplug.plan_digest": plan.digest,
             "fitplug.rho": repr(self.release.rho),
-            "fitplug.units": "estimate: records",
+            "fitplug.units": f"estimate: {plan.workload[name].quantity}",
         }
         return labels | {"estimate": self.estimates[name].ravel()}, metadata
 

@@ -182,10 +182,13 @@ class NoisyAnswers:
 
     @property
     def population(self) -> str:
-        """Sentences that say which records the estimates and their intervals are about."""
-        return describe_population(
+        """Sentences that say which records the estimates and their intervals are about, and what
+        becomes of the values of measures.
+        """
+        described = describe_population(
             self.most_records, self.limited, outside=self.outside, apart=self.plan.unit.apart
         )
+        return " ".join([described, *self.plan.workload.measure_rules])
 
     @property
     def parted_tables(self) -> TablesInParts | None:

@@ -46,13 +46,16 @@ def make_release_html(
     if release.plan.unit != ONE_RECORD:
         facts.insert(0, f"unit of privacy: {release.plan.unit}")
     groups = release.plan.workload.groups
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for group in groups[:MOST_GROUPS]:
         std = np.sqrt(release.variances[group.name])
-        rows.append(
-            (group.name, f"{group.size:,}", format_std_range(float(std.min()), float(std.max())))
-        )
-    listed = make_table("groups of answers", ("group", "answers", "std"), rows, len(groups))
+        spread = format_std_range(float(std.min()), float(std.max()))
+        rows.append((group.name, f"{group.size:,}", group.quantity, spread))
+    headings: tuple[str, ...] = ("group", "answers", "quantity", "std")
+    if all(row[2] == "records" for row in rows):
+        rows = [(*row[:2], *row[3:]) for row in rows]
+        headings = (*headings[:2], *headings[3:])
+    listed = make_table("groups of answers", headings, rows, len(groups))
     if len(groups) > MOST_GROUPS:
         listed += say_more(len(groups) - MOST_GROUPS, "groups")
     tables = [

@@ -68,7 +68,7 @@ def plot_release(
             else:
                 axes.errorbar(at, y, moe, fmt="o", ms=4, color=colour, capsize=2, label=label)
         _label_ticks(axes.xaxis, along, release, group, order[0] if order else None)
-        axes.set(ylabel="estimate (records)")
+        axes.set(ylabel=f"estimate ({group.quantity})")
         _set_title(axes, name, width, f"{intervals}, of the noise alone")
         separate_thousands(axes.yaxis)
         if len(kinds) > 1:
@@ -104,7 +104,7 @@ def _plot_map(group: QueryGroup, estimates: FloatArray, labels: list[list[str]])
         for axis, own, factor in zip((axes.yaxis, axes.xaxis), labels, group.factors, strict=True):
             _set_ticks(axis, own)
             axis.set_label_text(shorten(factor.attribute))
-        bar = figure.colorbar(drawn, ax=axes, label="estimate (records)")
+        bar = figure.colorbar(drawn, ax=axes, label=f"estimate ({group.quantity})")
         separate_thousands(bar.ax.yaxis)
         _set_title(axes, group.name, width)
     return figure

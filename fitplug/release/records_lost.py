@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 from fitplug.domain import Attribute
 from fitplug.errors import InputError
+from fitplug.expressions import Expressions, list_sums
 from fitplug.release.combination import combine
 from fitplug.release.combined_numbers import Combination, bound_ratio
+from fitplug.release.linear_combinations import read_combination
 from fitplug.release.margins import find_quantile
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove
@@ -124,12 +126,26 @@ def estimate_lost(
             f"{_describe_rows(kept)} and the second {_describe_rows(whole)}: count both with the "
             "same weight and filters"
         )
+    for release, asked in ((kept, expression), (whole, of or expression)):
+        _check_counts_records(release, asked)
     first, second = combine(kept, expression), combine(whole, of or expression)
     if not isinstance(first, Combination) or not isinstance(second, Combination):
         raise InputError(f"{expression!r} is a ratio; give a count, such as total")
     strict, others = _find_strict_attributes(kept), _find_strict_attributes(whole)
     apart = tuple(name for name in strict | others if strict.get(name) != others.get(name))
     return Lost(first, second, one.records, two.records, apart, one.apart, two.apart)
+
+
+def _check_counts_records(release: NoisyAnswers, expression: str) -> None:
+    """Raise InputError if an expression asks for sums of measures, which count no records."""
+    workload = release.plan.workload
+    for terms in list_sums(read_combination(Expressions(workload), expression)):
+        for name in terms:
+            if workload[name].quantity != "records":
+                raise InputError(
+                    f"{name!r} is a {workload[name].quantity}, which is no number of records; give "
+                    "an expression of groups that count records"
+                )
 
 
 def _find_limit(release: NoisyAnswers, contributions: int) -> AddRemove:

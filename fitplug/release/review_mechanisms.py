@@ -35,10 +35,12 @@ def _describe_preprocessing(release: Release, about: About) -> str:
         if release.limited == "enforced"
         else ""
     )
+    rules = release.plan.workload.measure_rules
+    values = f"\n\n{escape_cell(' '.join(rules))}\n\n" if rules else " "
     return (
         f"{about.preprocessing or MISSING}\n\n{_describe_rows(release)}{kept}Records outside the "
-        "domain are left out. The noise was fitted to the targets alone, before any row was read: "
-        "nothing is tuned on the data."
+        f"domain are left out.{values}The noise was fitted to the targets alone, before any row "
+        "was read: nothing is tuned on the data."
     )
 
 
@@ -83,7 +85,7 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
         [
             make_table(columns, rows) + _describe_rest(rest, scale),
             f"Sensitivity is to {changed}; sigma is in the same unit, the "
-            "integer answers before they are scaled back to counts.",
+            f"integer answers before they are scaled back to counts.{_describe_shares(release)}",
             f"Noise is drawn once, by the discrete Gaussian sampler of {library}.",
             "**Floating point.** Counts, answers and noise are integers, and the sampler is exact: "
             "no floating-point number comes before the noise. rho is a rational number, and what "
@@ -93,6 +95,17 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
             "it. Publish what it writes, not how long it took.",
             *([f"**Software.** {ran}."] if ran else []),
         ]
+    )
+
+
+def _describe_shares(release: Release) -> str:
+    """Say what integer answers count if the plan has measures."""
+    shares = release.plan.structure.shares
+    if shares == 1:
+        return ""
+    return (
+        f" They count {shares:,} shares of each record, which measures divide between their "
+        "bounds; no value between the bounds costs more than one of them."
     )
 
 

@@ -68,9 +68,20 @@ def describe_accounting(
             unit,
             release.outside,
             describe_apart(release.plan),
-        ),
+        )
+        + _describe_sums(release.plan),
         "composition": _describe_composition(release, statement),
     }
+
+
+def _describe_sums(plan: Plan) -> str:
+    """Say which values sums are of; empty without measures."""
+    if not plan.workload.measure_rules:
+        return ""
+    return (
+        "\n\nSums are of values that were clamped to public bounds and rounded; what this changes "
+        "is in no standard deviation and in no interval."
+    )
 
 
 def describe_apart(plan: Plan) -> str:
@@ -102,16 +113,22 @@ def _describe_unprotected(plan: Plan) -> str:
 
 def _describe_adjacent(plan: Plan, unit: str) -> str:
     """Describe which datasets are adjacent."""
+    any_value = ""
+    if plan.workload.measure_rules:
+        any_value = (
+            " These records may have any values, of measures too: what a value costs is bounded by "
+            "the largest cost of a value within the bounds."
+        )
     if isinstance(plan.unit, ReplaceOne):
         names = plan.structure.public_attributes
         kept = f", which keep their {' and '.join(map(escape_cell, names))}" if names else ""
         return (
             f"Adjacent datasets differ by the values of all records of one {unit}{kept}; the "
-            "number of records is the same (change-one distance)."
+            f"number of records is the same (change-one distance).{any_value}"
         )
     return (
         f"Adjacent datasets differ by all records of one {unit} added or removed (symmetric "
-        "distance)."
+        f"distance).{any_value}"
     )
 
 
@@ -119,14 +136,17 @@ def _describe_domain(plan: Plan) -> str:
     """Describe the attributes that are counted, and what happens to other values."""
     used = plan.domain.ordered(tuple({name for names in plan.tables for name in names}))
     lines = [f"* {escape_cell(name)}: {_describe_values(plan.domain[name])}" for name in used]
+    measures = ", unless its line here says otherwise" if plan.workload.measure_rules else ""
     return (
         "Tables of any number of records with these attributes; a record with another value, or "
-        "none, on one of them is left out of all counts.\n\n" + "\n".join(lines)
+        f"none, on one of them is left out of all counts{measures}.\n\n" + "\n".join(lines)
     )
 
 
 def _describe_values(attribute: Attribute) -> str:
     """Describe the cells of an attribute in a few words."""
+    if attribute.rule:
+        return f"a measure; a value {escape_cell(attribute.rule)}"
     spec = Domain({"a": attribute}).spec()["a"]
     kind = next(iter(spec)) if isinstance(spec, Mapping) else "categories"
     return f"{attribute.size:,} cells ({kind})"

@@ -68,7 +68,7 @@ def review(
     release = _set_limit(_scale_to_person(release, contributions), limited)
     plan = release.plan
     statement = None if ledger is None else ledger.statement()
-    name = about.name or "Counts: " + _list_first(plan.workload.names)
+    name = about.name or f"{_name_answers(plan).capitalize()}: {_list_first(plan.workload.names)}"
     has_several = statement is not None and len(statement[1]) > 1
     return {
         "url_slug": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "release",
@@ -131,7 +131,7 @@ def _describe_product(name: str, about: About, plan: Plan, published: date) -> d
         "name": name,
         "data_curators": list(about.curators) or [MISSING],
         "description": about.description
-        or f"{counted:,} counts in {len(plan.workload.groups)} tables: "
+        or f"{counted:,} {_name_answers(plan)} in {len(plan.workload.groups)} tables: "
         f"{_list_first(plan.workload.names)}.",
         "intended_use": about.intended_use or MISSING,
         "data_product_type": "Summary statistics",
@@ -139,6 +139,11 @@ def _describe_product(name: str, about: About, plan: Plan, published: date) -> d
         "publication_date": published.isoformat(),
     }
     return basic | ({"data_product_sector": about.sector} if about.sector else {})
+
+
+def _name_answers(plan: Plan) -> str:
+    """Name what the answers of a plan are."""
+    return "counts and sums" if plan.workload.measure_rules else "counts"
 
 
 def _list_first(names: Sequence[str]) -> str:

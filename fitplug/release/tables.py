@@ -25,7 +25,9 @@ PandasFrame: TypeAlias = "pandas.DataFrame"
 PolarsFrame: TypeAlias = "polars.DataFrame"
 
 MEASURES = ("estimate", "std", "moe", "lower", "upper")
-"""The columns of numbers, all in records; moe, lower and upper are those of an interval."""
+"""The columns of numbers, all in records or all in the units of a sum; moe, lower and upper are
+those of an interval.
+"""
 
 RESULT_COLUMNS = (*MEASURES, "confidence")
 """The columns after those of the attributes.
@@ -33,8 +35,6 @@ RESULT_COLUMNS = (*MEASURES, "confidence")
 The confidence is that of the row's interval, or of the intervals of all rows together where they
 are simultaneous, as the metadata say.
 """
-
-UNITS = f"{', '.join(MEASURES)}: records"
 
 POPULATION = "fitplug.population"
 """The key of the metadata that says which records a table is about."""
@@ -131,7 +131,7 @@ def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals
         "fitplug.plan_digest": release.plan_digest,
         "fitplug.rho": repr(release.rho),
         "fitplug.contributions": str(release.most_records),
-        "fitplug.units": UNITS,
+        "fitplug.units": f"{', '.join(MEASURES)}: {group.quantity}",
     }
     if release.plan.unit != ONE_RECORD:
         # rho is for one person in this unit, and not for a record added or removed.

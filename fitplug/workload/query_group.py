@@ -158,3 +158,11 @@ class QueryGroup:
     def attributes(self) -> tuple[str, ...]:
         """The attributes that are not summed out."""
         return tuple(f.attribute for f in self.factors if f.kind != "total")
+
+    @property
+    def quantity(self) -> str:
+        """What the answers and their standard deviations are numbers of: "records", or for instance
+        "sum of INCOME", in the measure's own units.
+        """
+        measures = [f.attribute for f in self.factors if f.kind == "sum" and f.array is not None]
+        return f"sum of {' x '.join(measures)}" if measures else "records"

@@ -118,6 +118,12 @@ class QueryGroups(Sequence[QueryGroup]):
             described.append(scalars[form, value])
         return described
 
+    def list_quantities(self) -> list[str]:
+        """List what the answers of each group are numbers of; see `QueryGroup.quantity`."""
+        if not any(factor.kind == "sum" for factor in self.factors):
+            return ["records"] * len(self)
+        return [group.quantity for group in self]
+
     @cached_property
     def positions(self) -> dict[str, int]:
         """The position of each group, by name."""

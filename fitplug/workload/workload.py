@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fitplug.domain import Domain, Integers
+from fitplug.domain import Domain, Integers, describe_measures
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.workload.binding import bind_groups
@@ -122,6 +122,13 @@ class Workload:
     def shape(self) -> tuple[int, ...]:
         """The numbers of cells of `attributes`."""
         return self.domain.shape_of(self.attributes)
+
+    @property
+    def measure_rules(self) -> tuple[str, ...]:
+        """Sentences on what becomes of the values of measures, and on what no std covers; empty
+        without measures.
+        """
+        return describe_measures(self.domain, self.attributes)
 
     @property
     def cell_count(self) -> int:

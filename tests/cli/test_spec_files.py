@@ -120,7 +120,7 @@ class TestCodebooks:
         refused(tmp_path, "must be the path", domain="SEX = { codebook = 3 }")
         (tmp_path / "c.json").write_text('{"SEX": {"min": 1, "max": 2}}')
         domain = 'SEX = { codebook = "c.json", other = "x" }'
-        refused(tmp_path, "a list of values only", domain=domain)
+        refused(tmp_path, "a list of values, or with bounds that have a unit", domain=domain)
 
 
 class TestTargets:

@@ -19,6 +19,7 @@ import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.ledger import cell_costs as cellcosts
 from fitplug.ledger.cell_costs import CellCosts, add_up
+from fitplug.mechanism import answer_exactly
 
 DOMAIN = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(0, 5), "job": ["a", "b", "c"]})
 X = np.arange(36).reshape(DOMAIN.shape)
@@ -105,6 +106,35 @@ def test_what_is_left_pays_for_a_third(ledger: fp.Ledger) -> None:
     assert max(exact.values()) <= 2 * ledger.entries()[0].rho
     with pytest.raises(fp.OverBudget):
         ledger.charge_free(half, within="first", what="too much")
+
+
+def test_free_beside_a_measure_at_every_value(ledger: fp.Ledger) -> None:
+    """Costs are compared at the bounds of measures; in fractions, no value between costs more."""
+    pay = fp.Measure(-3, 9)
+    domain = fp.Domain({"sex": ["f", "m"], "pay": pay})
+    sums = [fp.queries({"sex": [[1, 0]], "pay": "sum"}, std=6.0), fp.marginal("sex", std=2.0)]
+    first = plan(*sums, domain=domain)
+    second = plan(
+        fp.queries({"sex": [[0, 1]], "pay": "sum"}, std=9.0),
+        domain=domain,
+        cell_budgets=first.slack(),
+    )
+    paid = charge(ledger, first)
+    ledger.charge_free(second, within="first", what="the others")
+    costs = []
+    for sex, value in itertools.product("fm", range(-3, 10)):
+        cost = Fraction(0)
+        for made in (first, second):
+            record = {"sex": [sex], "pay": [value]}
+            one = fp.Tables.from_records(domain, record, made.tables)
+            changed = answer_exactly(made.strategy, one.marginal)
+            cost += sum(int(a) ** 2 for a in changed) / Fraction(made.noise_std) ** 2
+        costs.append(cost)
+    assert max(costs) <= 2 * paid.rho
+    assert max(costs) > (1 - Fraction(1, 100)) * 2 * paid.rho
+    wider = fp.Domain({"sex": ["f", "m"], "pay": fp.Measure(-3, 10)})
+    with pytest.raises(fp.LedgerError, match="another domain"):
+        ledger.charge_free(plan(*sums, domain=wider), within="first", what="x")
 
 
 def test_plans_that_share_no_cells(ledger: fp.Ledger) -> None:

@@ -62,17 +62,37 @@ _SECOND_QUERY = """
 # std = 20.0
 """
 
+_SUM_QUERY = """
+# [[query]]
+# name = {name}
+# {key} = "sum"                  # in the units of the measure
+# std = ...
+"""
+
 _HINTS = {
-    "integers": "{ integers = [0, 120] }, { bins = [0, 18, 65, 121] } or a list of codes, [1, 2]",
-    "floats": "{ bins = [0, 10000, 50000] } or, of whole numbers, { integers = [0, 120] }",
-    "decimals": "{ bins = [0, 10000, 50000] } or, of whole numbers, { integers = [0, 120] }",
+    "integers": "{ integers = [0, 120] }, { bins = [0, 18, 65, 121] } or a list of codes, [1, 2]; "
+    "for sums { measure = [0, 200000], unit = 100 }",
+    "floats": "{ bins = [0, 10000, 50000] } or, of whole numbers, { integers = [0, 120] }; "
+    "for sums { measure = [0, 200000], unit = 100 }",
+    "decimals": "{ bins = [0, 10000, 50000] } or, of whole numbers, { integers = [0, 120] }; "
+    "for sums { measure = [0, 200000], unit = 100 }",
     "strings": '["...", "..."], { codebook = "codes.csv" } or { prefix = 2, categories = [...] }',
-    "text": '["...", "..."], { integers = [0, 120] }, { bins = [...] }, { dates = [...] }',
+    "text": '["...", "..."], { integers = [0, 120] }, { bins = [...] }, { dates = [...] }; '
+    "for sums { measure = [0, 200000], unit = 100 }",
     "booleans": "[false, true]",
     "dates": '{ dates = ["1920-01-01", "2026-12-31"], by = "year" }',
     "folder": 'the folders\' values: ["...", "..."]',
     "null": "a column without values cannot be counted",
 }
+
+
+_NUMBERS = ("integers", "floats", "decimals", "text")
+"""The types of columns that may hold numbers, which sums are of."""
+
+_MANY = 1000
+"""A codebook's range of more integers than this becomes a measure, of at least so many units."""
+
+_LARGEST_EXPONENT = 9
 
 
 def write_new_spec(data: str, output: Path, codebook: Path | None, *, header: bool = False) -> None:
@@ -117,15 +137,19 @@ def _build_text(
             "their codebook, and that the first line of a CSV file names its columns"
         )
     lines = [
-        _write_known(name, _convert_values(known[name], kind), known[name], codebook, folder)
+        _write_known(name, kind, known[name], codebook, folder)
         if name in known
         else _write_unknown(name, kind)
         for name, kind in types.items()
     ]
-    first = next((name for name in types if name in known), "ATTRIBUTE")
+    found = [name for name in types if name in known]
+    sums = [name for name in found if _convert_to_measure(known[name], types[name])]
+    first = next((name for name in found if name not in sums), "ATTRIBUTE")
     more = _SECOND_QUERY.format(
         name=_quote(f"by {first}"), table=f'{_write_key(first)} = "identity"'
     )
+    if sums:
+        more += _SUM_QUERY.format(name=_quote(f"sum of {sums[0]}"), key=_write_key(sums[0]))
     head = _HEAD.format(path=_quote(path), spec=spec)
     return head + "\n".join(lines) + "\n" + _TAIL.format(more=more)
 
@@ -146,8 +170,16 @@ def _convert_values(value: Any, kind: str) -> Any:
     return value
 
 
-def _write_known(name: str, value: Any, given: Any, codebook: Path | None, folder: Path) -> str:
+def _write_known(name: str, kind: str, given: Any, codebook: Path | None, folder: Path) -> str:
     """Write the line of an attribute that the codebook has; `given` is its value there."""
+    value = _convert_values(given, kind)
+    measure = _convert_to_measure(value, kind)
+    if measure is not None:
+        low, high = measure["measure"]
+        return (
+            f"{_write_key(name)} = {{ measure = [{low}, {high}], unit = {measure['unit']} }}  "
+            "# for sums; or bins = [...], to count"
+        )
     try:
         size = Domain.from_spec({name: value})[name].size
     except DomainError:
@@ -156,12 +188,51 @@ def _write_known(name: str, value: Any, given: Any, codebook: Path | None, folde
         )
     shown = json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
+        if "measure" in value:  # of a column that holds no numbers
+            return _write_unknown(name, kind)
         shown = f"{{ integers = {value['integers']} }}"
     elif value == given and len(shown) > 60:
         assert codebook is not None
         path = codebook if codebook.is_absolute() else _make_relative(codebook, folder)
         shown = f"{{ codebook = {_quote(str(path))} }}"
     return f"{_write_key(name)} = {shown}  # {size:,} cells"
+
+
+def _convert_to_measure(value: Any, kind: str) -> dict[str, Any] | None:
+    """Convert a codebook's range of very many numbers to a measure.
+
+    Args:
+        value: What the codebook says of an attribute.
+        kind: The type of its column.
+
+    Returns:
+        A table such as `{ measure = [0, 200000], unit = 100 }`, with the codebook's unit or else
+        the largest power of ten that divides the range into enough units; None if the value is no
+        range, or one of few numbers.
+    """
+    if not isinstance(value, dict) or kind not in _NUMBERS:
+        return None
+    if "measure" in value:
+        return _check_spec(value)
+    low, high = value["integers"]
+    are_integers = type(low) is type(high) is int
+    if are_integers and high - low < _MANY:
+        return None
+    for exponent in range(_LARGEST_EXPONENT, -_LARGEST_EXPONENT - 1, -1):
+        unit = 10**exponent if exponent >= 0 else float(f"1e{exponent}")
+        found = _check_spec({"measure": [low, high], "unit": unit}, _MANY)
+        if found is not None:
+            return found
+    return None
+
+
+def _check_spec(measure: dict[str, Any], least: int = 1) -> dict[str, Any] | None:
+    """Return the spec of a measure if there is such a measure, of at least so many units."""
+    try:
+        made = Domain.from_spec({"measure": measure})["measure"]
+    except DomainError:
+        return None
+    return measure if made.shares >= least else None
 
 
 def _write_unknown(name: str, kind: str) -> str:

@@ -1,14 +1,16 @@
 """Codebooks: published lists of the values of attributes, in CSV, JSON or Parquet.
 
-    attribute,value,min,max    {"SEX": ["1", "2"],
-    SEX,1,,                     "RAC1P": {"1": "White alone", "2": "Black alone"},
-    SEX,2,,                     "AGEP": {"min": 0, "max": 95}}
-    AGEP,,0,95
+    attribute,value,min,max,unit    {"SEX": ["1", "2"],
+    SEX,1,,,                         "RAC1P": {"1": "White alone", "2": "Black alone"},
+    SEX,2,,,                         "AGEP": {"min": 0, "max": 95},
+    AGEP,,0,95,                      "PINCP": {"min": 0, "max": 200000, "unit": 100}}
+    PINCP,,0,200000,100
 
-A CSV may have further columns, such as labels. Parquet has the columns attribute and value. JSON
-may hold all attributes under "schema", and the values of an attribute under "values": these are
-lists, or mappings from codes to labels. Trees, and files with a line for each code of one
-attribute, are in `fitplug_cli.inputs.attributes_from_files`.
+Bounds without a unit make integers, and those with a unit make a measure, for sums. A CSV may have
+further columns, such as labels. Parquet has the columns attribute and value. JSON may hold all
+attributes under "schema", and the values of an attribute under "values": these are lists, or
+mappings from codes to labels. Trees, and files with a line for each code of one attribute, are in
+`fitplug_cli.inputs.attributes_from_files`.
 
 The wrong file may be given, for instance the records themselves. Errors therefore name a line and
 never quote it.
@@ -89,8 +91,10 @@ def _fill_in_entry(name: str, value: Any, folder: Path) -> Any:
         ) from None
     if "other" not in value:
         return found[name]
+    if isinstance(found[name], dict) and "measure" in found[name]:
+        return found[name] | {"other": value["other"]}
     if not isinstance(found[name], list):
-        raise DomainError("other goes with a list of values only")
+        raise DomainError("other goes with a list of values, or with bounds that have a unit")
     return {"categories": found[name], "other": value["other"]}
 
 
@@ -154,7 +158,7 @@ def _parse_csv(path: Path, text: str) -> dict[str, Any]:
                     "values"
                 )
             else:
-                found[name] = {"integers": [_parse_integer(where, end) for end in (low, high)]}
+                found[name] = _parse_bounds(where, low, high, row.get("unit"))
     return found
 
 
@@ -166,9 +170,27 @@ def _read_parquet(path: Path) -> dict[str, Any]:
     return found
 
 
+def _parse_bounds(where: str, low: Any, high: Any, unit: str | None) -> dict[str, Any]:
+    """Parse the bounds of integers or, if they have a unit, of a measure."""
+    if not unit:
+        return {"integers": [_parse_integer(where, end) for end in (low, high)]}
+    return {
+        "measure": [_parse_number(where, end) for end in (low, high)],
+        "unit": _parse_number(where, unit),
+    }
+
+
+def _parse_number(where: str, text: str) -> int | float:
+    """Parse a number, as an integer if it is written as one."""
+    try:
+        return int(text) if re.fullmatch("-?[0-9]+", text) else float(text)
+    except ValueError:
+        raise DomainError(f"{where}: min, max and unit must be numbers") from None
+
+
 def _parse_integer(where: str, text: str | None) -> int:
     if not re.fullmatch("-?[0-9]+", text or ""):
-        raise DomainError(f"{where}: min and max must be integers")
+        raise DomainError(f"{where}: min and max must be integers, unless they have a unit")
     return int(text or "")
 
 
@@ -198,7 +220,8 @@ def _parse_json_entry(path: Path, number: int, entry: Any) -> Any:
     if isinstance(values, dict) and values and not {"min", "max"} & set(values):
         return list(values)
     if isinstance(values, dict) and {"min", "max"} <= set(values):
-        return {"integers": [values["min"], values["max"]]}
+        ends = [values["min"], values["max"]]
+        return {"measure": ends, "unit": values["unit"]} if "unit" in values else {"integers": ends}
     raise DomainError(
         f"{path}: attribute {number} must be a list of values, an object from values to labels, or "
         "have min and max"

@@ -43,6 +43,23 @@ def build_plan_record(plan: Plan, contributions: int, delta: float) -> dict[str,
         "target_scale": plan.scale,
         "counts_needed": [list(names) for names in plan.tables],
         "groups": [dataclasses.asdict(row) for row in plan.group_rows()],
+        **build_measures_record(plan),
+    }
+
+
+def build_measures_record(plan: Plan) -> dict[str, Any]:
+    """Build the record of the measures of a plan, and of what no margin of error covers.
+
+    Returns:
+        The record, which is empty without measures.
+    """
+    rules, domain = plan.workload.measure_rules, plan.domain
+    if not rules:
+        return {}
+    measures = [name for name in plan.workload.attributes if domain[name].quantities]
+    return {
+        "measures": {name: domain[name].spec() for name in measures},
+        "measure_rules": list(rules),
     }
 
 

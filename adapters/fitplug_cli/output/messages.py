@@ -12,7 +12,7 @@ from fitplug.counts import describe_rows, make_filters
 from fitplug.display import format_down, format_up
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
-from fitplug.plan import Plan
+from fitplug.plan import Plan, has_sums
 from fitplug.release import Release
 from fitplug.structure import list_names
 from fitplug.workload import ONE_RECORD, Workload
@@ -73,13 +73,20 @@ def print_plan(plan: Plan, contributions: int, delta: float) -> None:
     if strict := _list_strict_attributes(plan):
         rows.add_row("in no table", f"rows with a value outside the domain of {list_names(strict)}")
     print_table(rows)
-    groups = Table("group", "queries", "target", "std it gets", "of the target", box=None)
-    for row in plan.group_rows():
+    listed = plan.group_rows()
+    quantity = ["quantity"] if has_sums(listed) else []
+    groups = Table(
+        "group", "queries", *quantity, "target", "std it gets", "of the target", box=None
+    )
+    for row in listed:
         spread = format_up(row.largest_std, 4)
         if format_up(row.smallest_std, 4) != spread:
             spread = f"{format_up(row.smallest_std, 4)} to {spread}"
-        groups.add_row(row.name, f"{row.queries:,}", row.target, spread, f"{row.used:.1%}")
+        own = [row.quantity] if quantity else []
+        groups.add_row(row.name, f"{row.queries:,}", *own, row.target, spread, f"{row.used:.1%}")
     print_table(groups)
+    for rule in plan.workload.measure_rules:
+        out.print(rule)
 
 
 def _list_strict_attributes(plan: Plan) -> list[str]:

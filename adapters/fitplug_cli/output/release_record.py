@@ -20,6 +20,7 @@ from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release, choose_intervals, list_core_versions, name_files
 from fitplug_cli.output.csv_tables import write_csv
+from fitplug_cli.output.json_records import build_measures_record
 from fitplug_cli.output.review_files import write_review
 
 _RECORD = "release.json"
@@ -114,6 +115,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         "unit": plan.unit.to_spec(),
         "neighbours": _describe_neighbours(plan),
         **_describe_public_totals(release),
+        **build_measures_record(plan),
         "delta": delta,
         "epsilon_gaussian_curve": release.epsilon(delta),
         "epsilon_zcdp": release.epsilon(delta, "zcdp"),
@@ -128,6 +130,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
                 "name": row.name,
                 "file": files[row.name],
                 "queries": row.queries,
+                "quantity": row.quantity,
                 "target": row.target,
                 "largest_std": row.largest_std,
                 **choose_intervals(plan.workload[row.name], None, default=confidence)._asdict(),

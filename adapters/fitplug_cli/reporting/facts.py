@@ -62,6 +62,11 @@ _USUAL: tuple[tuple[str, str, Callable[..., Any], dict[str, str]], ...] = (
 )
 
 
+_OF_ONE_QUANTITY = ("GM", "CA", "wCA-I")
+"""Mechanisms that compare variances of different answers, which must be in the same units. Those
+that weigh variances by their targets do not depend on units."""
+
+
 @dataclass(frozen=True)
 class Group(GroupRow):
     """What the targets of a group are, what it gets, and what it costs.
@@ -202,6 +207,16 @@ class Facts:
         return "Every cell costs the same: the costliest person with a record in it costs rho."
 
     @property
+    def measure_note(self) -> str:
+        """Where a record lies that measures divide between cells; empty without measures."""
+        if not self.plan.workload.measure_rules:
+            return ""
+        return (
+            "The cells of a measure are its bounds, between which a record is divided by its "
+            "value: no value costs more than the costlier bound."
+        )
+
+    @property
     def price_note(self) -> str:
         """A caveat on the prices of this plan, or why there are none; may be empty."""
         if self.groups[0].price is None:
@@ -238,6 +253,8 @@ class Facts:
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
             return ()
         for name in plan.structure.profile_attributes:
+            if plan.domain[name].quantities:
+                continue  # no query counts the records at a bound of a measure
             axis = plan.domain.names.index(name)
             others = tuple(i for i in range(slack.ndim) if i != axis)
             left = slack.min(axis=others)
@@ -306,6 +323,8 @@ def _compare_usual(
     structure = plan.structure
     if not plan.unit.is_of_records:
         return UsualMechanism(short, name, None, "not computed for this unit of privacy")
+    if short in _OF_ONE_QUANTITY and len(set(plan.workload.groups.list_quantities())) > 1:
+        return UsualMechanism(short, name, None, "its answers must be in the same units")
     # Their costs are of one record.
     privacy_cost = plan.privacy_cost / structure.changes
     if keywords and (not structure.holds_optimum or structure.cells > _MOST_CELLS):

@@ -51,6 +51,7 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
         facts=facts,
         warning=warning,
         plan=facts.plan,
+        rules=facts.plan.workload.measure_rules,
         unit=None if facts.plan.unit == ONE_RECORD else facts.plan.unit,
         deltas=DELTAS,
         relaxed=f"{RELAXED - 1:.0%}",

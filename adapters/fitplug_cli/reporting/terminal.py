@@ -99,6 +99,8 @@ def _print_curve(facts: Facts) -> None:
 
 
 def _print_slack(facts: Facts) -> None:
+    if facts.measure_note:
+        out.print(facts.measure_note)
     if facts.even_note is not None:
         out.print(facts.even_note)
         return
