@@ -166,16 +166,33 @@ def test_of_workloads_split_apart(build, most_dense, structure, monkeypatch):
     check(plan)
 
 
-def test_of_cells_too_many_for_pairs(monkeypatch):
-    """The residual family where records are replaced, whose cost is a bound over all moves."""
+@pytest.mark.parametrize(
+    ("build", "structure"),
+    [(beside_ages, "SplitPairStructure"), (beside_places, "TreePairStructure")],
+)
+def test_of_cells_too_many_for_pairs(build, structure, monkeypatch):
+    """The residual family and trees where records are replaced: the cost bounds all moves."""
     monkeypatch.setattr(symmetry.PairStructure, "fits", False)
-    plan = fp.design(beside_ages(), unit=fp.ReplaceOne())
-    assert type(plan.structure).__name__ == "SplitPairStructure"
+    monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
+    plan = fp.design(build(), unit=fp.ReplaceOne())
+    assert type(plan.structure).__name__ == structure
     plan.verify()
     moved = [answer(plan, [record]) for record in list_records(plan)]
     worst = max(int(((a - b) ** 2).sum()) for a, b in itertools.combinations(moved, 2))
     assert worst <= plan.strategy.sensitivity_squared <= worst * (1 + Fraction(1, 10**9))
     assert plan.overstatement < 1e-9
+
+
+def find_costliest_person(plan, month):
+    """The largest cost of a person with at most one record in each of two months."""
+    one_by_one = {record: answer(plan, [record]) for record in list_records(plan)}
+    axis = plan.workload.attributes.index("month")
+    choices = [[None, *(r for r in one_by_one if r[axis] == name)] for name in month]
+    squares = []
+    for person in itertools.product(*choices):
+        moved = sum((one_by_one[r] for r in person if r is not None), np.zeros(1, object))
+        squares.append(int((moved**2).sum()))
+    return max(squares)
 
 
 def test_persons_with_a_record_each_month():
@@ -188,17 +205,31 @@ def test_persons_with_a_record_each_month():
     plan = fp.design(workload, unit=fp.AddRemove(records=2, once_per="month"))
     plan.verify()
     assert plan.overstatement < 1e-6
-    one_by_one = {record: answer(plan, [record]) for record in list_records(plan)}
-    persons = itertools.product(
-        *([None, *(r for r in one_by_one if r[0] == month)] for month in ("1", "2"))
-    )
-    squares = []
-    for person in persons:
-        moved = sum((one_by_one[r] for r in person if r is not None), np.zeros(1, object))
-        squares.append(int((moved**2).sum()))
-    worst = max(squares)
+    worst = find_costliest_person(plan, ("1", "2"))
     # The claim is a proven bound, which may be above the truth by its overstatement.
     assert worst <= plan.strategy.sensitivity_squared <= worst * (1 + 1e-6)
+
+
+def test_persons_with_a_record_each_month_in_a_large_hierarchy(monkeypatch):
+    monkeypatch.setattr(symmetry, "_holds_persons", lambda persons: False)
+    monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
+    leaves = [("1", "11"), ("1", "12"), ("2", "21")]
+    workload = ask(
+        {
+            "month": ["1", "2"],
+            "place": fp.Hierarchy(["state", "county"], leaves),
+            "y": fp.Measure(0, 2),
+        },
+        fp.queries({"month": "identity", "place": "county"}, std=3.0, name="p"),
+        fp.queries({"place": "state", "y": "sum"}, std=3.0, name="q"),
+        fp.queries({"month": "identity", "place": "county", "y": "sum"}, std=5.0, name="r"),
+    )
+    plan = fp.design(workload, unit=fp.AddRemove(records=2, once_per="month"))
+    assert type(plan.structure).__name__ == "PersonTreeStructure"
+    plan.verify()
+    worst = find_costliest_person(plan, ("1", "2"))
+    claimed = plan.strategy.sensitivity_squared
+    assert worst <= claimed <= worst * (1 + plan.overstatement) ** 2 * (1 + 1e-6)
 
 
 @settings(max_examples=15)
