@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,9 @@ ACS = Path(__file__).parent.parent / "examples" / "acs"
 PERSON = ["AGEP", "SEX", "MSP", "EDU", "INDP_CAT", "PINCP_DECILE"]
 PERSON += ["DVET", "DREM", "DPHY", "DEYE", "DEAR"]
 HOUSEHOLD = ["PUMA", "RAC1P", "HISP", "NOC", "NPF", "HOUSING_TYPE", "OWN_RENT"]
+INCOME = "PINCP"
+"""The income of a person."""
+
 REFERENCE = {"REF_SEX": "SEX", "REF_RAC1P": "RAC1P"}
 """The columns of a third person, who is drawn independently too."""
 
@@ -66,9 +70,7 @@ def write(
     Returns:
         The paths of the files.
     """
-    columns = [*PERSON, *HOUSEHOLD]
-    people = ds.dataset(ACS / "people", partitioning="hive").to_table(columns=columns)
-    coded = {name: _coded(people[name].combine_chunks()) for name in columns}
+    coded = read_people([*PERSON, *HOUSEHOLD])
     kept = domain().ordered(tuple(names)) if names else domain().names
     types = [(name, pa.int16() if name == "AGEP" else pa.string()) for name in kept]
     rng = np.random.default_rng(20261121)
@@ -80,32 +82,40 @@ def write(
         with pq.ParquetWriter(paths[-1], pa.schema(types)) as writer:
             while left:
                 n = min(left, group_rows)
-                drawn = _uniform(rng, n, types) if uniform else _drawn(rng, coded, n, types)
-                writer.write_table(drawn, n)
+                drawn = draw_uniform if uniform else partial(draw_people, people=coded)
+                writer.write_table(drawn(rng, rows=n, types=types), n)
                 left -= n
     return paths
+
+
+def read_people(columns: Sequence[str]) -> dict[str, pa.Array]:
+    """Read columns of the real people: integers as they are, and all others as text."""
+    people = ds.dataset(ACS / "people", partitioning="hive").to_table(columns=list(columns))
+    return {name: _coded(people[name].combine_chunks()) for name in columns}
 
 
 def _coded(column: pa.Array) -> pa.Array:
     return column if pa.types.is_integer(column.type) else column.cast(pa.string())
 
 
-def _drawn(
-    rng: np.random.Generator, coded: dict[str, pa.Array], rows: int, types: Types
+def draw_people(
+    rng: np.random.Generator, people: dict[str, pa.Array], rows: int, types: Types
 ) -> pa.Table:
+    """Draw rows, each of one person, the household of another, and a third for reference."""
     chunks = []
     for start in range(0, rows, _DRAWN_AT_ONCE):
         n = min(_DRAWN_AT_ONCE, rows - start)
-        draws = [pa.array(rng.integers(0, len(coded["AGEP"]), n)) for _ in range(3)]
+        draws = [pa.array(rng.integers(0, len(people["AGEP"]), n)) for _ in range(3)]
         columns = {}
         for name, _ in types:
-            which = 0 if name in PERSON else 1 if name in HOUSEHOLD else 2
-            columns[name] = coded[REFERENCE.get(name, name)].take(draws[which])
+            which = 0 if name in (*PERSON, INCOME) else 1 if name in HOUSEHOLD else 2
+            columns[name] = people[REFERENCE.get(name, name)].take(draws[which])
         chunks.append(pa.table(columns, schema=pa.schema(types)))
     return pa.concat_tables(chunks)
 
 
-def _uniform(rng: np.random.Generator, rows: int, types: Types) -> pa.Table:
+def draw_uniform(rng: np.random.Generator, rows: int, types: Types) -> pa.Table:
+    """Draw rows whose values are all equally likely."""
     columns = {}
     for name, kind in types:
         values = pa.array(domain()[name].labels).cast(kind)
