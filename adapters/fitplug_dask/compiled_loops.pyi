@@ -1,6 +1,7 @@
 from fitplug_dask.numpy_loops import add_shares as add_shares
 from fitplug_dask.numpy_loops import add_weights as add_weights
 from fitplug_dask.numpy_loops import add_weights_of_pairs as add_weights_of_pairs
+from fitplug_dask.numpy_loops import encode_numbers as encode_numbers
 from fitplug_dask.numpy_loops import increment as increment
 from fitplug_dask.numpy_loops import increment_pairs as increment_pairs
 from fitplug_dask.numpy_loops import locate as locate

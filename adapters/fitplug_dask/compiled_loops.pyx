@@ -6,6 +6,7 @@ They run without Python's lock, so that several threads count at once. No number
 is used as an index before it is compared with the length of the array.
 """
 
+cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -226,6 +227,68 @@ def add_shares(
     if beyond:
         raise IndexError("a cell lies beyond the table")
     return counted
+
+
+ctypedef fused Number:
+    int8_t
+    int16_t
+    int32_t
+    int64_t
+    uint8_t
+    uint16_t
+    uint32_t
+    float
+    double
+
+
+@cython.cdivision(True)
+def encode_numbers(
+    const Number[::1] values,
+    valid,
+    int64_t start,
+    double first,
+    double last,
+    double unit,
+    int64_t shares,
+    int64_t null_code,
+    int64_t[::1] codes,
+):
+    cdef Py_ssize_t i, rows = values.shape[0]
+    cdef int64_t low = <int64_t>first, high = <int64_t>last, step = <int64_t>unit, above
+    # Quotients of 32 bits are found in a fraction of the time of those of 64.
+    cdef uint32_t narrow = <uint32_t>(2 * step)
+    cdef bint exact = low == first and high == last and step == unit
+    cdef bint fits = exact and 2 * (high - low) + step < <int64_t>1 << 32
+    cdef bint masked = valid is not None
+    cdef const uint8_t[::1] bits = valid if masked else memoryview(b"")
+    cdef double number, near
+    if codes.shape[0] != rows or (masked and 8 * bits.shape[0] < start + rows) or start < 0:
+        raise ValueError("each value must have a code, and a bit that says whether it is there")
+    with nogil:
+        if Number is float or Number is double:
+            for i in range(rows):
+                number = values[i]
+                near = (min(max(number, first), last) - first) / unit + 0.5
+                codes[i] = min(<int64_t>near, shares) if number == number else null_code
+        elif exact and step == 1:
+            for i in range(rows):
+                codes[i] = min(max(<int64_t>values[i], low), high) - low
+        elif fits:
+            for i in range(rows):
+                above = min(max(<int64_t>values[i], low), high) - low
+                codes[i] = <uint32_t>(2 * above + step) // narrow
+        elif exact:
+            for i in range(rows):
+                above = min(max(<int64_t>values[i], low), high) - low
+                codes[i] = (2 * above + step) // (2 * step)
+        else:
+            for i in range(rows):
+                near = (min(max(<double>values[i], first), last) - first) / unit + 0.5
+                codes[i] = min(<int64_t>near, shares)
+        if masked:
+            for i in range(rows):
+                if not bits[(start + i) >> 3] >> ((start + i) & 7) & 1:
+                    codes[i] = null_code
 
 
 # SipHash-2-4 with 128 bits of output, for little-endian machines; `numpy_person_loops` says what it is.

@@ -177,3 +177,47 @@ def add_shares(
     if size == 3:
         np.add.at(counter, cells * size + 2, np.where(valued, 0, shares) * records)
     return len(cells)
+
+
+def encode_numbers(
+    values: Array,
+    valid: Array | None,
+    start: int,
+    first: float,
+    last: float,
+    unit: float,
+    shares: int,
+    null_code: int,
+    codes: Array,
+) -> None:
+    """Encode numbers as their distances from the lower bound of a measure, in units.
+
+    They are clamped to the bounds, and rounded to the nearest unit, halves upwards.
+
+    Args:
+        values: The numbers (n,), integers of up to 32 bits, int64, or floats of 32 or 64 bits.
+        valid: Bits, lowest first, of which the one at start + i says whether value i is there;
+            None if all are.
+        start: The position of the first bit.
+        first: The lower bound.
+        last: The upper bound.
+        unit: The unit.
+        shares: The units between the bounds.
+        null_code: The code of numbers that are not there, or NaN.
+        codes: The codes (n,), int64, which are overwritten.
+    """
+    if len(codes) != len(values) or (valid is not None and 8 * len(valid) < start + len(values)):
+        raise ValueError("each value must have a code, and a bit that says whether it is there")
+    if values.dtype.kind == "f" or not all(float(v).is_integer() for v in (first, last, unit)):
+        floats = values.astype(np.float64)
+        missing = np.isnan(floats)
+        near = (np.clip(np.where(missing, first, floats), first, last) - first) / unit + 0.5
+        codes[:] = np.where(missing, null_code, np.minimum(near.astype(np.int64), shares))
+    else:
+        step = int(unit)
+        above = np.clip(values.astype(np.int64), int(first), int(last)) - int(first)
+        codes[:] = (2 * above + step) // (2 * step)
+    if valid is not None:
+        own = valid[start >> 3 : start + len(values) + 7 >> 3]
+        held = np.unpackbits(own, bitorder="little")[start & 7 :][: len(values)]
+        codes[held == 0] = null_code

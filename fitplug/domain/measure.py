@@ -113,6 +113,11 @@ class Measure(Attribute):
         return _read_exactly(self.low), _read_exactly(self.high)
 
     @property
+    def scale(self) -> tuple[Fraction, Fraction, Fraction]:
+        """Both bounds and the unit as exact numbers; dates as days since 1970-01-01."""
+        return (*self._ends, _read_exactly(self.unit))
+
+    @property
     def value_type(self) -> type:
         """Type of the values that a column must hold: dates if the bounds are dates."""
         return datetime.date if isinstance(self.low, datetime.date) else float

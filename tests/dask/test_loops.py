@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fitplug as fp
 from fitplug_dask import loops, numpy_loops
 from fitplug_dask.loops import Lookup
 
@@ -125,6 +126,54 @@ def test_records_are_divided_between_the_cells_of_a_measure(
     weights = columns[2] if weighted else None
     assert built.add_shares(counter, columns[0], columns[1], shares, size, weights) == counted
     assert counter.tolist() == expected
+
+
+@every_implementation
+@settings(deadline=None)
+@given(
+    numbers=st.lists(
+        st.one_of(st.integers(-20, 300), st.floats(-20, 300), st.floats()), max_size=40
+    ),
+    kind=st.sampled_from([*KINDS, np.float32, np.float64]),
+    measure=st.sampled_from(
+        [
+            fp.Measure(0, 255),
+            fp.Measure(-7, 201, unit=2),
+            fp.Measure(0, 100, unit=10, other="none"),
+            fp.Measure(-0.5, 9.5, unit=0.1),
+            fp.Measure(0, 2**52, unit=2**40),
+        ]
+    ),
+    start=st.integers(0, 9),
+    masked=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_numbers_are_encoded_as_measures_say(
+    built: ModuleType,
+    numbers: list[float],
+    kind: Any,
+    measure: fp.Measure,
+    start: int,
+    masked: bool,
+    seed: int,
+) -> None:
+    if np.dtype(kind).kind != "f":
+        ends = np.iinfo(kind)
+        finite = [n for n in numbers if np.isfinite(n)]
+        numbers = [min(max(int(n), int(ends.min)), int(ends.max)) for n in finite]
+    with np.errstate(over="ignore"):
+        values = np.array(numbers, dtype=kind)
+    there = np.random.default_rng(seed).random(len(values)) < 0.7
+    bits = np.packbits(np.append(np.ones(start, bool), there), bitorder="little")
+    codes = np.full(len(values), -9)
+    first, last, unit = map(float, measure.scale)
+    null = measure.null_code
+    valid = bits if masked else None
+    built.encode_numbers(values, valid, start, first, last, unit, measure.shares, null, codes)
+    expected = measure.codes_of_numbers(values)
+    if masked:
+        expected = np.where(there, expected, null)
+    np.testing.assert_array_equal(codes, expected)
 
 
 @every_implementation

@@ -146,6 +146,7 @@ def test_every_batch_reaches_the_shares_that_the_core_counts(
         if not compiled:
             for name in ("locate", "increment", "increment_pairs", "add_weights", "add_shares"):
                 patch.setattr(loops, name, getattr(numpy_loops, name))
+            patch.setattr(loops, "encode_numbers", numpy_loops.encode_numbers)
         joints = choose_joint_tables(domain, wanted)
         counting = JointCounters(
             dict(domain.attributes),

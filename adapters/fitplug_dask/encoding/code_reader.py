@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import OUTSIDE, Codes, Encoder
-from fitplug_dask.encoding.column_codes import encode_column
+from fitplug.domain import OUTSIDE, Codes, Encoder, Measure
+from fitplug_dask.encoding.column_codes import encode_column, encode_measure
 from fitplug_dask.encoding.column_encoder import ColumnEncoder
 from fitplug_dask.encoding.column_types import classify_type
 from fitplug_dask.loops import locate
@@ -35,6 +35,8 @@ class CodeReader:
             codes.fill(self._attribute.null_code)
         elif self._encoder.has_table(column.type):
             locate([self._encoder.make_lookup(column)], 0, codes)
+        elif isinstance(self._attribute, Measure):
+            encode_measure(self._attribute, column, codes)
         else:
             codes = encode_column(self._attribute, column)
         return codes

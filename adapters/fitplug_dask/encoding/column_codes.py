@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fitplug.domain import Categories, Codes, Encoder, Texts
+from fitplug.domain import Categories, Codes, Encoder, Measure, Texts
+from fitplug_dask import loops
 from fitplug_dask.encoding.column_types import classify_type
 from fitplug_dask.encoding.text_values import encode_texts
 
@@ -52,6 +53,29 @@ def encode_column(attribute: Encoder, column: Any) -> Codes:
     if missing is not None:
         codes[missing] = attribute.null_code
     return codes
+
+
+def encode_measure(measure: Measure, column: Any, codes: Codes) -> None:
+    """Encode an Arrow array (n,) of numbers or dates.
+
+    Args:
+        measure: The measure whose values the column holds.
+        column: The array, without a dictionary.
+        codes: The codes (n,), which are overwritten; -1 where a value has none.
+    """
+    if classify_type(column.type) == "dates":
+        column = convert_to_days(column)
+    if column.type in (pa.float16(), pa.uint64()) or not len(column):
+        codes[:] = encode_column(measure, column)
+        return
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    valid, content = column.buffers()
+    values = np.frombuffer(content, dtype, len(column), column.offset * dtype.itemsize)
+    bits = np.frombuffer(valid, np.uint8) if column.null_count else None
+    first, last, unit = map(float, measure.scale)
+    loops.encode_numbers(
+        values, bits, column.offset, first, last, unit, measure.shares, measure.null_code, codes
+    )
 
 
 def split_nulls(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
