@@ -46,8 +46,8 @@ def blocks(page: Path) -> list[Block]:
 
 @pytest.fixture
 def beside_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    made = shutil.ignore_patterns("release", "release-*", "*.db*")
-    for name in ("acs", "redistricting"):
+    made = shutil.ignore_patterns("release", "release-*", "weighted", "*.db*")
+    for name in ("acs", "incomes", "redistricting"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name, ignore=made)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")

@@ -16,7 +16,6 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug_cli.spec import load_spec
-from tests.helpers.command_line import fitplug
 from tests.helpers.places import EXAMPLES
 from tests.project.test_docs import blocks, check_printed, run_line
 
@@ -158,8 +157,8 @@ def test_the_bounds_are_near_those_that_the_specs_have() -> None:
     dp.enable_features("contrib")
     for name, (quantile, candidates) in script.CANDIDATES.items():
         sql = f"select {name} from read_parquet('{ROWS}') where {name} is not null"
-        chosen = script.make_choice(quantile, candidates)([v for (v,) in duckdb.sql(sql).fetchall()])
+        chosen = script.make_choice(quantile, candidates)(
+            [v for (v,) in duckdb.sql(sql).fetchall()]
+        )
         domain = load_spec(EXAMPLE / "weighted.toml").workload.domain
         assert 0.8 < chosen / domain[name].high < 1.2
-
-
