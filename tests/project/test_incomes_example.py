@@ -1,4 +1,4 @@
-"""The example in examples/incomes, as its README runs it, against DuckDB's sums of the same rows."""
+"""The example in examples/incomes, as its README runs it, against DuckDB's sums of its rows."""
 
 from __future__ import annotations
 
