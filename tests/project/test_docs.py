@@ -175,7 +175,7 @@ path = "people"
 SEX = ["1", "2"]
 AGE = { integers = [0, 115] }
 PLACE = { levels = ["region", "city"], leaves = [["north", "Ulm"], ["south", "Rom"]] }
-PAY = { measure = [0, 200000], unit = 100 }
+WAGE = { measure = [0, 200000], unit = 100 }
 """
 
 
