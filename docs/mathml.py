@@ -34,13 +34,14 @@ PAGES = {
     "E": "theory/post-processing.md",
     "U": "theory/units.md",
     "L": "theory/series.md",
+    "Y": "theory/measures.md",
 }
 """The page of the equations whose numbers begin with a letter."""
 
 DISPLAY = re.compile(r"^([ ]*)\$\$(.+?)\$\$[ ]*$", re.DOTALL | re.MULTILINE)
 INLINE = r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\\]|\\.)+?)(?<!\s)\$(?![\d$])"
 TAG = re.compile(r"\\tag\{(\w+)\}")
-CITATION = r"\(([DRSTCNFBMPZEUL]\d+)\)"
+CITATION = r"\(([DRSTCNFBMPZEULY]\d+)\)"
 
 _OPERATOR = re.compile(r"\\mathrm\{([A-Za-z]{2,})\}")
 _IDENTIFIER = re.compile(r"<mi>(&#x[0-9A-F]+;|[^<&])</mi>")

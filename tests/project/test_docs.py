@@ -46,8 +46,8 @@ def blocks(page: Path) -> list[Block]:
 
 @pytest.fixture
 def beside_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    made = shutil.ignore_patterns("release", "release-*", "*.db*")
-    for name in ("acs", "redistricting"):
+    made = shutil.ignore_patterns("release", "release-*", "weighted", "*.db*")
+    for name in ("acs", "incomes", "redistricting"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name, ignore=made)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
@@ -175,6 +175,7 @@ path = "people"
 SEX = ["1", "2"]
 AGE = { integers = [0, 115] }
 PLACE = { levels = ["region", "city"], leaves = [["north", "Ulm"], ["south", "Rom"]] }
+WAGE = { measure = [0, 200000], unit = 100 }
 """
 
 
@@ -192,7 +193,8 @@ def test_every_domain_of_the_table_is_one(row: str, tmp_path: Path) -> None:
     (name,) = tomllib.loads(row)
     if ".csv" in row or ".txt" in row or ".parquet" in row:  # of files that are not shown
         return
-    query = f'[[query]]\nname = "q"\n{name} = "identity"\nstd = 1.0\n'
+    asked = "sum" if "measure" in row else "identity"
+    query = f'[[query]]\nname = "q"\n{name} = "{asked}"\nstd = 1.0\n'
     path = tmp_path / "spec.toml"
     path.write_text(f'[data]\npath = "p"\n[domain]\n{row}\n{query}', encoding="utf-8")
     assert load_spec(path).workload.domain[name].size > 1
