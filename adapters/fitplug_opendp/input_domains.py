@@ -24,10 +24,11 @@ from fitplug.errors import TablesError
 from fitplug.mechanism import answer_exactly
 from fitplug.numeric import find_largest_entry
 from fitplug.plan import Plan
-from fitplug.workload import select_largest_sets
+from fitplug.workload import ReplaceOne, select_largest_sets
 from fitplug_opendp._compat import import_opendp
 from fitplug_opendp.gaussian import IntVector
 from fitplug_opendp.input_checks import advise_counting
+from fitplug_opendp.unit_metrics import check_metric_of_tables
 
 AnswerFunction: TypeAlias = Callable[[Any], IntVector]
 """A function of a member of the input domain that returns exact answers (n,). Confidential."""
@@ -88,9 +89,10 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
 
     Its metric is symmetric_distance(), where d_in is the number of records added to or removed from
     the one histogram that the tables are marginals of, also where tables hold the shares of records
-    that measures divide. Tables may be refused for not holding whole records; neighbours of such
-    tables do not hold whole records either. OpenDP's feature "honest-but-curious" must be switched
-    on; this function never does it.
+    that measures divide. For plans of `fp.ReplaceOne()` it is change_one_distance(), where d_in is
+    the number of records of this histogram that are replaced by others. Tables may be refused for
+    not holding whole records; neighbours of such tables do not hold whole records either. OpenDP's
+    feature "honest-but-curious" must be switched on; this function never does it.
 
     Args:
         plan: The plan, from `fitplug.design`.
@@ -124,16 +126,13 @@ def make_answers_from_tables(
         plan: The plan with n strategy answers.
 
     Returns:
-        A function of Tables that returns exact answers (n,).
+        A function of Tables that returns exact answers (n,), and then the totals that the plan's
+        unit of privacy makes public.
 
     Raises:
         ValueError: The plan cannot be run on this domain, or under this metric.
     """
-    if metric != import_opendp().symmetric_distance():
-        raise ValueError(
-            f"Tables need symmetric_distance() as their metric, not {metric}: "
-            "there d_in is the number of records added or removed"
-        )
+    check_metric_of_tables(plan.unit, metric)
     if not descriptor.allows(plan):
         raise ValueError(
             "the input domain's tables do not hold what the plan needs; "
@@ -172,6 +171,11 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
         raise ValueError(
             f'a count vector needs l1_distance(T="i64") as its metric, not {metric}: '
             "there d_in is the number of records added or removed"
+        )
+    if isinstance(plan.unit, ReplaceOne):
+        raise ValueError(
+            "no distance between vectors of counts is a number of records replaced; run the plan "
+            "on fitplug_opendp.tables_domain(plan) under change_one_distance(), or on a LazyFrame"
         )
     if plan.structure.shares > 1:
         raise ValueError(

@@ -10,11 +10,13 @@ from fitplug.counts import can_name_columns, suggest_column
 from fitplug.domain import TYPE_NAMES, Attribute
 from fitplug.errors import suggest_nearest
 from fitplug.plan import Plan
+from fitplug.workload import ReplaceOne
 from fitplug_opendp._compat import import_opendp, make_empty_frame, make_partial_constructor
 from fitplug_opendp.frame_bounds import bound_records
 from fitplug_opendp.input_checks import check_space
 from fitplug_opendp.input_domains import tables_domain
 from fitplug_opendp.lazyframe_counts import count_frame
+from fitplug_opendp.unit_metrics import check_metric_of_tables
 
 _FRAME_METRIC = "FrameDistance<SymmetricDistance>"
 
@@ -39,10 +41,12 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
         plan: The plan, from `fitplug.design`.
 
     Returns:
-        A Transformation into `tables_domain(plan)` under symmetric_distance().
+        A Transformation into `tables_domain(plan)` under symmetric_distance(). For a plan of
+        `fp.ReplaceOne()` the metric is change_one_distance() before and after.
 
     Raises:
-        ValueError: The domain or the metric is another one.
+        ValueError: The domain or the metric is another one; or records may be replaced, and an
+            attribute has no cell for values outside the domain.
     """
     dp = import_opendp()
     dp.assert_features("contrib", "honest-but-curious")
@@ -56,6 +60,16 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     schema = dict(empty.collect_schema())
     for name in plan.workload.attributes:
         _check_column(name, plan.domain[name], schema)
+    if isinstance(plan.unit, ReplaceOne):
+        _check_replacements(plan, input_metric)
+        return dp.t.make_user_transformation(
+            input_domain,
+            input_metric,
+            tables_domain(plan),
+            input_metric,
+            lambda frame: count_frame(plan, schema, frame),
+            lambda d_in: d_in,
+        )
     if str(input_metric.type) != _FRAME_METRIC:
         # OpenDP casts the metric itself: one record changed is one removed and one added.
         bounded = dp.t.make_stable_lazyframe(input_domain, input_metric, empty, MO=_FRAME_METRIC)
@@ -97,6 +111,18 @@ def _check_metric(dp: Any, metric: Any) -> None:
             f"a LazyFrame is counted under {', '.join(map(str, known))}, not {metric}; "
             "where people are told apart by an identifier, bound the records of each first, by "
             f'truncate_per_group in make_stable_lazyframe(..., MO="{_FRAME_METRIC}")'
+        )
+
+
+def _check_replacements(plan: Plan, metric: Any) -> None:
+    """Raise ValueError unless a replaced row leaves the number of counted records as it is."""
+    check_metric_of_tables(plan.unit, metric)
+    strict = plan.domain.list_names_without_other(plan.workload.attributes)
+    if strict:
+        raise ValueError(
+            f"a row whose {strict[0]!r} is outside the domain is not counted, so a row that is "
+            "replaced may change the number of records, which is public in the plan's unit of "
+            "privacy; give the attribute a cell for other values"
         )
 
 

@@ -28,14 +28,17 @@ def make_fitness_for_use(
     """Make a Measurement that answers the plan's workload.
 
     The map is rho = (d_in * Delta / (k * scale))^2 / 2, in rationals, rounded up, for a plan whose
-    unit of privacy is k records of a person. For d_in = k and scale 1 it gives `plan.rho`. Plans
-    for other units are refused: see `fitplug_opendp.unit_metrics`. The input may be
+    unit of privacy is k records of a person. For d_in = k and scale 1 it gives `plan.rho`. For a
+    plan of `fp.ReplaceOne()` k is 1, and d_in is the number of records replaced, under
+    change_one_distance() on Tables or a LazyFrame. Plans for other units are refused: see
+    `fitplug_opendp.unit_metrics`. The input may be
 
     * counts of the cells, in C order, of the workload's attributes or of all attributes:
       vector_domain(atom_domain(T)) with T i32, i64 or u32, under l1_distance. OpenDP's
       then_count_by_categories gives such counts, if it has no null cell or the attribute has one
       for it. Plans with measures are refused here, as such a vector holds no sums;
-    * `fitplug.Tables`: `tables_domain(plan)`, under symmetric_distance();
+    * `fitplug.Tables`: `tables_domain(plan)`, under symmetric_distance() or, for a plan of
+      `fp.ReplaceOne()`, change_one_distance();
     * a Polars LazyFrame: a lazyframe_domain under a metric of `make_tables`, which then counts it.
 
     OpenDP's features "contrib" and "honest-but-curious" must be switched on; this function never
@@ -44,7 +47,7 @@ def make_fitness_for_use(
 
     Args:
         input_domain: One of these domains.
-        input_metric: A metric in which d_in counts records added or removed.
+        input_metric: A metric in which d_in counts records added or removed, or replaced.
         plan: The plan, from `fitplug.design`.
         scale: The factor on every standard deviation; it must be positive.
 
@@ -84,12 +87,26 @@ def make_fitness_for_use(
             noise_scale=float(scale),
         )
 
+    answer = _make_answers(input_domain, input_metric, plan)
+    if plan.structure.public_size:
+        # The noise goes to the answers, and the public totals come after them as they are.
+        def release_with_totals(data: Any) -> Release:
+            exact, size = answer(data), plan.strategy.size
+            return make_release(np.concatenate([noise(exact[:size]), exact[size:]]))
+
+        return dp.m.make_user_measurement(
+            input_domain,
+            input_metric,
+            noise.output_measure,
+            release_with_totals,
+            lambda d_in: noise.map(bound_distance(d_in)),
+        )
     strategy = dp.t.make_user_transformation(
         input_domain,
         input_metric,
         noise.input_domain,
         noise.input_metric,
-        _make_answers(input_domain, input_metric, plan),
+        answer,
         bound_distance,
     )
     return strategy >> noise >> make_release

@@ -114,8 +114,8 @@ class TestSpaces:
             with pytest.raises(ValueError, match="symmetric_distance"):
                 fpo.make_fitness_for_use(fpo.tables_domain(PLAN), metric, PLAN)
 
-    @pytest.mark.parametrize("unit", [fp.ReplaceOne(), fp.AddRemove(2, once_per="sex")], ids=str)
-    def test_other_units_are_refused(self, unit):
+    def test_other_units_are_refused(self):
+        unit = fp.AddRemove(2, once_per="sex")
         plan = fp.design(fp.Workload(DOMAIN, GROUPS[1:]), tolerance=0.1, unit=unit)
         with pytest.raises(fp.BudgetError, match="no measurement of OpenDP"):
             fpo.make_fitness_for_use(*space(plan), plan)

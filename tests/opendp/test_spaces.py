@@ -208,12 +208,48 @@ class TestUnits:
         assert m.map(1) == two.rho
         assert two.rho >= replaced.rho
 
-    def test_units_that_no_distance_says_are_refused(self):
+    def test_records_replaced(self):
+        """The map is the claim; brute force over all pairs of records is in the audit of units."""
+        domain = fp.Domain({name: fp.Categories(["0", "1"], other="else") for name in ("a", "b")})
+        asked = [fp.marginal("a", "b", std=1e-4, name="both"), fp.total(std=1.0)]
+        plan = fp.design(fp.Workload(domain, asked), unit=fp.ReplaceOne())
+        frame = pl.LazyFrame({"a": ["0", "1", "7", None], "b": ["1", "1", "1", ""]})
+        tables = fp.Tables.from_records(domain, frame.collect(), plan.tables)
+        spaces = {
+            "tables": (fpo.tables_domain(plan), dp.change_one_distance()),
+            "frame": frame_space(dp.change_one_distance(), frame),
+        }
+        for name, space in spaces.items():
+            m = fpo.make_fitness_for_use(*space, plan)
+            assert all(is_cost_of(m, plan, d, d) for d in (0, 1, 2, 50))
+            assert m.map(1) == plan.rho
+            released = m(tables if name == "tables" else frame)
+            assert released.public_totals == 4
+            assert released.estimates["total"] == 4
+            assert released.variances["total"] == 0
+            is_exact(released, [0, 1, 0, 0, 1, 0, 0, 1, 1])
+
+    def test_other_metrics_than_that_of_replacements_are_refused(self):
         plan = fp.design(EXACT.workload, unit=fp.ReplaceOne())
-        for metric in (dp.symmetric_distance(), dp.change_one_distance()):
-            for space in ((fpo.tables_domain(plan), metric), frame_space(metric)):
-                with pytest.raises(fp.BudgetError, match=r"its metric would be change_one_dist"):
+        refused = {
+            "change_one_distance": [
+                (fpo.tables_domain(plan), dp.symmetric_distance()),
+                frame_space(dp.symmetric_distance()),
+                vector("i64"),
+            ],
+            "cell for other values": [frame_space(dp.change_one_distance())],
+        }
+        for message, spaces in refused.items():
+            for space in spaces:
+                with pytest.raises(ValueError, match=message):
                     fpo.make_fitness_for_use(*space, plan)
+        with pytest.raises(ValueError, match="symmetric_distance"):
+            fpo.make_fitness_for_use(fpo.tables_domain(EXACT), dp.change_one_distance(), EXACT)
+
+    def test_regions_that_no_distance_says_are_refused(self):
+        plan = fp.design(EXACT.workload, unit=fp.ReplaceOne(within=("sex",)))
+        with pytest.raises(fp.BudgetError, match=r"design the plan for fp.ReplaceOne\(\)"):
+            fpo.make_fitness_for_use(fpo.tables_domain(plan), dp.change_one_distance(), plan)
 
     @pytest.mark.parametrize(
         "unit", [fp.AddRemove(3, distinct=True), fp.AddRemove(3, once_per="age")], ids=str
