@@ -128,9 +128,10 @@ def has_sums(groups: Sequence[GroupRow]) -> bool:
 
 def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
     """Find the attributes along which answers can be drawn period by period."""
-    attributes = ((name, plan.domain[name]) for name in plan.structure.dense)
-    names = (name for name, own in attributes if own.size > 1 and not own.quantities)
-    return tuple(name for name in names if is_causal(plan.strategy, name))
+    names = (name for name in plan.structure.dense if plan.domain[name].size > 1)
+    # Records are divided between the cells of a measure, so these are no periods.
+    periods = (name for name in names if not plan.domain[name].quantities)
+    return tuple(name for name in periods if is_causal(plan.strategy, name))
 
 
 def describe_groups(plan: PlanRecord) -> list[GroupRow]:
