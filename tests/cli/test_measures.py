@@ -131,6 +131,7 @@ class TestRelease:
         assert (ran.code, ran.err) == (0, "")
         check_estimates(tmp_path / "release")
 
+    @pytest.mark.slow
     def test_in_parts(self, tmp_path):
         ran = fitplug("run", make(tmp_path, SPEC.replace("[output]", "[output]\nparts = true")))
         assert (ran.code, ran.err) == (0, "")
