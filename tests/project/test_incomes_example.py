@@ -16,8 +16,8 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug_cli.spec import load_spec
+from tests.helpers.pages import blocks, check_printed, run_line
 from tests.helpers.places import EXAMPLES
-from tests.project.test_docs import blocks, check_printed, run_line
 
 EXAMPLE = EXAMPLES / "incomes"
 ROWS = EXAMPLE / "incomes.parquet"
