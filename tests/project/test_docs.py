@@ -10,11 +10,10 @@ number may stand for another.
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import opendp.prelude as dp
 import pytest
@@ -22,26 +21,11 @@ import pytest
 from fitplug_cli.spec import load_spec
 from fitplug_cli.spec.toml_files import tomllib
 from tests.helpers.command_line import fitplug
+from tests.helpers.pages import blocks, check_printed, run_line
 from tests.helpers.places import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHOWN_ONLY = ("csv", "bibtex")
-_NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
-
-
-class Block(NamedTuple):
-    """A fenced block of a page."""
-
-    language: str
-    text: str
-
-
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    fences = re.findall(r"^```.*$", text, re.MULTILINE)
-    found = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert len(fences) == 2 * len(found), "every block names its language"
-    return [Block(*block) for block in found]
 
 
 @pytest.fixture
@@ -76,31 +60,6 @@ def run_page(page: Path) -> dict[str, Any]:
             assert block.language in SHOWN_ONLY
         previous = block.language
     return said
-
-
-def run_line(line: str) -> str:
-    """Run a command; gives what it prints."""
-    if not line.startswith("fitplug "):
-        return ""
-    expected = re.search(r"# exit code (\d)", line)
-    ran = fitplug(*shlex.split(line, comments=True)[1:])
-    assert ran.code == (int(expected[1]) if expected else 0), (line, ran.err)
-    return ran.out + ran.err
-
-
-def check_printed(shown: str, printed: str) -> None:
-    """Every line that is shown was printed, in this order, whatever its numbers and its spaces."""
-    rest = words(printed)
-    for line in shown.splitlines():
-        wanted = words(line)
-        places = range(len(rest) - len(wanted) + 1)
-        found = next((i for i in places if rest[i : i + len(wanted)] == wanted), None)
-        assert found is not None, f"{line!r} was not printed: {printed}"
-        rest = rest[found + len(wanted) :]
-
-
-def words(text: str) -> list[str]:
-    return _NUMBER.sub("#", text).split()
 
 
 @pytest.mark.usefixtures("beside_the_examples")

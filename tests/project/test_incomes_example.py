@@ -16,8 +16,8 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug_cli.spec import load_spec
+from tests.helpers.pages import blocks, check_printed, run_line
 from tests.helpers.places import EXAMPLES
-from tests.project.test_docs import blocks, check_printed, run_line
 
 EXAMPLE = EXAMPLES / "incomes"
 ROWS = EXAMPLE / "incomes.parquet"
@@ -162,3 +162,31 @@ def test_the_bounds_are_near_those_that_the_specs_have() -> None:
         )
         domain = load_spec(EXAMPLE / "weighted.toml").workload.domain
         assert 0.8 < chosen / domain[name].high < 1.2
+
+
+def test_the_readme_tells_the_exact_numbers() -> None:
+    readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    low, weight = "least(PINCP, 400000)", "least(PWGTP, 500)"
+    women = "PINCP is not null and SEX = '2'"
+    for value, where in (
+        (f"avg({low})", "PINCP is not null and SEX = '1'"),
+        (f"avg({low})", women),
+        (f"avg({low})", "PINCP is not null and SEX = '1' and RAC1P = '6'"),
+        (f"avg({low})", "PINCP is not null and PUMA = '24-01004'"),
+        ("avg(PINCP)", "SEX = '1'"),
+        ("avg(PINCP)", "SEX = '2'"),
+        (f"sum({weight})", "PINCP is not null"),
+        ("sum(PWGTP)", "PINCP is not null"),
+        (f"sum({weight} * {low}) / sum({weight})", "PINCP is not null"),
+        (f"sum({weight} * {low}) / sum({weight})", women),
+        ("sum(PWGTP * PINCP) / sum(PWGTP)", "PINCP is not null"),
+    ):
+        sql = f"select {value} from read_parquet('{ROWS}') where {where}"
+        assert f"{duckdb.sql(sql).fetchall()[0][0]:,.0f}" in readme, (value, where)
+    for words, part, where in (
+        ("two in a hundred", 0.02, "(PINCP > 400000)"),
+        ("seven in a thousand", 0.007, "(PWGTP > 500)"),
+    ):
+        sql = f"select avg({where}::int) from read_parquet('{ROWS}')"  # without those that are null
+        assert words in readme.lower()
+        assert duckdb.sql(sql).fetchall()[0][0] == pytest.approx(part, rel=0.05)
