@@ -69,10 +69,14 @@ def count(
     A record that is null or outside the domain on any attribute that any wanted table uses is left
     out of every table, as the tables must be marginals of one histogram.
 
+    Tables with measures count shares of records, in the same pass: a record has `shares` of each,
+    divided between the cells of its value's bounds. Columns of measures hold integers, floats or
+    decimals, or the text of CSV files; text that spells no number, null and NaN are no value.
+
     Whatever the number of rows, a process holds about 250 MB, and for each cell 4 bytes a thread
-    (8 if rows are weighted) and 24 more, or 72 more if there are at most 2^20 cells. Where that is
-    more than 60 % of the memory of a worker, tables are counted in shards: a task then holds a
-    range of their cells, and this process 24 bytes for each cell.
+    (8 if rows are weighted or measured) and 24 more, or 72 more if there are at most 2^20 cells.
+    Where that is more than 60 % of the memory of a worker, tables are counted in shards: a task
+    then holds a range of their cells, and this process 24 bytes for each cell.
 
     Workers may be lost: what they held is counted again, and no row counts twice. Where workers
     are lost frequently, raise Dask's `distributed.scheduler.allowed-failures`.

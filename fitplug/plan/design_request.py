@@ -204,13 +204,18 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
     """Check that a strategy can be causal along an attribute, by rule 6 of this module.
 
     Raises:
-        InputError: The workload does not use it, or it has a cell that is no period.
+        InputError: The workload does not use it, it is a measure, or a cell of it is no period.
         BudgetError: The unit makes totals public that are known at the end only.
     """
     if periods not in workload.attributes:
         raise InputError(
             f"periods = {periods!r} must be an attribute that the queries use; "
             f"{suggest_nearest(str(periods), workload.attributes)}"
+        )
+    if workload.domain[periods].quantities:
+        raise InputError(
+            f"periods = {periods!r} names a measure, and the data of a period are records; name an "
+            "attribute that divides records into periods"
         )
     if not workload.domain.list_names_without_other((periods,)):
         raise InputError(

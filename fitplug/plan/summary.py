@@ -111,7 +111,9 @@ def summarise(plan: PlanRecord, delta: float) -> str:
 def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
     """Find the attributes along which answers can be drawn period by period."""
     names = (name for name in plan.structure.dense if plan.domain[name].size > 1)
-    return tuple(name for name in names if is_causal(plan.strategy, name))
+    # Records are divided between the cells of a measure, so these are no periods.
+    periods = (name for name in names if not plan.domain[name].quantities)
+    return tuple(name for name in periods if is_causal(plan.strategy, name))
 
 
 def describe_groups(plan: PlanRecord) -> list[GroupRow]:

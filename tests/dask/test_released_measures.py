@@ -9,6 +9,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.errors import InputError
 from fitplug.mechanism import answer_exactly
 from fitplug_dask.releases import counting_rows
 from tests.helpers.audited_releases import use_small_parts
@@ -103,3 +104,13 @@ def test_periods(rows, source, tmp_path):
         check_values(released, find_truth(rows), known)
     series.verify()
     check_values(series.to_release(), find_truth(rows))
+
+
+def test_measures_are_no_periods():
+    workload = fp.Workload(
+        fp.Domain({"month": fp.Integers(1, 2), "pay": fp.Measure(0, 10)}),
+        [fp.queries({"month": "identity", "pay": "sum"}, std=9.0), fp.marginal("month", std=2.0)],
+    )
+    with pytest.raises(InputError, match="names a measure"):
+        fp.design(workload, periods="pay")
+    assert "pay" not in fp.design(workload).causal_attributes
