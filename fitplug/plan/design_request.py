@@ -204,7 +204,7 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
     """Check that a strategy can be causal along an attribute, by rule 6 of this module.
 
     Raises:
-        InputError: The workload does not use it, it is a measure, or one of its cells is no period.
+        InputError: The workload does not use it, it is a measure, or a cell of it is no period.
         BudgetError: The unit makes totals public that are known at the end only.
     """
     if periods not in workload.attributes:
