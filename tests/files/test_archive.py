@@ -228,7 +228,7 @@ import resource, sys, zlib
 from pathlib import Path
 import fitplug_dask.checkpoint as c
 class Job:
-    joints = [("a",)]
+    joints, shares = [("a",)], 1
     def count_cells(self, joint): return 4
 kept = c.Checkpoint("x", sys.argv[1], bytes(32))
 path = Path(sys.argv[1], "p.part")
