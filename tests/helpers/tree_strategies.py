@@ -18,6 +18,17 @@ from fitplug.workload import ONE_RECORD
 
 LEVELS = ("state", "county", "tract")
 
+PAIR_UNITS = [
+    fp.ReplaceOne(),
+    fp.ReplaceOne(within=("sex",)),
+    fp.ReplaceOne(within=("race",)),
+    fp.ReplaceOne(within=("sex", "race")),
+    fp.ReplaceOne(within=("age",)),
+    fp.ReplaceOne(within=("place",)),
+    fp.ReplaceOne(within=("age", "place")),
+]
+"""Units in which records of the workloads here are replaced."""
+
 
 def random_place(rng, sizes=(1, 2, 3, 4, 7, 9)):
     """A hierarchy of three levels."""
@@ -174,3 +185,22 @@ def write_out(strategy):
         order = [1 + names.index(name) for name in structure.workload.attributes]
         parts.append(shaped.transpose(0, *order).reshape(len(full), -1))
     return np.concatenate(parts)
+
+
+def find_regions(workload, unit):
+    """The region of each cell of the workload's attributes, in C order."""
+    cells = np.array(list(itertools.product(*map(range, workload.shape))))
+    kept = [i for i, name in enumerate(workload.attributes) if name in unit.within]
+    return np.unique(cells[:, kept], axis=0, return_inverse=True)[1].ravel()
+
+
+def make_reader(strategy, x):
+    """Reads marginals of counts x over the workload's attributes."""
+    names = strategy.structure.workload.attributes
+
+    def read(asked):
+        rest = tuple(i for i, name in enumerate(names) if name not in asked)
+        kept = [name for name in names if name in asked]
+        return x.sum(axis=rest).transpose([kept.index(name) for name in asked])
+
+    return read

@@ -32,6 +32,7 @@ from fitplug.plan.plan_file import (
 from fitplug.structure import node_tree
 from tests.helpers.tree_strategies import (
     find_structure,
+    make_reader,
     random_place,
     random_strategy,
     random_workload,
@@ -58,18 +59,6 @@ def make(seed, kind, most=5):
     else:
         structure = find_structure(random_workload(rng, **kind))
     return rng, random_strategy(rng, structure, most)
-
-
-def reader(strategy, x):
-    """Reads marginals of counts x over the workload's attributes."""
-    names = strategy.structure.workload.attributes
-
-    def read(asked):
-        rest = tuple(i for i, name in enumerate(names) if name not in asked)
-        kept = [name for name in names if name in asked]
-        return x.sum(axis=rest).transpose([kept.index(name) for name in asked])
-
-    return read
 
 
 cases = pytest.mark.parametrize("kind", KINDS)
@@ -115,7 +104,7 @@ def test_answers_and_estimates(kind, seed) -> None:
     workload = strategy.structure.workload
     A, W = write_out(strategy), workload.matrix()
     x = rng.integers(-50, 1000, workload.shape)
-    y = answer_exactly(strategy, reader(strategy, x))
+    y = answer_exactly(strategy, make_reader(strategy, x))
     np.testing.assert_array_equal(y, (A @ x.ravel().astype(object)).astype(np.int64))
     estimates = make_estimates(strategy, y)
     found = np.concatenate([estimates[name].ravel() for name in workload.names])
@@ -140,7 +129,7 @@ def test_a_group_may_name_the_tree_before_or_after_the_dense_attributes(asked) -
     strategy = random_strategy(rng, find_structure(fp.Workload(domain, groups)))
     workload = strategy.structure.workload
     x = rng.integers(0, 100, workload.shape)
-    estimates = make_estimates(strategy, answer_exactly(strategy, reader(strategy, x)))
+    estimates = make_estimates(strategy, answer_exactly(strategy, make_reader(strategy, x)))
     group = workload.groups[0]
     expected = (workload.matrix()[: group.size] @ x.ravel()).reshape(group.shape)
     np.testing.assert_allclose(estimates["asked"], expected, atol=1e-6)
@@ -201,11 +190,11 @@ def test_answers_are_exact_for_every_integer(kind, most) -> None:
     for largest in (2**20, (2**63 - 1) // int(np.prod(shape))):
         x = rng.integers(-largest, largest, shape, endpoint=True)
         expected = np.clip(A @ x.ravel().astype(object), -(2**62), 2**62).astype(np.int64)
-        np.testing.assert_array_equal(answer_exactly(strategy, reader(strategy, x)), expected)
+        np.testing.assert_array_equal(answer_exactly(strategy, make_reader(strategy, x)), expected)
     one = np.zeros(shape, dtype=np.int64)
     one.flat[0] = -(2**63)
     expected = np.clip(A[:, 0] * -(2**63), -(2**62), 2**62).astype(np.int64)
-    np.testing.assert_array_equal(answer_exactly(strategy, reader(strategy, one)), expected)
+    np.testing.assert_array_equal(answer_exactly(strategy, make_reader(strategy, one)), expected)
 
 
 def test_no_answer_is_clamped_with_as_many_records_as_it_holds() -> None:
@@ -215,7 +204,7 @@ def test_no_answer_is_clamped_with_as_many_records_as_it_holds() -> None:
     x = np.zeros(shape, dtype=np.int64)
     x.flat[rng.integers(x.size)] = strategy.max_records
     expected = (A @ x.ravel().astype(object)).astype(np.int64)
-    np.testing.assert_array_equal(answer_exactly(strategy, reader(strategy, x)), expected)
+    np.testing.assert_array_equal(answer_exactly(strategy, make_reader(strategy, x)), expected)
 
 
 def test_tables_hold_what_the_blocks_ask_for() -> None:
@@ -314,7 +303,7 @@ def test_queries_of_nothing_are_measured_by_nothing() -> None:
     A = write_out(strategy)
     assert strategy.sensitivity_squared == max((A * A).sum(axis=0))
     x = rng.integers(0, 9, strategy.structure.workload.shape)
-    y = answer_exactly(strategy, reader(strategy, x))
+    y = answer_exactly(strategy, make_reader(strategy, x))
     np.testing.assert_array_equal(y, A @ x.ravel())
     variances = strategy.structure.group_values(strategy.unit_variances)
     assert not variances["nothing"].any()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -23,22 +21,14 @@ from fitplug.mechanism import (
 )
 from fitplug.structure import TreePairStructure
 from tests.helpers.tree_strategies import (
+    PAIR_UNITS,
+    find_regions,
     find_structure,
+    make_reader,
     random_strategy,
     random_workload,
     write_out,
 )
-from tests.mechanism.test_tree_form import reader
-
-UNITS = [
-    fp.ReplaceOne(),
-    fp.ReplaceOne(within=("sex",)),
-    fp.ReplaceOne(within=("race",)),
-    fp.ReplaceOne(within=("sex", "race")),
-    fp.ReplaceOne(within=("age",)),
-    fp.ReplaceOne(within=("place",)),
-    fp.ReplaceOne(within=("age", "place")),
-]
 
 
 def draw_strategy(seed, unit=None, sizes=(1, 5, 200, 2**20)):
@@ -47,7 +37,7 @@ def draw_strategy(seed, unit=None, sizes=(1, 5, 200, 2**20)):
     symmetric, dense, varying = (rng.random(3) < [0.6, 0.6, 0.3]).tolist()
     workload = random_workload(rng, symmetric=symmetric, dense=dense, varying=varying)
     if unit is None:
-        unit = UNITS[seed % len(UNITS)]
+        unit = PAIR_UNITS[seed % len(PAIR_UNITS)]
     within = tuple(name for name in unit.within if name in workload.domain.names)
     try:
         structure = find_structure(workload, unit=fp.ReplaceOne(within))
@@ -55,13 +45,6 @@ def draw_strategy(seed, unit=None, sizes=(1, 5, 200, 2**20)):
         return rng, None
     assert isinstance(structure, TreePairStructure)
     return rng, random_strategy(rng, structure, int(rng.choice(sizes)))
-
-
-def find_regions(workload, unit):
-    """The region of each cell of the workload's attributes, in C order."""
-    cells = np.array(list(itertools.product(*map(range, workload.shape))))
-    kept = [i for i, name in enumerate(workload.attributes) if name in unit.within]
-    return np.unique(cells[:, kept], axis=0, return_inverse=True)[1].ravel()
 
 
 def compare_cost(seed):
@@ -115,7 +98,7 @@ def test_the_cost_is_that_of_the_costliest_pair_of_a_thousand_strategies():
     assert sum(compare_cost(seed) for seed in range(100, 1400)) > 1000
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=str)
+@pytest.mark.parametrize("unit", PAIR_UNITS, ids=str)
 @pytest.mark.parametrize("seed", range(4))
 def test_variances_and_estimates(unit, seed):
     """With public totals, the estimates are those of least squares on all answers and totals."""
@@ -140,7 +123,7 @@ def test_variances_and_estimates(unit, seed):
     np.testing.assert_allclose(bound, exact, rtol=1e-5, atol=1e-9)
 
     x = rng.integers(0, 1000, workload.shape)
-    y = answer_exactly(strategy, reader(strategy, x))
+    y = answer_exactly(strategy, make_reader(strategy, x))
     assert len(y) == strategy.released_size
     np.testing.assert_array_equal(y[: strategy.size], (A @ x.ravel()).astype(np.int64))
     np.testing.assert_array_equal(y[strategy.size :], T @ x.ravel())

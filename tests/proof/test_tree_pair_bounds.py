@@ -10,8 +10,12 @@ import pytest
 import fitplug as fp
 from fitplug.proof import NO_FRAME, Duals, certify_bound
 from fitplug.structure import Objective
-from tests.helpers.tree_strategies import find_structure, random_workload
-from tests.mechanism.test_tree_pairs import UNITS, find_regions
+from tests.helpers.tree_strategies import (
+    PAIR_UNITS,
+    find_regions,
+    find_structure,
+    random_workload,
+)
 
 
 def draw_structure(rng, unit):
@@ -76,7 +80,7 @@ def evaluate_bound(structure, p, phi, q):
     return np.linalg.norm(X, "nuc") / np.sqrt(weight * q.sum())
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=str)
+@pytest.mark.parametrize("unit", PAIR_UNITS, ids=str)
 @pytest.mark.parametrize("seed", range(5))
 def test_the_bound_is_the_norm(unit, seed):
     rng = np.random.default_rng(100 + seed)

@@ -9,7 +9,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.errors import BudgetError, LedgerError, TablesError, WorkloadError
+from fitplug.errors import LedgerError, TablesError, WorkloadError
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 
 DOMAIN = fp.Domain(
@@ -173,7 +173,7 @@ class TestRefusals:
         dp = pytest.importorskip("opendp.prelude")
         dp.enable_features("contrib", "honest-but-curious")
         plan = PLANS["all"]
-        with pytest.raises(BudgetError, match=r"is no measurement of OpenDP"):
+        with pytest.raises(ValueError, match=r"need change_one_distance\(\)"):
             fpo.make_fitness_for_use(fpo.tables_domain(plan), dp.symmetric_distance(), plan)
 
     def test_ledgers(self, tmp_path):
