@@ -13,6 +13,7 @@ from fitplug.errors import InputError
 from fitplug.mechanism import answer_exactly
 from fitplug_dask.releases import counting_rows
 from tests.helpers.audited_releases import use_small_parts
+from tests.helpers.local_workers import start_workers
 
 DOMAIN = fp.Domain(
     {
@@ -92,6 +93,19 @@ def test_parts(how, rows, source, tmp_path, monkeypatch):
     assert 0.5 < np.sqrt((errors**2).mean()) < 1.5
     read = fp.Release.read(tmp_path / "out")
     np.testing.assert_array_equal(read.estimates["pay"], released.estimates["pay"])
+
+
+@pytest.mark.slow
+def test_on_a_cluster_of_processes(rows, source, tmp_path):
+    with start_workers(2, 1, processes=True) as client:
+        counted = fpd.count(source, PLAN, client=client)
+        of_persons = fpd.count(source, PLAN, client=client, person="id", contributions=1)
+        released = fpd.release(source, PLAN, tmp_path / "out", client=client)
+    alone = fpd.count(source, PLAN)
+    for names in alone:
+        np.testing.assert_array_equal(counted[names], alone[names])
+        np.testing.assert_array_equal(of_persons[names], alone[names])
+    check_values(released, find_truth(rows))
 
 
 def test_periods(rows, source, tmp_path):
