@@ -404,6 +404,7 @@ def test_a_chart_that_says_nothing_is_left_out():
     assert "tells no cells apart" in render_page(apart)
 
 
+@pytest.mark.slow
 def test_prices_of_a_plan_split_apart_are_told_with_its_gap(capsys):
     told = collect_facts(WIDE["a tree"]())
     found = prices(told.plan)

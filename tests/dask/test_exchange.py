@@ -92,7 +92,9 @@ def one_process() -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("on", ["threads", "one_process", "client"])
+@pytest.mark.parametrize(
+    "on", ["threads", "one_process", pytest.param("client", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("memory", [2**30, 300])
 @pytest.mark.parametrize("confidential", [True, False])
 def test_each_piece_reaches_its_output_once(

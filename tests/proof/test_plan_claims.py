@@ -53,7 +53,7 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
 }
 SMALL = ("split apart, with a tree", "chain")
 """Plans of structures that are for larger workloads."""
-LONG = ("total error", "budgets", "chain", "split apart, with a tree")
+LONG = ("total error", "budgets", "chain", "split apart, with a tree", "tree")
 """Plans that are tried by CI alone."""
 
 

@@ -130,6 +130,7 @@ def combined(plan, records):
     return [release.combine_all(ASKED) for release in release_often(plan, tables, RELEASES)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("simultaneous", [False, True])
 def test_intervals_of_means_cover_over_2000_releases(combined, exact, simultaneous):
     """Denominators are 17 stds from zero; intervals 0.8 times as wide are noticed."""
@@ -151,6 +152,7 @@ def test_intervals_of_means_cover_over_2000_releases(combined, exact, simultaneo
     assert (narrow < 0.95 - error).all()
 
 
+@pytest.mark.slow
 def test_stds_are_those_of_the_releases(combined, exact):
     values = np.array([one.values for one in combined])
     claimed = np.mean([one.stds for one in combined], axis=0)
@@ -163,7 +165,7 @@ def test_stds_are_those_of_the_releases(combined, exact):
     np.testing.assert_allclose(sample / scale, joint / scale, atol=0.2)
 
 
-def test_each_alone_is_what_all_together_are(combined, plan, records):
+def test_each_alone_is_what_all_together_are(plan, records):
     tables = fp.Tables.from_records(DOMAIN, records, plan.tables)
     (release,) = release_often(plan, tables, 1)
     together = release.combine_all(ASKED)
