@@ -19,7 +19,7 @@ from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.tables import choose_intervals
-from fitplug.workload import QueryGroup
+from fitplug.workload import Factor, QueryGroup
 
 _MOST_TICKS = 16
 
@@ -32,18 +32,21 @@ def plot_release(
 ) -> Figure:
     """Plot the estimates of a group of up to two attributes: see `Release.plot`."""
     group = release.plan.workload[name]
-    if len(group.shape) > 2:
+    # An attribute with one row, such as the sum of a measure, needs no axis.
+    factors = [factor for factor in group.factors if factor.rows > 1]
+    if len(factors) > 2:
         raise WorkloadError(
-            f"group {name!r} has {len(group.shape)} attributes, and up to 2 can be plotted; plot "
-            "its table, release.to_pandas(...), or a combination of its rows"
+            f"group {name!r} has {len(factors)} attributes with several rows, and up to 2 can be "
+            "plotted; plot its table, release.to_pandas(...), or a combination of its rows"
         )
     intervals = choose_intervals(group, confidence, simultaneous)
-    estimates = np.asarray(release.estimates[name], dtype=np.float64)
-    margins = intervals.compute_moe(group, np.sqrt(release.variances[name]))
+    shape = tuple(factor.rows for factor in factors)
+    estimates = np.asarray(release.estimates[name], dtype=np.float64).reshape(shape)
+    margins = intervals.compute_moe(group, np.sqrt(release.variances[name])).reshape(shape)
     domain = release.plan.domain
-    labels = [[str(v) for v in f.labels(domain[f.attribute])] for f in group.factors]
+    labels = [[str(v) for v in f.labels(domain[f.attribute])] for f in factors]
     if estimates.ndim == 2 and min(estimates.shape) > len(LINE_COLOURS):
-        return _plot_map(group, estimates, labels)
+        return _plot_map(group, factors, estimates, labels)
     order = tuple(range(estimates.ndim))
     if estimates.ndim == 2 and estimates.shape[0] <= estimates.shape[1]:
         order = (1, 0)
@@ -53,7 +56,7 @@ def plot_release(
     kinds = labels[order[1]] if len(order) == 2 else [""]
     width = min(10.0, 4.5 + 0.12 * len(along))
     if len(kinds) > 1:  # the legend stands beside the axes, which keep their width
-        legend_title = shorten(group.factors[order[1]].attribute)
+        legend_title = shorten(factors[order[1]].attribute)
         width += 0.8 + LETTER_WIDTH * max(map(len, [legend_title, *map(shorten, kinds)]))
     with open_figure(width, 4.0) as (figure, axes):
         band = len(along) > _MOST_POINTS
@@ -67,7 +70,7 @@ def plot_release(
                 axes.fill_between(at, y - moe, y + moe, color=colour, alpha=0.25, linewidth=0)
             else:
                 axes.errorbar(at, y, moe, fmt="o", ms=4, color=colour, capsize=2, label=label)
-        _label_ticks(axes.xaxis, along, release, group, order[0] if order else None)
+        _label_ticks(axes.xaxis, along, release, factors[order[0]] if order else None)
         axes.set(ylabel=f"estimate ({group.quantity})")
         _set_title(axes, name, width, f"{intervals}, of the noise alone")
         separate_thousands(axes.yaxis)
@@ -95,13 +98,15 @@ def _set_title(axes: Any, name: str, width: float, note: str = "") -> None:
         )
 
 
-def _plot_map(group: QueryGroup, estimates: FloatArray, labels: list[list[str]]) -> Figure:
+def _plot_map(
+    group: QueryGroup, factors: list[Factor], estimates: FloatArray, labels: list[list[str]]
+) -> Figure:
     """Plot the estimates (rows, columns) of two attributes of many values as a map."""
     rows, columns = estimates.shape
     width = min(10.0, 3.5 + 0.1 * columns)
     with open_figure(width, min(8.0, 2.5 + 0.1 * rows)) as (figure, axes):
         drawn = axes.imshow(estimates, aspect="auto", cmap="viridis", interpolation="nearest")
-        for axis, own, factor in zip((axes.yaxis, axes.xaxis), labels, group.factors, strict=True):
+        for axis, own, factor in zip((axes.yaxis, axes.xaxis), labels, factors, strict=True):
             _set_ticks(axis, own)
             axis.set_label_text(shorten(factor.attribute))
         bar = figure.colorbar(drawn, ax=axes, label=f"estimate ({group.quantity})")
@@ -111,13 +116,12 @@ def _plot_map(group: QueryGroup, estimates: FloatArray, labels: list[list[str]])
 
 
 def _label_ticks(
-    axis: Any, labels: Sequence[str], release: NoisyAnswers, group: QueryGroup, place: int | None
+    axis: Any, labels: Sequence[str], release: NoisyAnswers, factor: Factor | None
 ) -> None:
-    """Label an axis with the attribute at this place of the group; None for no attribute."""
-    if place is None:
+    """Label an axis with the rows of this factor; None for no attribute."""
+    if factor is None:
         axis.set_ticks([])
         return
-    factor = group.factors[place]
     attribute = release.plan.domain[factor.attribute]
     ordered = attribute.is_ordered and factor.array is None
     _set_ticks(axis, labels)

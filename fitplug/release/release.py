@@ -287,9 +287,10 @@ class Release(NoisyAnswers):
     def plot(
         self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
     ) -> Figure:
-        """Plot the estimates of a group of up to two attributes, with their intervals.
+        """Plot the estimates of a group with their intervals.
 
-        Two attributes of many values are plotted as a map of the estimates.
+        Up to two of its attributes may have several rows. Attributes with one row, such as the
+        sum of a measure, get no axis. Two attributes of many values are plotted as a map.
 
         Args:
             name: The group.
@@ -302,7 +303,7 @@ class Release(NoisyAnswers):
         Raises:
             ImportError: matplotlib is not installed.
             KeyError: There is no such group.
-            WorkloadError: The group has more than two attributes, or the confidence is out of
+            WorkloadError: More than two attributes have several rows, or the confidence is out of
                 range.
         """
         return plot_release(self, name, confidence=confidence, simultaneous=simultaneous)

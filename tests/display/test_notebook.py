@@ -190,6 +190,24 @@ def test_plots_of_many_values_and_of_too_many_attributes():
         release.plot("a x c", confidence=2.0)
 
 
+def test_attributes_with_one_row_get_no_axis_of_a_plot():
+    domain = fp.Domain({"sex": ["F", "M"], "race": ["1", "2", "9"], "pay": fp.Measure(0, 900)})
+    by_sex = {"sex": "identity", "race": "identity", "pay": "sum"}
+    groups = [
+        fp.queries(by_sex, std=3e3, name="pay"),
+        fp.queries({"pay": "sum"}, std=9e3, name="all"),
+    ]
+    plan = fp.design(fp.Workload(domain, groups))
+    release = fp.Release(plan, np.arange(plan.strategy.size), plan.rho)
+    figure = release.plot("pay")
+    (axes,) = figure.axes
+    estimates = np.asarray(release.estimates["pay"]).reshape(2, 3)
+    for bars, of_sex in zip(axes.containers, estimates, strict=True):
+        np.testing.assert_array_equal(bars[0].get_ydata(), of_sex)
+    assert {"race", "sex", "F", "M"} <= set(texts(figure))
+    assert len(release.plot("all").axes[0].containers) == 1
+
+
 def test_without_matplotlib(release, monkeypatch):
     from fitplug.display import plotting as plots
 
