@@ -22,6 +22,7 @@ from fitplug.errors import (
     TablesError,
     WorkloadError,
 )
+from fitplug.evaluation import Evaluation, Strategy, evaluate
 from fitplug.ledger import Ledger
 from fitplug.mechanism import Mechanism
 from fitplug.plan import Plan, design
@@ -67,6 +68,7 @@ __all__ = [
     "DesignError",
     "Domain",
     "DomainError",
+    "Evaluation",
     "FitplugError",
     "Hierarchy",
     "InputError",
@@ -85,6 +87,7 @@ __all__ = [
     "Release",
     "ReplaceOne",
     "SamplerError",
+    "Strategy",
     "Tables",
     "TablesError",
     "Workload",
@@ -92,6 +95,7 @@ __all__ = [
     "baselines",
     "design",
     "estimate_lost",
+    "evaluate",
     "marginal",
     "marginals",
     "queries",

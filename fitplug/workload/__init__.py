@@ -7,6 +7,7 @@ from fitplug.workload.factors import (
     build_interval_factor,
     build_labelled_factor,
     ranges,
+    read_matrix,
 )
 from fitplug.workload.labelled_rows import check_matrix_size, is_blank, is_misnamed, rows
 from fitplug.workload.marginal_sets import marginals
@@ -47,6 +48,7 @@ __all__ = [
     "quantile",
     "queries",
     "ranges",
+    "read_matrix",
     "read_unit",
     "rows",
     "select_largest_sets",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import LinearOperator
 
 from fitplug.domain import Attribute
 from fitplug.errors import WorkloadError, suggest_nearest
@@ -279,7 +280,7 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
 
     Args:
         name: The name of the attribute, for messages.
-        given: Rows of numbers, an array, or a sparse matrix of SciPy.
+        given: Rows of numbers, an array, or a sparse matrix or a linear operator of SciPy.
         cells: The number of columns that it must have, if that is known.
 
     Returns:
@@ -292,6 +293,9 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
         if given.ndim == 2:
             check_matrix_size(name, *given.shape)
         given = given.toarray()
+    elif isinstance(given, LinearOperator):
+        check_matrix_size(name, *given.shape)
+        given = given.matmat(np.eye(given.shape[1]))
     if isinstance(given, (Mapping, set)):
         raise WorkloadError(f"{name}: {type(given).__name__} is no query; give a 2-d array")
     array = read_array(given)

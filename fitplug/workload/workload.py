@@ -82,8 +82,8 @@ class Workload:
         """Make a workload of one group from any workload matrix, as in the paper.
 
         Args:
-            W: Shape (m, d): an array or a sparse matrix of SciPy. The domain has one attribute
-                named "cell", with d cells.
+            W: Shape (m, d): an array, or a sparse matrix or a linear operator of SciPy, which
+                becomes an array. The domain has one attribute named "cell", with d cells.
             name: The name of the group.
             target: `variance`, `std` or `moe`, and for the latter `confidence` and `simultaneous`,
                 as for `queries`; arrays have the shape (m,).

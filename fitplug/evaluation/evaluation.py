@@ -1,0 +1,194 @@
+"""Evaluations: a strategy of one's own beside the certified optimum, as numbers, text and plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fitplug.display import (
+    BLUE,
+    LINE_COLOURS,
+    MOST_BARS,
+    ORANGE,
+    Figure,
+    format_down,
+    label_powers,
+    open_figure,
+    separate_thousands,
+    shorten,
+)
+from fitplug.errors import WorkloadError
+from fitplug.evaluation.strategy import Strategy
+from fitplug.numeric import FloatArray
+from fitplug.plan import Plan
+from fitplug.workload import ONE_RECORD, Unit, Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a strategy costs when its noise is scaled so that it just meets every target.
+
+    All numbers but `lower_bound` are computed in floating point and not certified.
+
+    Attributes:
+        strategy: The strategy.
+        plan: The plan that it is compared with, which has the certified bound.
+        privacy_cost: Delta of the strategy.
+        variances: The variance of each query's least-squares answer; for each group an array of
+            the group's shape.
+        tightest_query: The group and the indices of the query whose target holds exactly. This
+            query fixes the scale of the noise.
+        costliest_neighbours: The cell, or the two cells, at which the privacy cost is attained.
+    """
+
+    strategy: Strategy
+    plan: Plan = field(repr=False)
+    privacy_cost: float
+    variances: Mapping[str, FloatArray] = field(repr=False)
+    tightest_query: tuple[str, tuple[int, ...]]
+    costliest_neighbours: str
+
+    @property
+    def workload(self) -> Workload:
+        """The queries and their targets."""
+        return self.plan.workload
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of privacy."""
+        return self.plan.unit
+
+    @property
+    def rho(self) -> float:
+        """The privacy cost in rho of zCDP: Delta^2 / 2."""
+        return self.privacy_cost**2 / 2
+
+    @property
+    def lower_bound(self) -> float:
+        """The certified least Delta of any mechanism with Gaussian noise that meets the targets."""
+        return self.plan.lower_bound
+
+    @property
+    def ratio(self) -> float:
+        """The privacy cost over its certified lower bound.
+
+        At equal privacy cost the best mechanism is this many times more accurate, in standard
+        deviations.
+        """
+        return self.privacy_cost / self.lower_bound
+
+    def summary(self) -> str:
+        """Describe the strategy beside the optimum as a text table.
+
+        Returns:
+            The text. For each group the table has the largest standard deviation of the strategy,
+            and the largest part of a target that a variance reaches. Its last column has the
+            largest standard deviation of the plan if its noise is scaled to the same privacy cost.
+        """
+        rows, cells = self.strategy.matrix.shape
+        name, at = self.tightest_query
+        lines = [] if self.unit == ONE_RECORD else [f"unit          {self.unit}"]
+        lines += [
+            f"strategy      {self.strategy.name}: {rows:,} queries over {cells:,} cells",
+            f"privacy cost  Delta = {self.privacy_cost:.6g}   rho = {self.rho:.6g} (zCDP), "
+            "not certified",
+            f"optimum       Delta >= {format_down(self.lower_bound)}, certified; the plan has "
+            f"{self.plan.privacy_cost:.6g}",
+            f"ratio         {self.ratio:.4f} in Delta, {self.ratio**2:.4f} in rho",
+            f"tightest      query {list(at)} of group {name!r}",
+            f"costliest     {self.costliest_neighbours}",
+            "",
+        ]
+        table = [("group", "queries", "target", "largest std", "of target", "optimum's std")]
+        slack = self.plan.privacy_cost / self.privacy_cost
+        for group, target in zip(
+            self.workload.groups, self.workload.groups.describe_targets(), strict=True
+        ):
+            own = self.variances[group.name]
+            used = float((own / (self.plan.scale * self.plan.targets[group.name])).max())
+            best = slack * float(np.sqrt(self.plan.variances[group.name].max()))
+            std = float(np.sqrt(own.max()))
+            table.append(
+                (group.name, f"{group.size:,}", target, f"{std:.4g}", f"{used:.1%}", f"{best:.4g}")
+            )
+        widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+        lines += [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in table
+        ]
+        lines += [
+            "",
+            "optimum's std: that of the plan if it spends the privacy cost of the strategy",
+        ]
+        return "\n".join(lines)
+
+    def plot(self, *others: Evaluation) -> Figure:
+        """Draw the rho of one or several strategies, and the accuracy of each in each group.
+
+        Args:
+            others: Evaluations of other strategies on the same workload with the same plan.
+
+        Returns:
+            A matplotlib Figure. Its left part has rho of the certified bound and of each strategy.
+            Its right part has the largest standard deviation in each group, of every mechanism
+            when it spends the rho of the bound.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            WorkloadError: An evaluation has another plan, or there are too many.
+        """
+        shown = [self, *others]
+        if any(one.plan is not self.plan for one in others):
+            raise WorkloadError(
+                "the evaluations have different plans; evaluate all strategies with one plan="
+            )
+        if len(shown) >= len(LINE_COLOURS):
+            raise WorkloadError(
+                f"there are {len(shown)} evaluations, and up to {len(LINE_COLOURS) - 1} can be "
+                "plotted together; plot fewer"
+            )
+        return _plot_evaluations(shown)
+
+
+def _plot_evaluations(shown: list[Evaluation]) -> Figure:
+    """Draw evaluations of the same plan; see `Evaluation.plot`."""
+    plan = shown[0].plan
+    names = ["certified optimum", *(one.strategy.name for one in shown)]
+    costs = [plan.lower_bound**2 / 2, *(one.rho for one in shown)]
+    # Of the optimum, the plan is drawn, as if its noise were scaled down to the bound.
+    stds = [_list_largest_stds(plan.variances, plan.privacy_cost / plan.lower_bound)]
+    stds += [_list_largest_stds(one.variances, one.ratio) for one in shown]
+    groups = [name for name, _ in zip(plan.workload.names, range(MOST_BARS), strict=False)]
+    colours = [ORANGE, BLUE, *LINE_COLOURS[2:]]
+    size = 10.0, 1.6 + max(0.32 * len(names), 0.4 * len(groups))
+    with open_figure(*size, panels=2) as (figure, (left, right)):
+        heights = np.arange(len(names))[::-1]
+        left.barh(heights, costs, color=colours[: len(names)], height=0.62)
+        for height, cost in zip(heights, costs, strict=True):
+            left.annotate(
+                f"{cost:.4g}", (cost, height), (4, 0), textcoords="offset points", va="center"
+            )
+        left.set_yticks(heights, [shorten(name) for name in names])
+        left.set(xlim=(0, 1.2 * max(costs)), xlabel="rho at which every target holds")
+        places = np.arange(len(groups))[::-1]
+        for i, (name, own, colour) in enumerate(zip(names, stds, colours, strict=False)):
+            at = places + 0.5 * ((i + 0.5) / len(names) - 0.5) * -1
+            right.plot([own[g] for g in groups], at, "o", color=colour, ms=5, label=shorten(name))
+        right.set_yticks(places, [shorten(name) for name in groups])
+        units = "the quantity's own units" if _asks_sums(plan) else "records"
+        right.set(xscale="log", xlabel=f"largest std ({units}), at the least rho")
+        separate_thousands(right.xaxis)
+        label_powers(right)
+    return figure
+
+
+def _list_largest_stds(variances: Mapping[str, FloatArray], factor: float) -> dict[str, float]:
+    """List the largest standard deviation of each group times a factor."""
+    return {name: factor * float(np.sqrt(own.max())) for name, own in variances.items()}
+
+
+def _asks_sums(plan: Plan) -> bool:
+    """Return whether some group asks for sums of a measure."""
+    return any(quantity != "records" for quantity in plan.workload.groups.list_quantities())
