@@ -461,6 +461,7 @@ class TestCommand:
         again = fitplug("report", plan, "--output", tmp_path / "p.html", cwd=".")
         assert again.returncode == 0
 
+    @pytest.mark.slow
     def test_title_and_authors_of_a_spec(self, tmp_path):
         (tmp_path / "release.toml").write_text(
             re.sub(r"(?s)\n\[about\].*?(?=\n\[|$)", "", EXAMPLE.read_text())

@@ -152,6 +152,7 @@ def test_equals_brute_force_and_duckdb(tmp_path: Path, unit: Any) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS[:2], ids=str)
+@pytest.mark.slow
 def test_files_workers_and_the_disk_change_nothing(
     tmp_path: Path, unit: Any, client: Client, request: pytest.FixtureRequest
 ) -> None:

@@ -155,6 +155,7 @@ def test_buckets_compaction_and_the_disk_change_nothing(
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_order_files_and_workers_change_nothing(
     tmp_path: Path, seed: int, client: Client, request: pytest.FixtureRequest
 ) -> None:

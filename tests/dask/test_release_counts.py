@@ -118,6 +118,7 @@ PERSONS = [fp.AddRemove(2), fp.AddRemove(2, once_per="a")]
 
 @pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("unit", PERSONS, ids=str)
+@pytest.mark.slow
 def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch, request, unit, on):
     """Kept rows are stored in buckets, and then counted in slabs."""
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 500)

@@ -445,6 +445,7 @@ def test_any_union_is_that_of_sets(options):
 
 
 @pytest.mark.parametrize("most", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_expressions_of_any_length_name_their_people(most):
     """Sums and lists of so many values, in memory for these alone."""
     codes = [f"{i:06d}" for i in range(most)]

@@ -103,6 +103,7 @@ def bombs(tmp_path_factory: pytest.TempPathFactory, header: Any) -> dict[str, Pa
     ["an array", "many arrays", "an array that no plan has", "a header", "a digest",
      "bytes after an array", "a long line of npy"],
 )  # fmt: skip
+@pytest.mark.slow
 def test_plans_and_answers_that_unpack_to_too_much(
     bombs: dict[str, Path], name: str, tmp_path: Path
 ) -> None:

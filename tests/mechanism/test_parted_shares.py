@@ -67,6 +67,7 @@ def draw_tables(plan: fp.Plan, rows: int = 2000) -> fp.Tables:
 
 @pytest.mark.parametrize("most", [1, 16, 2**20])
 @pytest.mark.parametrize("make", [dense, symmetric, tree])
+@pytest.mark.slow
 def test_parts_are_those_of_the_whole(make, most):
     plan = design_tree(make()) if make is tree else fp.design(make())
     tables, strategy = draw_tables(plan), plan.strategy

@@ -88,6 +88,7 @@ def attack(plan, factor=1.0):
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=str)
+@pytest.mark.slow
 def test_no_attack_on_a_person_beats_the_claim_and_one_comes_close(unit):
     plan = fp.design(WORKLOAD, unit=unit)
     bound = attack(plan)

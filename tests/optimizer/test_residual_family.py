@@ -157,6 +157,7 @@ def test_variances_and_privacy_cost_are_those_of_its_covariance(index):
     [(1, 1, PREFIX_10, 1e-4), (2, 2, 6.10717, 1e-4), (3, 3, 15.09244, 1e-4),
      (3, 2, 11.9077, 0.012), (4, 3, 32.62, 0.012), (4, 2, 19.76, 0.021)],
 )  # fmt: skip
+@pytest.mark.slow
 def test_prefixes_of_ten(d, most, largest, gap):
     found = descend_residual_family(apart(ways([10] * d, most)))
     lower = ascend_product_bound(found.batched, found.weights)[1]

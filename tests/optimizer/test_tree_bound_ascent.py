@@ -49,6 +49,7 @@ def test_the_gradient_is_that_of_the_norm(seed, dense):
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("averages", [False, True])
+@pytest.mark.slow
 def test_the_ascent_raises_the_bound(seed, averages, monkeypatch):
     if averages:  # as where there is little time
         monkeypatch.setattr(tree_bound_ascent, "_MOST_WORK", 1e7)

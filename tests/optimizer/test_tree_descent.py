@@ -133,6 +133,7 @@ def test_targets_may_vary_by_node(seed, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_trees_are_crossed_with_ages(seed, monkeypatch) -> None:
     workload = level_workload(np.random.default_rng(seed), dense=True)
     above, below = compare_with_dense(workload, monkeypatch)

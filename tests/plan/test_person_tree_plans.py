@@ -33,6 +33,7 @@ def months(records):
     "case",
     [pytest.param(name, marks=pytest.mark.slow if "precise" in name else ()) for name in CASES],
 )
+@pytest.mark.slow
 def test_plans_are_near_the_optimum_over_all_covariances(case, tmp_path):
     workload, records, most = CASES[case]
     plan = design_person_tree(workload, months(records))
@@ -65,6 +66,7 @@ def test_plans_are_near_the_optimum_over_all_covariances(case, tmp_path):
 
 
 @pytest.mark.parametrize("asked", [{"targets": [1.0, 2.0, 3.0]}, {"cumulative": True}], ids=list)
+@pytest.mark.slow
 def test_months_that_queries_tell_apart(asked, tmp_path):
     """Months are dense cells: the plan is that of one record, and equal months prove the bound."""
     workload = build_months((4, 2, 3), months=3, year=4.0, **asked)

@@ -55,6 +55,7 @@ def test_no_relaxation_saves_more_than_its_price(name, factor):
 
 @settings(max_examples=10)
 @given(st.integers(0, 2**32), st.floats(0.1, 10))
+@pytest.mark.slow
 def test_the_slope_of_random_workloads(seed, at):
     rng = np.random.default_rng(seed)
     domain = fp.Domain({"x": fp.Integers(0, 4)})
@@ -108,6 +109,7 @@ def assert_within_prices(plan, least, factor):
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.21, 4.0, 1e3])
+@pytest.mark.slow
 def test_prices_of_the_residual_family_bound_the_true_optimum(apart, monkeypatch, factor):
     """The optimum of the relaxed targets, found where the product is solved whole."""
     monkeypatch.setattr(symmetry, "MOST_CELLS", 4096)
@@ -117,6 +119,7 @@ def test_prices_of_the_residual_family_bound_the_true_optimum(apart, monkeypatch
     )
 
 
+@pytest.mark.slow
 def test_a_targets_price_is_by_which_the_bound_falls(apart):
     """The inequality of the docstring, against the certified bound at weights raised alike."""
     for number, (group, price) in enumerate(prices(apart).items()):
@@ -184,6 +187,7 @@ def test_a_relaxation_fits_the_budget_and_gives_little_away(share):
         assert math.prod(found.groups.values()) <= alike_product * 1.01
 
 
+@pytest.mark.slow
 def test_the_cheapest_of_a_grid():
     """Of two groups, no pair of factors that fits has a smaller product."""
     domain = fp.Domain({"x": fp.Integers(0, 5)})

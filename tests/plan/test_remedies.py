@@ -44,6 +44,7 @@ def test_words_that_fit(names, words):
     assert suggest_fewer_cells(DOMAIN, names) == words
 
 
+@pytest.mark.slow
 def test_a_census_tree_gets_no_coarser_bins(monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
     monkeypatch.setattr(symmetry, "MOST_DENSE", 0)

@@ -42,6 +42,7 @@ def count_people(plan, cells):
 
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 @pytest.mark.parametrize("name", TREES)
+@pytest.mark.slow
 def test_a_plan_is_made_kept_and_released(name, unit, tmp_path):
     workload = TREES[name]()
     if not set(unit.within) <= set(workload.domain.names):
@@ -90,6 +91,7 @@ def test_a_plan_is_made_kept_and_released(name, unit, tmp_path):
     assert release.combine({"counties": np.ones(len(estimates["counties"]))}).std < 1e-6
 
 
+@pytest.mark.slow
 def test_random_trees_are_near_the_optimum_of_all_pairs():
     losses = []
     for seed in range(8):

@@ -120,6 +120,7 @@ def check_costs(
     return rests
 
 
+@pytest.mark.slow
 def test_the_readme_tells_what_the_units_cost(
     compare: ModuleType,
     told: dict[str, list[str]],

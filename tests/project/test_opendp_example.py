@@ -37,6 +37,7 @@ def executed(tmp_path_factory):
     return copy
 
 
+@pytest.mark.slow
 def test_it_runs_and_stays_within_the_budget(executed):
     said = printed(executed)
     assert "is over budget: the context has" in said

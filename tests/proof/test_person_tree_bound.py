@@ -19,6 +19,7 @@ from tests.helpers.person_trees import (
 PLAIN = Objective(None, 0.0)
 
 
+@pytest.mark.slow
 def test_the_bound_is_the_norm_of_the_moments_of_random_persons() -> None:
     rng = np.random.default_rng(7)
     equal = below = 0

@@ -208,6 +208,7 @@ def test_pinched_norms_are_below(name, tilt):
     t=st.integers(1, 5),
     tilt=st.sampled_from([0.06, 1.0]),
 )
+@pytest.mark.slow
 def test_no_weights_bring_it_above(name, seed, orders, zeros, t, tilt):
     layout = LAYOUTS[name]
     draw = drawn(np.random.default_rng(seed), orders, zeros)

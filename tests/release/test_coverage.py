@@ -102,6 +102,7 @@ def combined(releases):
 
 
 @pytest.mark.parametrize("confidence", CONFIDENCES)
+@pytest.mark.slow
 def test_combinations_and_ratios_cover_too(combined, confidence):
     exact = np.array([value for _, value in COMBINED.values()])
     ends = [one.interval(confidence) for one in combined]

@@ -114,6 +114,7 @@ def reviewed(text: str, ledger: Path):
 
 @pytest.mark.parametrize("library", RENDERERS)
 @pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.slow
 def test_texts_make_no_element(text: str, library: str, tmp_path: Path) -> None:
     render = RENDERERS[library]
     plain = "\n\n".join("plain" for part in text.split("\n\n") if part.strip())
@@ -140,6 +141,7 @@ def test_random_texts_make_no_element(text: str) -> None:
         assert all(not tag[1] for tag in shown.tags if not isinstance(tag, str))
 
 
+@pytest.mark.slow
 def test_yaml_gives_every_text_back(tmp_path: Path) -> None:
     for number, text in enumerate(HOSTILE):
         record = reviewed(text, tmp_path / f"{number}.db")

@@ -145,6 +145,7 @@ class TestBlocks:
             release.nonnegative()
 
 
+@pytest.mark.slow
 def test_groups_that_list_no_cells(large):
     plan = design_tree(people_by_place(ages=True), tolerance=0.05)
     release = draw(plan, np.zeros([plan.domain[n].size for n in plan.workload.attributes], int))

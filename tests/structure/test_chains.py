@@ -113,6 +113,7 @@ def test_estimates_are_unbiased_and_as_accurate_as_stated(plan: fp.Plan) -> None
     assert nothing.std < 1e-3
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_between_the_bounds_of_mathias() -> None:
     # The factorization norm of prefixes: Mathias, SIAM J. Matrix Anal. Appl. 14 (1993).
     n = 1200

@@ -105,6 +105,7 @@ def compare_costs(seed: int, strategies: int) -> list[float]:
     return ratios
 
 
+@pytest.mark.slow
 def test_the_cost_is_never_below_that_of_any_move():
     ratios = compare_costs(5, 30)
     assert np.median(ratios) < 0.05

@@ -46,6 +46,7 @@ class TestAgainstExactRationals:
     def test_answers_rho_and_estimates(self, plan):
         assert_exact(plan)
 
+    @pytest.mark.slow
     def test_variances_and_targets(self, plan):
         A = full_strategy(plan)
         noise = Fraction(plan.noise_std) ** 2
@@ -73,6 +74,7 @@ class TestAgainstExactRationals:
 
 @settings(max_examples=8)
 @given(st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_any_workload_split_apart_is_exact(seed):
     check_any_workload(seed)
 
@@ -115,6 +117,7 @@ def check_any_workload(seed):
 
 
 class TestReleases:
+    @pytest.mark.slow
     def test_the_noise_has_the_variances_claimed(self, apart):
         """500 releases; at 0.8 times the noise the mean is off by 0.36."""
         plan = fp.design(split_apart_workload())
@@ -250,12 +253,14 @@ class TestWhichWay:
         assert scaled.gap == pytest.approx(plain.gap, rel=1e-3)
         scaled.verify()
 
+    @pytest.mark.slow
     def test_the_status_says_why_the_gap_is_what_it_is(self, apart):
         plan = fp.design(ordered_workload([5, 4, 3], 2))
         assert plan.gap > 1e-4
         assert "ask fewer of a0, a1, a2 together, or take coarser bins of a0, a1" in plan.status
         assert "residual family" in str(plan.structure)
 
+    @pytest.mark.slow
     def test_progress_may_stop_it(self, apart):
         calls = []
         plan = fp.design(
@@ -284,6 +289,7 @@ class TestKnownValues:
             pytest.param(6, 2, 40.45, 0.022, marks=pytest.mark.slow),
         ],
     )
+    @pytest.mark.slow
     def test_small(self, d, ways, alpha, gap):
         plan = fp.design(ordered_workload([10] * d, ways))
         assert plan.privacy_cost**2 < alpha

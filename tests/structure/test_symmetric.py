@@ -51,6 +51,7 @@ class TestTheSameOptimum:
         assert plan.bound_at(p, q) == pytest.approx(whole, rel=1e-9)
 
     @given(st.integers(0, 2**32 - 1))
+    @pytest.mark.slow
     def test_random_mixed_workloads(self, seed):
         rng = np.random.default_rng(seed)
         names = ["a", "b", "c", "d"][: int(rng.integers(1, 5))]
