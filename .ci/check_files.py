@@ -42,7 +42,8 @@ def list_sdist(path: str) -> set[str]:
 def list_wheel(path: str) -> set[str]:
     """List the files of a wheel, except for its metadata."""
     with zipfile.ZipFile(path) as archive:
-        return {name for name in archive.namelist() if ".dist-info/" not in name}
+        files = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+    return {name for name in files if ".dist-info/" not in name}
 
 
 def main(sdist: str, wheel: str) -> None:

@@ -132,7 +132,7 @@ def test_files_that_should_not_be_published_are_found(tmp_path: Path) -> None:
                 at = name if name.startswith("fitplug/") or "/" not in name else f"adapters/{name}"
                 archive.addfile(tarfile.TarInfo(f"fitplug-0/{at}"))
         with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive_of_wheel:
-            for name in {*in_wheel, "fitplug-0.dist-info/RECORD"}:
+            for name in {*in_wheel, "fitplug/", "fitplug-0.dist-info/RECORD"}:
                 archive_of_wheel.writestr(name, b"")
         check_files.main(str(tmp_path / "a.tar.gz"), str(tmp_path / "a.whl"))
 
