@@ -43,7 +43,11 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
+        from fitplug_cli.software import find_compiled
+
         print(f"fitplug {version('fitplug')}")
+        for module, is_compiled in find_compiled().items():
+            print(f"{module}: {'compiled' if is_compiled else 'not compiled'}")
         raise typer.Exit
 
 
@@ -52,7 +56,10 @@ def _take_options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version, and which parts are compiled.",
         ),
     ] = False,
 ) -> None:

@@ -14,12 +14,12 @@ from fitplug.workload import ONE_RECORD
 
 
 def describe_implementation(
-    release: Release, about: About, versions: Mapping[str, str]
+    release: Release, about: About, versions: Mapping[str, str], compiled: Mapping[str, bool]
 ) -> dict[str, str]:
     """Describe what ran, on which data, and why."""
     return {
         "preprocessing_and_hyperparameter_tuning": _describe_preprocessing(release, about),
-        "mechanisms": _describe_mechanisms(release, versions),
+        "mechanisms": _describe_mechanisms(release, versions, compiled),
         "justification": _justify(release),
     }
 
@@ -51,7 +51,9 @@ def _describe_rows(release: Release) -> str:
     return f"How rows were read: {escape_cell(release.rows)}. "
 
 
-def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
+def _describe_mechanisms(
+    release: Release, versions: Mapping[str, str], compiled: Mapping[str, bool]
+) -> str:
     """Describe the mechanisms in a table, and what protects them in practice."""
     # The costliest mechanisms come first; equal ones stay in order.
     found = sorted(release.plan.mechanisms(), key=lambda m: -m.rho)
@@ -79,7 +81,6 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
         "sigma",
         f"rho, {whose}",
     )
-    ran = ", ".join(f"{name} {version}" for name, version in versions.items())
     library = f"OpenDP {versions['opendp']}" if "opendp" in versions else "OpenDP"
     return "\n\n".join(
         [
@@ -93,9 +94,21 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
             "answers.",
             "**Timing and platform.** Not protected: run it where only the publisher can observe "
             "it. Publish what it writes, not how long it took.",
-            *([f"**Software.** {ran}."] if ran else []),
+            *_describe_software(versions, compiled),
         ]
     )
+
+
+def _describe_software(versions: Mapping[str, str], compiled: Mapping[str, bool]) -> list[str]:
+    """Describe the software that ran, in no sentence or in one paragraph."""
+    said = []
+    if versions:
+        said.append(f"{', '.join(f'{name} {version}' for name, version in versions.items())}.")
+    for state, is_so in (("Compiled", True), ("Not compiled", False)):
+        modules = [escape_cell(module) for module, value in compiled.items() if value is is_so]
+        if modules:
+            said.append(f"{state}: {', '.join(modules)}.")
+    return [f"**Software.** {' '.join(said)}"] if said else []
 
 
 def _describe_shares(release: Release) -> str:

@@ -24,8 +24,9 @@ from fitplug_cli.output import (
     print_release,
     print_row_rules,
 )
-from fitplug_cli.output.release_record import describe_release, list_versions
+from fitplug_cli.output.release_record import describe_release
 from fitplug_cli.output.review_files import write_review
+from fitplug_cli.software import describe_software
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.publication import PublicationState, PublishedRelease
 from fitplug_opendp.release_request import ReleaseRequest
@@ -44,7 +45,7 @@ class _PartedFiles:
     def describe(self, release: Release) -> Mapping[str, Any]:
         """Return the entries of release.json."""
         record = describe_release(release, self.spec.output.confidence, self.spec.privacy.delta)
-        return record | {"versions": list_versions()}
+        return record | describe_software()
 
     def add_files(self, folder: Place, release: Release) -> None:
         """Write the review. Raises OSError if it cannot be written."""

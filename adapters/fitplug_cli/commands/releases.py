@@ -25,9 +25,9 @@ from fitplug_cli.output import (
 from fitplug_cli.output.release_record import (
     ReleaseFiles,
     check_release_folder,
-    list_versions,
     read_release_record,
 )
+from fitplug_cli.software import describe_software
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.counted_rows import CountedRows
 from fitplug_opendp.input_checks import check_tables
@@ -278,7 +278,7 @@ def review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict[
     keywords: dict[str, Any] = {
         "about": spec.about.about,
         "delta": spec.privacy.delta,
-        "versions": list_versions(),
+        **describe_software(),
     }
     try:
         return review(release, ledger=ledger, **keywords)

@@ -11,20 +11,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from fitplug.errors import InputError
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
-from fitplug.release import Release, choose_intervals, list_core_versions, name_files
+from fitplug.release import Release, choose_intervals, name_files
 from fitplug_cli.output.csv_tables import write_csv
 from fitplug_cli.output.json_records import build_measures_record
 from fitplug_cli.output.review_files import write_review
+from fitplug_cli.software import describe_software
 
 _RECORD = "release.json"
-_LIBRARIES = ("opendp", "dask", "pyarrow")
 
 
 def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
@@ -95,13 +94,13 @@ class ReleaseFiles:
             OSError: If a file cannot be written.
         """
         record = describe_release(release, self.confidence, self.delta)
-        text = json.dumps(record | {"versions": list_versions()}, indent=2) + "\n"
+        text = json.dumps(record | describe_software(), indent=2) + "\n"
         (folder / _RECORD).write_text(text, encoding="utf-8")
         write_review(folder, self.review(release))
 
 
 def describe_release(release: Release, confidence: float, delta: float) -> dict[str, Any]:
-    """Build the content of release.json, except for the versions."""
+    """Build the content of release.json, except for the software."""
     plan = release.plan
     files = name_files(plan.workload)
     return {
@@ -163,11 +162,6 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
             "counts": totals.tolist(),
         }
     }
-
-
-def list_versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that a release is made with."""
-    return list_core_versions() | {name: version(name) for name in _LIBRARIES}
 
 
 def read_release_record(directory: Path) -> dict[str, Any]:

@@ -1,0 +1,41 @@
+"""Software: the versions of what runs, and which parts of fitplug are compiled.
+
+Two parts are compiled where fitplug was installed from a wheel, or with a C compiler. Without them
+Python and NumPy do the same, with the same results but more slowly.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from types import FunctionType
+from typing import Any
+
+from fitplug.files import read_struct
+from fitplug.release import list_core_versions
+
+_LIBRARIES = ("opendp", "dask", "pyarrow")
+
+
+def find_compiled() -> dict[str, bool]:
+    """Return whether each part of fitplug that can be compiled is, in this process, by its module.
+
+    This is what was imported, not what is installed: a compiled file that cannot be loaded here
+    does not count.
+    """
+    from fitplug_dask.loops import COMPILED  # imported here, as Dask takes long to import
+
+    return {
+        "fitplug_dask.compiled_loops": COMPILED,
+        "fitplug.files.thrift": not isinstance(read_struct, FunctionType),
+    }
+
+
+def describe_software() -> dict[str, Any]:
+    """Describe the software that a release is made with.
+
+    Returns:
+        "versions": the version of Python and of each library, by name; "compiled": what
+        `find_compiled` returns.
+    """
+    versions = list_core_versions() | {name: version(name) for name in _LIBRARIES}
+    return {"versions": versions, "compiled": find_compiled()}
