@@ -14,6 +14,8 @@ from fitplug.domain import Attribute
 from fitplug.errors import DataError
 from fitplug.plan import Plan
 
+_UNITS_OF_A_DAY = {"ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+
 
 def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
     """Count the records of a LazyFrame, or their shares, into the tables that the plan needs.
@@ -64,10 +66,21 @@ def encode_column(attribute: Attribute, column: Any) -> npt.NDArray[np.int64]:
     if attribute.value_type is str or column.dtype == pl.String:
         return _encode_texts(attribute, column.cast(pl.String))
     if attribute.value_type is datetime.date:
-        column = column.cast(pl.Date).to_physical()
+        column = _find_days(column)
     missing = column.is_null().to_numpy()
     filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
     return np.where(missing, attribute.null_code, attribute.codes_of_numbers(filled))
+
+
+def _find_days(column: Any) -> Any:
+    """Find the days since 1970-01-01 of a Polars series of dates, or of times without a zone.
+
+    Polars casts times to dates with a panic, which ends the process, if one time is too far away
+    for a date. One row would decide whether there is a release, so its cast is not used.
+    """
+    days = column.to_physical()
+    unit = getattr(column.dtype, "time_unit", None)
+    return days if unit is None else days // _UNITS_OF_A_DAY[unit]
 
 
 def _encode_texts(attribute: Attribute, texts: Any) -> npt.NDArray[np.int64]:

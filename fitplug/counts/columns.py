@@ -135,17 +135,30 @@ def count_values(named: str, column: Any) -> int:
     return count
 
 
+_TIMES = re.compile(
+    r"Date|Datetime\(time_unit='\w+', time_zone=None\)"  # Polars
+    r"|date32\[day\]|date64\[ms\]|timestamp\[\w+\]"  # Arrow
+    r"|datetime64\[\w+\]"  # pandas
+)
+"""How the libraries write their types of dates, and of times without a zone."""
+
+
 def read_values(column: Any) -> npt.ArrayLike:
     """Read the values of a column.
 
-    Integers stay integers if some values are null; NumPy's conversion would make them floats.
+    Integers stay integers if some values are null; NumPy's conversion would make them floats. Dates
+    and times become NumPy's, as Python has none outside of the years 1 to 9999: a library's
+    conversion of a time that is farther away fails, with an error that may name it.
 
     Args:
         column: A list, an array, or a column of pandas, Polars or Arrow, shape (n,).
 
     Returns:
-        The values (n,), with None for null if the library has a null of its own.
+        The values (n,), with None for null if the library has a null of its own; for dates and
+        times NaT.
     """
+    if _TIMES.fullmatch(str(getattr(column, "dtype", getattr(column, "type", None)))):
+        return np.asarray(column)
     if hasattr(column, "to_pylist"):  # Arrow
         nulls, as_list = column.null_count, column.to_pylist
     elif hasattr(column, "isna"):  # pandas

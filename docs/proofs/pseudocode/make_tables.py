@@ -1,0 +1,248 @@
+# fitplug_opendp.lazyframes
+
+
+def make_tables(input_domain, input_metric, plan):
+    dp = import_opendp()
+    dp.assert_features("contrib", "honest-but-curious")
+    check_space(input_domain, input_metric)
+    if not isinstance(input_domain, LazyFrameDomain):
+        raise ValueError(...)
+    _check_metric(dp, input_metric)  # `\label{line:metric}`
+    empty = make_empty_frame(input_domain)
+    schema = dict(empty.collect_schema())
+    for name in plan.workload.attributes:
+        _check_column(name, plan.domain[name], schema)  # `\label{line:column}`
+    if isinstance(plan.unit, ReplaceOne):
+        _check_replacements(plan, input_metric)  # `\label{line:checkreplacements}`
+        return dp.t.make_user_transformation(
+            input_domain,
+            input_metric,
+            tables_domain(plan),
+            input_metric,
+            lambda frame: count_frame(plan, schema, frame),
+            lambda d_in: d_in,  # `\label{line:identity}`
+        )
+    if str(input_metric.type) != _FRAME_METRIC:
+        bounded = dp.t.make_stable_lazyframe(  # `\label{line:cast}`
+            input_domain, input_metric, empty, MO=_FRAME_METRIC
+        )
+        return bounded >> then_tables(plan)
+    return dp.t.make_user_transformation(
+        input_domain,
+        input_metric,
+        tables_domain(plan),
+        dp.symmetric_distance(),
+        lambda frame: count_frame(plan, schema, frame),
+        bound_records,  # `\label{line:boundrecords}`
+    )
+
+
+def _check_metric(dp, metric):
+    known = (
+        dp.symmetric_distance(),
+        dp.change_one_distance(),
+        dp.frame_distance(dp.symmetric_distance()),
+    )
+    if metric not in known:
+        raise ValueError(...)
+
+
+def _check_replacements(plan, metric):
+    check_metric_of_tables(plan.unit, metric)
+    strict = plan.domain.list_names_without_other(plan.workload.attributes)
+    if strict:  # `\label{line:strict}`
+        raise ValueError(...)
+
+
+def _check_column(name, attribute, schema):
+    if name not in schema:
+        told = (
+            suggest_nearest(name, schema)
+            if can_name_columns(list(schema))
+            else suggest_column(name, schema)
+        )
+        raise ValueError(...)
+    dtype, wanted = (schema[name], attribute.value_type)
+    fits = {
+        str: dtype in (pl.String, pl.Categorical, pl.Enum),
+        int: dtype.is_integer(),
+        bool: dtype == pl.Boolean,
+        float: dtype.is_integer() or dtype.is_float(),
+        datetime.date: dtype in (pl.Date, pl.String)
+        or (isinstance(dtype, pl.Datetime) and dtype.time_zone is None),
+    }
+    if not fits[wanted]:
+        raise ValueError(...)
+
+
+# fitplug_opendp.frame_bounds
+
+
+def bound_records(bounds):
+    groups = defaultdict(list)
+    per_group = defaultdict(list)
+    for number, bound in enumerate(bounds):
+        key = _identify_columns(bound.by, number)
+        if not bound.by:
+            groups[key].append(1)  # `\label{line:one}`
+        elif bound.num_groups is not None:
+            groups[key].append(bound.num_groups)
+        if bound.per_group is not None:
+            per_group[key].append(bound.per_group)
+    products = [
+        min(groups[key]) * min(per_group[key])
+        for key in groups.keys() & per_group.keys()
+    ]
+    if not products:
+        raise ValueError(...)
+    return min(products)  # `\label{line:min}`
+
+
+def _identify_columns(by, number):
+    if all(expression.meta.is_column() for expression in by):
+        return frozenset(expression.meta.output_name() for expression in by)
+    return number  # `\label{line:number}`
+
+
+# fitplug_opendp.lazyframe_counts
+
+_UNITS_OF_A_DAY = {"ms": 86400 * 10**3, "us": 86400 * 10**6, "ns": 86400 * 10**9}
+
+
+def count_frame(plan, schema, frame):
+    names = plan.workload.attributes
+    try:
+        columns = (
+            frame.select(pl.col(names)) if names else frame.select(records=pl.len())
+        )
+        data = columns.collect()  # `\label{line:collect}`
+    except (Exception, pl.exceptions.PanicException):
+        data = None
+    if data is None or any(data.schema[name] != schema[name] for name in names):
+        raise DataError(...)  # `\label{line:dataerror}`
+    codes = {name: encode_column(plan.domain[name], data[name]) for name in names}
+    return Tables.from_codes(
+        plan.domain, codes, plan.tables, data.height if names else int(data.item())
+    )
+
+
+def encode_column(attribute, column):
+    if attribute.value_type is str or column.dtype == pl.String:
+        return _encode_texts(attribute, column.cast(pl.String))  # `\label{line:texts}`
+    if attribute.value_type is datetime.date:
+        column = _find_days(column)  # `\label{line:days}`
+    missing = column.is_null().to_numpy()
+    filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
+    return np.where(
+        missing, attribute.null_code, attribute.codes_of_numbers(filled)  # `\label{line:null}`
+    )
+
+
+def _find_days(column):
+    days = column.to_physical()
+    unit = getattr(column.dtype, "time_unit", None)
+    return days if unit is None else days // _UNITS_OF_A_DAY[unit]
+
+
+def _encode_texts(attribute, texts):
+    different = texts.drop_nulls().unique()
+    codes = attribute.codes(np.array([*different.to_list(), None], dtype=object))
+    indices = texts.cast(pl.Enum(different)).to_physical().cast(pl.Int64)
+    found = codes[indices.fill_null(len(different)).to_numpy()]
+    return found
+
+
+# fitplug.counts.tables
+
+
+class Tables:
+    @classmethod
+    def from_codes(cls, domain, codes, tables, records, *, weights=None, rows=None):
+        wanted = [domain.ordered(tuple(names)) for names in tables]
+        inside = np.ones(records, dtype=bool)
+        for name in {name for names in wanted for name in names}:
+            inside &= codes[name] != OUTSIDE  # `\label{line:inside}`
+        kept = None if weights is None else weights[inside]
+        if kept is not None and kept.sum(dtype=np.float64) > MAX_RECORDS:
+            raise TablesError(...)
+        held = {
+            name: codes[name][inside]
+            for name in {name for names in wanted for name in names}
+        }
+        n = int(inside.sum())
+        counted = {
+            names: _count_table(domain, names, held, n, kept) for names in wanted
+        }
+        return cls(domain, counted, rows=rows)
+
+
+def _count_table(domain, names, codes, n, weights):
+    measures = [name for name in names if domain[name].quantities]
+    check_shares(domain, names, n if weights is None else int(weights.sum()))  # `\label{line:checkshares}`
+    cells, strides, size = (np.zeros(n, dtype=np.int64), {}, 1)
+    for name in reversed(names):
+        strides[name] = size
+        size *= domain[name].size
+        if name not in measures:
+            cells += codes[name] * strides[name]
+    shape = domain.shape_of(names)
+    if not measures:
+        return _count_cells(cells, size, weights).reshape(shape)
+    shares = {name: domain[name].count_shares(codes[name]) for name in measures}
+    counts = np.zeros(size, dtype=np.int64)
+    for corner in np.ndindex(*domain.shape_of(measures)):
+        own = np.ones(n, dtype=np.int64) if weights is None else weights
+        for name, cell in zip(measures, corner, strict=True):
+            own = own * shares[name][:, cell]
+        offset = sum(
+            cell * strides[name]
+            for name, cell in zip(measures, corner, strict=True)
+        )
+        np.add.at(counts, cells + offset, own)  # `\label{line:add}`
+    return counts.reshape(shape)
+
+
+def _count_cells(cells, size, weights):
+    if weights is None:
+        return np.bincount(cells, minlength=size).astype(np.int64)  # `\label{line:bincount}`
+    counts = np.zeros(size, dtype=np.int64)
+    np.add.at(counts, cells, weights)
+    return counts
+
+
+# fitplug.counts.consistency
+
+MAX_RECORDS = 2**53
+
+MAX_SHARES = 2**58
+
+
+def check_shares(domain, names, records):
+    shares = domain.count_shares(names)
+    if shares > 1 and records * shares > MAX_SHARES:
+        raise TablesError(...)
+
+
+# fitplug.domain.measure
+
+MOST_SHARES = 2**25
+
+
+class Measure:
+    def count_shares(self, codes):
+        valued = codes <= self.shares
+        above = np.where(valued, codes, 0)
+        cells = [np.where(valued, self.shares - above, 0), above]  # `\label{line:countshares}`
+        if self.other is not None:
+            cells.append(np.where(valued, 0, self.shares))
+        return np.stack(cells, axis=1)
+
+
+# fitplug.domain.domain
+
+
+class Domain:
+    def list_names_without_other(self, names):
+        return tuple(
+            n for n in self.names if n in names and self[n].null_code == OUTSIDE  # `\label{line:other}`
+        )
