@@ -89,7 +89,8 @@ class MessageWriter:
         prepared = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         for tag, text in {"ID": "release", "Test": "false", "Prepared": prepared}.items():
             SubElement(header, f"{{{_MESSAGE}}}{tag}").text = text
-        SubElement(header, f"{{{_MESSAGE}}}Sender", id=self.agency)
+        # A sender has no dots in its identifier: it is the organisation that comes first.
+        SubElement(header, f"{{{_MESSAGE}}}Sender", id=self.agency.partition(".")[0])
 
     def _add_structure(self, parent: Element, tag: str, identifier: str) -> Element:
         """Add a structure that the agency maintains."""
