@@ -1,8 +1,8 @@
 """What reviewers read of a release: who is protected, how much, by what, and what it did.
 
 The fields are those of the deployments registry of OpenDP (registry.opendp.org; its schema in
-github.com/opendp/deployments-registry-data, commit 3e9c812 of July 2026). All texts are Markdown. Nothing here is secret: plans are public, and of the data
-only what was released is used.
+github.com/opendp/deployments-registry-data, commit 3e9c812 of July 2026). All texts are Markdown.
+Nothing here is secret: plans are public, and of the data only what was released is used.
 """
 
 from __future__ import annotations
