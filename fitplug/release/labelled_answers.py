@@ -69,16 +69,15 @@ def iterate_answers(
         labels: What stands for each row, for each factor of the group.
     """
     std = np.sqrt(release.variances[group.name])
-    protected = np.where(find_protected(release, group), "true", "false")
+    protected = find_protected(release, group)
     for where, estimate in _iterate_blocks(release, group):
         own = [one[chosen] for one, chosen in zip(labels, where, strict=True)]
         moe = intervals.compute_moe(group, std[where])
-        columns = (estimate, std[where], moe, estimate - moe, estimate + moe, protected[where])
+        flags = np.where(protected[where], "true", "false")
+        numbers = (estimate, std[where], moe, estimate - moe, estimate + moe)
         # Adding 0.0 turns -0.0 into 0.0.
-        lists: list[list[str | float]] = [
-            np.ravel(c if c.dtype.kind == "U" else c + 0.0).tolist() for c in columns
-        ]
-        for names, answer in zip(product(*own), zip(*lists, strict=True), strict=True):
+        columns = [*(np.ravel(one + 0.0).tolist() for one in numbers), np.ravel(flags).tolist()]
+        for names, answer in zip(product(*own), zip(*columns, strict=True), strict=True):
             yield *names, *answer
 
 

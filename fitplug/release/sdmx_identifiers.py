@@ -7,6 +7,8 @@ NCNameIDType, and those of agencies NestedNCNameIDType.
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from fitplug.errors import InputError
@@ -15,6 +17,9 @@ _COMPONENT = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*")
 _CODE = re.compile(r"[A-Za-z0-9_@$\-]+")
 _AGENCY = re.compile(rf"{_COMPONENT.pattern}(\.{_COMPONENT.pattern})*")
 _VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
+
+_NAMELESS = "ITEM"
+"""What stands for a name without any character that identifiers have."""
 
 
 def check_agency(agency: str) -> None:
@@ -53,24 +58,29 @@ def _choose(names: Sequence[str], form: re.Pattern[str], taken: Collection[str])
     """Choose a distinct identifier of a form for each name."""
     is_component = form is _COMPONENT
     used = {_fold(name, is_component) for name in taken}
-    chosen: list[str | None] = []
-    for name in names:
-        stays = form.fullmatch(name) is not None and _fold(name, is_component) not in used
-        chosen.append(name if stays else None)
-        if stays:
-            used.add(_fold(name, is_component))
+    chosen = dict.fromkeys(range(len(names)), "")
     for i, name in enumerate(names):
-        if chosen[i] is not None:
+        if form.fullmatch(name) and _fold(name, is_component) not in used:
+            chosen[i] = name
+            used.add(_fold(name, is_component))
+    numbers: Counter[str] = Counter()
+    for i, name in enumerate(names):
+        if chosen[i]:
             continue
-        base = re.sub(r"[^A-Za-z0-9_\-]+", "_", name).strip("_") or "EMPTY"
-        if is_component and not base[0].isalpha():
-            base = f"A_{base}"
-        own, number = base, 2
+        own = base = _replace_characters(name, is_component)
         while _fold(own, is_component) in used:
-            own, number = f"{base}_{number}", number + 1
+            numbers[base] += 1
+            own = f"{base}_{numbers[base] + 1}"
         used.add(_fold(own, is_component))
         chosen[i] = own
-    return [own for own in chosen if own is not None]
+    return list(chosen.values())
+
+
+def _replace_characters(name: str, is_component: bool) -> str:
+    """Replace the characters of a name that identifiers do not have; accents are left out."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+    base = re.sub(r"[^A-Za-z0-9_\-]+", "_", plain).strip("_") or _NAMELESS
+    return f"A_{base}" if is_component and not base[0].isalpha() else base
 
 
 def _fold(name: str, is_component: bool) -> str:

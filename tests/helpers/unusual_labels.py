@@ -33,7 +33,7 @@ def release_unusual() -> fp.Release:
         fp.marginal("action", std=4.0, name="group"),
         fp.total(std=3.0, name="GROUP"),
     ]
-    plan = fp.design(fp.Workload(domain, groups), tolerance=1e-2)
+    plan = fp.design(fp.Workload(domain, groups), tolerance=0.1)
     counts = np.random.default_rng(1).integers(0, 40, domain.shape)
     return fpo.release(plan, fp.Tables(domain, {domain.names: counts}))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 import sdmx
 import sdmx.reader.csv
+from hypothesis import given
+from hypothesis import strategies as st
 from pysdmx.io import get_datasets, read_sdmx
 
 import fitplug as fp
@@ -97,7 +100,7 @@ def test_each_observation_is_an_answer(written, structures):
         for key, own in zip(told, expected, strict=False):
             for found, label in zip(key[1:], own, strict=True):
                 # XML has no control characters, and a code without a label has its own name.
-                assert found == (label.replace("\x01", "\ufffd") or "EMPTY")
+                assert found == (label.replace("\x01", "\ufffd") or "ITEM")
         assert len(expected) in (0, len(told))
 
 
@@ -193,7 +196,23 @@ def test_names_of_result_columns_are_refused(tmp_path, name):
 
 
 def test_identifiers_stay_where_they_are_some():
-    assert name_codes(["a b", "a_b", "a_b", "-5..-1", ""]) == [
-        "a_b_2", "a_b", "a_b_3", "-5_-1", "EMPTY"]  # fmt: skip
-    assert name_components(["std", "9", "AGE", "age", "ä"], ["STD"]) == [
-        "std_2", "A_9", "AGE", "age_2", "EMPTY"]  # fmt: skip
+    labels = ["a b", "a_b", "a_b", "-5..-1", "", "Zürich", "北京", "[0, 10)"]
+    assert name_codes(labels) == [
+        "a_b_2", "a_b", "a_b_3", "-5_-1", "ITEM", "Zurich", "ITEM_2", "0_10"]  # fmt: skip
+    assert name_components(["std", "9", "AGE", "age", "é", "性"], ["STD"]) == [
+        "std_2", "A_9", "AGE", "age_2", "e", "ITEM"]  # fmt: skip
+
+
+@given(
+    st.lists(st.text(max_size=4), max_size=8), st.lists(st.sampled_from(["A", "a", "A_2", "ITEM"]))
+)
+def test_identifiers_are_distinct_and_of_their_form(names, taken):
+    """The forms are those of the schemas: IDType and NCNameIDType of SDMXCommonReferences.xsd."""
+    codes = name_codes(names)
+    assert len(set(codes)) == len(names)
+    assert all(re.fullmatch(r"[A-Za-z0-9_@$\-]+", code) for code in codes)
+    components = name_components(names, taken)
+    folded = [own.casefold() for own in components]
+    assert len(set(folded)) == len(names)
+    assert not set(folded) & {own.casefold() for own in taken}
+    assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_\-]*", own) for own in components)
