@@ -106,7 +106,7 @@ def _describe_resource(
         "fields": fields,
         "missingValues": [],  # no value is missing, and a label may be an empty text
     }
-    if fields[: len(labels)] and all(len(set(own)) == len(own) for own in labels):
+    if labels and all(len(set(own)) == len(own) for own in labels):
         schema["primaryKey"] = [factor.attribute for factor in group.factors]
     digest = hashlib.sha256()
     with path.open("rb") as file:
