@@ -340,6 +340,36 @@ def estimate(
         print_estimates(found)
 
 
+@app.command()
+def export(
+    folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
+    output: Annotated[Path, typer.Option("--output", help="The folder to write, new or empty.")],
+    export_format: Annotated[
+        str, typer.Option("--format", help="sdmx-csv or frictionless.", metavar="FORMAT")
+    ],
+    agency: Annotated[
+        str | None,
+        typer.Option("--agency", help="With sdmx-csv: the agency that maintains the structures."),
+    ] = None,
+    structure_version: Annotated[
+        str | None,
+        typer.Option(
+            "--structure-version",
+            help="With sdmx-csv: the version of the structures. [default: 1.0.0]",
+        ),
+    ] = None,
+    confidence: ConfidenceOption = 0.95,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a release for other tools, with std and margins of error. No data is read."""
+    from fitplug_cli.commands import exports
+    from fitplug_cli.output import set_up_output
+
+    set_up_output(quiet=quiet, as_json=False)
+    sdmx = exports.read_sdmx_options(export_format, agency, structure_version)
+    exports.export_release(folder, output, sdmx, confidence)
+
+
 @app.command(name="lost")
 def estimate_lost(
     kept: Annotated[

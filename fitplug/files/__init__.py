@@ -8,7 +8,13 @@ from fitplug.files.digested_archive import (
     read_with_digest,
     write_with_digest,
 )
-from fitplug.files.folders import make_partial_folder, move_into_place, set_aside, sync
+from fitplug.files.folders import (
+    fill_new_folder,
+    make_partial_folder,
+    move_into_place,
+    set_aside,
+    sync,
+)
 from fitplug.files.parquet import (
     ArrowTable,
     Columns,
@@ -54,6 +60,7 @@ __all__ = [
     "decode_footer",
     "decode_parquet",
     "encode_parquet",
+    "fill_new_folder",
     "hash_content",
     "import_library",
     "is_url",

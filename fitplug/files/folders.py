@@ -8,7 +8,32 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from os import PathLike
 from pathlib import Path
+
+from fitplug.errors import InputError
+
+
+@contextmanager
+def fill_new_folder(directory: str | PathLike[str]) -> Iterator[Path]:
+    """Make a new folder, which appears at the end of the block, complete, or not at all.
+
+    Args:
+        directory: The folder, which must be new or empty.
+
+    Yields:
+        The path of the folder until it is complete.
+
+    Raises:
+        InputError: The folder is not empty.
+        OSError: The folder cannot be written.
+    """
+    place = Path(directory).absolute()
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise InputError(f"{place} is there already; name a folder that is new or empty")
+    with make_partial_folder(place) as partial:
+        yield partial
+        move_into_place(partial, place)
 
 
 @contextmanager

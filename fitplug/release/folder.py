@@ -17,8 +17,7 @@ from fitplug.errors import InputError
 from fitplug.files import (
     ArrowTable,
     Columns,
-    make_partial_folder,
-    move_into_place,
+    fill_new_folder,
     read_parquet,
     write_parquet,
 )
@@ -62,13 +61,9 @@ def write_folder(release: NoisyAnswers, directory: str | PathLike[str], confiden
         ImportError: pyarrow is not installed.
         OSError: The folder cannot be written.
     """
-    place = Path(directory).absolute()
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise InputError(f"{place} is there already; name a folder that is new or empty")
-    with make_partial_folder(place) as partial:
-        digest = write_answers(release, partial / ANSWERS)
-        complete_folder(release, partial, digest, confidence)
-        move_into_place(partial, place)
+    with fill_new_folder(directory) as folder:
+        digest = write_answers(release, folder / ANSWERS)
+        complete_folder(release, folder, digest, confidence)
 
 
 def complete_folder(

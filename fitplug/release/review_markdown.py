@@ -15,8 +15,9 @@ _ESCAPED_FIELDS = ("data_domain", "composition", "mechanisms", "justification")
 """Fields with lists and tables of fitplug, in which names are escaped already."""
 
 # A character is escaped by a backslash if every kind of Markdown allows that, and by its number if
-# not: a kind that ignores the backslash would interpret the character.
-_ESCAPES = {c: f"\\{c}" for c in "\\`*_[]{}#"} | {c: f"&#{ord(c)};" for c in "<>&|~"}
+# not: a kind that ignores the backslash would interpret the character. The backslash itself has its
+# number, because the registry takes two backslashes for an error in LaTeX.
+_ESCAPES = {c: f"\\{c}" for c in "`*_[]{}#"} | {c: f"&#{ord(c)};" for c in "\\<>&|~"}
 
 _STARTS = re.compile(r"^([0-9]+(?=[.)])|(?=[-+]))")
 """The begin of a line that makes it a list or a rule, unless a backslash stands behind it."""

@@ -1,8 +1,8 @@
 """What reviewers read of a release: who is protected, how much, by what, and what it did.
 
-The fields are those of the deployments registry of OpenDP (registry.opendp.org; its schema of
-November 2026). All texts are Markdown. Nothing here is secret: plans are public, and of the data
-only what was released is used.
+The fields are those of the deployments registry of OpenDP (registry.opendp.org; its schema in
+github.com/opendp/deployments-registry-data, commit 3e9c812 of July 2026). All texts are Markdown.
+Nothing here is secret: plans are public, and of the data only what was released is used.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def review(
     release = _set_limit(_scale_to_person(release, contributions), limited)
     plan = release.plan
     statement = None if ledger is None else ledger.statement()
-    name = about.name or f"{_name_answers(plan).capitalize()}: {_list_first(plan.workload.names)}"
+    basic = _describe_product(about, plan, published or date.today())
     has_several = statement is not None and len(statement[1]) > 1
     return {
-        "url_slug": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "release",
+        "url_slug": _make_slug(basic),
         "status": "Draft",
         "tier": 3,
         "deployment": {
-            "basic": _describe_product(name, about, plan, published or date.today()),
+            "basic": basic,
             "dp_variant": describe_variant(plan),
             "privacy_loss": describe_loss(release, about.unit, delta),
             "deployment_model": {
@@ -128,11 +128,18 @@ def _set_limit(release: Release, limited: Limited | None) -> Release:
     return replace(release, limited=limited or release.limited or "declared")
 
 
-def _describe_product(name: str, about: About, plan: Plan, published: date) -> dict[str, Any]:
+def _make_slug(basic: Mapping[str, Any]) -> str:
+    """Make the end of a record's URL by the rule of the registry: name, curators and year."""
+    texts = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
+    return "-".join(re.sub(r"\W+", "_", text.lower()) for text in texts).replace("_", "-")
+
+
+def _describe_product(about: About, plan: Plan, published: date) -> dict[str, Any]:
     """Describe the data product."""
     counted = plan.workload.query_count
     basic: dict[str, Any] = {
-        "name": name,
+        "name": about.name
+        or f"{_name_answers(plan).capitalize()}: {_list_first(plan.workload.names)}",
         "data_curators": list(about.curators) or [MISSING],
         "description": about.description
         or f"{counted:,} {_name_answers(plan)} in {len(plan.workload.groups)} tables: "

@@ -25,7 +25,7 @@ from tests.helpers.pages import blocks, check_printed, run_line
 from tests.helpers.places import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHOWN_ONLY = ("csv", "bibtex")
+SHOWN_ONLY = ("csv", "bibtex", "r")  # test_r_page runs the blocks of R
 
 
 @pytest.fixture

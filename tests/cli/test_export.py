@@ -1,0 +1,71 @@
+"""`fitplug export`: what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import filecmp
+import re
+
+import frictionless
+import pytest
+from pysdmx.io import read_sdmx
+
+import fitplug as fp
+from tests.helpers import people
+from tests.helpers.command_line import fitplug, tree
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["whole", "parts"])
+def stored(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stored") / "out"
+    people.release(noise=1.0).write(folder, parts=request.param)
+    return folder
+
+
+def assert_equal_tables(folder, other):
+    names = [path.name for path in other.glob("*.csv")]
+    assert len(names) == 7
+    assert filecmp.cmpfiles(folder, other, names, shallow=False) == (names, [], [])
+
+
+def test_a_folder_on_disk_is_enough(stored, tmp_path):
+    before = tree(stored)
+    ran = fitplug("export", stored, "--format", "sdmx-csv", "--agency", "TEST",
+                  "--structure-version", "2.0.0", "--output", tmp_path / "sdmx")  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    assert re.fullmatch(r"7 tables written: .*sdmx\n", ran.out.replace("\n", "") + "\n")
+    flows = read_sdmx(tmp_path / "sdmx" / "structures.xml", validate=True).get_dataflows()
+    assert {(one.agency, one.version) for one in flows} == {("TEST", "2.0.0")}
+    assert len(flows) == 7
+    fp.Release.read(stored).write_sdmx(tmp_path / "own", agency="TEST", version="2.0.0")
+    assert_equal_tables(tmp_path / "own", tmp_path / "sdmx")
+
+    ran = fitplug("export", stored, "--format", "frictionless", "--output", tmp_path / "package",
+                  "--confidence", "0.8", "--quiet")  # fmt: skip
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert frictionless.validate(tmp_path / "package" / "datapackage.json").valid
+    fp.Release.read(stored).write_data_package(tmp_path / "again", confidence=0.8)
+    assert_equal_tables(tmp_path / "again", tmp_path / "package")
+    assert tree(stored) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format", "xlsx"], "--format xlsx: write one of sdmx-csv and frictionless"),
+        (["--format", "sdmx-csv"], "belong to an agency; give its identifier as --agency"),
+        (["--format", "sdmx-csv", "--agency", "1 2"], "is no identifier of SDMX"),
+        (["--format", "frictionless", "--agency", "X"], "are of --format sdmx-csv"),
+        (["--format", "frictionless", "--confidence", "2"], "confidence"),
+    ],
+)
+def test_wrong_options_are_refused(stored, tmp_path, arguments, message):
+    ran = fitplug("export", stored, *arguments, "--output", tmp_path / "made")
+    assert ran.code == 2
+    assert message in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_release_is_refused(tmp_path):
+    ran = fitplug("export", tmp_path / "none", "--format", "frictionless", "--output", tmp_path)
+    assert ran.code == 2
+    assert "there is no such release folder" in ran.err

@@ -1,0 +1,99 @@
+"""Grids of xarray: what they hold, by label and by number."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import xarray
+
+import fitplug as fp
+from fitplug.errors import WorkloadError
+from tests.helpers import people
+from tests.helpers.unusual_labels import release_public, release_sums
+
+NUMBERS = ("estimate", "std", "moe", "lower", "upper")
+
+
+@pytest.fixture(scope="module")
+def release():
+    return people.release(noise=1.0)
+
+
+@pytest.mark.parametrize("name", people.plan().workload.names)
+def test_a_grid_is_the_table_of_pandas(release, name):
+    """Made long again by xarray itself, the grid has the rows and columns of the table."""
+    grid, table = release.to_xarray(name), release.to_pandas(name)
+    assert isinstance(grid, xarray.Dataset)
+    names = [factor.attribute for factor in release.plan.workload[name].factors]
+    assert list(grid["estimate"].dims) == names
+    if names:
+        frame = grid.to_dataframe(dim_order=names).reset_index()
+        for column in (*names, *NUMBERS):
+            assert frame[column].tolist() == table[column].tolist()
+    else:
+        assert [float(grid[one]) for one in NUMBERS] == table[list(NUMBERS)].iloc[0].tolist()
+    np.testing.assert_array_equal(grid["variance"], release.variances[name])
+    assert grid["protected"].values.all()
+    assert grid.attrs == table.attrs
+    assert float(grid.attrs["fitplug.rho"]) == release.rho
+
+
+def test_cells_are_found_by_their_labels(release):
+    grid = release.to_xarray("pyramid")
+    found = grid["estimate"].sel(sex="2", age="0..3")
+    assert float(found) == release.estimates["pyramid"][1, 3]
+    cell = release.to_xarray("cities").sel(place="rom", income="[10, 50)")
+    low, high = release.interval("cities", 0.9, simultaneous=True)
+    assert (float(cell["lower"]), float(cell["upper"])) == (low[2, 1], high[2, 1])
+
+
+def test_the_confidence_asked_for(release):
+    grid = release.to_xarray("cities", confidence=0.8, simultaneous=False)
+    low, high = release.interval("cities", 0.8)
+    np.testing.assert_array_equal(grid["lower"], low)
+    np.testing.assert_array_equal(grid["upper"], high)
+    assert grid.attrs["fitplug.confidence"] == "0.8"
+
+
+def test_units_are_those_of_a_sum():
+    release = release_sums()
+    grid = release.to_xarray("incomes")
+    assert {grid[one].attrs["units"] for one in NUMBERS} == {"sum of income"}
+    assert grid["variance"].attrs["units"] == "(sum of income)^2"
+    assert release.to_xarray("people")["std"].attrs["units"] == "records"
+    assert '"records": 3' in grid.attrs["fitplug.unit"]
+
+
+def test_public_totals_are_marked():
+    release = release_public()
+    assert not release.to_xarray("states")["protected"].values.any()
+    assert release.to_xarray("sexes")["protected"].values.all()
+    np.testing.assert_array_equal(release.to_xarray("states")["estimate"], release.public_totals)
+
+
+def test_a_release_in_parts_has_the_same_grids(release, tmp_path):
+    release.write(tmp_path / "parts", parts=True)
+    again = fp.Release.read(tmp_path / "parts")
+    xarray.testing.assert_identical(again.to_xarray("cities"), release.to_xarray("cities"))
+
+
+def test_names_of_variables_are_refused():
+    for name in ("variance", "estimate", "protected"):
+        plan = fp.design(fp.Workload(fp.Domain({name: ["1", "2"]}), [fp.marginal(name, std=2.0)]))
+        release = fp.Release(plan, np.zeros(plan.strategy.size, dtype=np.int64), plan.rho)
+        with pytest.raises(WorkloadError, match=f"attribute '{name}' has the name of a"):
+            release.to_xarray(name)
+
+
+def test_xarray_is_imported_when_it_is_asked_for():
+    code = "import sys, fitplug; assert 'xarray' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_xarray_the_message_says_how_to_get_it(release, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(ImportError, match=r'pip install "fitplug\[xarray\]"'):
+        release.to_xarray("total")

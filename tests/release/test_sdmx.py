@@ -1,0 +1,213 @@
+"""SDMX-CSV and its structures, as pysdmx and sdmx1 read them, and by the schemas of SDMX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pysdmx.io import get_datasets, read_sdmx
+
+import fitplug as fp
+from fitplug.errors import InputError, WorkloadError
+from fitplug.release import name_files
+from fitplug.release.sdmx_identifiers import name_codes, name_components
+from tests.helpers import people
+from tests.helpers.unusual_labels import release_public, release_sums, release_unusual
+
+RELEASES = {
+    "people": lambda: people.release(noise=1.0),
+    "unusual": release_unusual,
+    "public": release_public,
+    "sums": release_sums,
+}
+STRUCTURES = "structures.xml"
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def written(request, tmp_path_factory) -> tuple[fp.Release, Path]:
+    release = RELEASES[request.param]()
+    folder = tmp_path_factory.mktemp("sdmx") / "out"
+    release.write_sdmx(folder, agency="TEST.UNIT", version="1.2.0")
+    return release, folder
+
+
+@pytest.fixture(scope="module")
+def structures(written):
+    """The structures by pysdmx, which holds the message against the schemas of SDMX-ML 3.0."""
+    return read_sdmx(written[1] / STRUCTURES, validate=True)
+
+
+def read_rows(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_each_observation_is_an_answer(written, structures):
+    release, folder = written
+    for name, file in name_files(release.plan.workload).items():
+        group = release.plan.workload[name]
+        (data,) = get_datasets(folder / f"{file}.csv", folder / STRUCTURES, validate=False)
+        assert data.short_urn == f"Dataflow=TEST.UNIT:DF_{file.upper()}(1.2.0)"
+        frame = data.data
+        assert len(frame) == group.size
+        low, high = release.interval(
+            name, group.target.confidence or 0.95, simultaneous=group.target.simultaneous
+        )
+        std = np.sqrt(release.variances[name])
+        numbers = {
+            "OBS_VALUE": release.estimates[name], "STD": std, "MOE": (high - low) / 2,
+            "LOWER": low, "UPPER": high,
+        }  # fmt: skip
+        for column, expected in numbers.items():
+            found = frame[column].to_numpy(dtype=float)
+            # The margin comes from the difference of two large numbers here, so it is rounded.
+            np.testing.assert_allclose(found, expected.ravel(), rtol=1e-12, atol=1e-12)
+        assert data.attributes["UNIT_MEASURE"] == group.quantity
+        assert float(data.attributes["CONFIDENCE"]) == (group.target.confidence or 0.95)
+        simultaneous = str(data.attributes["SIMULTANEOUS"]).lower()
+        assert simultaneous == str(group.target.simultaneous).lower()
+        # What each key stands for, by the lists of codes.
+        structure = next(
+            one
+            for one in structures.get_data_structure_definitions()
+            if one.id == f"DSD_{file.upper()}"
+        )
+        rows = read_rows(folder / f"{file}.csv")
+        dimensions = structure.components.dimensions
+        keys = [tuple(row[one.id] for one in dimensions) for row in rows]
+        assert len(set(keys)) == len(keys)
+        labels = [{code.id: code.name for code in one.local_codes} for one in dimensions]
+        told = [tuple(one[k] for one, k in zip(labels, key, strict=True)) for key in keys]
+        assert {key[0] for key in told} == {name}
+        names = [factor.attribute for factor in group.factors]
+        table = release.to_arrow(name).select(names).to_pydict() if names else {}
+        # XML has no control characters, and a code without a label has its own name.
+        columns = [
+            [str(label).replace("\x01", "\ufffd") or "ITEM" for label in table[own]]
+            for own in names
+        ]
+        expected = list(zip(*columns, strict=True)) if names else [()]
+        assert [key[1:] for key in told] == expected
+
+
+def test_another_reader_reads_the_same(written):
+    sdmx = pytest.importorskip("sdmx", reason="sdmx1 needs Python 3.11")
+    csv_reader = pytest.importorskip("sdmx.reader.csv")
+    release, folder = written
+    # sdmx1 prints what it does not know of SDMX 3.0: that attributes are of a dataflow.
+    with redirect_stdout(io.StringIO()), (folder / STRUCTURES).open("rb") as file:
+        message = sdmx.read_sdmx(file)
+    for name, file in name_files(release.plan.workload).items():
+        flow = message.dataflow[f"DF_{file.upper()}"]
+        content = io.BytesIO((folder / f"{file}.csv").read_bytes())
+        data = csv_reader.Reader().convert(content, structure=flow)
+        (found,) = data.data
+        values = [float(one.value) for one in found.obs]
+        np.testing.assert_array_equal(values, release.estimates[name].ravel() + 0.0)
+        stds = [float(one.attached_attribute["STD"].value) for one in found.obs]
+        np.testing.assert_array_equal(stds, np.sqrt(release.variances[name]).ravel())
+
+
+def test_the_structures_say_what_the_release_is(written, structures):
+    release, _ = written
+    for flow in structures.get_dataflows():
+        said = {note.id: note.text for note in flow.annotations}
+        assert said["fitplug.plan_digest"] == release.plan_digest
+        assert float(said["fitplug.rho"]) == release.rho
+        assert ("fitplug.unit" in said) == (release.plan.unit != fp.AddRemove())
+        assert flow.description == release.population
+        assert flow.name in release.plan.workload.names
+
+
+def test_public_totals_are_marked(tmp_path):
+    release_public().write_sdmx(tmp_path / "out", agency="TEST")
+    said = {
+        name: {row["PROTECTED"] for row in read_rows(tmp_path / "out" / f"{name}.csv")}
+        for name in ("states", "sexes", "all")
+    }
+    assert said == {"states": {"false"}, "sexes": {"true"}, "all": {"false"}}
+
+
+def test_a_release_in_parts_is_written_alike(tmp_path):
+    release = people.release(noise=1.0)
+    release.write(tmp_path / "parts", parts=True)
+    for folder, one in {"a": release, "b": fp.Release.read(tmp_path / "parts")}.items():
+        one.write_sdmx(tmp_path / folder, agency="TEST")
+    for path in (tmp_path / "a").glob("*.csv"):
+        own, other = read_rows(path), read_rows(tmp_path / "b" / path.name)
+        assert own == other
+
+
+def test_no_seal_is_written(tmp_path):
+    release = people.release(noise=1.0)
+    sealed = fp.Release(release.plan, release.answers, release.rho, seal="SEALEDCANARY")
+    sealed.write_sdmx(tmp_path / "sdmx", agency="TEST")
+    sealed.write_data_package(tmp_path / "package")
+    texts = [path.read_text() for path in tmp_path.rglob("*.*") if path.is_file()]
+    assert len(texts) > 10
+    assert not any("SEALEDCANARY" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"agency": "1X"}, "agency = '1X' is no identifier of SDMX"),
+        ({"agency": "A B"}, "is no identifier"),
+        ({"agency": ""}, "is no identifier"),
+        ({"agency": "A", "version": "1"}, "version = '1' is no version of SDMX"),
+        ({"agency": "A", "version": "01.0.0"}, "is no version"),
+        ({"agency": "A", "confidence": 1.5}, "confidence"),
+    ],
+)
+def test_wrong_arguments_write_nothing(tmp_path, asked, message):
+    with pytest.raises(InputError, match=message):
+        people.release().write_sdmx(tmp_path / "out", **asked)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    for write in (people.release().write_data_package,
+                  lambda folder: people.release().write_sdmx(folder, agency="A")):  # fmt: skip
+        with pytest.raises(InputError, match="is there already"):
+            write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["protected", "std"])
+def test_names_of_result_columns_are_refused(tmp_path, name):
+    plan = fp.design(fp.Workload(fp.Domain({name: ["1", "2"]}), [fp.marginal(name, std=2.0)]))
+    release = fp.Release(plan, np.zeros(plan.strategy.size, dtype=np.int64), plan.rho)
+    for write in (release.write_data_package, lambda f: release.write_sdmx(f, agency="A")):
+        with pytest.raises(WorkloadError, match="has the name of a result column"):
+            write(tmp_path / "out")
+
+
+def test_identifiers_stay_where_they_are_some():
+    labels = ["a b", "a_b", "a_b", "-5..-1", "", "Zürich", "北京", "[0, 10)"]
+    assert name_codes(labels) == [
+        "a_b_2", "a_b", "a_b_3", "-5_-1", "ITEM", "Zurich", "ITEM_2", "0_10"]  # fmt: skip
+    assert name_components(["std", "9", "AGE", "age", "é", "性"], ["STD"]) == [
+        "std_2", "A_9", "AGE", "age_2", "e", "ITEM"]  # fmt: skip
+
+
+@given(
+    st.lists(st.text(max_size=4), max_size=8), st.lists(st.sampled_from(["A", "a", "A_2", "ITEM"]))
+)
+def test_identifiers_are_distinct_and_of_their_form(names, taken):
+    """The forms are those of the schemas: IDType and NCNameIDType of SDMXCommonReferences.xsd."""
+    codes = name_codes(names)
+    assert len(set(codes)) == len(names)
+    assert all(re.fullmatch(r"[A-Za-z0-9_@$\-]+", code) for code in codes)
+    components = name_components(names, taken)
+    folded = [own.casefold() for own in components]
+    assert len(set(folded)) == len(names)
+    assert not set(folded) & {own.casefold() for own in taken}
+    assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_\-]*", own) for own in components)
