@@ -66,12 +66,13 @@ def run_page(page: Path) -> dict[str, Any]:
 
 def write_toml(text: str) -> None:
     """Write a spec to the file that its first line names, or lines in place of one line of it."""
-    tomllib.loads(text)
     named = _FILE.match(text)
+    if named is None or not named[2]:
+        tomllib.loads(text)
     if named is None:
         return
     path = Path(named[1])
-    if named[2]:
+    if named[2]:  # lines that may be wrong: a command after them says so
         before = path.read_text(encoding="utf-8")
         lines = re.findall(rf"^{re.escape(named[2])}(?: +#.*)?\n", before, re.MULTILINE)
         assert len(lines) == 1, (named[2], lines)
