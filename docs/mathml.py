@@ -41,6 +41,8 @@ PAGES = {
 DISPLAY = re.compile(r"^([ ]*)\$\$(.+?)\$\$[ ]*$", re.DOTALL | re.MULTILINE)
 INLINE = r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\\]|\\.)+?)(?<!\s)\$(?![\d$])"
 TAG = re.compile(r"\\tag\{(\w+)\}")
+WIDE = 20
+"""Formulas with more symbols may be wider than a telephone, and scroll there."""
 CITATION = r"\(([DRSTCNFBMPZEULY]\d+)\)"
 
 _OPERATOR = re.compile(r"\\mathrm\{([A-Za-z]{2,})\}")
@@ -119,7 +121,10 @@ class _Inline(InlineProcessor):
     def handleMatch(  # type: ignore[override]  # noqa: N802
         self, m: re.Match[str], data: str
     ) -> tuple[str, int, int]:
-        return self.md.htmlStash.store(to_mathml(m[1], "inline")), m.start(0), m.end(0)
+        formula = to_mathml(m[1], "inline")
+        if len(html.unescape(re.sub(r"<[^>]+>", "", formula))) > WIDE:
+            formula = f'<span class="wide-formula">{formula}</span>'
+        return self.md.htmlStash.store(formula), m.start(0), m.end(0)
 
 
 class _Citation(InlineProcessor):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from fractions import Fraction
 
+from fitplug.display import format_down, format_up
 from fitplug.errors import BudgetError, InputError, OverBudget
 from fitplug.ledger import rows as rows
 from fitplug.ledger.budget import Budget
@@ -55,8 +56,12 @@ def check_fits(file: LedgerFile, amount: Fraction, left: Fraction, changes: int 
             f"; the charge is {changes**2} times the cost in the release's own unit of privacy, as "
             "the ledger is kept for persons with more records"
         )
+        shown = format_up(requested), format_down(remaining)
+        if shown[0] == shown[1]:  # they differ in later digits
+            shown = repr(requested), repr(remaining)
         raise OverBudget(
-            f"rho = {requested!r} is over budget: the ledger {file.path} has {remaining!r} left"
+            f"rho = {shown[0]} is over budget: the ledger {file.path} has {shown[1]} left; nothing "
+            "was charged, relax the targets until they cost no more than that"
             + (of_changes if changes > 1 else ""),
             requested=requested,
             remaining=remaining,

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import io
+import os
 import re
 import shlex
+import shutil
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from fitplug_cli.spec.toml_files import tomllib
 from tests.helpers.command_line import fitplug
 
+SHOWN_ONLY = ("csv", "bibtex")
+SPREAD = ("std", "moe")
+
 _NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
+_FILE = re.compile(r"# (\S+\.toml)(?:, in place of: (.*))?\n")
 
 
 class Block(NamedTuple):
@@ -27,26 +38,141 @@ def blocks(page: Path) -> list[Block]:
     return [Block(*block) for block in found]
 
 
+def run_page(page: Path) -> dict[str, Any]:
+    """Run the blocks of a page; gives the names that its Python has, and what was printed last."""
+    said: dict[str, Any] = {"printed": ""}
+    previous = Block("", "")
+    for block in blocks(page):
+        if block.language == "python":
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(block.text, said)
+            said["printed"] = out.getvalue()
+        elif block.language == "toml":
+            write_toml(block.text)
+        elif block.language == "sh":
+            said["printed"] = "".join(map(run_line, block.text.splitlines()))
+        elif block.language == "text":
+            if previous.language in ("python", "sh"):
+                check_printed(block.text, said["printed"])
+        elif previous.text.startswith("head "):
+            assert block.language == "csv"
+            check_table(block.text, said["printed"])
+        else:
+            assert block.language in SHOWN_ONLY
+        previous = block
+    return said
+
+
+def write_toml(text: str) -> None:
+    """Write a spec to the file that its first line names, or lines in place of one line of it."""
+    named = _FILE.match(text)
+    if named is None or not named[2]:
+        tomllib.loads(text)
+    if named is None:
+        return
+    path = Path(named[1])
+    if named[2]:  # lines that may be wrong: a command after them says so
+        before = path.read_text(encoding="utf-8")
+        lines = re.findall(rf"^{re.escape(named[2])}(?: +#.*)?\n", before, re.MULTILINE)
+        assert len(lines) == 1, (named[2], lines)
+        text = before.replace(lines[0], text[named.end() :])
+    path.write_text(text, encoding="utf-8")
+
+
 def run_line(line: str) -> str:
     """Run a command; gives what it prints."""
-    if not line.startswith("fitplug "):
-        return ""
     expected = re.search(r"# exit code (\d)", line)
-    ran = fitplug(*shlex.split(line, comments=True)[1:])
-    assert ran.code == (int(expected[1]) if expected else 0), (line, ran.err)
-    return ran.out + ran.err
+    name, *arguments = shlex.split(line, comments=True) or [""]
+    if name == "mkdir":
+        Path(arguments[0]).mkdir()
+    elif name == "cd":
+        os.chdir(arguments[0])
+    elif name == "cp":
+        for source in arguments[:-1]:
+            shutil.copy(source, arguments[-1])
+    elif name == "head":
+        with Path(arguments[1]).open(encoding="utf-8") as file:
+            return "".join(islice(file, -int(arguments[0])))
+    elif name == "fitplug":
+        ran = fitplug(*arguments)
+        assert ran.code == (int(expected[1]) if expected else 0), (line, ran.err)
+        return ran.out + ran.err
+    return ""
 
 
-def check_printed(shown: str, printed: str) -> None:
-    """Every line that is shown was printed, in this order, whatever its numbers and its spaces."""
-    rest = words(printed)
+def check_printed(shown: str, printed: str, *, numbers: bool = True) -> None:
+    """Every line that is shown was printed, in this order, whatever its spaces.
+
+    All numbers are equal but for their last digits. Below a header with the columns value (or
+    estimate) and std, the numbers in these columns and to the right of them are as near as the std
+    says, since the noise is another one in each run. With numbers=False none is compared.
+    """
+    rest = printed.split()
+    columns: list[str] = []
     for line in shown.splitlines():
-        wanted = words(line)
-        places = range(len(rest) - len(wanted) + 1)
-        found = next((i for i in places if rest[i : i + len(wanted)] == wanted), None)
-        assert found is not None, f"{line!r} was not printed: {printed}"
-        rest = rest[found + len(wanted) :]
+        wanted = line.split()
+        pattern = list(map(mask, wanted))
+        starts = range(len(rest) - len(wanted) + 1)
+        start = next(
+            (i for i in starts if list(map(mask, rest[i : i + len(wanted)])) == pattern), None
+        )
+        assert start is not None, f"{line!r} was not printed: {printed}"
+        end = start + len(wanted)
+        ours, theirs = read_numbers(wanted), read_numbers(rest[start:end])
+        columns = find_columns(wanted) or columns
+        if not numbers:
+            pass
+        elif not columns:
+            check_numbers(ours, theirs, line)
+        elif len(ours) >= len(columns) and "%" not in line:
+            check_estimates(columns, ours[-len(columns) :], theirs[-len(columns) :], line)
+        rest = rest[end:]
 
 
-def words(text: str) -> list[str]:
-    return _NUMBER.sub("#", text).split()
+def find_columns(words: list[str]) -> list[str]:
+    """The columns of numbers that a header names, the estimate first; none if it is no header."""
+    first = next((word for word in ("value", "estimate") if word in words), None)
+    return words[words.index(first) :] if first and "std" in words else []
+
+
+def check_table(shown: str, printed: str) -> None:
+    """A CSV of records is equal, and one of estimates too but for its noise."""
+    pages, runs = (list(csv.reader(text.splitlines())) for text in (shown, printed))
+    if "estimate" not in runs[0]:
+        assert pages == runs
+        return
+    at = runs[0].index("estimate")
+    assert pages[0] == runs[0]
+    assert [row[:at] for row in pages] == [row[:at] for row in runs]
+    for page, run in zip(pages[1:], runs[1:], strict=True):
+        ours, theirs = ([float(cell) for cell in row[at:]] for row in (page, run))
+        check_estimates(runs[0][at:], ours, theirs, str(page))
+
+
+def check_numbers(shown: list[float], printed: list[float], line: str) -> None:
+    for ours, theirs in zip(shown, printed, strict=True):
+        assert abs(ours - theirs) <= 2e-3 * abs(theirs), (line, ours, theirs)
+
+
+def check_estimates(
+    columns: list[str], shown: list[float], printed: list[float], line: str
+) -> None:
+    """Two draws of a row: equal spread, and estimates and ends of intervals near each other."""
+    std = shown[columns.index("std")]
+    for column, ours, theirs in zip(columns, shown, printed, strict=True):
+        most = 9 * std
+        if column in SPREAD:
+            most = (0.2 if "approximate" in line else 2e-2) * theirs
+        elif column == "confidence":
+            most = 0.0
+        assert abs(ours - theirs) <= most, (line, ours, theirs)
+
+
+def read_numbers(words: list[str]) -> list[float]:
+    found = (match[0] for word in words for match in _NUMBER.finditer(word))
+    return [float(number.replace(",", "")) for number in found if number.strip(",-")]
+
+
+def mask(word: str) -> str:
+    return _NUMBER.sub("#", word)

@@ -1,10 +1,11 @@
 """README and docs, run as they stand: Python, spec files and commands, in the order of the page and
 beside copies of the examples.
 
-A block of TOML that begins with a comment such as `# visits.toml` is written to that file. A line
-of a block of shell that begins with `fitplug` is run, and must end with code 0 or as a comment such
-as `# exit code 3` says. A block of text after one of shell holds lines that it prints, where any
-number may stand for another.
+A block of TOML that begins with a comment such as `# visits.toml` is written to that file; one
+that begins with `# visits.toml, in place of: std = 2.0` replaces that line of it. Of a block of
+shell the lines that begin with `fitplug`, `mkdir`, `cd`, `cp` and `head` are run. A `fitplug` must
+end with code 0, or as a comment such as `# exit code 3` says. A block of text after one of shell or
+Python holds lines that it prints. Their numbers are compared, but for the noise of estimates.
 """
 
 from __future__ import annotations
@@ -21,17 +22,21 @@ import pytest
 from fitplug_cli.spec import load_spec
 from fitplug_cli.spec.toml_files import tomllib
 from tests.helpers.command_line import fitplug
-from tests.helpers.pages import blocks, check_printed, run_line
+from tests.helpers.pages import blocks, run_page
 from tests.helpers.places import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHOWN_ONLY = ("csv", "bibtex", "r")  # test_r_page runs the blocks of R
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    *sorted(DOCS.glob("*.md")),
+    *sorted((DOCS / "howto").glob("*.md")),
+]
 
 
 @pytest.fixture
 def beside_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    made = shutil.ignore_patterns("release", "release-*", "weighted", "*.db*")
-    for name in ("acs", "incomes", "redistricting"):
+    made = shutil.ignore_patterns("release", "release-*", "three", "weighted", "*.db*")
+    for name in ("acs", "incomes", "interviews", "redistricting", "towns"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name, ignore=made)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
@@ -39,37 +44,18 @@ def beside_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     dp.disable_features("contrib", "honest-but-curious")
 
 
-def run_page(page: Path) -> dict[str, Any]:
-    """Run the blocks of a page; gives the names that its Python has, and what was printed last."""
-    said: dict[str, Any] = {}
-    previous = ""
-    for block in blocks(page):
-        if block.language == "python":
-            exec(block.text, said)
-        elif block.language == "toml":
-            tomllib.loads(block.text)
-            named = re.match(r"# (\S+\.toml)\n", block.text)
-            if named:
-                Path(named[1]).write_text(block.text, encoding="utf-8")
-        elif block.language == "sh":
-            said["printed"] = "".join(map(run_line, block.text.splitlines()))
-        elif block.language == "text":
-            if previous == "sh":
-                check_printed(block.text, said["printed"])
-        else:
-            assert block.language in SHOWN_ONLY
-        previous = block.language
-    return said
+def name_page(page: Path) -> str:
+    return page.relative_to(ROOT).with_suffix("").as_posix().removeprefix("docs/")
 
 
 @pytest.mark.usefixtures("beside_the_examples")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=name_page)
 def test_the_blocks_of_a_page_run(page: Path) -> None:
-    if page.stem == "README":  # its two commands are run by CI
+    if page == PAGES[0]:  # its two commands are run by CI
         assert fitplug("run", "examples/acs/release.toml").code == 0
     said = run_page(page)
     check = {"contributions": check_records_lost, "README": check_readme, "opendp": check_opendp}
-    check.get(page.stem, lambda said: None)(said)
+    check.get(name_page(page), lambda said: None)(said)
 
 
 def check_records_lost(said: dict[str, Any]) -> None:
@@ -106,7 +92,7 @@ def check_opendp(said: dict[str, Any]) -> None:
 def test_pages_are_found() -> None:
     """Every page is in the navigation, and every link of the README leads to a file."""
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert all(f": {page.name}\n" in nav for page in PAGES[1:])
+    assert all(f": {page.relative_to(DOCS).as_posix()}\n" in nav for page in PAGES[1:])
     readme = PAGES[0].read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)]+)\)", readme) if "://" not in link]
     assert len(links) > 10

@@ -72,7 +72,7 @@ def example(place: Path) -> Path:
             if block.language == "sh":
                 printed = "".join(map(run_any_line, block.text.splitlines()))
             elif block.language == "text":
-                check_printed(block.text, printed)
+                check_printed(block.text, printed, numbers=False)  # the bounds are random
     return example
 
 
