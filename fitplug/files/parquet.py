@@ -23,7 +23,13 @@ Column: TypeAlias = AnyArray
 
 Columns: TypeAlias = dict[str, Column]
 
-_EXTRAS = {"pyarrow": "arrow", "pandas": "pandas", "polars": "polars", "fsspec": "dask"}
+_EXTRAS = {
+    "pyarrow": "arrow",
+    "pandas": "pandas",
+    "polars": "polars",
+    "fsspec": "dask",
+    "mbi": "mbi",
+}
 
 
 def write_parquet(path: Path, table: ArrowTable) -> None:
@@ -129,7 +135,7 @@ def check_arrow() -> None:
 
 
 def import_library(name: str) -> Any:
-    """Import "pyarrow", "pandas", "polars" or "fsspec".
+    """Import "pyarrow", "pandas", "polars", "fsspec" or "mbi".
 
     Raises:
         ImportError: It is not installed; the message names the extra that it comes with.
