@@ -28,6 +28,7 @@ _EXTRAS = {
     "pandas": "pandas",
     "polars": "polars",
     "xarray": "xarray",
+    "mbi": "mbi",
     "fsspec": "dask",
 }
 
@@ -135,7 +136,7 @@ def check_arrow() -> None:
 
 
 def import_library(name: str) -> Any:
-    """Import "pyarrow", "pandas", "polars", "xarray" or "fsspec".
+    """Import "pyarrow", "pandas", "polars", "xarray", "mbi" or "fsspec".
 
     Raises:
         ImportError: It is not installed; the message names the extra that it comes with.

@@ -12,7 +12,11 @@ from fitplug.mechanism.answers import answer_blocks
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.boxed_combinations import Products, find_boxed_rows
-from fitplug.mechanism.covariance import build_block_covariance, build_block_strategy
+from fitplug.mechanism.covariance import (
+    MeasuredCells,
+    build_block_covariance,
+    list_measured_cells,
+)
 from fitplug.mechanism.estimates import (
     BlockEstimates,
     bound_block_stds,
@@ -83,8 +87,8 @@ class BlockSetForm(StrategyForm[S]):
     def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
         return build_block_covariance(strategy, noise_std)
 
-    def build_matrix(self, strategy: Strategy) -> FloatArray:
-        return build_block_strategy(strategy)
+    def list_measured_cells(self, strategy: Strategy) -> MeasuredCells:
+        return list_measured_cells(strategy)
 
     def _check_integers(self, structure: S, block_set: BlockSet) -> None:
         """Check one block set; see `check_blocks`."""

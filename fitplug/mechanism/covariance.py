@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.linalg import block_diag, qr, solve_triangular
@@ -19,6 +19,19 @@ _MAX_ENTRIES = 50_000_000
 BlockCovariance: TypeAlias = tuple[int, IntArray, FloatArray]
 """A block, an integer basis (n, cells) over the cells of the attributes that blocks are over, and
 the covariance (n, n) of the noise on it."""
+
+
+class MeasuredCells(NamedTuple):
+    """What blocks measure of the cells that they are over, besides the attributes they split.
+
+    Attributes:
+        names: The attributes over whose cells the blocks are.
+        blocks: Each block in the order of its answers, and the matrix of what it measures of these
+            cells, shape (n, cells).
+    """
+
+    names: tuple[str, ...]
+    blocks: Iterable[tuple[int, FloatArray]]
 
 
 def write_out_covariance(
@@ -63,18 +76,10 @@ def write_out_covariance(
     return np.asarray(block_diag(*covariances)), np.concatenate(bases)
 
 
-def write_out_matrix(
-    strategy: Strategy, names: Sequence[str], parts: Iterable[tuple[int, FloatArray]]
-) -> FloatArray:
-    """Write out A; see `fitplug.mechanism.dispatch.build_dense_strategy`.
-
-    Args:
-        strategy: The strategy.
-        names: The attributes over whose cells the blocks are.
-        parts: Each block, and what it measures of these cells, shape (n, cells).
-    """
+def write_out_matrix(strategy: Strategy, measured: MeasuredCells) -> FloatArray:
+    """Write out A; see `fitplug.mechanism.dispatch.build_dense_strategy`."""
     structure, found = strategy.structure, []
-    for block, measured in parts:
+    for block, of_cells in measured.blocks:
         (own,) = structure.subsets.list_attributes([block])
         rows: FloatArray = np.ones((1, 1))
         for a, (n, matrix) in enumerate(
@@ -82,7 +87,7 @@ def write_out_matrix(
         ):
             mine = matrix.apply(np.eye(n, dtype=np.int64), 0) if a in own else np.ones((1, n))
             rows = np.asarray(np.kron(rows, mine), dtype=np.float64)
-        found.append(_order_cells(strategy, names, np.kron(rows, measured)))
+        found.append(_order_cells(strategy, measured.names, np.kron(rows, of_cells)))
     return np.concatenate(found)
 
 
@@ -99,14 +104,14 @@ def build_block_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatA
     return write_out_covariance(strategy, strategy.structure.dense, parts)
 
 
-def build_block_strategy(strategy: Strategy) -> FloatArray:
-    """Write out A of block sets; see `write_out_matrix`."""
-    parts = (
+def list_measured_cells(strategy: Strategy) -> MeasuredCells:
+    """List what the blocks of block sets measure of the dense cells."""
+    blocks = (
         (block, block_set.M[i].astype(np.float64) @ _build_basis(strategy, block_set, i))
         for block_set in strategy.block_sets
         for i, block in enumerate(block_set.blocks.tolist())
     )
-    return write_out_matrix(strategy, strategy.structure.dense, parts)
+    return MeasuredCells(strategy.structure.dense, blocks)
 
 
 def _build_basis(strategy: Strategy, block_set: BlockSet, i: int) -> IntArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,9 @@ from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.boxed_combinations import Products
 from fitplug.mechanism.chain_form import ChainForm
 from fitplug.mechanism.contrasts import make_contrasts
+from fitplug.mechanism.covariance import write_out_matrix
 from fitplug.mechanism.matrix_form import MatrixForm
+from fitplug.mechanism.measured_tables import MeasuredTable, write_out_tables
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.move_form import MoveForm
 from fitplug.mechanism.pair_form import PairForm
@@ -178,11 +180,7 @@ def _count_in_records(strategy: Strategy) -> Strategy:
 
 
 def bound_overstatement(strategy: Strategy) -> float:
-    """Bound by how much the stated sensitivity may be above the truth, relatively.
-
-    Returns:
-        0.0 where it is exact.
-    """
+    """Bound by how much the stated sensitivity is above the truth, relatively; 0.0 where exact."""
     return _FORMS[type(strategy.structure)].bound_overstatement(_count_in_records(strategy))
 
 
@@ -405,9 +403,18 @@ def build_dense_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatA
 def build_dense_strategy(strategy: Strategy) -> FloatArray:
     """Write out A, shape (n, d), over the cells of the workload's attributes in C order.
 
-    A column is what the strategy answers for one record, of all its shares.
-
-    Entries above 2^53 are rounded to floats.
+    A column is what the strategy answers for one record, of all its shares. Entries above 2^53 are
+    rounded to floats.
     """
-    matrix = _FORMS[type(strategy.structure)].build_matrix(strategy)
-    return matrix * float(strategy.structure.shares)
+    measured = _FORMS[type(strategy.structure)].list_measured_cells(strategy)
+    return write_out_matrix(strategy, measured) * float(strategy.structure.shares)
+
+
+def list_measured_tables(strategy: Strategy) -> Iterator[MeasuredTable]:
+    """List what each block measures of a table of counts of records, in the order of the answers.
+
+    Raises:
+        WorkloadError: If a matrix has more than 2^24 entries.
+    """
+    form = _FORMS[type(strategy.structure)]
+    return write_out_tables(strategy, form.list_measured_cells(strategy))

@@ -17,6 +17,7 @@ from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.boxed_combinations import Products
 from fitplug.mechanism.contrasts import make_contrasts
+from fitplug.mechanism.covariance import MeasuredCells
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.parted_strategy import PartedStrategy
 from fitplug.mechanism.strategy import Integers, Strategy
@@ -159,8 +160,8 @@ class StrategyForm(ABC, Generic[S]):
         """Write out the covariance of the noise on a basis, and the basis."""
 
     @abstractmethod
-    def build_matrix(self, strategy: Strategy) -> FloatArray:
-        """Write out A over the cells of the workload's attributes."""
+    def list_measured_cells(self, strategy: Strategy) -> MeasuredCells:
+        """List what each block measures of the cells of the attributes that are not split."""
 
 
 def bound_excess(stated: int, attained: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fitplug.errors import PlanError
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.boxed_combinations import Products
-from fitplug.mechanism.covariance import write_out_covariance, write_out_matrix
+from fitplug.mechanism.covariance import MeasuredCells, write_out_covariance
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
 from fitplug.mechanism.parted_strategy import PartedStrategy
 from fitplug.mechanism.parted_trees import PartedTrees
@@ -84,10 +84,10 @@ class TreeForm(StrategyForm[TreeStructure]):
         parts = list_covariances(structure, strategy.tree_blocks, noise_std)
         return write_out_covariance(strategy, names, parts)
 
-    def build_matrix(self, strategy: Strategy) -> FloatArray:
+    def list_measured_cells(self, strategy: Strategy) -> MeasuredCells:
         structure = _read_structure(strategy)
         names = (structure.tree_attribute, *structure.dense)
-        return write_out_matrix(strategy, names, list_matrices(structure, strategy.tree_blocks))
+        return MeasuredCells(names, list_matrices(structure, strategy.tree_blocks))
 
 
 def _read_structure(strategy: Strategy) -> TreeStructure:

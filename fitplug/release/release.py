@@ -20,6 +20,7 @@ from fitplug.release.folder import check_tables, read_folder, write_folder
 from fitplug.release.grids import Grid, make_grid
 from fitplug.release.kept_answers import keep_answers
 from fitplug.release.linear_combinations import CombinationLike
+from fitplug.release.mbi_measurements import MbiMeasurements, make_mbi
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.notebook import MOST_ANSWERS, make_release_html
 from fitplug.release.parted_export import write_parted_folder
@@ -152,6 +153,25 @@ class Release(NoisyAnswers):
         """
         group = self.plan.workload[name]
         return make_grid(self, group, exports.choose_intervals(group, confidence, simultaneous))
+
+    def to_mbi(self, *, total: float | None = None) -> MbiMeasurements:
+        """Make measurements for mbi (private-pgm), which draws synthetic records from a model.
+
+        They are the noisy answers of the strategy with their independent noise, so the loss of mbi
+        is the Gaussian likelihood of this release. See the page "Synthetic records" of the docs.
+
+        Args:
+            total: The number of records, if it is publicly known; if None, it is estimated.
+
+        Returns:
+            The domain, the measurements and the number of records.
+
+        Raises:
+            ImportError: mbi is not installed.
+            WorkloadError: The queries use a measure, no group counts all records and `total` is not
+                given, or the unit of privacy has public totals besides that of all records.
+        """
+        return make_mbi(self, total)
 
     def _make_table(
         self, name: str, confidence: float | None, simultaneous: bool | None

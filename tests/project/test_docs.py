@@ -10,8 +10,13 @@ Python holds lines that it prints. Their numbers are compared, but for the noise
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import shutil
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +36,7 @@ PAGES = [
     *sorted(DOCS.glob("*.md")),
     *sorted((DOCS / "howto").glob("*.md")),
 ]
+SYNTHETIC = DOCS / "synthetic.md"
 
 
 @pytest.fixture
@@ -49,13 +55,42 @@ def name_page(page: Path) -> str:
 
 
 @pytest.mark.usefixtures("beside_the_examples")
-@pytest.mark.parametrize("page", PAGES, ids=name_page)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != SYNTHETIC], ids=name_page)
 def test_the_blocks_of_a_page_run(page: Path) -> None:
     if page == PAGES[0]:  # its two commands are run by CI
         assert fitplug("run", "examples/acs/release.toml").code == 0
     said = run_page(page)
     check = {"contributions": check_records_lost, "README": check_readme, "opendp": check_opendp}
     check.get(name_page(page), lambda said: None)(said)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("beside_the_examples")
+@pytest.mark.skipif(importlib.util.find_spec("mbi") is None, reason="mbi is not installed")
+def test_the_blocks_of_the_page_of_synthetic_records_run() -> None:
+    """In a process of its own, as tests that fork must not have JAX."""
+    program = """
+        import numpy as np
+        from tests.helpers.pages import run_page
+        from tests.project.test_docs import SYNTHETIC
+
+        said = run_page(SYNTHETIC)
+        estimate, std = said["release"].combine("total")
+        assert said["records"].records == int(estimate) and abs(estimate - 27_253) < 6 * std
+        assert len(said["races"]) == said["records"].records
+        # Nearly all cells have large counts, so the model's tables are near those of the release.
+        found = said["model"].project(("SEX", "AGEP")).datavector(flatten=False).cumsum(axis=1)
+        off = np.asarray(found) - said["release"].estimates["pyramid"]
+        assert np.sqrt((off**2).mean()) < 12.0
+    """
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "adapters")]))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def check_records_lost(said: dict[str, Any]) -> None:

@@ -1,0 +1,217 @@
+"""Measurements for mbi (private-pgm), which fits a graphical model and draws synthetic records.
+
+mbi minimises the sum of |(Q mu - y) / std|^2 / 2 over measurements y of marginals mu, which is the
+negative logarithm of a Gaussian likelihood if the noise of all entries of y is independent. The
+noise of estimates is not, so what is handed over are the noisy answers of the integer strategy:
+each block measures one table, and the noise of all its answers is independent and has one standard
+deviation. Answers and queries are divided by it. docs/synthetic.md says what this leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fitplug.errors import WorkloadError
+from fitplug.files import import_library
+from fitplug.mechanism import list_measured_tables
+from fitplug.numeric import AnyArray, FloatArray
+from fitplug.release.combination import combine
+from fitplug.release.noisy_answers import NoisyAnswers
+from fitplug.workload import Factor, Workload
+
+if TYPE_CHECKING:
+    import mbi
+
+_MOST_ENTRIES = 10**6
+"""The most entries of a query's own matrix that is searched for a sum that counts everybody."""
+
+
+class MbiMeasurements(NamedTuple):
+    """What mbi estimates a model from.
+
+    Attributes:
+        domain: The attributes that queries use, with the labels of their cells.
+        measurements: A measurement for each block of the strategy. The noise of each entry has the
+            standard deviation one, and all of it is independent.
+        total: The number of records, which mbi takes as `known_total`.
+    """
+
+    domain: mbi.Domain
+    measurements: list[mbi.LinearMeasurement]
+    total: float
+
+
+@dataclass(frozen=True, eq=False)
+class TableQuery:
+    """A linear query of a table: a Kronecker product of matrices times its counts.
+
+    Attributes:
+        matrices: A_1 to A_k, whose numbers of columns multiply to the number of cells.
+        norm_squared: The square of the largest singular value of the product.
+    """
+
+    matrices: tuple[FloatArray, ...]
+    norm_squared: float
+
+    def __call__(self, marginal: Any) -> Any:
+        """Answer the query from an mbi.Factor, shape (rows,)."""
+        # These are operations of NumPy arrays and of JAX arrays, so no library is imported. Each
+        # step takes the first axis to the end, and after the last one all are in order again.
+        counts = marginal.datavector()
+        for matrix in self.matrices:
+            counts = (matrix @ counts.reshape(matrix.shape[1], -1)).T.reshape(-1)
+        return counts
+
+    def op_norm_sq(self) -> float:
+        """Return `norm_squared`, by which mbi chooses the lengths of its steps.
+
+        Without it mbi iterates from a table of ones, which no contrast sees.
+        """
+        return self.norm_squared
+
+
+class TableMeasurement(NamedTuple):
+    """A measurement of a table, with noise of standard deviation one.
+
+    Attributes:
+        attributes: The attributes of the table, whose cells are in C order.
+        values: The noisy values, shape (rows,).
+        query: The query that they answer.
+    """
+
+    attributes: tuple[str, ...]
+    values: FloatArray
+    query: TableQuery
+
+
+def make_mbi(release: NoisyAnswers, total: float | None) -> MbiMeasurements:
+    """Make measurements for mbi: see `Release.to_mbi`."""
+    measured = list_measurements(release)
+    known = _find_total(release) if total is None else _check_total(total)
+    library = import_library("mbi")
+    workload = release.plan.workload
+    names = workload.attributes
+    labels = tuple(workload.domain[name].labels for name in names)
+    return MbiMeasurements(
+        domain=library.Domain(names, workload.domain.shape_of(names), labels),
+        measurements=[
+            library.LinearMeasurement(own.values, own.attributes, stddev=1.0, query=own.query)
+            for own in measured
+        ],
+        total=known,
+    )
+
+
+def list_measurements(release: NoisyAnswers) -> list[TableMeasurement]:
+    """List what was measured of each table.
+
+    Raises:
+        WorkloadError: A query uses a measure, the unit of privacy has public totals of several
+            groups of records, or a matrix has too many entries.
+    """
+    _check_release(release)
+    std, answers = release.noise_std, np.asarray(release.answers)
+    norms: dict[int, float] = {}
+    found = []
+    for table in list_measured_tables(release.plan.strategy):
+        split, last = table.matrices[:-1], table.matrices[-1] / std
+        for matrix in split:
+            if id(matrix) not in norms:
+                norms[id(matrix)] = _square_norm(matrix)
+        norm = math.prod(norms[id(matrix)] for matrix in split) * _square_norm(last)
+        values = answers[table.answers].astype(np.float64) / std
+        query = TableQuery((*split, last), norm)
+        found.append(TableMeasurement(table.attributes, values, query))
+    return found
+
+
+def _square_norm(matrix: FloatArray) -> float:
+    """Compute the square of the largest singular value, 0 for a matrix without rows."""
+    return float(np.linalg.norm(matrix, 2)) ** 2 if matrix.size else 0.0
+
+
+def _check_release(release: NoisyAnswers) -> None:
+    """Raise WorkloadError for what has no synthetic records, or no measurements of mbi."""
+    plan = release.plan
+    for name in plan.workload.attributes:
+        if plan.domain[name].quantities:
+            raise WorkloadError(
+                f"synthetic records are not made with the measure {name!r}, as each record is "
+                "divided between two cells of it; ask for it in fp.Bins"
+            )
+    if plan.structure.public_attributes:
+        raise WorkloadError(
+            f"the totals of each {', '.join(plan.structure.public_attributes)} are public in this "
+            f"unit of privacy ({plan.unit}), and mbi takes no exact measurements but that of the "
+            "number of all records; use fp.ReplaceOne() or fp.AddRemove()"
+        )
+
+
+def _check_total(total: float) -> float:
+    """Raise WorkloadError unless a number of records is positive and finite."""
+    is_number = isinstance(total, (int, float, np.integer, np.floating))
+    if not is_number or isinstance(total, bool) or not 0 < total < math.inf:
+        raise WorkloadError(f"total {total!r} is not a positive number of records")
+    return float(total)
+
+
+def _find_total(release: NoisyAnswers) -> float:
+    """Find the number of records: a public one, or else the estimate.
+
+    Raises:
+        WorkloadError: No group counts everybody, or the estimate is not positive.
+    """
+    if release.public_totals is not None:
+        return float(release.public_totals.sum())
+    coefficients = _count_everybody(release.plan.workload)
+    if coefficients is None:
+        raise WorkloadError(
+            "no group counts all records, and synthetic records need their number: give total=, "
+            "or add fp.total to the workload"
+        )
+    estimate = combine(release, coefficients).value
+    if estimate <= 0:
+        raise WorkloadError(
+            f"the estimated number of records is {estimate:.6g}, so there are no synthetic "
+            "records; give total= if it is publicly known"
+        )
+    return float(estimate)
+
+
+def _count_everybody(workload: Workload) -> dict[str, AnyArray] | None:
+    """Find coefficients of a group's answers whose sum counts each record once.
+
+    Any group will do, as all estimates come from one reconstruction.
+    """
+    for group in sorted(workload.groups, key=lambda group: group.size):
+        weights = [own for own in map(_sum_cells, group.factors) if own is not None]
+        if len(weights) == len(group.factors):
+            product: AnyArray = np.ones(())
+            for own in weights:
+                product = np.multiply.outer(product, own)
+            return {group.name: product}
+    return None
+
+
+def _sum_cells(factor: Factor) -> FloatArray | None:
+    """Find weights of a factor's rows whose sum is one in each cell; None if there are none."""
+    if factor.array is not None:
+        if factor.array.size > _MOST_ENTRIES:
+            return None
+        weights = np.linalg.lstsq(factor.array.T, np.ones(factor.size), rcond=None)[0]
+        counts = np.abs(factor.array.T @ weights - 1).max() <= 1e-12
+        return np.asarray(weights) if counts else None
+    if factor.kind == "identity":
+        return np.ones(factor.size)
+    first, last = factor.intervals().T
+    whole = np.flatnonzero((first == 0) & (last == factor.size - 1))
+    if len(whole):
+        return np.asarray(np.arange(factor.rows) == whole[0], dtype=np.float64)
+    order = np.argsort(first)
+    ends = np.concatenate([[0], last[order] + 1])
+    divides = np.array_equal(first[order], ends[:-1]) and ends[-1] == factor.size
+    return np.ones(factor.rows) if divides else None
