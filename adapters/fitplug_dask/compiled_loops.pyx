@@ -12,6 +12,16 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define prefetch(address) __builtin_prefetch((address), 1)
+    #else
+    #define prefetch(address) ((void)(address))
+    #endif
+    """
+    void prefetch(const void *address) noexcept nogil
+
 ctypedef fused Value:
     int8_t
     int16_t
@@ -27,6 +37,8 @@ ctypedef fused Count:
 
 cdef enum:
     BLOCK = 2048  # cells that stay in the fastest cache while column after column adds to them
+    CACHED = 1 << 15  # cells of a table that a core's own cache holds, beside the rows
+    AHEAD = 24  # rows by which cells are fetched ahead
 
 cdef struct Column:
     const uint8_t *values
@@ -201,29 +213,37 @@ def add_shares(
 ):
     cdef Py_ssize_t i, at
     cdef Py_ssize_t rows = cells.shape[0], counted = 0
-    cdef int64_t cell, code, records = 1
+    cdef int64_t cell, code, own, rest, missing, inside
     cdef int64_t most = counter.shape[0] // size
     cdef bint beyond = False, weighted = weights is not None
     cdef const int64_t[::1] held = weights if weighted else codes
+    # Of a table that no cache holds, the cells of rows to come are fetched meanwhile.
+    cdef Py_ssize_t fetched = rows - AHEAD if counter.shape[0] > CACHED else 0
     if codes.shape[0] != rows or held.shape[0] != rows:
         raise ValueError("each row must have a cell, a code and a weight")
     with nogil:
         for i in range(rows):
+            if i < fetched and <uint64_t>cells[i + AHEAD] < <uint64_t>most:
+                prefetch(&counter[cells[i + AHEAD] * size])
             cell, code = cells[i], codes[i]
-            if (cell | code) < 0:
+            if cell < 0:
                 continue
             if cell >= most or code > shares + size - 2:
-                beyond = True
+                beyond |= code >= 0
                 continue
+            # Which rows have no value cannot be foreseen, so masks take the place of branches.
+            inside = ~(code >> 63)
+            code &= inside
+            missing = (shares - code) >> 63
+            own = code & ~missing
+            rest = (shares - own) & inside
             if weighted:
-                records = held[i]
+                own *= held[i]
+                rest *= held[i]
             at = cell * size
-            if code <= shares:
-                counter[at] += (shares - code) * records
-                counter[at + 1] += code * records
-            else:
-                counter[at + 2] += shares * records
-            counted += 1
+            counter[at + (2 & missing)] += rest
+            counter[at + 1] += own
+            counted -= inside
     if beyond:
         raise IndexError("a cell lies beyond the table")
     return counted
@@ -262,14 +282,20 @@ def encode_numbers(
     cdef bint masked = valid is not None
     cdef const uint8_t[::1] bits = valid if masked else memoryview(b"")
     cdef double number, near
+    cdef int32_t code, most = <int32_t>shares
+    cdef int64_t there
     if codes.shape[0] != rows or (masked and 8 * bits.shape[0] < start + rows) or start < 0:
         raise ValueError("each value must have a code, and a bit that says whether it is there")
     with nogil:
         if Number is float or Number is double:
             for i in range(rows):
                 number = values[i]
-                near = (min(max(number, first), last) - first) / unit + 0.5
-                codes[i] = min(<int64_t>near, shares) if number == number else null_code
+                # Of a comparison with NaN the lower bound comes out.
+                near = number if number > first else first
+                near = ((near if near < last else last) - first) / unit + 0.5
+                # Codes fit in 32 bits, to which processors convert several at once.
+                code = <int32_t>near
+                codes[i] = min(code, most) if number == number else null_code
         elif exact and step == 1:
             for i in range(rows):
                 codes[i] = min(max(<int64_t>values[i], low), high) - low
@@ -286,9 +312,10 @@ def encode_numbers(
                 near = (min(max(<double>values[i], first), last) - first) / unit + 0.5
                 codes[i] = min(<int64_t>near, shares)
         if masked:
+            # Which values are there cannot be foreseen, so masks take the place of branches.
             for i in range(rows):
-                if not bits[(start + i) >> 3] >> ((start + i) & 7) & 1:
-                    codes[i] = null_code
+                there = -<int64_t>(bits[(start + i) >> 3] >> ((start + i) & 7) & 1)
+                codes[i] = (codes[i] & there) | (null_code & ~there)
 
 
 # SipHash-2-4 with 128 bits of output, for little-endian machines; `numpy_person_loops` says what it is.

@@ -305,6 +305,18 @@ def test_an_index_beyond_the_dictionary_is_damage(
         assert codes[1] == (attribute.null_code if missing else codes[0])
 
 
+@pytest.mark.parametrize("stored", [pa.string(), pa.large_binary()])
+def test_dictionaries_may_hold_the_same_texts_in_any_order(stored: pa.DataType) -> None:
+    encoder = ColumnEncoder(fp.Categories(["a", "b"]), stride=5, outside=-10)
+    long = [str(number) for number in range(300)]
+    for entries in (["b", "a"], ["z", "b", None, "a"], ["a"], [], [None, "c", "b"], [*long, "b"]):
+        indices = pa.array(range(len(entries)), pa.int32())
+        column = pa.DictionaryArray.from_arrays(indices, pa.array(entries, stored))
+        cells = np.empty(len(entries), dtype=np.int64)
+        locate([encoder.make_lookup(column)], 0, cells)
+        assert cells.tolist() == [{"a": 0, "b": 5}.get(entry or "", -10) for entry in entries]
+
+
 def test_a_dictionary_of_nulls_holds_nulls() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, None, 0], pa.int8()), pa.nulls(1))
     codes = np.empty(3, dtype=np.int64)

@@ -22,6 +22,9 @@ from fitplug_dask.loops import Lookup
 
 _MAX_SPAN = 2**16
 
+_SHORT_DICTIONARY = 2**8
+_MOST_TEXTS = 2**12  # whose terms an encoder remembers
+
 Terms = npt.NDArray[np.int64]
 
 
@@ -45,6 +48,7 @@ class ColumnEncoder:
         self._entries: Any = None
         self._entry_outside = False
         self._term_of_entry: Terms = np.empty(0, dtype=np.int64)
+        self._term_of_text: dict[bytes | None, int] = {}
         self._null = int(self._compute_terms(np.array([attribute.null_code]))[0])
         self._span = _find_span(attribute)
         if self._span:
@@ -107,11 +111,28 @@ class ColumnEncoder:
         # Pages without a dictionary append to that of the pages before; only what follows is new.
         grown = known is not None and entries.slice(0, len(known)).equals(known)
         start = len(known) if grown else 0
-        new = self._compute_terms(encode_column(self._attribute, entries.slice(start)))
+        new = self._compute_entry_terms(entries.slice(start))
         # The term of null follows those of the entries.
         self._term_of_entry = np.concatenate([self._term_of_entry[:start], new, [self._null]])
         self._entry_outside = bool((self._term_of_entry[:-1] < 0).any())
         self._entries = entries
+
+    def _compute_entry_terms(self, entries: Any) -> Terms:
+        """Return the terms (n,) of the entries (n,) of a dictionary.
+
+        Each row group has a dictionary of its own, which holds the same few texts in another order,
+        so the terms of texts in short dictionaries are remembered.
+        """
+        if classify_type(entries.type) != "strings" or len(entries) > _SHORT_DICTIONARY:
+            return self._compute_terms(encode_column(self._attribute, entries))
+        texts = entries.cast(pa.large_binary()).to_pylist()
+        known = [self._term_of_text.get(text) for text in texts]
+        if None not in known:
+            return np.array(known, dtype=np.int64)
+        terms = self._compute_terms(encode_column(self._attribute, entries))
+        if len(self._term_of_text) < _MOST_TEXTS:
+            self._term_of_text.update(zip(texts, terms.tolist(), strict=True))
+        return terms
 
     def _look_up_integers(self, column: Any, span: tuple[int, int]) -> Lookup:
         """Look up integers (n,) by their distance from the lower end of the span."""
