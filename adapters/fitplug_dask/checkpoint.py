@@ -9,7 +9,6 @@ weights, filters and this code.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -33,6 +32,11 @@ from fitplug_dask.files import CheckedFile
 from fitplug_dask.kernel import Fault, Job, PartialCounts, Partition, count_partition
 from fitplug_dask.sources import UNTRACKED
 from fitplug_dask.workers import COUNTING_PACKAGES, describe_sources
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 
@@ -61,8 +65,13 @@ def check_folder(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a folder that may hold a checkpoint.
 
     Raises:
-        InputError: It may not hold one.
+        InputError: It may not hold one, or this system cannot lock it.
     """
+    if fcntl is None:
+        raise InputError(
+            f"checkpoint {path} cannot be kept: this system, as Windows, has no lock that keeps "
+            "other counts out of the folder; count without a checkpoint"
+        )
     folder = Path(path).absolute()
     other = "holds files that are no checkpoint; name another folder"
     fault = None
@@ -105,7 +114,7 @@ def open_checkpoint(
 
     Raises:
         InputError: The folder holds something else, another process counts with it, or it cannot
-            be encrypted.
+            be encrypted or locked.
         FitplugError: The folder, or the key, cannot be written.
     """
     folder = check_folder(path)

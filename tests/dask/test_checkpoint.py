@@ -29,6 +29,7 @@ from fitplug_dask.kernel import partitions
 from fitplug_dask.sources import find_files
 from tests.helpers.checkpoints import DOMAIN, WANTED, interrupted, parts
 from tests.helpers.command_line import fitplug, make
+from tests.helpers.places import ROOT
 from tests.helpers.row_reading import ReadRowGroup, fail_reading, watch_reading
 
 FILES = 8
@@ -344,6 +345,37 @@ def test_two_counts_at_once_in_one_folder(people: Path, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="in use by another count"):
             fpd.count(people, WANTED, checkpoint=folder)
     assert_counted(people, folder)
+
+
+def test_a_system_without_locks(people: Path, tmp_path: Path) -> None:
+    """Windows has no module fcntl: all counts but those with a checkpoint are made there."""
+    program = (
+        "import sys\n"
+        "import distributed\n"  # on Windows it locks by msvcrt, which is not here
+        "sys.modules['fcntl'] = None\n"
+        "from tests.helpers.checkpoints import WANTED\n"
+        "import fitplug_dask as fpd\n"
+        "from fitplug.errors import InputError\n"
+        "people, folder = sys.argv[1:]\n"
+        "fpd.count(people, WANTED)\n"
+        "try:\n"
+        "    fpd.count(people, WANTED, checkpoint=folder)\n"
+        "except InputError as error:\n"
+        "    print(error)\n"
+    )
+    folder = tmp_path / "kept"
+    path = os.pathsep.join(str(Path(p.__file__).parents[1]) for p in (fp, fpd))
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(people), str(folder)],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.startswith(f"checkpoint {folder} cannot be kept: ")
+    assert found.stdout.endswith("; count without a checkpoint\n")
+    assert not folder.exists()
 
 
 def test_no_room(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
