@@ -53,7 +53,7 @@ from fitplug.mechanism.parted_strategy import PART, Output, PartedStrategy, Slab
 from fitplug.mechanism.person_cost import bound_largest_cost
 from fitplug.mechanism.prefix_variances import bound_prefix_stds
 from fitplug.mechanism.record_products import RecordProducts, build_record_products
-from fitplug.mechanism.strategy import Strategy, meets_targets
+from fitplug.mechanism.strategy import IntegerStrategy, meets_targets
 from fitplug.mechanism.total_update import find_total_covariances
 from fitplug.mechanism.tree_block import StepMatrices, TreeBlock
 
@@ -70,6 +70,7 @@ __all__ = [
     "BlockSet",
     "ChainMatrix",
     "DenseMatrix",
+    "IntegerStrategy",
     "Mechanism",
     "MoveCosts",
     "Output",
@@ -78,7 +79,6 @@ __all__ = [
     "RecordProducts",
     "Slab",
     "StepMatrices",
-    "Strategy",
     "TreeBlock",
     "TreeMatrix",
     "answer_exactly",

@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.integer_limits import SATURATION
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -25,7 +25,7 @@ from fitplug.numeric import (
 )
 
 
-def answer_blocks(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+def answer_blocks(strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
     """Compute A x, block by block; see `fitplug.mechanism.dispatch.answer_exactly`."""
     answers = np.zeros(strategy.released_size, dtype=np.int64)
     for block_set, i, _, start in list_blocks(strategy):
@@ -36,7 +36,9 @@ def answer_blocks(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
     return answers
 
 
-def measure_block(strategy: Strategy, block_set: BlockSet, i: int, counts: AnyArray) -> IntArray:
+def measure_block(
+    strategy: IntegerStrategy, block_set: BlockSet, i: int, counts: AnyArray
+) -> IntArray:
     """Compute the answers of a block from B x, clamped.
 
     Args:
@@ -67,7 +69,7 @@ def may_be_clamped(noisy: IntArray, noise_std: float) -> bool:
     return bool(noisy.size) and find_largest_entry(noisy) >= SATURATION - 64 * noise_std
 
 
-def list_blocks(strategy: Strategy) -> Iterator[tuple[BlockSet, int, tuple[int, ...], int]]:
+def list_blocks(strategy: IntegerStrategy) -> Iterator[tuple[BlockSet, int, tuple[int, ...], int]]:
     """List each block's set, its index in the set, and the shape and start of its answers."""
     start = 0
     attribute_matrices = strategy.attribute_matrices
@@ -79,7 +81,7 @@ def list_blocks(strategy: Strategy) -> Iterator[tuple[BlockSet, int, tuple[int, 
 
 
 def estimate_residuals(
-    strategy: Strategy, block_set: BlockSet, i: int, answers: AnyArray
+    strategy: IntegerStrategy, block_set: BlockSet, i: int, answers: AnyArray
 ) -> FloatArray:
     """Estimate B x of a block, less what its margins say.
 

@@ -11,14 +11,16 @@ from scipy.linalg import solve_triangular
 from fitplug.mechanism.answers import estimate_residuals
 from fitplug.mechanism.block_parts import BlockParts, PlacedBlock
 from fitplug.mechanism.estimates import arrange_as_group, find_references
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import FloatArray, IntArray
 
 
 class BlockAnswerSplit:
     """The pieces of a part's noisy answers."""
 
-    def __init__(self, strategy: Strategy, cut: BlockParts, part: int, noisy: IntArray) -> None:
+    def __init__(
+        self, strategy: IntegerStrategy, cut: BlockParts, part: int, noisy: IntArray
+    ) -> None:
         self._strategy, self._cut, self._noisy = strategy, cut, noisy
         self._part = cut.parts[part]
         self._residuals: dict[int, FloatArray] = {}
@@ -99,7 +101,11 @@ class BlockEstimation:
     """The estimates of an output, from the pieces of all parts."""
 
     def __init__(
-        self, strategy: Strategy, cut: BlockParts, output: int, pieces: Mapping[int, FloatArray]
+        self,
+        strategy: IntegerStrategy,
+        cut: BlockParts,
+        output: int,
+        pieces: Mapping[int, FloatArray],
     ) -> None:
         self._strategy, self._cut, self._pieces = strategy, cut, pieces
         self._structure = strategy.structure

@@ -11,14 +11,16 @@ from fitplug.mechanism.basis import Reading
 from fitplug.mechanism.block_parts import BlockParts
 from fitplug.mechanism.packed_integers import ExactTotals, pack_integers, unpack_integers
 from fitplug.mechanism.parted_strategy import read_slab_counts, sum_margin
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import AnyArray, IntArray, make_room
 
 
 class BlockCountSplit:
     """The pieces of a slab."""
 
-    def __init__(self, strategy: Strategy, cut: BlockParts, slab: int, counts: IntArray) -> None:
+    def __init__(
+        self, strategy: IntegerStrategy, cut: BlockParts, slab: int, counts: IntArray
+    ) -> None:
         self._strategy, self._cut, self._slab = strategy, cut, slab
         self._table = cut.table_of_slab[slab]
         own = cut.slabs[slab]
@@ -72,7 +74,7 @@ class BlockCountSplit:
 class BlockCountGathering:
     """The counts of a part's blocks, added up slab by slab."""
 
-    def __init__(self, strategy: Strategy, cut: BlockParts, part: int) -> None:
+    def __init__(self, strategy: IntegerStrategy, cut: BlockParts, part: int) -> None:
         self._strategy, self._cut, self._part = strategy, cut, cut.parts[part]
         self._shapes = []
         for own in cut.blocks[self._part.first : self._part.last]:

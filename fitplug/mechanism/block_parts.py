@@ -24,7 +24,7 @@ from fitplug.mechanism.answers import list_blocks
 from fitplug.mechanism.basis import Reading
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.parted_strategy import Output, Slab, check_unit, cut_evenly
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import IntArray
 from fitplug.workload import select_largest_sets
 
@@ -110,7 +110,9 @@ class BlockParts:
         most: The most cells of a slab, answers of a part and estimates of an output.
     """
 
-    def __init__(self, strategy: Strategy, tables: Sequence[tuple[str, ...]], most: int) -> None:
+    def __init__(
+        self, strategy: IntegerStrategy, tables: Sequence[tuple[str, ...]], most: int
+    ) -> None:
         self.strategy, self.most = strategy, most
         self.blocks = [PlacedBlock(*found) for found in _list_placed(strategy)]
         self.position = {own.block: k for k, own in enumerate(self.blocks)}
@@ -326,7 +328,7 @@ class BlockParts:
 
 
 def _list_placed(
-    strategy: Strategy,
+    strategy: IntegerStrategy,
 ) -> list[tuple[BlockSet, int, tuple[int, ...], tuple[int, ...], int]]:
     """List what a `PlacedBlock` holds of each block."""
     found = []

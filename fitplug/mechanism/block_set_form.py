@@ -27,7 +27,7 @@ from fitplug.mechanism.estimates import (
 from fitplug.mechanism.integer_limits import MAX_ENTRY
 from fitplug.mechanism.parted_blocks import PartedBlocks
 from fitplug.mechanism.parted_strategy import PartedStrategy
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.mechanism.strategy_form import S, StrategyForm
 from fitplug.numeric import FloatArray, IntArray, find_largest_entry
 
@@ -43,51 +43,57 @@ class BlockSetForm(StrategyForm[S]):
             PlanError: If they are not blocks that may share a set, or its basis is not theirs.
         """
 
-    def list_tables(self, strategy: Strategy) -> list[tuple[str, ...]]:
+    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
         return [
             names
             for block_set in strategy.block_sets
             for names in block_set.basis.list_tables(strategy.structure, block_set.blocks)
         ]
 
-    def check_blocks(self, strategy: Strategy, structure: S) -> None:
+    def check_blocks(self, strategy: IntegerStrategy, structure: S) -> None:
         for block_set in strategy.block_sets:
             self._check_integers(structure, block_set)
         measured = [block for own in strategy.block_sets for block in own.blocks.tolist()]
         if sorted(measured) != structure.noisy_blocks.tolist() or strategy.tree_blocks:
             raise PlanError("the strategy does not measure each block once")
 
-    def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
         return answer_blocks(strategy, read_counts)
 
-    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+    def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
         return PartedBlocks(strategy, self.list_tables(strategy), most)
 
-    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+    def make_estimates(
+        self, strategy: IntegerStrategy, answers: IntArray
+    ) -> Mapping[str, FloatArray]:
         return BlockEstimates(strategy, answers)
 
     def bound_combined_stds(
-        self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         return bound_block_stds(strategy, combinations)
 
     def compute_combined_covariance(
-        self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         return compute_block_covariance(strategy, combinations)
 
-    def bound_boxed_stds(self, strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+    def bound_boxed_stds(
+        self, strategy: IntegerStrategy, combinations: Sequence[Products]
+    ) -> FloatArray:
         return bound_row_stds(strategy, find_boxed_rows(strategy, combinations))
 
     def compute_boxed_covariance(
-        self, strategy: Strategy, combinations: Sequence[Products]
+        self, strategy: IntegerStrategy, combinations: Sequence[Products]
     ) -> FloatArray:
         return compute_row_covariance(strategy, find_boxed_rows(strategy, combinations))
 
-    def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
+    def build_covariance(
+        self, strategy: IntegerStrategy, noise_std: float
+    ) -> tuple[FloatArray, IntArray]:
         return build_block_covariance(strategy, noise_std)
 
-    def list_measured_cells(self, strategy: Strategy) -> MeasuredCells:
+    def list_measured_cells(self, strategy: IntegerStrategy) -> MeasuredCells:
         return list_measured_cells(strategy)
 
     def _check_integers(self, structure: S, block_set: BlockSet) -> None:

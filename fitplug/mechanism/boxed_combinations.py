@@ -21,7 +21,7 @@ import numpy as np
 from fitplug.errors import WorkloadError
 from fitplug.mechanism.attribute_matrices import AttributeMatrix
 from fitplug.mechanism.estimates import BlockRows
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import FloatArray, IntArray, bound_norm, gamma
 
 _MOST_DIRECTIONS = 2**14
@@ -64,7 +64,7 @@ class Boxes:
         combinations: The combinations, whose boxes get coordinates in the same directions.
     """
 
-    def __init__(self, strategy: Strategy, combinations: Sequence[Products]) -> None:
+    def __init__(self, strategy: IntegerStrategy, combinations: Sequence[Products]) -> None:
         self._strategy = strategy
         structure = strategy.structure
         positions = structure.workload.positions
@@ -188,7 +188,7 @@ class Boxes:
         return self._dense[key]
 
 
-def find_boxed_rows(strategy: Strategy, combinations: Sequence[Products]) -> list[BlockRows]:
+def find_boxed_rows(strategy: IntegerStrategy, combinations: Sequence[Products]) -> list[BlockRows]:
     """Find the rows of combinations in the bases of the blocks that they use.
 
     The rows of one block are in the same directions in all combinations, and the last of them has

@@ -18,7 +18,7 @@ import numpy as np
 
 from fitplug.mechanism.answers import list_blocks
 from fitplug.mechanism.basis import Basis
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.structure import MatrixStructure, Structure, classify_cells
 from fitplug.workload import QueryGroup
@@ -45,7 +45,7 @@ def choose_causal_basis(structure: Structure, matrix: FloatArray, attribute: str
     return Basis("cells", renumbered, np.ones(len(last)))
 
 
-def is_causal(strategy: Strategy, attribute: str) -> bool:
+def is_causal(strategy: IntegerStrategy, attribute: str) -> bool:
     """Return whether a strategy is causal along an attribute, from its integers alone."""
     structure = strategy.structure
     if not isinstance(structure, MatrixStructure) or attribute not in structure.dense:
@@ -63,7 +63,7 @@ def is_causal(strategy: Strategy, attribute: str) -> bool:
     )
 
 
-def date_answers(strategy: Strategy, attribute: str) -> IntArray:
+def date_answers(strategy: IntegerStrategy, attribute: str) -> IntArray:
     """Find the period in which each answer of a causal strategy is drawn.
 
     Args:

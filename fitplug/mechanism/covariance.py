@@ -11,7 +11,7 @@ from scipy.linalg import block_diag, qr, solve_triangular
 
 from fitplug.errors import WorkloadError
 from fitplug.mechanism.block_set import BlockSet
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 
 _MAX_ENTRIES = 50_000_000
@@ -35,7 +35,7 @@ class MeasuredCells(NamedTuple):
 
 
 def write_out_covariance(
-    strategy: Strategy, names: Sequence[str], parts: Iterable[BlockCovariance]
+    strategy: IntegerStrategy, names: Sequence[str], parts: Iterable[BlockCovariance]
 ) -> tuple[FloatArray, IntArray]:
     """Write out the covariance; see `fitplug.mechanism.dispatch.build_dense_covariance`.
 
@@ -76,7 +76,7 @@ def write_out_covariance(
     return np.asarray(block_diag(*covariances)), np.concatenate(bases)
 
 
-def write_out_matrix(strategy: Strategy, measured: MeasuredCells) -> FloatArray:
+def write_out_matrix(strategy: IntegerStrategy, measured: MeasuredCells) -> FloatArray:
     """Write out A; see `fitplug.mechanism.dispatch.build_dense_strategy`."""
     structure, found = strategy.structure, []
     for block, of_cells in measured.blocks:
@@ -91,7 +91,9 @@ def write_out_matrix(strategy: Strategy, measured: MeasuredCells) -> FloatArray:
     return np.concatenate(found)
 
 
-def build_block_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
+def build_block_covariance(
+    strategy: IntegerStrategy, noise_std: float
+) -> tuple[FloatArray, IntArray]:
     """Write out the covariance of block sets; see `write_out_covariance`."""
     parts: list[BlockCovariance] = []
     for block_set in strategy.block_sets:
@@ -104,7 +106,7 @@ def build_block_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatA
     return write_out_covariance(strategy, strategy.structure.dense, parts)
 
 
-def list_measured_cells(strategy: Strategy) -> MeasuredCells:
+def list_measured_cells(strategy: IntegerStrategy) -> MeasuredCells:
     """List what the blocks of block sets measure of the dense cells."""
     blocks = (
         (block, block_set.M[i].astype(np.float64) @ _build_basis(strategy, block_set, i))
@@ -114,13 +116,13 @@ def list_measured_cells(strategy: Strategy) -> MeasuredCells:
     return MeasuredCells(strategy.structure.dense, blocks)
 
 
-def _build_basis(strategy: Strategy, block_set: BlockSet, i: int) -> IntArray:
+def _build_basis(strategy: IntegerStrategy, block_set: BlockSet, i: int) -> IntArray:
     """Build the basis of a block over the dense cells, (n, D)."""
     matrix = strategy.structure.build_block_matrix(int(block_set.blocks[i]))
     return block_set.basis.build_matrix(matrix)
 
 
-def _order_cells(strategy: Strategy, given: Sequence[str], rows: AnyArray) -> AnyArray:
+def _order_cells(strategy: IntegerStrategy, given: Sequence[str], rows: AnyArray) -> AnyArray:
     """Bring rows over the blocks' attributes and then given ones into the workload's order."""
     structure = strategy.structure
     workload, names = structure.workload, (*structure.block_attributes, *given)

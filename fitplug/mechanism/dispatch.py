@@ -28,7 +28,7 @@ from fitplug.mechanism.person_tree_form import PersonTreeForm
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
 from fitplug.mechanism.split_pair_form import SplitPairForm
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
 from fitplug.mechanism.tree_block import TreeBlock
@@ -74,7 +74,7 @@ def build_strategy(
     block_sets: tuple[BlockSet, ...],
     attribute_matrices: tuple[AttributeMatrix, ...],
     tree_blocks: tuple[TreeBlock, ...] = (),
-) -> Strategy:
+) -> IntegerStrategy:
     """Build the strategy of some integers, with its exact sensitivity and proven variances.
 
     Raises:
@@ -83,7 +83,7 @@ def build_strategy(
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
     cost = compute_exact_cost(structure, *integers)
     variances = bound_unit_variances(structure, *integers)
-    return Strategy(
+    return IntegerStrategy(
         structure=structure,
         block_sets=block_sets,
         attribute_matrices=attribute_matrices,
@@ -95,7 +95,9 @@ def build_strategy(
     )
 
 
-def build_tree_strategy(structure: TreeStructure, tree_blocks: tuple[TreeBlock, ...]) -> Strategy:
+def build_tree_strategy(
+    structure: TreeStructure, tree_blocks: tuple[TreeBlock, ...]
+) -> IntegerStrategy:
     """Build the strategy of the integers of each block of a tree; see `build_strategy`."""
     return build_strategy(structure, (), make_contrasts(structure), tree_blocks)
 
@@ -118,7 +120,7 @@ def compute_exact_cost(
     return _count_in_shares(_multiply_changes(once, structure.changes), structure)
 
 
-def confirm_cost(strategy: Strategy) -> ExactCost:
+def confirm_cost(strategy: IntegerStrategy) -> ExactCost:
     """Compute the cost of a strategy's integers anew.
 
     Returns:
@@ -133,7 +135,7 @@ def confirm_cost(strategy: Strategy) -> ExactCost:
     return _count_in_shares(cost, structure)
 
 
-def restate_strategy(strategy: Strategy, unit: Unit) -> Strategy:
+def restate_strategy(strategy: IntegerStrategy, unit: Unit) -> IntegerStrategy:
     """Return the strategy of one record added or removed with what it costs in another unit.
 
     Args:
@@ -169,7 +171,7 @@ def _count_in_shares(cost: ExactCost, structure: Structure) -> ExactCost:
     return ExactCost(cost.sensitivity_squared * shares**2, squares, cost.max_records // shares)
 
 
-def _count_in_records(strategy: Strategy) -> Strategy:
+def _count_in_records(strategy: IntegerStrategy) -> IntegerStrategy:
     """Return a strategy with the squared sensitivity of its integers, which records multiply by
     their number of shares; the inverse of `_count_in_shares`.
     """
@@ -179,7 +181,7 @@ def _count_in_records(strategy: Strategy) -> Strategy:
     return replace(strategy, sensitivity_squared=strategy.sensitivity_squared // shares**2)
 
 
-def bound_overstatement(strategy: Strategy) -> float:
+def bound_overstatement(strategy: IntegerStrategy) -> float:
     """Bound by how much the stated sensitivity is above the truth, relatively; 0.0 where exact."""
     return _FORMS[type(strategy.structure)].bound_overstatement(_count_in_records(strategy))
 
@@ -206,7 +208,7 @@ def _divide(bounds: FloatArray, number: int) -> FloatArray:
     return bounds if number == 1 else bounds / float(number) * (1 + 4 * UNIT_ROUNDOFF)
 
 
-def list_mechanisms(strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
+def list_mechanisms(strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
     """List mechanisms whose rho add up to the strategy's but for rounding.
 
     There is one for each block where all blocks have their largest sensitivity at the same cell;
@@ -217,12 +219,12 @@ def list_mechanisms(strategy: Strategy, noise_std: float) -> tuple[Mechanism, ..
     return tuple(own.multiply_sensitivity(structure.shares) for own in found)
 
 
-def list_tables(strategy: Strategy) -> list[tuple[str, ...]]:
+def list_tables(strategy: IntegerStrategy) -> list[tuple[str, ...]]:
     """List attribute sets whose exact counts give the answers of all blocks."""
     return _FORMS[type(strategy.structure)].list_tables(strategy)
 
 
-def check_strategy(strategy: Strategy) -> None:
+def check_strategy(strategy: IntegerStrategy) -> None:
     """Check that a strategy's integers have the shapes, types and ranges that they must have.
 
     Raises:
@@ -246,7 +248,7 @@ def read_attribute_matrices(
     return _FORMS[type(structure)].read_attribute_matrices(structure, arrays)
 
 
-def answer_exactly(strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+def answer_exactly(strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
     """Compute A x exactly for every integer input, and clamp it at +-2^62.
 
     The answers are confidential. The clamp is 1-Lipschitz in each answer, so it never adds to the
@@ -275,7 +277,7 @@ def _read_in_shares(
     return make_room(np.asarray(read_counts(names)), others) * others
 
 
-def cut_strategy(strategy: Strategy, most: int = PART) -> PartedStrategy:
+def cut_strategy(strategy: IntegerStrategy, most: int = PART) -> PartedStrategy:
     """Cut a strategy, so that its answers and estimates are made in parts.
 
     The plan alone decides the parts: the same strategy and `most` give the same ones everywhere.
@@ -292,7 +294,7 @@ def cut_strategy(strategy: Strategy, most: int = PART) -> PartedStrategy:
     return parted if strategy.structure.shares == 1 else PartedShares(parted)
 
 
-def make_estimates(strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+def make_estimates(strategy: IntegerStrategy, answers: IntArray) -> Mapping[str, FloatArray]:
     """Make the unbiased estimates of every group from noisy answers.
 
     Args:
@@ -320,7 +322,7 @@ def _estimate_records(
 
 
 def bound_combined_stds(
-    strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+    strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Bound the stds of linear combinations of estimates from above, at noise variance 1.
 
@@ -336,7 +338,7 @@ def bound_combined_stds(
 
 
 def compute_combined_covariance(
-    strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+    strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Compute the covariance of linear combinations of estimates, at noise variance 1.
 
@@ -352,7 +354,7 @@ def compute_combined_covariance(
     return _divide(found, strategy.structure.shares**2)
 
 
-def bound_boxed_stds(strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+def bound_boxed_stds(strategy: IntegerStrategy, combinations: Sequence[Products]) -> FloatArray:
     """Bound the stds of linear combinations of large groups from above, at noise variance 1.
 
     Args:
@@ -369,7 +371,9 @@ def bound_boxed_stds(strategy: Strategy, combinations: Sequence[Products]) -> Fl
     return _divide(found, strategy.structure.shares)
 
 
-def compute_boxed_covariance(strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+def compute_boxed_covariance(
+    strategy: IntegerStrategy, combinations: Sequence[Products]
+) -> FloatArray:
     """Compute the covariance of linear combinations of large groups, at noise variance 1.
 
     Args:
@@ -386,7 +390,9 @@ def compute_boxed_covariance(strategy: Strategy, combinations: Sequence[Products
     return _divide(found, strategy.structure.shares**2)
 
 
-def build_dense_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
+def build_dense_covariance(
+    strategy: IntegerStrategy, noise_std: float
+) -> tuple[FloatArray, IntArray]:
     """Write out the covariance of the noise on a basis of a small strategy.
 
     Returns:
@@ -400,7 +406,7 @@ def build_dense_covariance(strategy: Strategy, noise_std: float) -> tuple[FloatA
     return _divide(covariance, strategy.structure.shares**2), basis
 
 
-def build_dense_strategy(strategy: Strategy) -> FloatArray:
+def build_dense_strategy(strategy: IntegerStrategy) -> FloatArray:
     """Write out A, shape (n, d), over the cells of the workload's attributes in C order.
 
     A column is what the strategy answers for one record, of all its shares. Entries above 2^53 are
@@ -410,7 +416,7 @@ def build_dense_strategy(strategy: Strategy) -> FloatArray:
     return write_out_matrix(strategy, measured) * float(strategy.structure.shares)
 
 
-def list_measured_tables(strategy: Strategy) -> Iterator[MeasuredTable]:
+def list_measured_tables(strategy: IntegerStrategy) -> Iterator[MeasuredTable]:
     """List what each block measures of a table of counts of records, in the order of the answers.
 
     Raises:

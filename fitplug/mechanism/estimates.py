@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 
 from fitplug.errors import TablesError
 from fitplug.mechanism.answers import estimate_residuals, list_blocks
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, bound_solution_norms
 from fitplug.structure import Structure, list_names
 from fitplug.workload import Factor, QueryGroup
@@ -35,7 +35,7 @@ _KEPT_BYTES = 2**27
 class LazyEstimates(Mapping[str, AnyArray]):
     """Unbiased estimates by group, each computed when it is read; the latest are kept."""
 
-    def __init__(self, strategy: Strategy, answers: IntArray) -> None:
+    def __init__(self, strategy: IntegerStrategy, answers: IntArray) -> None:
         if answers.shape != (strategy.released_size,):
             raise TablesError(
                 f"the plan measures {strategy.released_size} answers, but {answers.size} were "
@@ -72,7 +72,7 @@ class LazyEstimates(Mapping[str, AnyArray]):
 class BlockEstimates(LazyEstimates):
     """Estimates from the answers of block sets."""
 
-    def __init__(self, strategy: Strategy, answers: IntArray) -> None:
+    def __init__(self, strategy: IntegerStrategy, answers: IntArray) -> None:
         super().__init__(strategy, answers)
         self._places = {
             int(block_set.blocks[i]): (block_set, i, shape, start)
@@ -105,7 +105,7 @@ class BlockEstimates(LazyEstimates):
 
 
 def find_references(
-    strategy: Strategy, factors: Mapping[int, Factor | None]
+    strategy: IntegerStrategy, factors: Mapping[int, Factor | None]
 ) -> dict[int, FloatArray]:
     """Find in which proportions a total is spread along each attribute.
 
@@ -146,13 +146,13 @@ class Latest(OrderedDict[Place, FloatArray]):
 
 
 def bound_block_stds(
-    strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+    strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Bound the stds; see `fitplug.mechanism.dispatch.bound_combined_stds`."""
     return bound_row_stds(strategy, [_find_block_rows(strategy, one) for one in combinations])
 
 
-def bound_row_stds(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
+def bound_row_stds(strategy: IntegerStrategy, several: Sequence[BlockRows]) -> FloatArray:
     """Bound the stds of combinations given by their rows in the blocks' bases, shape (k,)."""
     parts: dict[int, list[int]] = {}
     for k, (rows, _) in enumerate(several):
@@ -169,7 +169,7 @@ def bound_row_stds(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArr
 
 
 def compute_block_covariance(
-    strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+    strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Compute the covariance; see `fitplug.mechanism.dispatch.compute_combined_covariance`."""
     return compute_row_covariance(
@@ -177,7 +177,7 @@ def compute_block_covariance(
     )
 
 
-def compute_row_covariance(strategy: Strategy, several: Sequence[BlockRows]) -> FloatArray:
+def compute_row_covariance(strategy: IntegerStrategy, several: Sequence[BlockRows]) -> FloatArray:
     """Compute the covariance of combinations given by their rows in the blocks' bases, (k, k)."""
     parts: dict[int, list[tuple[int, FloatArray]]] = {}
     for j, (in_blocks, _) in enumerate(several):
@@ -197,7 +197,9 @@ def compute_row_covariance(strategy: Strategy, several: Sequence[BlockRows]) -> 
     return covariance
 
 
-def _find_block_rows(strategy: Strategy, coefficients: Mapping[str, FloatArray]) -> BlockRows:
+def _find_block_rows(
+    strategy: IntegerStrategy, coefficients: Mapping[str, FloatArray]
+) -> BlockRows:
     """Find the rows of a combination in the bases of the blocks that it uses."""
     structure = strategy.structure
     number = structure.workload.positions

@@ -10,8 +10,8 @@ LEAST_NOISE, LARGEST_NOISE = 1.0, 2.0**55
 not stay within 64 bits, 128 standard deviations away."""
 
 SATURATION = 2**62
-"""Strategy answers are clamped here: see `Strategy.max_records`. The clamp costs no privacy, and so
-nothing that is done depends on whether the exact answers reach it."""
+"""Answers of strategies are clamped here: see `IntegerStrategy.max_records`. The clamp costs no
+privacy, and so nothing that is done depends on whether the exact answers reach it."""
 
 FEWEST_RECORDS = 10**9 // 2
 """A plan whose integers hold fewer records, in whichever cells they lie, is refused."""

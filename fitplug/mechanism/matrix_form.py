@@ -10,7 +10,7 @@ from fitplug.mechanism.block_set_form import BlockSetForm
 from fitplug.mechanism.contrasts import compute_precisions
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.numeric import (
     AnyArray,
@@ -60,7 +60,7 @@ class MatrixForm(BlockSetForm[MatrixStructure]):
             variances[queries.rows] += unit * unit * queries.variance_multiples / precision
         return variances * (1 + gamma(len(structure.blocks) + 64))
 
-    def list_mechanisms(self, strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
+    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
         # Blocks may have their largest sensitivities at different cells, and the sum of these
         # would exceed what the answers cost together: they are one mechanism.
         square = strategy.sensitivity_squared

@@ -15,7 +15,7 @@ import numpy as np
 
 from fitplug.errors import WorkloadError
 from fitplug.mechanism.covariance import MeasuredCells
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.structure import TreeStructure
 
@@ -40,7 +40,7 @@ class MeasuredTable:
     answers: slice
 
 
-def write_out_tables(strategy: Strategy, measured: MeasuredCells) -> Iterator[MeasuredTable]:
+def write_out_tables(strategy: IntegerStrategy, measured: MeasuredCells) -> Iterator[MeasuredTable]:
     """Write out what each block measures; see `fitplug.mechanism.dispatch.list_measured_tables`."""
     structure = strategy.structure
     domain = structure.workload.domain
@@ -59,7 +59,7 @@ def write_out_tables(strategy: Strategy, measured: MeasuredCells) -> Iterator[Me
         start = stop
 
 
-def _check_size(strategy: Strategy, cells: int) -> None:
+def _check_size(strategy: IntegerStrategy, cells: int) -> None:
     """Raise WorkloadError if a matrix has too many entries; `cells` are those of the blocks."""
     structure = strategy.structure
     rows = [own.basis.size for own in strategy.block_sets]
@@ -74,7 +74,7 @@ def _check_size(strategy: Strategy, cells: int) -> None:
         )
 
 
-def _write_out_attributes(strategy: Strategy) -> list[FloatArray]:
+def _write_out_attributes(strategy: IntegerStrategy) -> list[FloatArray]:
     """Write out the matrices of the attributes that blocks split; identical ones once."""
     found: dict[int, FloatArray] = {}
     for matrix in strategy.attribute_matrices:

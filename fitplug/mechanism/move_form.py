@@ -9,7 +9,7 @@ import numpy as np
 from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.move_bound import bound_costliest_move
 from fitplug.mechanism.move_costs import MoveCosts, undo_scale
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost, bound_excess
 from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, BoolArray
@@ -31,12 +31,12 @@ class MoveForm(SymmetricPairForm):
         above = np.array([float(largest) * (1 + 4 * UNIT_ROUNDOFF)])
         return ExactCost(largest, above, self.find_room(structure, integers))
 
-    def check_blocks(self, strategy: Strategy, structure: SymmetricPairStructure) -> None:
+    def check_blocks(self, strategy: IntegerStrategy, structure: SymmetricPairStructure) -> None:
         assert isinstance(structure, MoveStructure)
         structure.check_moves()
         super().check_blocks(strategy, structure)
 
-    def bound_overstatement(self, strategy: Strategy) -> float:
+    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
         structure, integers = strategy.structure, strategy.integers
         assert isinstance(structure, MoveStructure)
         costs, _ = _weigh_sets(structure, integers)

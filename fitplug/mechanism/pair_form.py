@@ -11,7 +11,7 @@ from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.estimates import BlockEstimates
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.public_totals import PublicTotalsForm
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
@@ -66,7 +66,9 @@ class PairForm(PublicTotalsForm[PairStructure]):
         unit = bound_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
         return np.asarray(unit * unit * (1 + 4 * UNIT_ROUNDOFF))
 
-    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+    def make_estimates(
+        self, strategy: IntegerStrategy, answers: IntArray
+    ) -> Mapping[str, FloatArray]:
         return PairEstimates(strategy, answers)
 
     def check_block_set(self, structure: PairStructure, block_set: BlockSet) -> None:

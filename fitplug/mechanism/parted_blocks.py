@@ -23,7 +23,7 @@ from fitplug.mechanism.parted_strategy import (
     check_pieces,
     read_part_answers,
 )
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room, multiply_exactly
 
 
@@ -36,7 +36,9 @@ class PartedBlocks(PartedStrategy):
         most: The most cells of a slab, answers of a part and estimates of an output.
     """
 
-    def __init__(self, strategy: Strategy, tables: Sequence[tuple[str, ...]], most: int) -> None:
+    def __init__(
+        self, strategy: IntegerStrategy, tables: Sequence[tuple[str, ...]], most: int
+    ) -> None:
         self.strategy = strategy
         self._cut = BlockParts(strategy, tables, most)
         self.slabs = self._cut.slabs

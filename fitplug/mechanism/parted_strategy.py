@@ -21,7 +21,7 @@ import numpy as np
 
 from fitplug.domain import Domain
 from fitplug.errors import TablesError, WorkloadError
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
 
 PART = 2**20
@@ -128,7 +128,7 @@ class PartedStrategy(ABC):
         sizes: The number of answers of each part, shape (parts,). Their sum is `strategy.size`.
     """
 
-    strategy: Strategy
+    strategy: IntegerStrategy
     slabs: tuple[Slab, ...]
     outputs: tuple[Output, ...]
     sizes: IntArray

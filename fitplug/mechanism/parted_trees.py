@@ -17,7 +17,7 @@ from fitplug.mechanism.parted_strategy import (
     check_pieces,
     read_part_answers,
 )
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.mechanism.tree_answer_pieces import TreeAnswerSplit, TreeEstimation
 from fitplug.mechanism.tree_count_pieces import TreeCountGathering, TreeCountSplit
 from fitplug.mechanism.tree_parts import TreeParts
@@ -34,7 +34,7 @@ class PartedTrees(PartedStrategy):
         most: The most cells of a slab, answers of a part and estimates of an output.
     """
 
-    def __init__(self, strategy: Strategy, structure: TreeStructure, most: int) -> None:
+    def __init__(self, strategy: IntegerStrategy, structure: TreeStructure, most: int) -> None:
         self.strategy, self._structure = strategy, structure
         self._cut = TreeParts(strategy, structure, most)
         self.slabs = self._cut.slabs

@@ -11,7 +11,7 @@ from fitplug.mechanism.costly_differences import find_costly_differences
 from fitplug.mechanism.matrix_form import MatrixForm
 from fitplug.mechanism.person_cost import bound_largest_cost
 from fitplug.mechanism.record_products import RecordProducts, build_record_products
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost, bound_excess
 from fitplug.numeric import (
     AnyArray,
@@ -48,7 +48,7 @@ class PersonForm(MatrixForm):
         floats = np.array([ceil_float(Fraction(square)) for square in squares])
         return ExactCost(max(squares), floats, max_records)
 
-    def bound_overstatement(self, strategy: Strategy) -> float:
+    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
         assert isinstance(strategy.structure, PersonStructure)
         products = multiply_integers(strategy.structure, strategy.integers)
         largest = bound_largest_cost(products, strategy.sensitivity_squared)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fitplug.mechanism.person_tree_cost import RecordBounds, TreeProducts, bound_person_cost
 from fitplug.mechanism.person_tree_search import find_costly_person
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost, bound_excess
 from fitplug.mechanism.tree_form import TreeForm
 from fitplug.structure import PersonTreeStructure, TreeStructure
@@ -39,7 +39,7 @@ class PersonTreeForm(TreeForm):
             most = claimed
         return ExactCost(most, bounds.bound_cells().ravel(), max_records)
 
-    def bound_overstatement(self, strategy: Strategy) -> float:
+    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
         structure = strategy.structure
         assert isinstance(structure, PersonTreeStructure)
         integers = strategy.integers

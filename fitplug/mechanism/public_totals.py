@@ -13,12 +13,14 @@ from fitplug.mechanism.block_set_form import BlockSetForm
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
 from fitplug.mechanism.parted_strategy import PartedStrategy
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.mechanism.strategy_form import S
 from fitplug.numeric import IntArray
 
 
-def append_totals(strategy: Strategy, answers: IntArray, read_counts: ReadCounts) -> IntArray:
+def append_totals(
+    strategy: IntegerStrategy, answers: IntArray, read_counts: ReadCounts
+) -> IntArray:
     """Write the public totals behind the answers that are measured, and return the same array."""
     public = strategy.structure.public_attributes
     assert public is not None
@@ -38,18 +40,18 @@ def refuse_parts() -> WorkloadError:
 class PublicTotalsForm(BlockSetForm[S]):
     """What strategies of structures with public totals have in common."""
 
-    def list_tables(self, strategy: Strategy) -> list[tuple[str, ...]]:
+    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
         public = strategy.structure.public_attributes
         assert public is not None
         return [*super().list_tables(strategy), public]
 
-    def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
         return append_totals(strategy, super().answer_exactly(strategy, read_counts), read_counts)
 
-    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+    def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
         raise refuse_parts()
 
-    def list_mechanisms(self, strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
+    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
         # Blocks may have their largest sensitivities at different pairs of cells.
         square = strategy.sensitivity_squared
         return (make_mechanism("all answers", square, noise_std, strategy.size),)

@@ -13,7 +13,7 @@ from fitplug.mechanism.contrasts import compute_precisions
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.matrix_form import sum_column_squares
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.numeric import AnyArray, FloatArray, gamma
 from fitplug.structure import ScalarStructure, Structure
@@ -45,7 +45,7 @@ class OneCellForm(BlockSetForm[S]):
             entry = max(entry, int((entries * m).max()))
         return ExactCost(*sum_column_squares(column), SATURATION // entry)
 
-    def list_mechanisms(self, strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
+    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
         # All blocks have their largest sensitivity at the same cell: each is a mechanism.
         subsets, names = strategy.structure.subsets, strategy.structure.block_attributes
         found: dict[int, Mechanism] = {}

@@ -29,7 +29,7 @@ from fitplug.mechanism.move_bound import (
 from fitplug.mechanism.move_costs import MoveCosts, undo_scale
 from fitplug.mechanism.public_totals import PublicTotalsForm
 from fitplug.mechanism.residual_form import ResidualForm
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost, bound_excess
 from fitplug.mechanism.symmetric_pair_form import SymmetricPairEstimates
 from fitplug.numeric import (
@@ -59,7 +59,7 @@ class SplitPairForm(PublicTotalsForm[ResidualStructure], ResidualForm):
         largest = undo_scale(bound, shift)
         return ExactCost(largest, np.array([ceil_float(Fraction(largest))]), max_records)
 
-    def bound_overstatement(self, strategy: Strategy) -> float:
+    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
         structure, integers = strategy.structure, strategy.integers
         assert isinstance(structure, SplitPairStructure)
         costs, _ = _weigh_sets(structure, integers)
@@ -69,7 +69,9 @@ class SplitPairForm(PublicTotalsForm[ResidualStructure], ResidualForm):
         )
         return bound_excess(strategy.sensitivity_squared, attained)
 
-    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+    def make_estimates(
+        self, strategy: IntegerStrategy, answers: IntArray
+    ) -> Mapping[str, FloatArray]:
         return SymmetricPairEstimates(strategy, answers)
 
 

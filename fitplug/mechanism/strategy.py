@@ -41,7 +41,7 @@ class Integers(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Strategy:
+class IntegerStrategy:
     """An integer strategy for a structure.
 
     Attributes:

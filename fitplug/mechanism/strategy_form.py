@@ -20,7 +20,7 @@ from fitplug.mechanism.contrasts import make_contrasts
 from fitplug.mechanism.covariance import MeasuredCells
 from fitplug.mechanism.mechanisms import Mechanism
 from fitplug.mechanism.parted_strategy import PartedStrategy
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float
 from fitplug.structure import Structure
 
@@ -63,7 +63,7 @@ class StrategyForm(ABC, Generic[S]):
         """
         return self.compute_exact_cost(structure, integers)
 
-    def bound_overstatement(self, strategy: Strategy) -> float:
+    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
         """Bound by how much the stated sensitivity may be above the truth, relatively."""
         return 0.0
 
@@ -76,11 +76,11 @@ class StrategyForm(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def list_mechanisms(self, strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
+    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
         """List mechanisms whose rho add up to the strategy's but for rounding."""
 
     @abstractmethod
-    def list_tables(self, strategy: Strategy) -> list[tuple[str, ...]]:
+    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
         """List attribute sets whose exact counts give the answers of all blocks."""
 
     def read_attribute_matrices(
@@ -98,7 +98,7 @@ class StrategyForm(ABC, Generic[S]):
         """
         return make_contrasts(structure)
 
-    def check_form(self, strategy: Strategy, structure: S) -> None:
+    def check_form(self, strategy: IntegerStrategy, structure: S) -> None:
         """Check that the integers have the shapes, types and ranges that they must have.
 
         Raises:
@@ -114,7 +114,7 @@ class StrategyForm(ABC, Generic[S]):
                 )
 
     @abstractmethod
-    def check_blocks(self, strategy: Strategy, structure: S) -> None:
+    def check_blocks(self, strategy: IntegerStrategy, structure: S) -> None:
         """Check the integers of each block, and that each is measured once.
 
         Raises:
@@ -122,45 +122,51 @@ class StrategyForm(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
         """Compute A x of exact counts, clamped."""
 
     @abstractmethod
-    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+    def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
         """Cut a strategy, so that its answers and estimates are made in parts."""
 
     @abstractmethod
-    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+    def make_estimates(
+        self, strategy: IntegerStrategy, answers: IntArray
+    ) -> Mapping[str, FloatArray]:
         """Make the unbiased estimates of every group from noisy answers."""
 
     @abstractmethod
     def bound_combined_stds(
-        self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         """Bound the stds of linear combinations of estimates, at noise variance 1."""
 
     @abstractmethod
     def compute_combined_covariance(
-        self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         """Compute the covariance of linear combinations of estimates, at noise variance 1."""
 
     @abstractmethod
-    def bound_boxed_stds(self, strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+    def bound_boxed_stds(
+        self, strategy: IntegerStrategy, combinations: Sequence[Products]
+    ) -> FloatArray:
         """Bound the stds of combinations given by products, at noise variance 1."""
 
     @abstractmethod
     def compute_boxed_covariance(
-        self, strategy: Strategy, combinations: Sequence[Products]
+        self, strategy: IntegerStrategy, combinations: Sequence[Products]
     ) -> FloatArray:
         """Compute the covariance of combinations given by products, at noise variance 1."""
 
     @abstractmethod
-    def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
+    def build_covariance(
+        self, strategy: IntegerStrategy, noise_std: float
+    ) -> tuple[FloatArray, IntArray]:
         """Write out the covariance of the noise on a basis, and the basis."""
 
     @abstractmethod
-    def list_measured_cells(self, strategy: Strategy) -> MeasuredCells:
+    def list_measured_cells(self, strategy: IntegerStrategy) -> MeasuredCells:
         """List what each block measures of the cells of the attributes that are not split."""
 
 

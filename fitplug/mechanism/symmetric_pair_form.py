@@ -15,7 +15,7 @@ from fitplug.mechanism.contrasts import build_contrasts, compute_precisions
 from fitplug.mechanism.estimates import BlockEstimates
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.public_totals import PublicTotalsForm
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
 from fitplug.structure import SymmetricPairStructure
@@ -86,7 +86,9 @@ class SymmetricPairForm(PublicTotalsForm[SymmetricPairStructure]):
             of_blocks[block_set.blocks] += 1 / (precision * m * m)
         return structure.incidence @ of_blocks * (1 + gamma(len(structure.blocks) + 64))
 
-    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+    def make_estimates(
+        self, strategy: IntegerStrategy, answers: IntArray
+    ) -> Mapping[str, FloatArray]:
         return SymmetricPairEstimates(strategy, answers)
 
     def check_block_set(self, structure: SymmetricPairStructure, block_set: BlockSet) -> None:

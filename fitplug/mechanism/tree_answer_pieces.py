@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.mechanism.estimates import arrange_as_group
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.mechanism.tree_answers import (
     arrange_level,
     estimate_children,
@@ -77,7 +77,7 @@ class TreeEstimation:
 
     def __init__(
         self,
-        strategy: Strategy,
+        strategy: IntegerStrategy,
         structure: TreeStructure,
         cut: TreeParts,
         output: int,

@@ -15,7 +15,7 @@ from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.child_matrices import ChildMatrices
 from fitplug.mechanism.estimates import Latest, LazyEstimates, arrange_as_group
 from fitplug.mechanism.integer_limits import SATURATION
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.numeric import (
     AnyArray,
@@ -36,7 +36,9 @@ def list_block_tables(structure: TreeStructure) -> list[tuple[str, ...]]:
     ]
 
 
-def answer_trees(strategy: Strategy, structure: TreeStructure, read_counts: ReadCounts) -> IntArray:
+def answer_trees(
+    strategy: IntegerStrategy, structure: TreeStructure, read_counts: ReadCounts
+) -> IntArray:
     """Compute A x, block by block; see `fitplug.mechanism.dispatch.answer_exactly`."""
     answers = np.zeros(strategy.released_size, dtype=np.int64)
     for own, shape, start in list_tree_blocks(strategy, structure):
@@ -48,7 +50,7 @@ def answer_trees(strategy: Strategy, structure: TreeStructure, read_counts: Read
 
 
 def list_tree_blocks(
-    strategy: Strategy, structure: TreeStructure
+    strategy: IntegerStrategy, structure: TreeStructure
 ) -> Iterator[tuple[TreeBlock, tuple[int, ...], int]]:
     """List each block with the shape and the start of its answers."""
     start = 0
@@ -104,7 +106,7 @@ def list_needed(structure: TreeStructure, block: int) -> tuple[str, ...]:
 
 
 def _sum_counts(
-    strategy: Strategy, structure: TreeStructure, own: TreeBlock, read_counts: ReadCounts
+    strategy: IntegerStrategy, structure: TreeStructure, own: TreeBlock, read_counts: ReadCounts
 ) -> AnyArray:
     """Sum counts to the rows of the unfolded tree, with the contrasts of the block's attributes.
 
@@ -125,7 +127,11 @@ def _sum_counts(
 
 
 def contrast_counts(
-    strategy: Strategy, structure: TreeStructure, block: int, counts: AnyArray, starts: IntArray
+    strategy: IntegerStrategy,
+    structure: TreeStructure,
+    block: int,
+    counts: AnyArray,
+    starts: IntArray,
 ) -> AnyArray:
     """Sum counts to leaves of the tree and classes, with the contrasts of a block's attributes.
 
@@ -236,7 +242,7 @@ def estimate_children(
 
 
 def arrange_level(
-    strategy: Strategy, structure: TreeStructure, block: int, g: int, estimates: FloatArray
+    strategy: IntegerStrategy, structure: TreeStructure, block: int, g: int, estimates: FloatArray
 ) -> FloatArray:
     """Arrange what a block says of some nodes of a group's level, spread over other attributes.
 
@@ -261,7 +267,7 @@ def arrange_level(
     return np.asarray(found.reshape(*sizes, *found.shape[1:]) / spread)
 
 
-def invert_contrasts(strategy: Strategy, block: int, answers: FloatArray) -> FloatArray:
+def invert_contrasts(strategy: IntegerStrategy, block: int, answers: FloatArray) -> FloatArray:
     """Invert the contrasts of a block's attributes.
 
     Args:
@@ -283,7 +289,9 @@ def invert_contrasts(strategy: Strategy, block: int, answers: FloatArray) -> Flo
 class TreeEstimates(LazyEstimates):
     """Estimates from the answers of tree blocks; the latest that blocks have made are kept."""
 
-    def __init__(self, strategy: Strategy, structure: TreeStructure, answers: IntArray) -> None:
+    def __init__(
+        self, strategy: IntegerStrategy, structure: TreeStructure, answers: IntArray
+    ) -> None:
         super().__init__(strategy, answers)
         self._structure = structure
         self._places = {

@@ -20,7 +20,7 @@ import numpy as np
 
 from fitplug.mechanism.boxed_combinations import Boxes, Products
 from fitplug.mechanism.estimates import arrange_as_block
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.mechanism.tree_answers import find_classes_below, find_part
 from fitplug.mechanism.tree_block import StepMatrices, TreeBlock
 from fitplug.numeric import (
@@ -72,7 +72,9 @@ BlockWeights: TypeAlias = tuple[list[int], Iterator[AnswerWeights]]
 
 
 def bound_tree_stds(
-    strategy: Strategy, structure: TreeStructure, combinations: Sequence[Mapping[str, FloatArray]]
+    strategy: IntegerStrategy,
+    structure: TreeStructure,
+    combinations: Sequence[Mapping[str, FloatArray]],
 ) -> FloatArray:
     """Bound the stds; see `fitplug.mechanism.dispatch.bound_combined_stds`."""
     weights = (
@@ -82,7 +84,7 @@ def bound_tree_stds(
 
 
 def bound_boxed_tree_stds(
-    strategy: Strategy, structure: TreeStructure, combinations: Sequence[Products]
+    strategy: IntegerStrategy, structure: TreeStructure, combinations: Sequence[Products]
 ) -> FloatArray:
     """Bound the stds; see `fitplug.mechanism.dispatch.bound_boxed_stds`."""
     boxes = Boxes(strategy, combinations)
@@ -100,7 +102,9 @@ def _bound_stds(combinations: int, weights: Iterable[BlockWeights]) -> FloatArra
 
 
 def compute_tree_covariance(
-    strategy: Strategy, structure: TreeStructure, combinations: Sequence[Mapping[str, FloatArray]]
+    strategy: IntegerStrategy,
+    structure: TreeStructure,
+    combinations: Sequence[Mapping[str, FloatArray]],
 ) -> FloatArray:
     """Compute the covariance; see `fitplug.mechanism.dispatch.compute_combined_covariance`."""
     weights = (
@@ -110,7 +114,7 @@ def compute_tree_covariance(
 
 
 def compute_boxed_tree_covariance(
-    strategy: Strategy, structure: TreeStructure, combinations: Sequence[Products]
+    strategy: IntegerStrategy, structure: TreeStructure, combinations: Sequence[Products]
 ) -> FloatArray:
     """Compute the covariance; see `fitplug.mechanism.dispatch.compute_boxed_covariance`."""
     boxes = Boxes(strategy, combinations)
@@ -132,7 +136,7 @@ def _compute_covariance(combinations: int, weights: Iterable[BlockWeights]) -> F
 
 
 def _list_answer_weights(
-    strategy: Strategy,
+    strategy: IntegerStrategy,
     structure: TreeStructure,
     own: TreeBlock,
     combinations: Sequence[Mapping[str, FloatArray]],
@@ -223,7 +227,7 @@ def _weigh_boxes(
 
 
 def _find_level_weights(
-    strategy: Strategy,
+    strategy: IntegerStrategy,
     structure: TreeStructure,
     block: int,
     combination: int,

@@ -9,7 +9,7 @@ import numpy as np
 
 from fitplug.mechanism.packed_integers import ExactTotals, pack_integers, unpack_integers
 from fitplug.mechanism.parted_strategy import read_slab_counts, sum_margin
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.mechanism.tree_answers import (
     clamp_answers,
     contrast_counts,
@@ -29,7 +29,7 @@ class TreeCountSplit:
 
     def __init__(
         self,
-        strategy: Strategy,
+        strategy: IntegerStrategy,
         structure: TreeStructure,
         cut: TreeParts,
         slab: int,
@@ -122,7 +122,7 @@ class TreeCountGathering:
     """
 
     def __init__(
-        self, strategy: Strategy, structure: TreeStructure, cut: TreeParts, part: int
+        self, strategy: IntegerStrategy, structure: TreeStructure, cut: TreeParts, part: int
     ) -> None:
         self._strategy, self._cut, self._segments = strategy, cut, cut.parts[part]
         # By segment and kind of units, their numbers and the index of their children's counts.

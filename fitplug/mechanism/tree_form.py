@@ -11,7 +11,7 @@ from fitplug.mechanism.covariance import MeasuredCells, write_out_covariance
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
 from fitplug.mechanism.parted_strategy import PartedStrategy
 from fitplug.mechanism.parted_trees import PartedTrees
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
 from fitplug.mechanism.tree_answers import TreeEstimates, answer_trees, list_block_tables
 from fitplug.mechanism.tree_combinations import (
@@ -35,62 +35,68 @@ class TreeForm(StrategyForm[TreeStructure]):
     def bound_unit_variances(self, structure: TreeStructure, integers: Integers) -> FloatArray:
         return bound_tree_variances(structure, integers.tree_blocks)
 
-    def list_mechanisms(self, strategy: Strategy, noise_std: float) -> tuple[Mechanism, ...]:
+    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
         # Nodes may have their largest sensitivities at different leaves, and the sum of these
         # would exceed what the answers cost together: they are one mechanism.
         square = strategy.sensitivity_squared
         return (make_mechanism("all answers", square, noise_std, strategy.size),)
 
-    def list_tables(self, strategy: Strategy) -> list[tuple[str, ...]]:
+    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
         return list_block_tables(_read_structure(strategy))
 
-    def check_blocks(self, strategy: Strategy, structure: TreeStructure) -> None:
+    def check_blocks(self, strategy: IntegerStrategy, structure: TreeStructure) -> None:
         measured = [own.block for own in strategy.tree_blocks]
         if measured != list(range(len(structure.blocks))) or strategy.block_sets:
             raise PlanError("the strategy does not measure each block once")
         for own in strategy.tree_blocks:
             own.check_form(structure)
 
-    def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
         return answer_trees(strategy, _read_structure(strategy), read_counts)
 
-    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+    def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
         return PartedTrees(strategy, _read_structure(strategy), most)
 
-    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+    def make_estimates(
+        self, strategy: IntegerStrategy, answers: IntArray
+    ) -> Mapping[str, FloatArray]:
         return TreeEstimates(strategy, _read_structure(strategy), answers)
 
     def bound_combined_stds(
-        self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         return bound_tree_stds(strategy, _read_structure(strategy), combinations)
 
     def compute_combined_covariance(
-        self, strategy: Strategy, combinations: Sequence[Mapping[str, FloatArray]]
+        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         return compute_tree_covariance(strategy, _read_structure(strategy), combinations)
 
-    def bound_boxed_stds(self, strategy: Strategy, combinations: Sequence[Products]) -> FloatArray:
+    def bound_boxed_stds(
+        self, strategy: IntegerStrategy, combinations: Sequence[Products]
+    ) -> FloatArray:
         return bound_boxed_tree_stds(strategy, _read_structure(strategy), combinations)
 
     def compute_boxed_covariance(
-        self, strategy: Strategy, combinations: Sequence[Products]
+        self, strategy: IntegerStrategy, combinations: Sequence[Products]
     ) -> FloatArray:
         return compute_boxed_tree_covariance(strategy, _read_structure(strategy), combinations)
 
-    def build_covariance(self, strategy: Strategy, noise_std: float) -> tuple[FloatArray, IntArray]:
+    def build_covariance(
+        self, strategy: IntegerStrategy, noise_std: float
+    ) -> tuple[FloatArray, IntArray]:
         structure = _read_structure(strategy)
         names = (structure.tree_attribute, *structure.dense)
         parts = list_covariances(structure, strategy.tree_blocks, noise_std)
         return write_out_covariance(strategy, names, parts)
 
-    def list_measured_cells(self, strategy: Strategy) -> MeasuredCells:
+    def list_measured_cells(self, strategy: IntegerStrategy) -> MeasuredCells:
         structure = _read_structure(strategy)
         names = (structure.tree_attribute, *structure.dense)
         return MeasuredCells(names, list_matrices(structure, strategy.tree_blocks))
 
 
-def _read_structure(strategy: Strategy) -> TreeStructure:
+def _read_structure(strategy: IntegerStrategy) -> TreeStructure:
     """Return the structure of a strategy of trees."""
     assert isinstance(strategy.structure, TreeStructure)
     return strategy.structure

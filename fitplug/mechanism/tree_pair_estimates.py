@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.mechanism.tree_answers import TreeEstimates
 from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
@@ -14,7 +14,9 @@ from fitplug.structure import TreePairStructure
 class TreePairEstimates(TreeEstimates):
     """Estimates from noisy answers; what public totals tell comes from these."""
 
-    def __init__(self, strategy: Strategy, structure: TreePairStructure, answers: IntArray) -> None:
+    def __init__(
+        self, strategy: IntegerStrategy, structure: TreePairStructure, answers: IntArray
+    ) -> None:
         super().__init__(strategy, structure, answers)
         self._pairs = structure
 

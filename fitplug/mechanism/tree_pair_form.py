@@ -11,7 +11,7 @@ from fitplug.errors import PlanError
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.parted_strategy import PartedStrategy
 from fitplug.mechanism.public_totals import append_totals, refuse_parts
-from fitplug.mechanism.strategy import Integers, Strategy
+from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost, bound_excess
 from fitplug.mechanism.tree_cost import count_most_records
 from fitplug.mechanism.tree_form import TreeForm
@@ -45,7 +45,7 @@ class TreePairForm(TreeForm):
         records = count_most_records(structure, integers.tree_blocks, integers.attribute_matrices)
         return ExactCost(largest, np.array([ceil_float(Fraction(largest))]), records)
 
-    def bound_overstatement(self, strategy: Strategy) -> float:
+    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
         structure = strategy.structure
         assert isinstance(structure, TreePairStructure)
         blocks = list_pair_blocks(structure, strategy.tree_blocks, strategy.attribute_matrices)
@@ -53,24 +53,26 @@ class TreePairForm(TreeForm):
         attained = compute_attained_cost(structure, blocks, costly)
         return bound_excess(strategy.sensitivity_squared, attained)
 
-    def list_tables(self, strategy: Strategy) -> list[tuple[str, ...]]:
+    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
         public = strategy.structure.public_attributes
         assert public is not None
         return [*super().list_tables(strategy), public]
 
-    def check_blocks(self, strategy: Strategy, structure: TreeStructure) -> None:
+    def check_blocks(self, strategy: IntegerStrategy, structure: TreeStructure) -> None:
         measured = [own.block for own in strategy.tree_blocks]
         if measured != structure.noisy_blocks.tolist() or strategy.block_sets:
             raise PlanError("the strategy does not measure each block once")
         for own in strategy.tree_blocks:
             own.check_form(structure)
 
-    def answer_exactly(self, strategy: Strategy, read_counts: ReadCounts) -> IntArray:
+    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
         return append_totals(strategy, super().answer_exactly(strategy, read_counts), read_counts)
 
-    def cut_strategy(self, strategy: Strategy, most: int) -> PartedStrategy:
+    def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
         raise refuse_parts()
 
-    def make_estimates(self, strategy: Strategy, answers: IntArray) -> Mapping[str, FloatArray]:
+    def make_estimates(
+        self, strategy: IntegerStrategy, answers: IntArray
+    ) -> Mapping[str, FloatArray]:
         assert isinstance(strategy.structure, TreePairStructure)
         return TreePairEstimates(strategy, strategy.structure, answers)

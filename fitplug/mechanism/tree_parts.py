@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.mechanism.parted_strategy import Output, Slab, check_unit, cut_evenly
-from fitplug.mechanism.strategy import Strategy
+from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.mechanism.tree_answers import list_block_tables, list_needed, list_tree_blocks
 from fitplug.mechanism.tree_units import TreeUnits, list_different, list_ranges
 from fitplug.numeric import BoolArray, IntArray
@@ -85,7 +85,7 @@ class TreeParts:
         outputs: The outputs of all groups.
     """
 
-    def __init__(self, strategy: Strategy, structure: TreeStructure, most: int) -> None:
+    def __init__(self, strategy: IntegerStrategy, structure: TreeStructure, most: int) -> None:
         self.strategy, self.structure, self.most = strategy, structure, most
         self.units = TreeUnits(structure)
         self.answers = self._place_answers()

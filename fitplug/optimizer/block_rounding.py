@@ -17,7 +17,7 @@ from fitplug.mechanism import (
     MAX_ENTRY,
     Basis,
     BlockSet,
-    Strategy,
+    IntegerStrategy,
     build_strategy,
     choose_basis,
     choose_causal_basis,
@@ -63,7 +63,7 @@ def round_blocks(
     objective: Objective,
     upper: float,
     loss: float,
-) -> Strategy:
+) -> IntegerStrategy:
     """Round the real strategies of all blocks.
 
     Args:
@@ -77,7 +77,7 @@ def round_blocks(
     Raises:
         DesignError: If variances cannot be bounded, or integers have no room for the strategy.
     """
-    best: Strategy | None = None
+    best: IntegerStrategy | None = None
     reached = norm = math.inf
     for bits in choose_bits(_BITS, structure.shares):
         block_sets = _round(real_blocks, 2.0**bits)
@@ -105,7 +105,7 @@ def round_blocks(
     return add_claim_margins(best)
 
 
-def evaluate_at_targets(strategy: Strategy, objective: Objective) -> float:
+def evaluate_at_targets(strategy: IntegerStrategy, objective: Objective) -> float:
     """Evaluate the objective with the noise with which a strategy meets its targets."""
     noise_std = math.sqrt(1 / float((strategy.unit_variances / strategy.structure.targets).max()))
     return objective.evaluate(

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from fitplug.mechanism import Strategy
+from fitplug.mechanism import IntegerStrategy
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.chain_ascent import ChainDuals, ascend_chain_dual
 from fitplug.optimizer.chain_levels import ChainNeeds, LevelWeights, level_chain, make_needs
@@ -26,7 +26,9 @@ _SCALE_STEPS = 300
 _MIXING = 1e-6
 
 
-def find_chain_optimum(structure: ChainStructure, options: Options) -> tuple[Strategy, ChainDuals]:
+def find_chain_optimum(
+    structure: ChainStructure, options: Options
+) -> tuple[IntegerStrategy, ChainDuals]:
     """Find a strategy of a chain and the dual weights that say how good it is."""
     duals = ascend_chain_dual(structure, options.max_iterations)
     x = choose_cell_weight(structure, duals)

@@ -17,7 +17,7 @@ from fitplug.mechanism import (
     Basis,
     BlockSet,
     ChainMatrix,
-    Strategy,
+    IntegerStrategy,
     build_contrasts,
     build_strategy,
     place_chain,
@@ -60,7 +60,7 @@ _TRIED = 512
 
 def round_chain(
     structure: ChainStructure, weights: LevelWeights, x: float, scales: FloatArray
-) -> Strategy:
+) -> IntegerStrategy:
     """Round a strategy of a chain to integers.
 
     Args:

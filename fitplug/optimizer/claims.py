@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 from fitplug.errors import DesignError
-from fitplug.mechanism import FEWEST_RECORDS, SATURATION, Strategy
+from fitplug.mechanism import FEWEST_RECORDS, SATURATION, IntegerStrategy
 from fitplug.numeric import gamma
 
 CLAIM_MARGIN = 1e-12
@@ -44,7 +44,7 @@ def choose_bits(bits: tuple[int, ...], shares: int) -> tuple[int, ...]:
     return (*(own for own in bits if own < most), most)
 
 
-def add_claim_margins(strategy: Strategy, margin: float = CLAIM_MARGIN) -> Strategy:
+def add_claim_margins(strategy: IntegerStrategy, margin: float = CLAIM_MARGIN) -> IntegerStrategy:
     """Return a strategy whose cost and variances are claimed with a margin.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fitplug.mechanism import BlockSet, Strategy, build_strategy
+from fitplug.mechanism import BlockSet, IntegerStrategy, build_strategy
 from fitplug.optimizer.block_rounding import (
     RealBlocks,
     choose_bases,
@@ -86,7 +86,7 @@ class Draft:
         ended: Why they ended.
     """
 
-    strategy: Strategy
+    strategy: IntegerStrategy
     duals: Duals
     bound_margin: float
     tiers: Tiers

@@ -20,7 +20,7 @@ from fitplug.mechanism import (
     AttributeMatrix,
     Basis,
     BlockSet,
-    Strategy,
+    IntegerStrategy,
     build_strategy,
 )
 from fitplug.numeric import FloatArray, IntArray
@@ -48,7 +48,9 @@ class _Rounding:
     cost: float
 
 
-def round_member(structure: ResidualStructure, member: FamilyMember, *, loss: float) -> Strategy:
+def round_member(
+    structure: ResidualStructure, member: FamilyMember, *, loss: float
+) -> IntegerStrategy:
     """Find the best integer strategy next to a real member of the family.
 
     Args:

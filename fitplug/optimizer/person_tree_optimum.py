@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.mechanism import Strategy, build_strategy, make_contrasts
+from fitplug.mechanism import IntegerStrategy, build_strategy, make_contrasts
 from fitplug.numeric import FloatArray
 from fitplug.optimizer.block_rounding import evaluate_at_targets
 from fitplug.optimizer.claims import add_claim_margins
@@ -39,7 +39,7 @@ class PersonTreeOptimum:
         stopped: Whether the progress callback asked to stop.
     """
 
-    strategy: Strategy
+    strategy: IntegerStrategy
     p: FloatArray
     q: FloatArray
     iterations: int
@@ -115,7 +115,7 @@ def _round_member(
     found: TreeOptimum,
     objective: Objective,
     loss: float,
-) -> Strategy:
+) -> IntegerStrategy:
     """Round a member of the family to integers, as closely as one record needs it."""
     profile, variances = np.zeros(once.differences), np.zeros(once.rows)
     for block, sweep in enumerate(found.sweeps):

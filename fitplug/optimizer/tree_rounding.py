@@ -15,8 +15,8 @@ import numpy as np
 from fitplug.errors import DesignError
 from fitplug.mechanism import (
     MAX_ENTRY,
+    IntegerStrategy,
     StepMatrices,
-    Strategy,
     TreeBlock,
     build_contrasts,
     build_strategy,
@@ -49,7 +49,7 @@ def round_trees(
     objective: Objective,
     upper: float,
     loss: float,
-) -> Strategy:
+) -> IntegerStrategy:
     """Round what the sweeps over all blocks that are measured found.
 
     Args:
@@ -68,7 +68,7 @@ def round_trees(
     profile = sum(w * own.profile for w, own in zip(multiples, sweeps, strict=True))
     unit = math.sqrt(float(np.max(profile)))
     scales = 1 / (unit * np.sqrt(compute_precisions(structure, every)))
-    best: Strategy | None = None
+    best: IntegerStrategy | None = None
     reached = math.inf
     for bits in choose_bits(_BITS, structure.shares):
         shared = _SHARED_BITS if structure.shares == 1 else min(_SHARED_BITS, bits // 2)

@@ -11,7 +11,7 @@ from fitplug.errors import BudgetError, DesignError
 from fitplug.mechanism import (
     LARGEST_NOISE,
     LEAST_NOISE,
-    Strategy,
+    IntegerStrategy,
     meets_targets,
     restate_strategy,
 )
@@ -171,7 +171,7 @@ def _design_plan(request: DesignRequest) -> Plan:
     )
 
 
-def _find_noise_for_targets(strategy: Strategy, targets: FloatArray) -> float:
+def _find_noise_for_targets(strategy: IntegerStrategy, targets: FloatArray) -> float:
     """Find the largest sigma, to a few ulps, at which every proven variance is within its target.
 
     targets has shape (m,).
@@ -187,7 +187,7 @@ def _find_noise_for_targets(strategy: Strategy, targets: FloatArray) -> float:
 
 
 def _find_noise_for_budget(
-    strategy: Strategy, targets: FloatArray, rho: float | None, budgets: FloatArray | None
+    strategy: IntegerStrategy, targets: FloatArray, rho: float | None, budgets: FloatArray | None
 ) -> tuple[float, float]:
     """Find the smallest sigma whose rho, rounded up, and profile are within the budgets.
 

@@ -28,8 +28,8 @@ from fitplug.files import (
 from fitplug.mechanism import (
     Basis,
     BlockSet,
+    IntegerStrategy,
     StepMatrices,
-    Strategy,
     TreeBlock,
     read_attribute_matrices,
 )
@@ -183,7 +183,7 @@ def _holds_packed_trees(domain: Header) -> bool:
     return any(isinstance(spec, dict) and "nodes" in spec for spec in domain.values())
 
 
-def describe_strategy(strategy: Strategy) -> tuple[Header, Arrays]:
+def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
     """Build the header and arrays from which `read_strategy` reads the strategy back.
 
     They go beside those of the workload.
@@ -279,7 +279,7 @@ def _read_factor(name: str, attribute: Attribute, kind: str, array: Any, labels:
     return array if kind == "matrix" else kind
 
 
-def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strategy:
+def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> IntegerStrategy:
     """Build the strategy from its description, whose claims are not checked here.
 
     Raises:
@@ -315,7 +315,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Strateg
         for i, kind in enumerate(header["bases"])
     ]
     blocks = range(len(structure.noisy_blocks) if tree else 0)
-    return Strategy(
+    return IntegerStrategy(
         structure=structure,
         block_sets=tuple(block_sets),
         attribute_matrices=matrices,

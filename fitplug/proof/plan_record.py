@@ -16,7 +16,7 @@ import numpy as np
 
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError
-from fitplug.mechanism import Strategy, bound_overstatement, list_tables
+from fitplug.mechanism import IntegerStrategy, bound_overstatement, list_tables
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     AnyArray,
@@ -64,7 +64,7 @@ class PlanRecord:
     """
 
     workload: Workload
-    strategy: Strategy
+    strategy: IntegerStrategy
     objective: Objective
     noise_std: float
     scale: float

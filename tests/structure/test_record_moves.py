@@ -13,7 +13,7 @@ import fitplug_opendp as fpo
 from fitplug.mechanism import (
     Basis,
     BlockSet,
-    Strategy,
+    IntegerStrategy,
     bound_overstatement,
     build_strategy,
     compute_exact_cost,
@@ -80,7 +80,7 @@ def draw_integers(rng: np.random.Generator, count: int) -> np.ndarray:
     return np.rint(2**15 * (1 + 0.2 * rng.random(count))).astype(np.int64)
 
 
-def build(structure, numbers) -> Strategy:
+def build(structure, numbers) -> IntegerStrategy:
     cell = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     own = BlockSet(structure.noisy_blocks, cell, numbers[:, None, None])
     return build_strategy(structure, (own,), make_contrasts(structure))

@@ -40,7 +40,7 @@ class PlanRecord:
 # fitplug.mechanism.strategy
 
 
-class Strategy:
+class IntegerStrategy:
     @property
     def sensitivity(self):
         return ceil_sqrt(Fraction(self.sensitivity_squared))  # `\label{line:sqrt}`
