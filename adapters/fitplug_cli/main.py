@@ -41,13 +41,9 @@ app.add_typer(series_commands.app, name="series")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from fitplug_cli.software import print_version
 
-        from fitplug_cli.software import find_compiled
-
-        print(f"fitplug {version('fitplug')}")
-        for module, is_compiled in find_compiled().items():
-            print(f"{module}: {'compiled' if is_compiled else 'not compiled'}")
+        print_version()
         raise typer.Exit
 
 

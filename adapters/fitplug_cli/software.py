@@ -30,6 +30,13 @@ def find_compiled() -> dict[str, bool]:
     }
 
 
+def print_version() -> None:
+    """Print the version of fitplug, and which parts are compiled."""
+    print(f"fitplug {version('fitplug')}")
+    for module, is_compiled in find_compiled().items():
+        print(f"{module}: {'compiled' if is_compiled else 'not compiled'}")
+
+
 def describe_software() -> dict[str, Any]:
     """Describe the software that a release is made with.
 

@@ -27,6 +27,13 @@ from fitplug.mechanism.person_form import PersonForm
 from fitplug.mechanism.person_tree_form import PersonTreeForm
 from fitplug.mechanism.residual_form import ResidualForm
 from fitplug.mechanism.scalar_form import ScalarForm
+from fitplug.mechanism.shares import (
+    count_in_records,
+    count_in_shares,
+    divide_bounds,
+    multiply_changes,
+    read_in_shares,
+)
 from fitplug.mechanism.split_pair_form import SplitPairForm
 from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost, StrategyForm
@@ -34,7 +41,7 @@ from fitplug.mechanism.symmetric_pair_form import SymmetricPairForm
 from fitplug.mechanism.tree_block import TreeBlock
 from fitplug.mechanism.tree_form import TreeForm
 from fitplug.mechanism.tree_pair_form import TreePairForm
-from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, make_room
+from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.structure import (
     ChainStructure,
     MatrixStructure,
@@ -117,7 +124,7 @@ def compute_exact_cost(
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
     once = _FORMS[type(structure)].compute_exact_cost(structure, integers)
     # |A k v|^2 = k^2 |A v|^2 for the k of the unit, and the largest difference is k times as large.
-    return _count_in_shares(_multiply_changes(once, structure.changes), structure)
+    return count_in_shares(multiply_changes(once, structure.changes), structure)
 
 
 def confirm_cost(strategy: IntegerStrategy) -> ExactCost:
@@ -130,9 +137,9 @@ def confirm_cost(strategy: IntegerStrategy) -> ExactCost:
     structure = strategy.structure
     if structure.changes != 1:
         return compute_exact_cost(structure, *strategy.integers)
-    claimed = _count_in_records(strategy).sensitivity_squared
+    claimed = count_in_records(strategy).sensitivity_squared
     cost = _FORMS[type(structure)].confirm_cost(structure, strategy.integers, claimed)
-    return _count_in_shares(cost, structure)
+    return count_in_shares(cost, structure)
 
 
 def restate_strategy(strategy: IntegerStrategy, unit: Unit) -> IntegerStrategy:
@@ -146,44 +153,13 @@ def restate_strategy(strategy: IntegerStrategy, unit: Unit) -> IntegerStrategy:
         return strategy
     structure = replace(strategy.structure, unit=unit)
     once = ExactCost(strategy.sensitivity_squared, strategy.column_squares, strategy.max_records)
-    cost = _multiply_changes(once, structure.changes)
+    cost = multiply_changes(once, structure.changes)
     return replace(strategy, structure=structure, **cost._asdict())
-
-
-def _multiply_changes(cost: ExactCost, changes: int) -> ExactCost:
-    """Return the cost of differences that are k times as large; see `Structure.changes`."""
-    if changes == 1:
-        return cost
-    squares = cost.column_squares * float(changes**2) * (1 + 4 * UNIT_ROUNDOFF)
-    return ExactCost(cost.sensitivity_squared * changes**2, squares, cost.max_records)
-
-
-def _count_in_shares(cost: ExactCost, structure: Structure) -> ExactCost:
-    """Return the cost of integers that count shares of records; see `Structure.shares`.
-
-    A record is a convex combination of records in one cell each, times the number of shares. The
-    norm is convex, so no record costs more than one at the bounds of its measures.
-    """
-    shares = structure.shares
-    if shares == 1:
-        return cost
-    squares = cost.column_squares * float(shares**2) * (1 + 4 * UNIT_ROUNDOFF)
-    return ExactCost(cost.sensitivity_squared * shares**2, squares, cost.max_records // shares)
-
-
-def _count_in_records(strategy: IntegerStrategy) -> IntegerStrategy:
-    """Return a strategy with the squared sensitivity of its integers, which records multiply by
-    their number of shares; the inverse of `_count_in_shares`.
-    """
-    shares = strategy.structure.shares
-    if shares == 1:
-        return strategy
-    return replace(strategy, sensitivity_squared=strategy.sensitivity_squared // shares**2)
 
 
 def bound_overstatement(strategy: IntegerStrategy) -> float:
     """Bound by how much the stated sensitivity is above the truth, relatively; 0.0 where exact."""
-    return _FORMS[type(strategy.structure)].bound_overstatement(_count_in_records(strategy))
+    return _FORMS[type(strategy.structure)].bound_overstatement(count_in_records(strategy))
 
 
 def bound_unit_variances(
@@ -200,12 +176,7 @@ def bound_unit_variances(
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
     variances = _FORMS[type(structure)].bound_unit_variances(structure, integers)
     # The estimates are of records, and the noise is in shares.
-    return _divide(variances, structure.shares**2)
-
-
-def _divide(bounds: FloatArray, number: int) -> FloatArray:
-    """Divide numbers by an integer, with what rounding takes away added to them."""
-    return bounds if number == 1 else bounds / float(number) * (1 + 4 * UNIT_ROUNDOFF)
+    return divide_bounds(variances, structure.shares**2)
 
 
 def list_mechanisms(strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
@@ -215,7 +186,7 @@ def list_mechanisms(strategy: IntegerStrategy, noise_std: float) -> tuple[Mechan
     elsewhere all answers are one mechanism.
     """
     structure = strategy.structure
-    found = _FORMS[type(structure)].list_mechanisms(_count_in_records(strategy), noise_std)
+    found = _FORMS[type(structure)].list_mechanisms(count_in_records(strategy), noise_std)
     return tuple(own.multiply_sensitivity(structure.shares) for own in found)
 
 
@@ -265,16 +236,8 @@ def answer_exactly(strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArr
     """
     structure = strategy.structure
     if structure.shares > 1:
-        read_counts = partial(_read_in_shares, structure, read_counts)
+        read_counts = partial(read_in_shares, structure, read_counts)
     return _FORMS[type(structure)].answer_exactly(strategy, read_counts)
-
-
-def _read_in_shares(
-    structure: Structure, read_counts: ReadCounts, names: tuple[str, ...]
-) -> AnyArray:
-    """Read counts in shares of all measures, also of those that are not among the attributes."""
-    others = structure.shares // structure.workload.domain.count_shares(names)
-    return make_room(np.asarray(read_counts(names)), others) * others
 
 
 def cut_strategy(strategy: IntegerStrategy, most: int = PART) -> PartedStrategy:
@@ -334,7 +297,7 @@ def bound_combined_stds(
         The bounds, shape (k,). Blocks that combinations share are inverted once.
     """
     found = _FORMS[type(strategy.structure)].bound_combined_stds(strategy, combinations)
-    return _divide(found, strategy.structure.shares)
+    return divide_bounds(found, strategy.structure.shares)
 
 
 def compute_combined_covariance(
@@ -351,7 +314,7 @@ def compute_combined_covariance(
         diagonal.
     """
     found = _FORMS[type(strategy.structure)].compute_combined_covariance(strategy, combinations)
-    return _divide(found, strategy.structure.shares**2)
+    return divide_bounds(found, strategy.structure.shares**2)
 
 
 def bound_boxed_stds(strategy: IntegerStrategy, combinations: Sequence[Products]) -> FloatArray:
@@ -368,7 +331,7 @@ def bound_boxed_stds(strategy: IntegerStrategy, combinations: Sequence[Products]
         WorkloadError: If the products are too many.
     """
     found = _FORMS[type(strategy.structure)].bound_boxed_stds(strategy, combinations)
-    return _divide(found, strategy.structure.shares)
+    return divide_bounds(found, strategy.structure.shares)
 
 
 def compute_boxed_covariance(
@@ -387,7 +350,7 @@ def compute_boxed_covariance(
         WorkloadError: If the products are too many.
     """
     found = _FORMS[type(strategy.structure)].compute_boxed_covariance(strategy, combinations)
-    return _divide(found, strategy.structure.shares**2)
+    return divide_bounds(found, strategy.structure.shares**2)
 
 
 def build_dense_covariance(
@@ -403,7 +366,7 @@ def build_dense_covariance(
         WorkloadError: If d times the answers measured exceeds 5e7.
     """
     covariance, basis = _FORMS[type(strategy.structure)].build_covariance(strategy, noise_std)
-    return _divide(covariance, strategy.structure.shares**2), basis
+    return divide_bounds(covariance, strategy.structure.shares**2), basis
 
 
 def build_dense_strategy(strategy: IntegerStrategy) -> FloatArray:

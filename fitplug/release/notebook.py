@@ -9,6 +9,7 @@ import numpy as np
 from fitplug.display import (
     MOST_GROUPS,
     MOST_ROWS,
+    MOST_TABLES,
     SHOWN_DELTA,
     format_std_range,
     format_up,
@@ -18,21 +19,15 @@ from fitplug.display import (
 )
 from fitplug.numeric import AnyArray
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.workload import ONE_RECORD, AddRemove
+from fitplug.release.tables import choose_intervals, fits_table, make_columns
+from fitplug.workload import ONE_RECORD, AddRemove, QueryGroup
 
 MOST_ANSWERS = 10**6
 """The largest number of answers of a group whose first answers are shown."""
 
 
-def make_release_html(
-    release: NoisyAnswers, heads: Mapping[str, tuple[str, Mapping[str, AnyArray]]]
-) -> str:
-    """Make the HTML of a release: the cost, the groups, and the first rows of some tables.
-
-    Args:
-        release: The release.
-        heads: The kind of intervals and the columns, by group, of the tables to show.
-    """
+def make_release_html(release: NoisyAnswers) -> str:
+    """Make the HTML of a release: the cost, the groups, and the first rows of some tables."""
     k = release.contributions
     whose = "one record" if k is None else f"a person of at most {k:,} record{'s'[: k != 1]}"
     if isinstance(release.plan.unit, AddRemove) and not release.plan.unit.is_of_records:
@@ -58,15 +53,23 @@ def make_release_html(
     listed = make_table("groups of answers", headings, rows, len(groups))
     if len(groups) > MOST_GROUPS:
         listed += say_more(len(groups) - MOST_GROUPS, "groups")
-    tables = [
-        _make_head(f"{name}, {intervals}", release.plan.workload[name].size, columns)
-        for name, (intervals, columns) in heads.items()
+    shown = [
+        _make_head(release, group)
+        for group in groups[:MOST_TABLES]
+        if group.size <= MOST_ANSWERS and fits_table(group)
     ]
-    return make_section("Release", facts, listed, *tables)
+    return make_section("Release", facts, listed, *shown)
 
 
-def _make_head(caption: str, size: int, columns: Mapping[str, AnyArray]) -> str:
-    """Make the HTML of the first rows of a group's table."""
+def _make_head(release: NoisyAnswers, group: QueryGroup) -> str:
+    """Make the HTML of the first rows of a group's table, with its intervals."""
+    intervals = choose_intervals(group, None)
+    columns = make_columns(release, group, intervals)
+    return _make_first_rows(f"{group.name}, {intervals}", group.size, columns)
+
+
+def _make_first_rows(caption: str, size: int, columns: Mapping[str, AnyArray]) -> str:
+    """Make the HTML of the first rows of some columns."""
     shown = [key for key in columns if key not in ("moe", "confidence")]
     rows = [
         tuple(

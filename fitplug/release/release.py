@@ -9,7 +9,7 @@ from typing import overload
 
 import numpy.typing as npt
 
-from fitplug.display import MOST_TABLES, Figure, format_up
+from fitplug.display import Figure, format_up
 from fitplug.files import ArrowTable, Columns
 from fitplug.release import tables as exports
 from fitplug.release.adjusted import Adjusted, make_integers, make_nonnegative
@@ -22,7 +22,7 @@ from fitplug.release.kept_answers import keep_answers
 from fitplug.release.linear_combinations import CombinationLike
 from fitplug.release.mbi_measurements import MbiMeasurements, make_mbi
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.release.notebook import MOST_ANSWERS, make_release_html
+from fitplug.release.notebook import make_release_html
 from fitplug.release.parted_export import write_parted_folder
 from fitplug.release.parted_folder import is_parted_release, read_parted_folder
 from fitplug.release.plots import plot_release
@@ -406,13 +406,7 @@ class Release(NoisyAnswers):
         return plot_release(self, name, confidence=confidence, simultaneous=simultaneous)
 
     def _repr_html_(self) -> str:
-        heads = {}
-        for group in self.plan.workload.groups[:MOST_TABLES]:
-            intervals = exports.choose_intervals(group, None)
-            if group.size <= MOST_ANSWERS and exports.fits_table(group):
-                columns = exports.make_columns(self, group, intervals)
-                heads[group.name] = str(intervals), columns
-        return make_release_html(self, heads)
+        return make_release_html(self)
 
     def __repr__(self) -> str:
         unit = "" if self.plan.unit == ONE_RECORD else f"unit={self.plan.unit!r}, "

@@ -10,11 +10,14 @@ SATURATION = 2**62
 def answer_exactly(strategy, read_counts):
     structure = strategy.structure
     if structure.shares > 1:
-        read_counts = partial(_read_in_shares, structure, read_counts)  # `\label{line:partial}`
+        read_counts = partial(read_in_shares, structure, read_counts)  # `\label{line:partial}`
     return _FORMS[type(structure)].answer_exactly(strategy, read_counts)
 
 
-def _read_in_shares(structure, read_counts, names):
+# fitplug.mechanism.shares
+
+
+def read_in_shares(structure, read_counts, names):
     others = structure.shares // structure.workload.domain.count_shares(names)
     return make_room(np.asarray(read_counts(names)), others) * others  # `\label{line:others}`
 

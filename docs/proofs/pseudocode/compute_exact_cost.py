@@ -4,10 +4,13 @@
 def compute_exact_cost(structure, block_sets, attribute_matrices, tree_blocks=()):
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
     once = _FORMS[type(structure)].compute_exact_cost(structure, integers)
-    return _count_in_shares(_multiply_changes(once, structure.changes), structure)  # `\label{line:order}`
+    return count_in_shares(multiply_changes(once, structure.changes), structure)  # `\label{line:order}`
 
 
-def _multiply_changes(cost, changes):
+# fitplug.mechanism.shares
+
+
+def multiply_changes(cost, changes):
     if changes == 1:
         return cost
     squares = cost.column_squares * float(changes**2) * (1 + 4 * UNIT_ROUNDOFF)
@@ -16,7 +19,7 @@ def _multiply_changes(cost, changes):
     )
 
 
-def _count_in_shares(cost, structure):
+def count_in_shares(cost, structure):
     shares = structure.shares
     if shares == 1:
         return cost
