@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import random
 import threading
@@ -205,6 +206,38 @@ def count_unnamed_files() -> int:
 def test_nothing_stays_on_the_workers(client: Client) -> None:
     run_exchange(Exchange(split, 5, 5, memory=10), gather, range(9), client=client)
     assert set(client.run(list_exchanges).values()) == {0}
+
+
+class LateLock:
+    """A lock that the first task to ask for it gets only when the exchange has ended."""
+
+    def __init__(self) -> None:
+        self.ended, self.passed = threading.Event(), threading.Event()
+        self._lock, self._asked = threading.Lock(), itertools.count()
+        self._late: int | None = None
+
+    def __enter__(self) -> None:
+        if next(self._asked) == 0:
+            self._late = threading.get_ident()
+            assert self.ended.wait(60)
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+        if self._late == threading.get_ident():
+            self.passed.set()
+
+
+def test_a_task_that_outlives_its_exchange_keeps_no_pieces(
+    one_process: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = LateLock()
+    monkeypatch.setattr(worker_depots, "_lock", lock)
+    with pytest.raises(DataError, match="^input -1 is damaged$"):
+        run_exchange(Exchange(split, 5, 5), gather, [-1] * 4, client=one_process)
+    lock.ended.set()
+    assert lock.passed.wait(60)
+    assert set(one_process.run(list_exchanges).values()) == {0}
 
 
 def test_workers_forget_an_exchange_whose_client_is_gone(

@@ -27,10 +27,13 @@ _TRIES = 3
 _ASKING_SECONDS = 1
 _AT_ONCE = 8
 """The most workers that one task fetches from at once."""
+_ENDED = Fault("the exchange has ended", of_data=False)
 
 _depots: WeakKeyDictionary[Any, dict[str, Depot]] = WeakKeyDictionary()
 _lost: set[str] = set()
 """The depots of other workers that did not answer, so that no other task waits for them."""
+_ended: set[str] = set()
+"""The exchanges that the client has ended: a task that still runs keeps no pieces of one."""
 _lock = threading.Lock()
 
 
@@ -79,6 +82,8 @@ def split_on_worker(plan: ExchangePlan, given: Any) -> Deposit | Fault:
 
     worker = get_worker()
     depot = _open_depot(worker, plan)
+    if depot is None:
+        return _ENDED
     number = split_into_depot(plan, given, depot)
     return number if isinstance(number, Fault) else Deposit(worker.address, depot.name, number)
 
@@ -101,14 +106,20 @@ def gather_on_worker(plan: ExchangePlan, manifest: Manifest, outputs: Sequence[i
 
 
 def drop_depot(exchange: str, dask_worker: Any) -> None:
-    """Forget the pieces that a worker keeps of an exchange."""
+    """Forget the pieces that a worker keeps of an exchange, and keep no more of them."""
     with _lock:
+        _ended.add(exchange)
         _depots.get(dask_worker, {}).pop(exchange, None)
 
 
-def _open_depot(worker: Any, plan: ExchangePlan) -> Depot:
-    """Return the depot of an exchange on this worker, which is opened if there is none."""
+def _open_depot(worker: Any, plan: ExchangePlan) -> Depot | None:
+    """Return the depot of an exchange on this worker, or None if the exchange has ended.
+
+    The depot is opened if there is none.
+    """
     with _lock:
+        if plan.name in _ended:
+            return None
         depots = _depots.get(worker)
         if depots is None:
             depots = _depots[worker] = {}
