@@ -233,7 +233,7 @@ def test_a_task_that_outlives_its_exchange_keeps_no_pieces(
 ) -> None:
     lock = LateLock()
     monkeypatch.setattr(worker_depots, "_lock", lock)
-    with pytest.raises(DataError, match="^input -1 is damaged$"):
+    with pytest.raises(DataError, match=r"^input -1 is damaged$"):
         run_exchange(Exchange(split, 5, 5), gather, [-1] * 4, client=one_process)
     lock.ended.set()
     assert lock.passed.wait(60)
