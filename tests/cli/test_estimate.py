@@ -276,7 +276,7 @@ class TestFiles:
             assert added_row["value"] == pytest.approx(20_000 * one["value"])
             assert added_row["std"] == pytest.approx(20_000 * one["std"], rel=1e-6)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_100_000_lines(self, out, tmp_path, monkeypatch):
         """In turn: the joint covariance alone would take 80 GB. How far it is, is told."""
         monkeypatch.setattr(estimates, "_SECONDS_PER_REPORT", 0.1)

@@ -45,6 +45,7 @@ def test_a_design(spec):
     assert [group["name"] for group in record["groups"]] == list(plan.workload.names)
 
 
+@pytest.mark.slow
 def test_a_report_and_a_budget_it_does_not_fit(spec):
     whole = said(fitplug("report", spec, "--json"))
     plan = fp.Plan.load(said(fitplug("design", spec, "--json"))["plan"])

@@ -31,6 +31,7 @@ def test_run_and_run_again(tmp_path):
     assert abs(release.combine("total").value - total) < 6 * 3.0
 
 
+@pytest.mark.slow
 def test_on_a_cluster(tmp_path):
     with LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"

@@ -301,6 +301,7 @@ def test_an_error_keeps_what_is_finished(
     assert len(read) == FILES + FILES - len(finished)
 
 
+@pytest.mark.slow
 def test_workers_of_a_cluster_write_to_the_same_folder(
     people: Path, tmp_path: Path, client: Client, read: list[ReadRowGroup]
 ) -> None:
@@ -347,6 +348,7 @@ def test_two_counts_at_once_in_one_folder(people: Path, tmp_path: Path) -> None:
     assert_counted(people, folder)
 
 
+@pytest.mark.slow
 def test_a_system_without_locks(people: Path, tmp_path: Path) -> None:
     """Windows has no module fcntl: all counts but those with a checkpoint are made there."""
     program = (

@@ -66,6 +66,7 @@ def test_a_cluster_counts_as_threads_do(client: Client, people: Path) -> None:
     assert len(told) >= 2  # reports that come together are one
 
 
+@pytest.mark.slow
 def test_every_run_counts_anew(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     wanted = (DOMAIN, [("sex",)])
@@ -78,6 +79,7 @@ def test_every_run_counts_anew(client: Client, tmp_path: Path) -> None:
     assert (first["sex"].tolist(), second["sex"].tolist()) == ([2, 1], [1, 2])
 
 
+@pytest.mark.slow
 def test_runs_at_the_same_time_do_not_meet(client: Client, people: Path, tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"sex": ["1"] * 10, "age": [3] * 10, "state": ["01"] * 10}), tmp_path / "a.parquet"
@@ -93,6 +95,7 @@ def test_runs_at_the_same_time_do_not_meet(client: Client, people: Path, tmp_pat
     assert_same(outer, fpd.count(people, WANTED))
 
 
+@pytest.mark.slow
 def test_killed_workers_keep_the_same_rows_of_each_person(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

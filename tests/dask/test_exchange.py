@@ -94,7 +94,8 @@ def one_process() -> Iterator[Client]:
 
 
 @pytest.mark.parametrize(
-    "on", ["threads", "one_process", pytest.param("client", marks=pytest.mark.slow)]
+    "on",
+    ["threads", *(pytest.param(on, marks=pytest.mark.slow) for on in ("one_process", "client"))],
 )
 @pytest.mark.parametrize("memory", [2**30, 300])
 @pytest.mark.parametrize("confidential", [True, False])
@@ -120,7 +121,7 @@ def test_each_piece_reaches_its_output_once(
     assert total == sum((i + 1) * (o + 1) for i in range(20) for o in range(13) if (i + o) % 5)
 
 
-@pytest.mark.parametrize("on", ["threads", "client"])
+@pytest.mark.parametrize("on", ["threads", "one_process"])
 @pytest.mark.parametrize("inputs", [0, 1])
 def test_few_inputs_and_one_output(on: str, inputs: int, request: pytest.FixtureRequest) -> None:
     client = None if on == "threads" else request.getfixturevalue(on)
@@ -165,7 +166,7 @@ def test_a_killed_worker_loses_no_piece(share: float) -> None:
             assert len(workers) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_killed_and_added_at_random_moments_lose_no_piece() -> None:
     rng = random.Random(16)
     expected = sum((i + 1) * (o + 1) for i in range(30) for o in range(24) if (i + o) % 5)

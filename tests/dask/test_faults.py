@@ -116,7 +116,7 @@ def test_killed_workers_leave_totals_exact(
     assert counted_under_fire(cluster, client, people, kills_at, seed=1) >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_twenty_random_kills_leave_totals_exact(people: Path, many_shares: None) -> None:
     rng, killed, run = random.Random(20261121), 0, 0
     while killed < 20:
@@ -160,9 +160,8 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("act", "times"), [(fail, 3), pytest.param(die, 2, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("act", "times"), [(fail, 3), (die, 2)])
 def test_tasks_that_fail_run_again(
     client: Client, people: Path, tmp_path: Path, act: Callable[[], None], times: int
 ) -> None:
@@ -173,6 +172,7 @@ def test_tasks_that_fail_run_again(
 
 
 @pytest.mark.parametrize(("act", "named"), [(fail, "OSError"), (die, "KilledWorker")])
+@pytest.mark.slow
 def test_tasks_that_always_fail_end_in_one_clear_error(
     people: Path, tmp_path: Path, act: Callable[[], None], named: str
 ) -> None:
@@ -216,6 +216,7 @@ def test_no_task_runs_on_behind_an_error(people: Path, many_shares: None) -> Non
     assert ended.is_set()
 
 
+@pytest.mark.slow
 def test_keys_on_the_dashboard_and_reprs_in_logs_tell_no_numbers_of_rows(
     client: Client, people: Path
 ) -> None:

@@ -33,6 +33,7 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_workers_take_the_same_snapshot(people: Path, client: Any) -> None:
     attributes = dict(DOMAIN.attributes)
     found = find_files(people)

@@ -222,6 +222,7 @@ class _Twice(pa.RecordBatchReader):
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("persisted", [False, True])
+@pytest.mark.slow
 def test_partitions_are_computed_on_a_cluster(
     client: Client, persisted: bool, tmp_path: Path
 ) -> None:

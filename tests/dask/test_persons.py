@@ -272,6 +272,7 @@ def test_rows_whose_persons_agree_in_half_of_the_hash_are_told_apart() -> None:
     assert sorted(tuple(t) for t in tags[kept].tolist()) == [(5, 1), (5, 2), (6, 1)]
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_by_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     n, limit = 400_000, 1_000_000
     rng = np.random.default_rng(0)

@@ -20,7 +20,7 @@ import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError
 from tests.helpers.forked_processes import forked, run_worker, start_scheduler
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99)})
 WANTED = (DOMAIN, [("sex", "age"), ("age",), ()])

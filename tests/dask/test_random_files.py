@@ -15,7 +15,7 @@ from tests.helpers.random_files import DOMAIN, write_files
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(10), *(pytest.param(i, marks=pytest.mark.slow) for i in range(10, 200))]
+    "seed", [*range(10), *(pytest.param(i, marks=pytest.mark.long) for i in range(10, 200))]
 )
 def test_random_files_are_counted_exactly(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

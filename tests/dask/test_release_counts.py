@@ -80,7 +80,7 @@ def return_exact(answers, noise_std, run):
     [{}, {"weight": "pop"}, {"where": {"year": [1, 3]}}, {"weight": "pop", "where": {"year": 2}}],
     ids=["rows", "weights", "filters", "both"],
 )
-@pytest.mark.parametrize("on", ["threads", "cluster"])
+@pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_answers_are_those_of_the_counts(people, tmp_path, monkeypatch, options, on):
     monkeypatch.setattr(drawing, "draw_part", return_exact)
     exact = answer_exactly(PLAN.strategy, fpd.count(people, PLAN, **options).marginal)
@@ -99,7 +99,11 @@ def test_answers_are_those_of_the_counts(people, tmp_path, monkeypatch, options,
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: design_tree(people_by_place(ages=True)), split_apart_plan, symmetric_plan],
+    [
+        pytest.param(lambda: design_tree(people_by_place(ages=True)), marks=pytest.mark.slow),
+        split_apart_plan,
+        symmetric_plan,
+    ],
     ids=["tree", "split apart", "symmetric"],
 )
 def test_answers_of_every_structure(make, tmp_path, monkeypatch):

@@ -68,7 +68,7 @@ class TestTheMechanism:
         "make",
         [
             lambda: PLAN,
-            lambda: design_tree(people_by_place(ages=True)),
+            pytest.param(lambda: design_tree(people_by_place(ages=True)), marks=pytest.mark.slow),
             split_apart_plan,
             symmetric_plan,
         ],

@@ -185,6 +185,7 @@ def test_what_fails_in_passing_is_asked_again(
     assert told["HEAD"] == len(URLS)
 
 
+@pytest.mark.slow
 def test_what_fails_forever_is_not_damage(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

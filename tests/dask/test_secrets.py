@@ -202,7 +202,7 @@ def test_no_failure_tells_what_rows_hold(
     assert not secrets_in(caplog.text + captured + logged(used))
 
 
-@pytest.mark.parametrize("on", ["threads", "cluster"])
+@pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_a_success_tells_nothing_either(
     tmp_path: Path,
     on: str,

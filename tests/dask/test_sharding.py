@@ -71,7 +71,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_PARTITION_ROWS", 500)
 
 
-@pytest.mark.parametrize("on", ["threads", "cluster"])
+@pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "options",
     [

@@ -205,6 +205,7 @@ def client() -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 def test_credentials_are_in_no_error_key_or_log(
     memory: Any, client: Client, capfd: pytest.CaptureFixture[str]
 ) -> None:

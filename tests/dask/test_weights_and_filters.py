@@ -349,6 +349,7 @@ def client() -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 def test_workers_and_shares_change_nothing(
     tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -563,7 +564,7 @@ def too_many(path: Path) -> None:
     pq.write_table(pa.table(rows), path)
 
 
-@pytest.mark.parametrize("on", ["threads", "cluster"])
+@pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_no_failure_tells_weights_or_what_is_filtered(
     tmp_path: Path,
     on: str,

@@ -92,6 +92,7 @@ def refuse(people: Path, client: Client) -> str:
 # Which code
 
 
+@pytest.mark.slow
 def test_workers_with_other_code_and_without_are_refused_by_name(
     people: Path, processes: Processes, tmp_path: Path
 ) -> None:
@@ -167,7 +168,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-@pytest.mark.parametrize("kind", ["altered", pytest.param("bare", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["altered", "bare"])
 def test_a_worker_that_comes_later_is_refused_by_name(
     people: Path, processes: Processes, tmp_path: Path, kind: str
 ) -> None:

@@ -388,6 +388,7 @@ def test_a_bad_spec_file(tmp_path, right, wrong, says):
     assert says in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_release_names_the_nodes(tmp_path):
     geoids = ["0100101", "0100102", "0100301", "0200101", "9999999"]
     areas = [10, 11, 20, 99]

@@ -118,6 +118,7 @@ def test_plans_and_answers_that_unpack_to_too_much(
     assert isinstance(error, fp.InputError)
 
 
+@pytest.mark.slow
 def test_counts_that_unpack_to_too_much(bombs: dict[str, Path]) -> None:
     for path in bombs.values():
         error = limited(lambda: read_counts(path))  # noqa: B023
@@ -222,6 +223,7 @@ def test_what_is_written_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
         assert archive.read_archive(file)[1]["zeros"].shape == (size,)
 
 
+@pytest.mark.slow
 def test_kept_counts_of_a_checkpoint_unpack_to_their_tables_at_most(tmp_path: Path) -> None:
     """In a process of its own, which may take little memory."""
     code = """

@@ -57,6 +57,7 @@ def test_files_that_are_whole_are_counted(shapes: Path) -> None:
         assert fpd.count(path, WANTED)["sex", "age"].sum() == expected, path
 
 
+@pytest.mark.slow
 def test_every_byte_of_a_footer(shapes: Path, tmp_path: Path) -> None:
     """Lengths of histograms are among them, on which Arrow ends the process."""
     shutil.copy(shapes / "plain.parquet", tmp_path)
@@ -67,13 +68,13 @@ def test_random_damage_in_every_format(shapes: Path) -> None:
     survives(shapes, 0, 40)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(8))
 def test_much_random_damage(shapes: Path, part: int) -> None:
     survives(shapes, 1000 * (part + 1), 1000 * (part + 1) + 300)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["groups", "bare", "indexed", "nested", "typed", "nulls", "int96"])
 def test_every_byte_of_other_footers(shapes: Path, tmp_path: Path, name: str) -> None:
     shutil.copy(shapes / f"{name}.parquet", tmp_path)
@@ -181,6 +182,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_a_damaged_table_of_a_release(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "r"
     shutil.copytree(folder, place)

@@ -415,7 +415,9 @@ def test_no_noise_where_the_ledger_cannot_be_written(
     assert len(ledger.entries()) == 1
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 7, 10**6])
+@pytest.mark.parametrize(
+    "k", [1, 10**6, *(pytest.param(k, marks=pytest.mark.slow) for k in (2, 3, 7))]
+)
 def test_a_release_can_always_be_charged_for_many_records(tmp_path, k):
     """Whatever the last digits of the costs per cell and of OpenDP's map are: here the sensitivity
     is a whole number, and leaves no room between them."""

@@ -56,7 +56,9 @@ def test_of_structured_workloads(name):
     check(fp.design(MIXED[name]()))
 
 
-@pytest.mark.parametrize("most_dense", [0, symmetry.MOST_DENSE])
+@pytest.mark.parametrize(
+    "most_dense", [0, pytest.param(symmetry.MOST_DENSE, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", SPLIT_APART)
 def test_of_workloads_split_apart(name, most_dense, monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)

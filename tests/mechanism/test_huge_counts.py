@@ -30,7 +30,9 @@ def tree():
     return fp.Workload(fp.Domain(attributes), groups)
 
 
-@pytest.fixture(params=["chain", "chain with its total", "tree"])
+@pytest.fixture(
+    params=["chain", "chain with its total", pytest.param("tree", marks=pytest.mark.slow)]
+)
 def plan(request, monkeypatch):
     monkeypatch.setattr(analysis, "MOST_CELLS", 0)
     monkeypatch.setattr(analysis, "LEAST_CHAIN", 1)

@@ -157,6 +157,7 @@ def test_no_value_costs_more_than_the_bounds(build, unit):
         (beside_places, symmetry.MOST_DENSE, "TreeStructure"),
     ],
 )
+@pytest.mark.slow
 def test_of_workloads_split_apart(build, most_dense, structure, monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
     monkeypatch.setattr(symmetry, "MOST_DENSE", most_dense)
@@ -170,6 +171,7 @@ def test_of_workloads_split_apart(build, most_dense, structure, monkeypatch):
     ("build", "structure"),
     [(beside_ages, "SplitPairStructure"), (beside_places, "TreePairStructure")],
 )
+@pytest.mark.slow
 def test_of_cells_too_many_for_pairs(build, structure, monkeypatch):
     """The residual family and trees where records are replaced: the cost bounds all moves."""
     monkeypatch.setattr(symmetry.PairStructure, "fits", False)
@@ -210,6 +212,7 @@ def test_persons_with_a_record_each_month():
     assert worst <= plan.strategy.sensitivity_squared <= worst * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_persons_with_a_record_each_month_in_a_large_hierarchy(monkeypatch):
     monkeypatch.setattr(symmetry, "_holds_persons", lambda persons: False)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)

@@ -51,6 +51,7 @@ def test_parts_are_those_of_the_whole(kind, most) -> None:
 
 @settings(max_examples=20)
 @given(kind=st.sampled_from(KINDS), most=st.integers(1, 400), seed=st.integers(0, 2**32))
+@pytest.mark.slow
 def test_random_trees(kind, most, seed) -> None:
     rng = np.random.default_rng(seed)
     strategy = make(rng, kind)

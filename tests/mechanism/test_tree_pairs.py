@@ -93,7 +93,7 @@ def test_nodes_with_too_many_pairs_of_children_are_bounded(monkeypatch):
     assert looser > 10
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_cost_is_that_of_the_costliest_pair_of_a_thousand_strategies():
     assert sum(compare_cost(seed) for seed in range(100, 1400)) > 1000
 

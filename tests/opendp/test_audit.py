@@ -76,7 +76,7 @@ def test_the_audit_fails_on_too_little_noise():
         audit(plan, np.array([5, 0, 12]), RELEASES, factor=0.8, cells=[tight])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_longer_on_larger_plans(symmetric):
     domain = fp.Domain({"a": fp.Integers(0, 2), "b": ["x", "y"]})

@@ -106,6 +106,7 @@ class TestRegister:
             assert data(measurement).plan is plan
             assert measurement.map(2) == pytest.approx(0.25, rel=1e-12)
 
+    @pytest.mark.slow
     def test_on_lazyframes_beside_opendps_own_queries(self):
         data = dp.Context.compositor(
             data=pl.LazyFrame(RECORDS),

@@ -24,6 +24,7 @@ def norm(structure, p, q, objective):
 
 @settings(max_examples=10)
 @given(st.integers(0, 2**32), st.booleans())
+@pytest.mark.slow
 def test_the_gradient_is_that_of_the_norm(seed, dense):
     rng = np.random.default_rng(seed)
     structure = random_structure(rng, dense=dense, most=8)

@@ -108,7 +108,7 @@ def test_all_ranges_with_many_idle_queries():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_published_values_of_larger_workloads():
     three_ordered = [np.ones((1, 1000))]
     P, one = prefix(10), np.ones((1, 10))

@@ -48,6 +48,7 @@ def workloads(draw: st.DrawFn) -> fp.Workload:
 @given(workloads(), st.sampled_from(["dual", "sm2"]), st.sampled_from([None, 1e-9, 1.0, 1e6]))
 @settings(max_examples=150)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.slow
 def test_design_and_all_that_follows(workload: fp.Workload, solver, rho) -> None:
     try:
         plan = fp.design(workload, solver=solver, rho=rho, max_iterations=40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def describe_one_by_one(workload):
         max_size=6,
     )
 )
+@pytest.mark.slow
 def test_text_arrays_and_digest(asked):
     names = [name for _, _, name in asked if name is not None]
     if len(set(names)) < len(names):

@@ -88,6 +88,7 @@ def test_months_that_queries_tell_apart(asked, tmp_path):
     assert sum(price_groups(plan).values()) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_months_that_no_query_adds_up_cost_no_more_than_the_costliest_months_do():
     workload = build_months(year=None)
     once = fp.design(workload)
@@ -97,6 +98,7 @@ def test_months_that_no_query_adds_up_cost_no_more_than_the_costliest_months_do(
     assert plan.gap < 0.1
 
 
+@pytest.mark.slow
 def test_more_records_than_months_are_as_many_as_months():
     plans = [design_person_tree(CASES["all months"][0], months(k)) for k in (4, 9)]
     assert plans[0].rho_exact == plans[1].rho_exact

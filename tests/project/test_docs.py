@@ -37,6 +37,8 @@ PAGES = [
     *sorted((DOCS / "howto").glob("*.md")),
 ]
 SYNTHETIC = DOCS / "synthetic.md"
+LONG = {"gallery", "plans"}
+"""The pages that take the longest."""
 
 
 @pytest.fixture
@@ -55,7 +57,15 @@ def name_page(page: Path) -> str:
 
 
 @pytest.mark.usefixtures("beside_the_examples")
-@pytest.mark.parametrize("page", [page for page in PAGES if page != SYNTHETIC], ids=name_page)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page.stem in LONG else page
+        for page in PAGES
+        if page != SYNTHETIC
+    ],
+    ids=name_page,
+)
 def test_the_blocks_of_a_page_run(page: Path) -> None:
     if page == PAGES[0]:  # its two commands are run by CI
         assert fitplug("run", "examples/acs/release.toml").code == 0

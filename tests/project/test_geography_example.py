@@ -82,7 +82,7 @@ BROAD = (0, 18, 30, 65, 86)
 SINGLE = tuple(range(87))
 
 
-@pytest.mark.parametrize("ages", [BROAD, pytest.param(SINGLE, marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize("ages", [BROAD, pytest.param(SINGLE, marks=pytest.mark.long)], ids=len)
 def test_the_release_is_near_the_counts_at_every_level(folder, ages):
     spec = (folder / "release.toml").read_text()
     if ages == BROAD:  # single years take ten seconds

@@ -134,7 +134,7 @@ def test_the_readme_tells_what_the_units_cost(
     assert all(float(rest.removesuffix("%")) <= 0.1 for rest in rests.values())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_readme_tells_what_records_in_other_cells_cost(
     compare: ModuleType,
     told: dict[str, list[str]],
@@ -171,6 +171,7 @@ def describe_call(unit: object) -> str:
     return "fp." + re.sub(r"\((?:, )+", "(", call).replace("'", '"')
 
 
+@pytest.mark.slow
 def test_the_release_is_near_the_counts(place: Path) -> None:
     release = fp.Release.read(place / "release")
     domain = release.plan.domain
@@ -186,6 +187,7 @@ def test_the_release_is_near_the_counts(place: Path) -> None:
         assert (release.variances[name] <= release.plan.targets[name]).all()
 
 
+@pytest.mark.slow
 def test_both_releases_are_charged_to_one_ledger(place: Path) -> None:
     ledger = fp.Ledger(place / "budget.db")
     assert ledger.unit == fp.AddRemove(records=9, once_per="YEAR")
@@ -193,6 +195,7 @@ def test_both_releases_are_charged_to_one_ledger(place: Path) -> None:
     assert [float(entry.rho) for entry in ledger.entries()] == [plan.rho for plan in plans]
 
 
+@pytest.mark.slow
 def test_what_a_smaller_limit_loses_is_estimated(place: Path) -> None:
     ran = fitplug("lost", place / "three", place / "release", "industry")
     assert ran.code == 0, ran.err

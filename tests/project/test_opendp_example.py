@@ -48,6 +48,7 @@ def test_it_runs_and_stays_within_the_budget(executed):
     assert "| all answers | discrete Gaussian |" in said
 
 
+@pytest.mark.slow
 def test_the_outputs_kept_in_it_are_of_this_notebook(executed):
     """The same lines but for numbers, which the noise changes."""
 

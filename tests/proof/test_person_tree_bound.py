@@ -46,6 +46,7 @@ def test_the_bound_is_the_norm_of_the_moments_of_random_persons() -> None:
             below += 1
 
 
+@pytest.mark.slow
 def test_dense_periods_have_the_bound_of_persons_with_records_in_random_places() -> None:
     rng = np.random.default_rng(8)
     seen, ratios = 0, []

@@ -53,8 +53,9 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
 }
 SMALL = ("split apart, with a tree", "chain")
 """Plans of structures that are for larger workloads."""
-LONG = ("total error", "budgets", "chain", "split apart, with a tree", "tree")
-"""Plans that are tried by CI alone."""
+SLOW = ("chain", "tree")
+LONG = ("total error", "budgets", "split apart, with a tree")
+"""Plans whose tests take longer, and those whose tests take longest."""
 
 
 def few_people_by_place() -> fp.Workload:
@@ -72,7 +73,11 @@ def few_people_by_place() -> fp.Workload:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(make, id=name, marks=[pytest.mark.slow] * (name in LONG))
+        pytest.param(
+            make,
+            id=name,
+            marks=[pytest.mark.slow] * (name in SLOW) + [pytest.mark.long] * (name in LONG),
+        )
         for name, make in PLANS.items()
     ],
 )

@@ -124,7 +124,7 @@ class TestTreesOfNumbers:
         rng = np.random.default_rng(seed)
         check(rng, dense=False, orders=rng.choice([6.0, 30.0]), zeros=0.3)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @settings(max_examples=500)
     @given(st.integers(0, 2**32), st.booleans())
     def test_500_random_trees(self, seed, dense):

@@ -113,6 +113,7 @@ def test_combinations_and_ratios_cover_too(combined, confidence):
     assert np.mean([((a <= exact) & (exact <= b)).all() for a, b in together]) >= confidence - error
 
 
+@pytest.mark.slow
 def test_the_joint_covariance_is_that_of_the_noise(combined):
     """Mahalanobis lengths are chi-square, and the sample covariance is within 5 of its stds."""
     exact = np.array([value for _, value in COMBINED.values()])[:3]

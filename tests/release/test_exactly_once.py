@@ -64,7 +64,7 @@ def drive(script: str, root: Path, *arguments: str) -> list[Any]:
     return run_script(DRIVER + script, root, *arguments, timeout=400)
 
 
-@pytest.mark.parametrize("points", [20, pytest.param(260, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("points", [20, pytest.param(260, marks=pytest.mark.long)])
 def test_killed_at_every_step_it_is_finished_by_the_same_call(tmp_path: Path, points: int) -> None:
     """One charge, one release, nothing left over; answers that were entered as made stay those."""
     said = drive(
@@ -132,7 +132,8 @@ say(state(folder))
     assert [name for name in after["names"] if name.startswith(".")] == []
 
 
-@pytest.mark.parametrize("kill", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [False, True])
 def test_two_processes_at_one_key(tmp_path: Path, kill: bool) -> None:
     """Whoever is first, both end with the same release, or with a sentence that says why not."""
     said = drive(
@@ -169,6 +170,7 @@ for turn in range(8):
         assert [n for n in after["names"] if n.startswith(".")] == [] or kill
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     said = drive(
         """

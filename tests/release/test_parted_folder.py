@@ -407,7 +407,10 @@ class TestPieces:
 class TestPartsOfTheStrategy:
     """Folders that are cut as the strategy is, for every structure."""
 
-    @pytest.mark.parametrize("kind", ["matrix", "numbers", "split apart", "tree"])
+    @pytest.mark.parametrize(
+        "kind",
+        ["matrix", "numbers", "split apart", pytest.param("tree", marks=pytest.mark.slow)],
+    )
     def test_written_part_by_part_and_verified(self, kind, tmp_path, monkeypatch):
         plan = {
             "matrix": people.plan,

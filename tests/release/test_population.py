@@ -125,7 +125,7 @@ def is_calibrated(found: list[fp.Lost]) -> bool:
     return spread and all(is_share(part, 0.95) for part in np.mean(covered, axis=0))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_estimate_of_records_lost_covers_them_as_often_as_it_says(
     counted: fp.Tables, whole: fp.Tables
 ) -> None:
@@ -133,6 +133,7 @@ def test_the_estimate_of_records_lost_covers_them_as_often_as_it_says(
 
 
 @pytest.mark.parametrize("noise", [0.8, 1.25])
+@pytest.mark.slow
 def test_other_noise_would_be_noticed(noise: float, counted: fp.Tables, whole: fp.Tables) -> None:
     assert not is_calibrated(estimated(noise, counted, whole))
 
@@ -325,6 +326,7 @@ std = 20.0
 """
 
 
+@pytest.mark.slow
 def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     pq.write_table(pa.table(VISITS), tmp_path / "visits.parquet")
     spec, coarse = tmp_path / "visits.toml", tmp_path / "rows.toml"

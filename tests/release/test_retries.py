@@ -156,6 +156,7 @@ def test_places_that_no_folder_can_be_moved_to(tmp_path, ledger):
     assert ledger.entries() == ()
 
 
+@pytest.mark.slow
 def test_a_long_name_is_found_before_the_charge(tmp_path, ledger):
     told = []
     for length in range(150, 256, 3):

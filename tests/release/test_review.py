@@ -332,6 +332,7 @@ def run(folder, more=""):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_run_writes_it(tmp_path):
     assert run(tmp_path).returncode == 0
     record = yaml.safe_load((tmp_path / "release" / "review.yaml").read_text())

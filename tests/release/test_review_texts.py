@@ -149,6 +149,7 @@ def test_yaml_gives_every_text_back(tmp_path: Path) -> None:
         assert yaml.safe_load((tmp_path / review_files.YAML).read_text("utf-8")) == record
 
 
+@pytest.mark.slow
 def test_names_on_the_page_of_a_report_make_no_element() -> None:
     from fitplug_cli.reporting import collect_facts, render_page
 

@@ -33,6 +33,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_a_plan_is_between_the_dense_optimum_and_a_little_more(name: str) -> None:
     workload, loss = CASES[name]
     strategy, cost, bound = draft_chain(workload)
@@ -72,6 +73,7 @@ def plan(workload: fp.Workload) -> fp.Plan:
         return fp.design(workload)
 
 
+@pytest.mark.slow
 def test_a_long_attribute_gets_a_certified_plan(plan: fp.Plan, tmp_path) -> None:
     assert isinstance(plan.structure, ChainStructure)
     assert plan.gap < 0.03
@@ -128,7 +130,7 @@ def test_a_long_chain_is_between_the_bounds_of_mathias() -> None:
     assert cost / bound < 1.01
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hundred_thousand_cells() -> None:
     plan = fp.design(ask_chain(100_000, fp.queries({"x": "prefix"}, variance=1e6)))
     assert plan.gap < 0.01

@@ -111,7 +111,7 @@ def test_the_cost_is_never_below_that_of_any_move():
     assert np.median(ratios) < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_the_cost_is_never_below_that_of_any_move_of_a_thousand_strategies(seed):
     ratios = compare_costs(seed, 200)

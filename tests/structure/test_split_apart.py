@@ -79,7 +79,7 @@ def test_any_workload_split_apart_is_exact(seed):
     check_any_workload(seed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=100)
 @given(st.integers(0, 2**32 - 1))
 def test_many_workloads_split_apart_are_exact(seed):

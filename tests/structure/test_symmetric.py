@@ -117,6 +117,7 @@ class TestTheIntegerMechanism:
         first.flat[0] = 1
         assert release.combine({alone.name: first}).std ** 2 == pytest.approx(variance, rel=1e-6)
 
+    @pytest.mark.slow
     def test_the_noise_has_the_variances_claimed(self):
         """500 releases of a small plan; at 0.8 times the noise the mean is off by 0.36."""
         workload = MIXED["pyramid"]()

@@ -131,6 +131,7 @@ def test_one_table_costs_what_single_cells_do():
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=str)
+@pytest.mark.slow
 def test_releases_are_exact_where_totals_answer_and_unbiased_elsewhere(unit, tmp_path):
     workload = fp.Workload(
         DOMAIN,
