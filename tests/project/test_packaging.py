@@ -97,7 +97,7 @@ def test_workflows_have_few_rights_and_pinned_actions(path: Path) -> None:
     workflow = read_yaml(".github", "workflows", path.name)
     assert workflow["permissions"] == {}
     for name, job in workflow["jobs"].items():
-        assert job["timeout-minutes"] <= 60, name
+        assert job["timeout-minutes"] < 360, name  # GitHub ends it then, without being asked
         for step in job["steps"]:
             if "uses" in step:
                 assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]), step["uses"]
