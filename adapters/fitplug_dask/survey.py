@@ -134,19 +134,22 @@ def survey(
         memory=request.estimate_memory(sharded=sharded) + request.process_threads * _THREAD_BYTES,
         left_out=len(files) - len(read),
         without_checksums=sample_checksums(read).lacking,
-        rows_are=_describe_rows(weight, job.filters),
+        rows_are=_describe_rows(weight, person, job.filters),
         counts=_find_count_columns(found[0], known)
         if single and files and files[0].columns
         else (),
     )
 
 
-def _describe_rows(weight: str | None, filters: Filters) -> str:
+def _describe_rows(weight: str | None, person: str | None, filters: Filters) -> str:
     """Return a sentence that says how rows are understood."""
+    record = "each row is one record"
+    if person is not None:
+        record += f" of the person in column {person!r}, of whom no more are counted than the limit"
     said = describe_rows(weight, filters, _FILTER_VALUES)
     if weight is not None and said is not None:
         return said
-    return "; ".join(filter(None, ["each row is one record", said]))
+    return "; ".join(filter(None, [record, said]))
 
 
 def _find_count_columns(file: FoundFile, known: Sequence[str]) -> tuple[str, ...]:

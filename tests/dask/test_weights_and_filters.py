@@ -603,7 +603,12 @@ def test_a_survey_says_how_rows_are_understood(tmp_path: Path) -> None:
     plain = fpd.survey(tmp_path, WANTED)
     assert plain.rows_are == "each row is one record"
     assert plain.counts == ("pop",)
-    assert fpd.survey(tmp_path, WANTED, person="id").counts == ()
+    limited = fpd.survey(tmp_path, WANTED, person="id")
+    assert limited.counts == ()
+    assert limited.rows_are == (
+        "each row is one record of the person in column 'id', of whom no more are counted than the "
+        "limit"
+    )
     told = fpd.survey(tmp_path, WANTED, weight="pop", where={"level": "040"})
     assert told.counts == ()
     assert told.rows_are == (
