@@ -40,9 +40,9 @@ from tests.helpers.audited_releases import (
 )
 from tests.helpers.lost_workers import kill_one
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
-KILLS = int(os.environ.get("FITPLUG_KILLS", "1"))
+KILLS = int(os.environ.get("FITPLUG_KILLS", "4"))
 """How often each kind of process is killed; with 30, the tests take an hour."""
 
 PAUSE = 0.3
@@ -253,7 +253,6 @@ def time_release(root, address):
     return time.monotonic() - begun
 
 
-@pytest.mark.long
 def test_clients_of_a_cluster_killed(tmp_path):
     rng, killed, discarded = random.Random(6), 0, 0
     runs = itertools.count()
@@ -283,7 +282,6 @@ def test_clients_of_a_cluster_killed(tmp_path):
     print(f"{killed} clients killed; {discarded} draws discarded, as another was durable first")
 
 
-@pytest.mark.long
 def test_schedulers_killed(tmp_path):
     """The client ends by a clear error in time, and another cluster finishes the release."""
     rng, killed, span = random.Random(7), 0, 0.0
@@ -310,7 +308,6 @@ def test_schedulers_killed(tmp_path):
         check_once(root, audit, watch)
 
 
-@pytest.mark.long
 def test_noise_after_kills_is_as_large_as_the_plan_says(tmp_path, small_parts):
     """The choice of a durable draw does not depend on what was drawn: 20 resumed releases."""
     from fitplug.mechanism import answer_exactly
