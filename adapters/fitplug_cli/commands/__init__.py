@@ -1,4 +1,4 @@
-"""The work of each command of `fitplug`; `fitplug_cli.main` declares their options.
+"""The work of each command of `fitplug`; the modules beside this package declare their options.
 
     new_spec        init
     plans           design, and the plan of run, count and release
