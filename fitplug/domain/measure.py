@@ -313,4 +313,6 @@ def _to_float(value: Any) -> float:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise DataError(describe_wrong_type(float, type(value).__name__))
+    if isinstance(value, np.floating):
+        return float(value)
     return float(max(-_MOST_NUMBER, min(_MOST_NUMBER, value)))

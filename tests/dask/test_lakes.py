@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -268,8 +269,14 @@ def test_a_file_of_another_size_than_the_log_says(delta: Path) -> None:
 
 
 @pytest.fixture
-def iceberg(tmp_path: Path) -> Any:
-    table = lakes.make_catalog(tmp_path).create_table("n.t", draw(0, 1).schema)
+def catalog(tmp_path: Path) -> Iterator[Any]:
+    with lakes.make_catalog(tmp_path) as catalog:
+        yield catalog
+
+
+@pytest.fixture
+def iceberg(catalog: Any) -> Any:
+    table = catalog.create_table("n.t", draw(0, 1).schema)
     for seed in range(3):
         table.append(draw(seed, 100))
     return table
@@ -326,7 +333,7 @@ def test_damage_never_changes_which_rows_are_deleted(tmp_path: Path, kind: Delet
 
 @pytest.mark.parametrize("store_schema", [True, False])
 def test_renamed_added_and_widened_columns_of_iceberg(
-    tmp_path: Path, store_schema: bool, monkeypatch: pytest.MonkeyPatch
+    catalog: Any, store_schema: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writers other than Arrow number the columns in Parquet's own schema only."""
     writer = functools.partial(pq.ParquetWriter, store_schema=store_schema)
@@ -335,7 +342,7 @@ def test_renamed_added_and_widened_columns_of_iceberg(
     types = pa.schema(
         [old.schema.field(n) if n != "age" else pa.field(n, pa.int32()) for n in old.schema.names]
     )
-    table = lakes.make_catalog(tmp_path).create_table("n.t", types)
+    table = catalog.create_table("n.t", types)
     table.append(old.cast(types))
     (task,) = table.scan().plan_files()
     metadata = pq.read_metadata(task.file.file_path.removeprefix("file://")).metadata or {}

@@ -27,6 +27,7 @@ from fitplug_dask.kernel import Job, reading
 from fitplug_dask.persons import buckets, row_collector, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
+from tests.helpers.counting import STRINGS
 from tests.helpers.siphash import scalar_siphash128
 
 DOMAIN = fp.Domain(
@@ -206,17 +207,7 @@ def test_each_of_a_persons_cells_is_kept_equally_often(tmp_path: Path) -> None:
     assert np.abs(counts[:4] - 1000).max() < 140
 
 
-STRINGS = [
-    pa.string(),
-    pa.large_string(),
-    pa.string_view(),
-    pa.binary(),
-    pa.large_binary(),
-    pa.dictionary(pa.int32(), pa.string()),
-]
-
-
-@pytest.mark.parametrize("id_type", STRINGS, ids=str)
+@pytest.mark.parametrize("id_type", STRINGS.values(), ids=STRINGS)
 def test_every_way_to_store_strings_names_the_same_persons(tmp_path: Path, id_type: Any) -> None:
     rows = people(2)
     write(tmp_path / "a.parquet", rows[:150], id_type=id_type)

@@ -13,9 +13,8 @@ import pytest
 
 from fitplug.files import thrift
 from tests.helpers.hostile_files import people
-from tests.helpers.places import ROOT
 
-SOURCE = ROOT / "fitplug" / "files" / "thrift.py"
+SOURCE = Path(thrift.__file__).with_name("thrift.py")
 WANTED: dict[int, Any] = {2: None, 4: {1: {3: {}, 8: {}}}, 5: {}, 8: {}}
 
 pytestmark = pytest.mark.skipif(

@@ -63,7 +63,7 @@ def write_shapes(folder: Path) -> list[Path]:
         "duration": pa.array([1] * ROWS, pa.duration("s")),
         "large": pa.array(["x"] * ROWS, pa.large_string()),
         "fixed": pa.array([b"abc"] * ROWS, pa.binary(3)),
-        "half": pa.array([1.0] * ROWS, pa.float16()),
+        "half": pa.array(np.ones(ROWS, np.float16)),
         "null": pa.nulls(ROWS),
     }
     shapes = {

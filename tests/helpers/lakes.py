@@ -8,7 +8,8 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,14 @@ def delete_delta_rows(
 # Iceberg
 
 
-def make_catalog(folder: Path) -> InMemoryCatalog:
+@contextmanager
+def make_catalog(folder: Path) -> Iterator[InMemoryCatalog]:
     catalog = InMemoryCatalog("test", warehouse=folder.as_uri())
-    catalog.create_namespace("n")
-    return catalog
+    try:
+        catalog.create_namespace("n")
+        yield catalog
+    finally:
+        catalog.engine.dispose()  # its connections to SQLite are never closed otherwise
 
 
 class _DeleteManifestWriter(ManifestWriterV2):

@@ -238,7 +238,12 @@ def test_every_function_of_compat_has_a_probe() -> None:
 
 
 ADAPTERS = Path(fitplug_opendp.__file__).parents[1]
-MODULES = [path for path in ADAPTERS.rglob("*.py") if path.name != "_compat.py"]
+MODULES = [
+    path
+    for package in ("fitplug_cli", "fitplug_dask", "fitplug_opendp")
+    for path in (ADAPTERS / package).rglob("*.py")
+    if path.name != "_compat.py"
+]
 OF_QUERIES = {name for name in opendp.context.Query.__annotations__ if name.startswith("_")}
 
 

@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -106,7 +106,8 @@ def open_progress_bar(what: str) -> Iterator[ProgressBar]:
     Yields:
         The bar, which is full after the block.
     """
-    with Progress(
+    shown = err.is_terminal and not err.quiet
+    progress = Progress(
         SpinnerColumn(finished_text=" "),
         TextColumn("{task.description:<9}"),
         BarColumn(),
@@ -116,8 +117,9 @@ def open_progress_bar(what: str) -> Iterator[ProgressBar]:
         TextColumn("left"),
         TimeRemainingColumn(),
         console=err,
-        disable=err.quiet or not err.is_terminal,
-    ) as progress:
+        disable=not shown,
+    )
+    with progress if shown else nullcontext():  # rich before 14.3 ends a disabled one with a line
         bar = ProgressBar(progress, what)
         yield bar
         bar.show(1.0)
