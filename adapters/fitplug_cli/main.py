@@ -176,6 +176,13 @@ def report(
             help="If the targets cost more, show how to relax them, and exit with code 3.",
         ),
     ] = None,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="Also print what other limits and deltas cost, and the usual mechanisms.",
+        ),
+    ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -184,7 +191,9 @@ def report(
     from fitplug_cli.output import set_up_output
 
     set_up_output(quiet=quiet, as_json=as_json)
-    reports.report_plan(plan_file, output, contributions, delta, max_rho, as_json=as_json)
+    reports.report_plan(
+        plan_file, output, contributions, delta, max_rho, full=full, as_json=as_json
+    )
 
 
 @app.command()

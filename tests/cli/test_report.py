@@ -265,7 +265,7 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
     assert not facts.limits
     assert not facts.free_counts
     assert {usual.factor for usual in facts.usual_mechanisms} == {None}
-    print_report(facts)
+    print_report(facts, full=True)
     printed = " ".join(capsys.readouterr().out.split())
     page = render_page(facts)
     assert not Page(page).open
@@ -416,14 +416,14 @@ def test_prices_of_a_plan_split_apart_are_told_with_its_gap(capsys):
         most = 100 * estimate_saving(told.plan, found[name], RELAXED**2)
         assert float(saves.removesuffix(" %")) == pytest.approx(most, abs=0.06)
     assert f"within {format_up(told.plan.gap, 2)} of the least" in render_page(told)
-    print_report(told)
+    print_report(told, full=False)
     assert f"within {format_up(told.plan.gap, 2)} of the least" in capsys.readouterr().out
 
 
 def test_a_plan_without_prices_says_why(capsys):
     told = collect_facts(PLANS["total error"]())
     assert "has no prices" in render_page(told)
-    print_report(told)
+    print_report(told, full=False)
     assert "has no prices" in capsys.readouterr().out
 
 
@@ -445,7 +445,7 @@ def plan(tmp_path_factory):
 
 class TestCommand:
     def test_in_the_terminal(self, plan):
-        done = fitplug("report", plan, cwd=plan.parent)
+        done = fitplug("report", plan, "--full", cwd=plan.parent)
         assert (done.returncode, done.stderr) == (0, "")
         loaded = fp.Plan.load(plan)
         assert f"rho = {format_up(loaded.rho)}" in done.stdout
@@ -453,6 +453,30 @@ class TestCommand:
             assert re.search(rf"{re.escape(name)} .* {price:.1%} ", done.stdout)
         for needed in ("epsilon, proven", "wCA-II", "Every cell costs the same", loaded.digest):
             assert needed in done.stdout
+
+    def test_in_the_terminal_without_what_is_read_later(self, plan):
+        short = fitplug("report", plan, cwd=plan.parent)
+        full = fitplug("report", plan, "--full", cwd=plan.parent)
+        assert (short.returncode, short.stderr) == (0, "")
+        *lines, rest = short.stdout.splitlines()
+        assert "no data was opened" in rest
+        assert set(lines) < set(full.stdout.splitlines())
+        assert lines[-1] == f"plan {fp.Plan.load(plan).digest}"
+        for left_out in ("epsilon, proven", "wCA-II", "Every cell costs the same", "declared"):
+            assert left_out not in short.stdout
+
+    @pytest.mark.parametrize("person", [False, True])
+    def test_the_records_of_a_person_are_always_told(self, person, tmp_path):
+        text = EXAMPLE.read_text()
+        if person:
+            text = text.replace("[data]", '[data]\nperson = "id"\n', 1)
+        (tmp_path / "release.toml").write_text(text)
+        done = fitplug("report", "release.toml", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        if person:
+            assert "at most 1 of each person" in done.stdout
+        else:
+            assert "is the publisher's word" in done.stdout
 
     def test_as_a_page(self, plan, tmp_path):
         done = fitplug("report", plan, "--output", tmp_path / "p.html", "--delta", "1e-6", cwd=".")

@@ -39,6 +39,7 @@ def report_plan(
     delta: float | None,
     max_rho: float | None,
     *,
+    full: bool = False,
     as_json: bool = False,
 ) -> None:
     """Print the report of a plan, or write it as a page.
@@ -52,6 +53,7 @@ def report_plan(
         delta: The delta at which epsilon is reported.
         max_rho: The rho that the targets may cost at most. If they cost more, the report says how
             to relax them.
+        full: Whether to print everything that the page shows, except for the plots.
         as_json: Whether to print the report as one JSON object.
 
     Raises:
@@ -79,6 +81,7 @@ def report_plan(
             delta=delta,
             limited=limited,
             about=None if spec is None else spec.about.about,
+            compare=full or as_json or html is not None,
             progress=bar.show,
         )
     safe = spec is not None and spec.output.spreadsheet_safe
@@ -87,7 +90,12 @@ def report_plan(
         record = build_report_record(facts, relaxation)
         print_json(record | {"warnings": [warning] if warning else []})
     if html is None:
-        print_report(facts)
+        print_report(facts, full=full)
+        if not full:
+            out.print(
+                "no data was opened; the same command with --full shows the rest of the report, "
+                "and with --output report.html all of it with plots"
+            )
     else:
         text = render_page(facts, warning)
         with replace_file(html, PUBLIC) as partial:

@@ -16,7 +16,7 @@ from fitplug.display import format_up
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.privacy import epsilon_at
-from fitplug.release import About, Limited
+from fitplug.release import About, Limited, describe_population
 from fitplug.structure import list_names
 from fitplug.workload import ReplaceOne
 from fitplug_cli import person_costs
@@ -148,6 +148,13 @@ class Facts:
         return self.plan.unit.choose_records(self.contributions)
 
     @property
+    def population(self) -> str:
+        """Which records the answers are about; empty for a plan without a spec."""
+        if self.limited is None:
+            return ""
+        return describe_population(self.most_records, self.limited, apart=self.plan.unit.apart)
+
+    @property
     def neighbours(self) -> str:
         """A sentence that says in what neighbouring data sets differ."""
         unit = self.plan.unit
@@ -275,9 +282,10 @@ def collect_facts(
     delta: float = 1e-9,
     limited: Limited | None = None,
     about: About | None = None,
+    compare: bool = True,
     progress: Progress | None = None,
 ) -> Facts:
-    """Collect all facts of a plan.
+    """Collect the facts of a plan.
 
     Args:
         plan: The plan.
@@ -285,6 +293,7 @@ def collect_facts(
         delta: The delta at which epsilon is given.
         limited: Whether counting enforces `contributions` or the publisher declares it.
         about: What the publisher says of the release.
+        compare: Whether the plan is compared with the usual mechanisms, which may take seconds.
         progress: A function that is called with the share that is done, and what is being done.
 
     Returns:
@@ -292,7 +301,7 @@ def collect_facts(
     """
     report = progress or (lambda share, what: None)
     usual = []
-    for i, (short, name, mechanism, keywords) in enumerate(_USUAL):
+    for i, (short, name, mechanism, keywords) in enumerate(_USUAL if compare else ()):
         report(i / len(_USUAL), name)
         usual.append(_compare_usual(plan, short, name, mechanism, keywords))
     groups = _collect_groups(plan)

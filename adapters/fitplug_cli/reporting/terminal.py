@@ -14,18 +14,24 @@ from fitplug_cli.reporting.numbers import format_factor
 _SHOWN_DELTAS = DELTAS[::3]
 
 
-def print_report(facts: Facts) -> None:
-    """Print everything that the page shows, except for the plots.
+def print_report(facts: Facts, *, full: bool) -> None:
+    """Print the cost of a plan, what each group gets and what its targets cost.
 
     Args:
         facts: The facts of the plan.
+        full: Whether everything is printed that the page shows, except for the plots.
     """
     print_plan(facts.plan, facts.contributions, facts.delta)
     _print_prices(facts)
-    _print_limits(facts)
-    _print_curve(facts)
-    _print_slack(facts)
-    _print_usual_mechanisms(facts)
+    if full:
+        _print_limits(facts)
+        _print_curve(facts)
+        _print_slack(facts)
+        _print_usual_mechanisms(facts)
+    else:
+        for sentence in (facts.population, facts.measure_note):
+            if sentence:
+                out.print(sentence)
     out.print(f"plan {facts.plan.digest}")
 
 
