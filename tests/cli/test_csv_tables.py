@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -52,8 +53,12 @@ def test_what_computes_nothing_is_left_as_it_is(text: str) -> None:
     assert csv_tables.neutralise(text) == text
 
 
+# The module csv of Python 3.10 neither writes nor reads a NUL.
+UNWRITTEN = "\x00" if sys.version_info < (3, 11) else ""
 dangerous_texts = st.text(
-    st.one_of(st.sampled_from([*DANGEROUS, *",;|'\" \ufeff\u200b15ae.\x00"]), st.characters())
+    st.one_of(
+        st.sampled_from([*DANGEROUS, *",;|'\" \ufeff\u200b15ae.\x00"]), st.characters()
+    ).filter(lambda character: character not in UNWRITTEN)
 )
 
 

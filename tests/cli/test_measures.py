@@ -215,7 +215,7 @@ class TestReport:
     def test_in_a_terminal_and_as_a_page(self, root, tmp_path):
         page = tmp_path / "report.html"
         assert fitplug("report", root / "spec.toml", "--output", page).code == 0
-        ran = fitplug("report", root / "spec.toml")
+        ran = fitplug("report", root / "spec.toml", "--full")
         assert (ran.code, ran.err) == (0, "")
         for text in (ran.out, page.read_text(encoding="utf-8")):
             assert "sum of INCOME" in text

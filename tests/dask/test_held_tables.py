@@ -101,7 +101,7 @@ SOURCES: dict[str, Callable[[pa.Table, Path], Any]] = {
     "a Scanner": lambda t, _: ds.dataset(t).scanner(columns=[*t.schema.names]),
     "a LazyFrame": lambda t, _: pl.from_arrow(t).lazy(),  # type: ignore[union-attr]
     "a DataFrame of Polars": lambda t, _: pl.from_arrow(t),
-    "a relation": lambda t, _: duckdb.connect().from_arrow(t),
+    "a relation": lambda t, _: duckdb.from_arrow(t),
     "a data set in memory": lambda t, _: ds.dataset([t.slice(0, 400), t.slice(400)]),
     "a data set of Parquet": lambda t, p: make_dataset(t, p, format="parquet"),
     "a data set of Arrow": lambda t, p: make_dataset(t, p, format="ipc"),

@@ -66,7 +66,7 @@ class TestProjection:
     def test_is_the_nearest(self):
         values = np.array([3.0, -1.0, 0.5, 2.0])
         x = cp.Variable(4, nonneg=True)
-        cp.Problem(cp.Minimize(cp.sum_squares(x - values)), [cp.sum(x) == 3]).solve()
+        cp.Problem(cp.Minimize(cp.sum_squares(x - values)), [cp.sum(x) == 3]).solve(cp.CLARABEL)
         found = project_families(values, np.zeros(4, dtype=int), np.array([3.0]))
         np.testing.assert_allclose(found, x.value, atol=1e-5)
 
