@@ -35,9 +35,12 @@ def estimate(
         typer.Option("--simultaneous", help="Let all intervals hold together, not each alone."),
     ] = False,
     by: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--by", help="Estimate in each region of a CSV or Parquet of codes and their regions."
+            "--by",
+            help="Estimate for each cell of an attribute, for each node of a tree's level, or for "
+            "each region of a CSV or Parquet of codes and their regions.",
+            metavar="NAME|FILE",
         ),
     ] = None,
     attribute: Annotated[
@@ -65,7 +68,7 @@ def estimate(
 ) -> None:
     """Estimate sums, differences and ratios of answers, with their std. No data is read."""
     from fitplug_cli.commands import estimates
-    from fitplug_cli.inputs import collect_expressions
+    from fitplug_cli.inputs import collect_expressions, read_region_options
     from fitplug_cli.output import set_up_output
     from fitplug_cli.output.estimate_tables import (
         check_estimates_target,
@@ -77,7 +80,7 @@ def estimate(
     set_up_output(quiet=quiet, as_json=as_json)
     check_estimates_target(output, spreadsheet_safe=spreadsheet_safe)
     named = collect_expressions(expressions or [], table)
-    regions = estimates.read_region_options(by, attribute, leaf, region)
+    regions = read_region_options(by, attribute, leaf, region)
     found = estimates.estimate_expressions(folder, named, confidence, simultaneous, regions)
     if output is not None:
         write_estimates(output, found, spreadsheet_safe=spreadsheet_safe)

@@ -364,3 +364,62 @@ class TestEstimate:
         ran = fitplug("estimate", place / "out", "tracts", "--leaf", "FIPS")
         assert ran.code == 2
         assert "give --by FILE too" in ran.err
+
+    def test_each_value_of_an_attribute(self, blocks):
+        place, release, x = blocks
+        asked = ["tracts[GEOID=01]", "tracts / sexes"]
+        ran = fitplug("estimate", place / "out", *asked, "--by", "SEX", "--json")
+        assert ran.code == 0, ran.err
+        rows = json.loads(ran.out)["estimates"]
+        assert [(row["SEX"], row["name"]) for row in rows] == [
+            (sex, text) for sex in ("1", "2") for text in asked
+        ]
+        for sex, (men, share) in zip(("1", "2"), (rows[:2], rows[2:]), strict=True):
+            assert men["value"] == pytest.approx(x[sex][:6].sum(), abs=1e-6)
+            assert men["std"] == pytest.approx(release.combine(f"tracts[GEOID=01,SEX={sex}]").std)
+            assert share["value"] == pytest.approx(1.0)
+
+    def test_each_node_of_a_level(self, blocks):
+        place, release, x = blocks
+        ran = fitplug("estimate", place / "out", "tracts[SEX=2]", "--by", "county", "--json")
+        found = {row["county"]: row for row in json.loads(ran.out)["estimates"]}
+        by_county = x["2"].groupby(lambda code: code[:5]).sum()
+        assert list(found) == list(by_county.index)
+        for county, own in by_county.items():
+            assert found[county]["value"] == pytest.approx(own, abs=1e-6)
+            expected = release.combine(f"tracts[GEOID={county}, SEX=2]").std
+            assert found[county]["std"] == pytest.approx(expected)
+
+    def test_a_file_with_the_name_of_an_attribute(self, blocks, monkeypatch):
+        place, _, x = blocks
+        monkeypatch.chdir(place)
+        (place / "SEX").write_text("SEX,both\n1,all\n2,all\n")
+        ran = fitplug("estimate", "out", "sexes", "--by", "./SEX", "--json")
+        (row,) = json.loads(ran.out)["estimates"]
+        assert row["both"] == "all"
+        assert row["value"] == pytest.approx(x.sum().sum(), abs=1e-6)
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            (["--by", "countie"], "neither an attribute .* did you mean 'county'"),
+            (["--by", "SEX", "--leaf", "x"], "describe a file, and --by names 'SEX'"),
+            (["--by", "none.csv"], "no such crosswalk"),
+        ],
+    )
+    def test_what_names_no_region(self, blocks, options, says):
+        place, _, _ = blocks
+        ran = fitplug("estimate", place / "out", "sexes", *options)
+        assert ran.code == 2
+        assert re.search(says, ran.err), ran.err
+
+    def test_a_level_of_two_trees(self, tmp_path):
+        domain = fp.Domain({name: fp.Hierarchy(["top"], [["a"], ["b"]]) for name in ("x", "y")})
+        groups = [fp.queries({"x": "top", "y": "top"}, std=3.0, name="both")]
+        plan = fp.design(fp.Workload(domain, groups))
+        counts = fp.Tables(domain, {("x", "y"): np.eye(2, dtype=int)}).marginal
+        answers = answer_exactly(plan.strategy, counts)
+        fp.Release(plan=plan, answers=answers, rho=plan.rho).write(tmp_path / "out")
+        ran = fitplug("estimate", tmp_path / "out", "both", "--by", "top")
+        assert ran.code == 2
+        assert "'top' is a level of 'x', 'y'; give a crosswalk" in ran.err

@@ -24,7 +24,8 @@ _HEAD = """\
 
 [data]
 path = {path}
-contributions = 1               # rows that one person may have; k rows cost k^2 times the rho
+contributions = 1               # the rows that one person may have, which only you know: the
+                                # privacy claim rests on it; k rows cost k^2 times the rho
 # person = "..."                # if one may have more: the column that identifies persons, to
 #                               # count at most that many rows of each
 # weight = "..."                # if rows are aggregates: the column of how many records each is
@@ -34,8 +35,9 @@ contributions = 1               # rows that one person may have; k rows cost k^2
 """
 
 _TAIL = """
-[[query]]                       # a table: "identity" lists an attribute, what is not named is
-name = "total"                  # summed out; others: "prefix", {{ ranges = [[18, 64]] }}, a level
+[[query]]                       # a table. ATTRIBUTE = "identity" asks for each value of it; others
+name = "total"                  # are "prefix", {{ ranges = [[18, 64]] }} and a level of a tree. It
+                                # counts the people of all values of an attribute not named here.
 std = 10.0                      # or moe = 20.0 with confidence = 0.90, or targets = "targets.csv"
 {more}
 [privacy]

@@ -11,12 +11,16 @@ from fitplug_cli.inputs.code_files import PARQUET_SUFFIXES, CodeFile
 from fitplug_cli.inputs.codebooks import fill_in_codebooks, read_codebook
 from fitplug_cli.inputs.crosswalks import (
     CROSSWALK_KEY,
-    Crosswalk,
     build_region_rows,
-    read_crosswalk_of_release,
 )
 from fitplug_cli.inputs.expression_files import NamedExpression, collect_expressions
 from fitplug_cli.inputs.public_files import check_files_are_public
+from fitplug_cli.inputs.regions import (
+    RegionOptions,
+    Regions,
+    find_regions,
+    read_region_options,
+)
 from fitplug_cli.inputs.target_files import TARGETS_KEY, read_targets
 
 __all__ = [
@@ -24,13 +28,15 @@ __all__ = [
     "PARQUET_SUFFIXES",
     "TARGETS_KEY",
     "CodeFile",
-    "Crosswalk",
     "NamedExpression",
+    "RegionOptions",
+    "Regions",
     "build_region_rows",
     "check_files_are_public",
     "collect_expressions",
     "fill_in_codebooks",
+    "find_regions",
     "read_codebook",
-    "read_crosswalk_of_release",
+    "read_region_options",
     "read_targets",
 ]
