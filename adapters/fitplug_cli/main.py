@@ -7,8 +7,10 @@ quick.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -275,10 +277,16 @@ app.command()(reading_commands.export)
 app.command(name="lost")(reading_commands.estimate_lost)
 
 
+@cache
+def _build_command() -> Callable[..., Any]:
+    """Build the commands. Where one process runs many, they are not built for each again."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run a command, and turn an error into one sentence and an exit code."""
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(_build_command()(standalone_mode=False))
     except (KeyboardInterrupt, typer.Abort):
         fail(1, "Interrupted", "interrupted; run the same again to finish what was begun")
     except ImportError as error:
