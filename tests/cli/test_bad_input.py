@@ -709,6 +709,7 @@ SEALED_COUNTS_EDITS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True], ids=["new ledger", "old ledger"])
 @pytest.mark.parametrize(("change", "says"), COUNTS_EDITS.values(), ids=COUNTS_EDITS)
 def test_wrong_counts(ready, change, says, begun):

@@ -260,7 +260,7 @@ class TestFiles:
         assert re.search(r"\(approximate\) +- +- +- +- +-", ran.out)
         assert "less than 3 stds from zero" in ran.out
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_an_expression_of_many_values(self, out, tmp_path):
         """Longer than what Python's csv takes for a field, and than any command line."""
         listed = "|".join(["0"] * 200_000)

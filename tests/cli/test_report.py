@@ -111,6 +111,7 @@ def close(text, value, digits=4):
     return math.isclose(float(text.replace(",", "")), value, rel_tol=10.0 ** (1 - digits))
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_fetches_nothing(told, shown):
     assert not shown.open
     assert all(link.startswith("#") for link in shown.fetched), shown.fetched
@@ -130,6 +131,7 @@ def test_pictures_have_a_text_beside_them(shown):
             assert attributes["aria-hidden"] == "true"
 
 
+@pytest.mark.slow
 def test_costs(told, shown):
     plan = told.plan
     text = render_page(told)
@@ -148,6 +150,7 @@ def test_costs(told, shown):
             assert close(text, value)
 
 
+@pytest.mark.slow
 def test_only_a_plain_bound_is_called_one_on_delta(told):
     plain = told.plan.objective.plain
     assert ("mechanism passes" in render_page(told).replace("\n", " ")) == plain
@@ -297,6 +300,7 @@ def test_the_page_says_what_is_public_where_records_are_replaced(unit, kept):
     assert "records is the same and public. Who sees" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a$b_c^d$", "x" * 300, "ü & ö"])
 def test_odd_names(name):
     domain = fp.Domain({"sex": ["1", "2"]})
@@ -365,7 +369,7 @@ FRAME = """<!doctype html><title>not told</title>
 <script>onmessage = told => document.title = told.data</script>"""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs the browser Chromium")
 @pytest.mark.parametrize("width", [420, 1280])
 @pytest.mark.parametrize("name", ["example", "one group", "cells that cost less", *WIDE])
@@ -386,7 +390,7 @@ def test_nothing_is_clipped_in_a_browser(name, width, tmp_path):
     assert told.startswith(f"clipped 0 at {width}"), told
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_chart_that_says_nothing_is_left_out():
     flat = collect_facts(PLANS["example"]())
     assert flat.even_note is not None
@@ -405,7 +409,7 @@ def test_a_chart_that_says_nothing_is_left_out():
     assert "tells no cells apart" in render_page(apart)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_prices_of_a_plan_split_apart_are_told_with_its_gap(capsys):
     told = collect_facts(WIDE["a tree"]())
     found = prices(told.plan)
@@ -478,6 +482,7 @@ class TestCommand:
         else:
             assert "is the publisher's word" in done.stdout
 
+    @pytest.mark.slow
     def test_as_a_page(self, plan, tmp_path):
         done = fitplug("report", plan, "--output", tmp_path / "p.html", "--delta", "1e-6", cwd=".")
         assert (done.returncode, done.stderr) == (0, "")
@@ -486,7 +491,7 @@ class TestCommand:
         again = fitplug("report", plan, "--output", tmp_path / "p.html", cwd=".")
         assert again.returncode == 0
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_title_and_authors_of_a_spec(self, tmp_path):
         (tmp_path / "release.toml").write_text(
             re.sub(r"(?s)\n\[about\].*?(?=\n\[|$)", "", EXAMPLE.read_text())

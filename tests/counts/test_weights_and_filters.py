@@ -140,6 +140,7 @@ FRAMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FRAMES)
 @settings(max_examples=20)
 @given(columns=records(), where=filters(), weighted=st.booleans())

@@ -62,6 +62,7 @@ def assert_counted(people: Path, folder: Path, wanted: Any = WANTED, **options: 
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_killed_process_resumes(people: Path, tmp_path: Path, read: list[ReadRowGroup]) -> None:
     folder = tmp_path / "kept"
     code = f"""

@@ -56,6 +56,7 @@ def assert_same(one: fp.Tables, other: fp.Tables) -> None:
         np.testing.assert_array_equal(one[names], other[names])
 
 
+@pytest.mark.slow
 def test_a_cluster_counts_as_threads_do(client: Client, people: Path) -> None:
     told: list[tuple[int, int]] = []
     counted = fpd.count(people, WANTED, client=client, progress=lambda *rows: told.append(rows))
@@ -119,6 +120,7 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
     assert not pids
 
 
+@pytest.mark.slow
 def test_a_bad_file_ends_the_run_with_the_same_error(
     client: Client, people: Path, tmp_path: Path
 ) -> None:
@@ -185,6 +187,7 @@ def test_the_codes_of_a_tree_are_sent_once(
     assert tree_bytes < 20_000 * (12 + 1)  # the codes and the counties
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 1])
 @pytest.mark.parametrize("closed", ["client", "cluster"])
 def test_a_cluster_that_fails_ends_in_one_clear_error(

@@ -121,6 +121,7 @@ def test_each_piece_reaches_its_output_once(
     assert total == sum((i + 1) * (o + 1) for i in range(20) for o in range(13) if (i + o) % 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["threads", "one_process"])
 @pytest.mark.parametrize("inputs", [0, 1])
 def test_few_inputs_and_one_output(on: str, inputs: int, request: pytest.FixtureRequest) -> None:
@@ -130,6 +131,7 @@ def test_few_inputs_and_one_output(on: str, inputs: int, request: pytest.Fixture
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["threads", "client"])
 def test_faults_end_an_exchange_and_quote_nothing(on: str, request: pytest.FixtureRequest) -> None:
     client = None if on == "threads" else request.getfixturevalue(on)

@@ -104,7 +104,7 @@ def counted_under_fire(
     return len(kills_at) - len(left)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kills_at",
     [[0.1, 0.5], [0.0], [1.0]],

@@ -120,6 +120,7 @@ def assert_same(counted: Any, expected: Any) -> None:
         np.testing.assert_array_equal(counted[names], expected[names])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_counts_as_files_do(tmp_path: Path, source: str) -> None:

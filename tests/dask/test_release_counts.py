@@ -100,7 +100,7 @@ def test_answers_are_those_of_the_counts(people, tmp_path, monkeypatch, options,
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda: design_tree(people_by_place(ages=True)), marks=pytest.mark.slow),
+        pytest.param(lambda: design_tree(people_by_place(ages=True)), marks=pytest.mark.long),
         split_apart_plan,
         symmetric_plan,
     ],
@@ -120,7 +120,7 @@ def test_answers_of_every_structure(make, tmp_path, monkeypatch):
 PERSONS = [fp.AddRemove(2), fp.AddRemove(2, once_per="a")]
 
 
-@pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.long)])
 @pytest.mark.parametrize("unit", PERSONS, ids=str)
 @pytest.mark.slow
 def test_persons_keep_the_rows_that_a_count_keeps(people, tmp_path, monkeypatch, request, unit, on):
@@ -284,6 +284,7 @@ def test_a_client_that_fails_leaves_the_counts_of_another(people, tmp_path, ledg
     check_left_over(tmp_path, names=["budget.db", "out"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["cut", "changed", "missing", "of another slab", "seals gone"])
 def test_counts_that_are_damaged_are_not_used(people, tmp_path, ledger, audit, monkeypatch, fault):
     tables = fpd.count(people, PLAN)

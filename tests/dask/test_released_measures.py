@@ -95,7 +95,7 @@ def test_parts(how, rows, source, tmp_path, monkeypatch):
     np.testing.assert_array_equal(read.estimates["pay"], released.estimates["pay"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_on_a_cluster_of_processes(rows, source, tmp_path):
     with start_workers(2, 1, processes=True) as client:
         counted = fpd.count(source, PLAN, client=client)

@@ -497,7 +497,7 @@ def halve_noise():
     gaussian.make_gaussian = make_half
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_on_a_cluster_of_processes(tmp_path, ledger):
     audit = Audit(tmp_path / "audit")
     with (
@@ -539,6 +539,7 @@ print(*draw())
 """
 
 
+@pytest.mark.slow
 def test_processes_that_are_forked_draw_other_noise():
     """OpenDP takes its randomness from the operating system for each draw, also after a fork.
 

@@ -97,6 +97,7 @@ def fails(source: Any, **options: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["p", "p/", "p/state=*", "p/**/*.parquet"])
 def test_folders_and_globs(folder: Path, moto: dict[str, Any], source: str) -> None:
     expected = fpd.count(folder / "bucket/p", WANTED)[JOINT]

@@ -181,6 +181,7 @@ def logged(client: Client | None) -> str:
     return f"{client.get_worker_logs()} {client.get_scheduler_logs()}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["threads", "cluster"])
 @pytest.mark.parametrize("fail", FAILURES, ids=lambda fail: fail.__name__)
 def test_no_failure_tells_what_rows_hold(

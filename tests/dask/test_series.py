@@ -286,6 +286,7 @@ def test_sealed_counts_are_kept_and_not_those_of_a_later_try(tmp_path, series, m
         assert X[:, 0].astype("<i8").tobytes() not in content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     [

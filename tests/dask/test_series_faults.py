@@ -149,6 +149,7 @@ for point in points:
         assert states >= {(key, "made") for key in keys} | {("pay", "published")}
 
 
+@pytest.mark.long
 def test_two_processes_draw_a_period_once(tmp_path: Path) -> None:
     said = drive(
         """

@@ -150,6 +150,7 @@ def loops_used(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         pytest.skip("no C compiler")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loops_used")
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows", "csv", "csv.gz"])
 @pytest.mark.parametrize("weight", [None, "pop"])
@@ -349,7 +350,7 @@ def client() -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_and_shares_change_nothing(
     tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,6 +399,7 @@ def test_partial_sums_never_wrap() -> None:
 # Persons
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crowded", [False, True])
 @pytest.mark.parametrize("k", [1, 2, 7])
 @pytest.mark.parametrize(("where", "condition"), WHERE[1:])
@@ -469,6 +471,7 @@ KEPT: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(KEPT)))
 def test_a_checkpoint_is_of_one_weight_and_filter(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch

@@ -92,7 +92,7 @@ def refuse(people: Path, client: Client) -> str:
 # Which code
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_with_other_code_and_without_are_refused_by_name(
     people: Path, processes: Processes, tmp_path: Path
 ) -> None:
@@ -243,7 +243,7 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
     assert not isinstance(caught.value, DataError)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_whose_workers_are_gone_is_one_clear_error(
     people: Path, processes: Processes
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_plot_of_a_plan(release):
     assert set(plan.workload.names) <= set(texts(figure))
 
 
+@pytest.mark.slow
 def test_plots_of_other_plans(monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
     monkeypatch.setattr(symmetry, "MOST_DENSE", 0)

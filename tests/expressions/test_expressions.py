@@ -444,8 +444,8 @@ def test_any_union_is_that_of_sets(options):
     assert RELEASE.combine(text).value == pytest.approx(count(age=sorted(chosen)), abs=1e-5)
 
 
-@pytest.mark.parametrize("most", [20_000, pytest.param(100_000, marks=pytest.mark.long)])
-@pytest.mark.slow
+@pytest.mark.parametrize("most", [20_000, 100_000])
+@pytest.mark.long
 def test_expressions_of_any_length_name_their_people(most):
     """Sums and lists of so many values, in memory for these alone."""
     codes = [f"{i:06d}" for i in range(most)]

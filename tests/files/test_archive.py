@@ -103,7 +103,7 @@ def bombs(tmp_path_factory: pytest.TempPathFactory, header: Any) -> dict[str, Pa
     ["an array", "many arrays", "an array that no plan has", "a header", "a digest",
      "bytes after an array", "a long line of npy"],
 )  # fmt: skip
-@pytest.mark.slow
+@pytest.mark.long
 def test_plans_and_answers_that_unpack_to_too_much(
     bombs: dict[str, Path], name: str, tmp_path: Path
 ) -> None:
@@ -137,6 +137,7 @@ def lie(path: Path, size: int) -> None:
     path.write_bytes(bytes(content))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 100, 200, 2**20, 2**32 - 2])
 def test_directories_that_lie(tmp_path: Path, header: Any, size: int) -> None:
     path = tmp_path / "plan.npz"

@@ -57,13 +57,14 @@ def test_files_that_are_whole_are_counted(shapes: Path) -> None:
         assert fpd.count(path, WANTED)["sex", "age"].sum() == expected, path
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_byte_of_a_footer(shapes: Path, tmp_path: Path) -> None:
     """Lengths of histograms are among them, on which Arrow ends the process."""
     shutil.copy(shapes / "plain.parquet", tmp_path)
     survives(tmp_path, "bytes")
 
 
+@pytest.mark.slow
 def test_random_damage_in_every_format(shapes: Path) -> None:
     survives(shapes, 0, 40)
 
@@ -182,7 +183,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_damaged_table_of_a_release(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "r"
     shutil.copytree(folder, place)

@@ -86,6 +86,7 @@ def test_two_processes_write_many_parts(tmp_path):
     assert len(os.listdir(tmp_path)) == rounds  # no partial file is left  # noqa: PTH208
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.long)])
 def test_killed_writers_leave_nothing_that_counts(tmp_path, kills):
     place = LocalPlace(tmp_path)

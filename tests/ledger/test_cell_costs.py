@@ -415,6 +415,7 @@ def test_no_noise_where_the_ledger_cannot_be_written(
     assert len(ledger.entries()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "k", [1, 10**6, *(pytest.param(k, marks=pytest.mark.slow) for k in (2, 3, 7))]
 )

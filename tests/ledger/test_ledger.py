@@ -301,6 +301,7 @@ def test_processes_race_for_one_key(path: Path) -> None:
     assert len(Ledger(path).entries()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round_", range(3))
 def test_processes_race_to_begin_it(path: Path, round_: int) -> None:
     said = drive("race(8, lambda i: Ledger(path, 1.0).charge(0.125, what=str(i)))", path)
@@ -309,6 +310,7 @@ def test_processes_race_to_begin_it(path: Path, round_: int) -> None:
     assert names_in(path.parent) == ["budget.db"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round_", range(3))
 def test_processes_race_to_begin_it_with_different_totals(path: Path, round_: int) -> None:
     said = drive("race(8, lambda i: Ledger(path, 1.0 + i % 2))", path)

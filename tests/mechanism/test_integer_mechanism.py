@@ -118,6 +118,7 @@ class TestAgainstExactRationals:
         assert plan.rho <= float(rho) * (1 + 1e-14)
         assert Fraction(plan.privacy_cost) ** 2 / 2 >= rho
 
+    @pytest.mark.slow
     def test_variances_and_targets(self, designed):
         W, c, plan = designed
         A = full_strategy(plan)

@@ -141,6 +141,7 @@ def beside_places():
 WORKLOADS = [one_measure, with_other, two_measures, beside_ages, beside_places]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", WORKLOADS)
 @pytest.mark.parametrize(
     "unit", [fp.AddRemove(), fp.AddRemove(records=3), fp.ReplaceOne()], ids=["1", "3", "replace"]
@@ -292,6 +293,7 @@ def answer_without_noise(plan, records):
     return fp.Release(plan=plan, answers=answers, rho=plan.rho).estimates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1, 2**-10, 2**-17, 2**-22])
 @pytest.mark.parametrize("most_cells", [symmetry.MOST_CELLS, 1])
 def test_fine_units_leave_room(unit, most_cells, monkeypatch):

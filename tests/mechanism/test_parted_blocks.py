@@ -95,6 +95,7 @@ def strategy(request):
     return request.param().strategy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 7, 40, 2**20])
 def test_parts_are_those_of_the_whole(strategy, most) -> None:
     rng = np.random.default_rng(most)

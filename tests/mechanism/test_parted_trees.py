@@ -37,6 +37,7 @@ def make(rng, kind, most=5):
     return random_strategy(rng, structure, most)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 20, 300])
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_are_those_of_the_whole(kind, most) -> None:

@@ -81,6 +81,7 @@ def check_person(person, seed, strategies):
     assert exact >= 0.7 * strategies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PERSONS)
 def test_no_person_costs_more_than_the_search_proves(name):
     check_person(PERSONS[name], 0, 16)

@@ -98,6 +98,7 @@ def test_the_cost_is_that_of_the_costliest_pair_of_a_thousand_strategies():
     assert sum(compare_cost(seed) for seed in range(100, 1400)) > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", PAIR_UNITS, ids=str)
 @pytest.mark.parametrize("seed", range(4))
 def test_variances_and_estimates(unit, seed):

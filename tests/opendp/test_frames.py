@@ -42,7 +42,7 @@ def test_a_query_on_a_lazyframe_spends_what_it_was_given():
     assert data.query(rho=0.1).select(dp.len(signed=True)).resolve() is not None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_of_stable_steps_shares_and_a_scale_that_is_given():
     steps = context(dp.loss_of(rho=0.5)).query(rho=0.5).filter(pl.col("age") < 18)
     assert isinstance(steps.fitness_for_use(PLAN).release(), fp.Release)

@@ -124,6 +124,7 @@ def test_tables(kind, silent):
         silent(lambda: fpo.release(PLAN, data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", frames())
 def test_lazyframes(kind, silent):
     data = frames()[kind]

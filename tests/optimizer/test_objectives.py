@@ -37,6 +37,7 @@ def everywhere(plan):
 
 
 class TestCellBudgets:
+    @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(6))
     @pytest.mark.parametrize("shape", [(3, 1, 2), (3, 2, 2), (2,), (1, 2, 1), (1, 1, 1), (2, 1)])
     def test_they_hold_at_every_cell_where_attributes_are_symmetric(self, shape, seed):
@@ -200,6 +201,7 @@ class TestQueriesForFree:
         with pytest.raises(fp.BudgetError, match=r"cell='\d'.* is 0, but the query group"):
             design(np.ones((1, 4)), cell_budgets=first.slack())
 
+    @pytest.mark.slow
     @given(st.integers(0, 2**32 - 1))
     def test_on_random_workloads_both_together_cost_no_more(self, seed):
         rng = np.random.default_rng(seed)

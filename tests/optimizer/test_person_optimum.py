@@ -60,6 +60,7 @@ def test_at_most_one_record_a_period(T, n, alpha):
         assert lower == pytest.approx(expected, rel=5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "unit"), [p[1:] for p in PROBLEMS], ids=[p[0] for p in PROBLEMS]
 )

@@ -121,6 +121,7 @@ def covariance(found):
     return sigma
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(len(WORKLOADS)), ids=[w[0] for w in WORKLOADS])
 def test_it_lies_next_to_the_optimum_and_the_bound_below(index):
     _, workload, above, below = WORKLOADS[index]

@@ -115,6 +115,7 @@ def compare_with_dense(workload, monkeypatch):
     return plan.privacy_cost / dense.lower_bound - 1, plan.lower_bound / dense.privacy_cost - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_trees_reach_the_dense_optimum(seed, symmetric, monkeypatch) -> None:

@@ -218,6 +218,7 @@ class TestHierarchical:
 
 
 class TestMatrixMechanism:
+    @pytest.mark.slow
     @SMALL
     @pytest.mark.parametrize("weights", WEIGHTS)
     def test_certified_and_never_worse_in_its_total_than_any_other(self, name, W, c, weights):

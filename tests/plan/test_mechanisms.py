@@ -44,6 +44,7 @@ def test_blocks_are_named_by_their_attributes():
     assert [m.name for m in PLANS["dense"].mechanisms()] == ["all answers"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
 def test_the_pld_accountant_gives_the_gaussian_curve(plan, delta):

@@ -34,6 +34,7 @@ def relaxed(workload, factors):
     return fp.Workload.from_groups(workload.domain, groups)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MIXED)
 @pytest.mark.parametrize("factor", [0.9, 1.1, 3.0])
 def test_no_relaxation_saves_more_than_its_price(name, factor):
@@ -89,6 +90,7 @@ def apart(monkeypatch):
     return fp.design(geography())
 
 
+@pytest.mark.slow
 def test_relaxing_a_plan_that_is_not_the_optimum(apart):
     found = relax(apart.workload, apart.rho / 2, plan=apart)
     assert not found.groups

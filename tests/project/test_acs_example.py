@@ -188,7 +188,7 @@ def every_marginal(seed):
     return "\n".join([*lines, "[output]", 'path = "out"'])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_marginals_of_eighteen_attributes_from_files_to_tables(tmp_path):
     """10^15 cells, 988 tables: design, count, release and write, as a user would."""
     (tmp_path / "spec.toml").write_text(every_marginal(1))

@@ -201,6 +201,7 @@ class TestWrongFiles:
         wrong = put(kind, tmp_path / f"people.{suffix}")
         silent(tmp_path, wrong, "estimate", released / "release", "--from", wrong)
 
+    @pytest.mark.slow
     def test_as_plan_counts_ledger_and_release(
         self, tmp_path: Path, released: Path, kind: str
     ) -> None:

@@ -49,7 +49,7 @@ REVEALED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_mypy_knows_what_is_installed(tmp_path):
     pytest.importorskip("polars")
     (tmp_path / "use.py").write_text(USE)

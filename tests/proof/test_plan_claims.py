@@ -195,7 +195,7 @@ def floats(plan: fp.Plan) -> npt.NDArray[np.float64]:
     return np.concatenate([*parts, np.sort(plan.profile().ravel()), [plan.lower_bound, plan.scale]])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_field_is_held_or_changes_nothing(plan: fp.Plan, tmp_path: Path) -> None:
     header, arrays = describe(plan)
     header = json.loads(json.dumps(header))

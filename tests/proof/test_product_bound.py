@@ -580,6 +580,7 @@ def solved(name):
     return descend_residual_family(STRUCTURES[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_the_search_returns_what_the_bound_is(name):
     found = solved(name)

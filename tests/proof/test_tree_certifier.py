@@ -147,6 +147,7 @@ class TestTreesOfNumbers:
 
 
 class TestTreesOfMatrices:
+    @pytest.mark.slow
     @settings(max_examples=15)
     @given(st.integers(0, 2**32))
     def test_random_trees(self, seed):

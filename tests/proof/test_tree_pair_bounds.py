@@ -80,6 +80,7 @@ def evaluate_bound(structure, p, phi, q):
     return np.linalg.norm(X, "nuc") / np.sqrt(weight * q.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", PAIR_UNITS, ids=str)
 @pytest.mark.parametrize("seed", range(5))
 def test_the_bound_is_the_norm(unit, seed):

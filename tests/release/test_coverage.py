@@ -45,6 +45,7 @@ def within(share, confidence):
 EXACT = {"pyramid": X.cumsum(axis=1), "total": X.sum()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confidence", CONFIDENCES)
 def test_each_interval_covers_as_often_as_it_says(releases, confidence):
     for name, exact in EXACT.items():

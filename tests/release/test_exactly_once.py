@@ -64,6 +64,7 @@ def drive(script: str, root: Path, *arguments: str) -> list[Any]:
     return run_script(DRIVER + script, root, *arguments, timeout=400)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("points", [20, pytest.param(260, marks=pytest.mark.long)])
 def test_killed_at_every_step_it_is_finished_by_the_same_call(tmp_path: Path, points: int) -> None:
     """One charge, one release, nothing left over; answers that were entered as made stay those."""

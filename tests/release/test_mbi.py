@@ -94,6 +94,7 @@ def write_out(release: fp.Release) -> tuple[np.ndarray, np.ndarray]:
     return np.array(columns).T, np.concatenate([own.values for own in measurements])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "noise_scale"), [*((kind, 1.0) for kind in PLANS), ("symmetric", 2.0)]
 )
@@ -123,6 +124,7 @@ def test_the_likelihood_is_that_of_the_release(kind: str, noise_scale: float) ->
     np.testing.assert_allclose(W @ inverse @ W.T / scale, joint / scale, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLANS)
 def test_noise_is_independent_and_queries_are_those_of_the_strategy(kind: str) -> None:
     """Multiplied by the noise's std, they are the strategy's rows: the noise of these is drawn

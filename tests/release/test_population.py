@@ -72,6 +72,7 @@ def is_share(covered: float, confidence: float) -> bool:
     return abs(covered - confidence) <= 5 * math.sqrt(confidence * (1 - confidence) / RELEASES)
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_records_kept_and_rarely_all(
     limited: list[fp.Release], counted: fp.Tables
 ) -> None:

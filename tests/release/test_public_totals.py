@@ -73,6 +73,7 @@ def test_what_public_totals_answer_is_exact_and_the_rest_is_not(plan):
     assert release.rho == pytest.approx(plan.rho, rel=1e-14)
 
 
+@pytest.mark.slow
 def test_estimates_are_unbiased_with_the_variances_that_the_plan_says(plan):
     tables = count(plan)
     # The sampler is tested once, and not before each draw.

@@ -57,6 +57,7 @@ class TestFieller:
         low, high = bound_ratio(Combination(5.0, 1.0), Combination(-2.0, 0.0), 0.0, 3.0)
         assert (low, high) == pytest.approx((-4.0, -1.0))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("away", [3, 5, 10, 30])
     @pytest.mark.parametrize("correlation", [-0.9, 0.0, 0.9])
     def test_covers_however_near_to_zero_the_denominator_is(self, away, correlation):
@@ -130,7 +131,7 @@ def combined(plan, records):
     return [release.combine_all(ASKED) for release in release_often(plan, tables, RELEASES)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("simultaneous", [False, True])
 def test_intervals_of_means_cover_over_2000_releases(combined, exact, simultaneous):
     """Denominators are 17 stds from zero; intervals 0.8 times as wide are noticed."""

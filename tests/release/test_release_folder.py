@@ -126,6 +126,7 @@ class TestDamage:
         (folder / "answers.npz").rename(folder / "other.npz")
         self.refused(folder, "answers.npz is missing")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["plan.npz", "answers.npz", "pyramid.parquet"])
     def test_flipped_or_truncated_bytes_are_refused_or_change_nothing(self, charged, folder, name):
         path = folder / name

@@ -242,7 +242,7 @@ def test_a_ledger_that_is_named_is_charged(spec, monkeypatch):
     assert len(fp.Ledger(spec.parent / "budget.db").entries()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_processor_finishes_the_same_plan(spec):
     """Its designs differ in their last digits; the plan that was begun is kept and used."""
     code = (

@@ -346,6 +346,7 @@ def test_a_run_writes_it(tmp_path):
     assert "OpenDP 0." in record["deployment"]["implementation"]["mechanisms"]
 
 
+@pytest.mark.slow
 def test_a_wrong_about_is_refused_before_anything(tmp_path):
     done = run(tmp_path, 'sector = "Governement"')
     assert done.returncode == 2

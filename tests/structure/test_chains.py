@@ -90,6 +90,7 @@ def test_a_long_attribute_gets_a_certified_plan(plan: fp.Plan, tmp_path) -> None
     assert plan.profile().max() == pytest.approx(plan.privacy_cost**2)
 
 
+@pytest.mark.slow
 def test_estimates_are_unbiased_and_as_accurate_as_stated(plan: fp.Plan) -> None:
     x = np.random.default_rng(1).integers(0, 100, CELLS)
     release = fpo.release(plan, fp.Tables(plan.domain, {("x",): x}))

@@ -43,6 +43,7 @@ def plan(request):
 
 
 class TestAgainstExactRationals:
+    @pytest.mark.slow
     def test_answers_rho_and_estimates(self, plan):
         assert_exact(plan)
 
@@ -74,7 +75,7 @@ class TestAgainstExactRationals:
 
 @settings(max_examples=8)
 @given(st.integers(0, 2**32 - 1))
-@pytest.mark.slow
+@pytest.mark.long
 def test_any_workload_split_apart_is_exact(seed):
     check_any_workload(seed)
 
@@ -298,7 +299,7 @@ class TestKnownValues:
     def test_three_attributes_through_the_family(self, apart):
         assert fp.design(ordered_workload([10] * 3, 2)).privacy_cost ** 2 <= 11.91
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_three_attributes_through_the_product(self):
         plan = fp.design(ordered_workload([10] * 3, 2), tolerance=1e-5)
         assert plan.privacy_cost**2 == pytest.approx(11.7069, abs=5e-4)
@@ -308,7 +309,7 @@ class TestKnownValues:
         plan = fp.design(ordered_workload([10] * 3, 3))
         assert plan.privacy_cost**2 == pytest.approx(15.09244, rel=2e-4)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_ten_attributes(self):
         plan = fp.design(ordered_workload([10] * 10, 3))
         assert plan.privacy_cost**2 < 429

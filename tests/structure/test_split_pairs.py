@@ -61,6 +61,7 @@ def find_costliest_pair(A: np.ndarray, unit: fp.ReplaceOne) -> float:
     return float(costs[(cells[:, None, kept] == cells[None, :, kept]).all(axis=2)].max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 def test_the_cost_is_not_below_that_of_any_pair(unit):
     compare_costs(unit, 8, 26)

@@ -70,6 +70,7 @@ def list_moves(workload: fp.Workload, unit: fp.ReplaceOne) -> np.ndarray:
     return np.array(moves).T
 
 
+@pytest.mark.slow
 def test_the_cost_is_that_of_the_costliest_of_all_pairs():
     """Over a thousand random strategies, written out and compared with all pairs of cells."""
     rng = np.random.default_rng(11)

@@ -334,6 +334,7 @@ def stacked(geo, targets):
     return np.concatenate(W), np.concatenate(c)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("targets", "chosen", "above"),
     [
