@@ -336,7 +336,7 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     coarse.write_text(text + '[output]\npath = "rows"\n', encoding="utf-8")
 
     kept = "about the records kept, at most 3 of each person's"
-    reported = fitplug("report", spec)
+    reported = fitplug("report", spec, "--full")
     assert kept in reported.out
     assert "3 (declared)" in reported.out
     assert "rho = K^2 / (2 std^2)" in reported.out
