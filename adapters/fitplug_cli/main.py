@@ -19,6 +19,7 @@ from fitplug_cli.exit_codes import explain_error, fail
 from fitplug_cli.options import (
     AgainOption,
     CheckpointOption,
+    ContributionsOption,
     JsonOption,
     KeyOption,
     PlanOption,
@@ -72,6 +73,7 @@ def init(
     codebook: Annotated[
         Path | None, typer.Option("--codebook", help="Codebook of the attributes' values.")
     ] = None,
+    contributions: ContributionsOption = None,
     header: Annotated[
         bool,
         typer.Option(
@@ -83,8 +85,9 @@ def init(
     from fitplug_cli.commands import new_spec
     from fitplug_cli.output import out
 
-    new_spec.write_new_spec(data, output, codebook, header=header)
-    out.print(f"spec begun, fill in its domain and queries: {output}")
+    new_spec.write_new_spec(data, output, codebook, contributions, header=header)
+    asked = "domain and queries" if contributions else "contributions, domain and queries"
+    out.print(f"spec begun, fill in its {asked}: {output}")
 
 
 @app.command()
@@ -164,10 +167,7 @@ def report(
         Path | None,
         typer.Option("--output", help="Write it as one HTML page, to open in a browser."),
     ] = None,
-    contributions: Annotated[
-        int | None,
-        typer.Option("--contributions", min=1, help="The largest number of rows of one person."),
-    ] = None,
+    contributions: ContributionsOption = None,
     delta: Annotated[
         float | None, typer.Option("--delta", help="The delta at which epsilon is reported.")
     ] = None,

@@ -56,6 +56,10 @@ def test_names_and_types_and_no_value(tmp_path, kind):
     for name in table.column_names:
         assert f"# {name if name.isalpha() else json.dumps(name)} = ...  # " in text
     assert ("# state = ...  # folder" in text) == (kind == "hive")
+    undecided = fitplug("run", "release.toml", cwd=tmp_path)
+    assert undecided.returncode == 2
+    assert "release.toml: [data] contributions is not decided yet: write how" in undecided.stderr
+    (tmp_path / "release.toml").write_text(text.replace('"?"', "1"))
     ran = fitplug("run", "release.toml", cwd=tmp_path)
     assert ran.returncode == 2
     assert "[domain] is empty; write what values" in ran.stderr
@@ -66,12 +70,15 @@ def test_with_a_codebook_it_runs(tmp_path):
     """From a CSV to a private table, in three commands and no editing."""
     (tmp_path / "people.csv").write_text("sex,age\n1,5\n2,7\n1,5\n")
     (tmp_path / "codes.csv").write_text("attribute,value\nsex,1\nsex,2\n")
-    done = fitplug("init", "people.csv", "--codebook", "codes.csv", cwd=tmp_path)
+    asked = ("init", "people.csv", "--codebook", "codes.csv", "--contributions", "2")
+    done = fitplug(*asked, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+    assert "fill in its domain and queries" in done.stdout
     spec = tmp_path / "release.toml"
     spec.write_text(spec.read_text().replace("# [[query]]\n# name", "[[query]]\nname").replace(
         '# sex = "identity"\n# std', 'sex = "identity"\nstd'))  # fmt: skip
     assert load_spec(spec).workload.names == ("total", "by sex")
+    assert load_spec(spec).data.contributions == 2
     ran = fitplug("run", "release.toml", cwd=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     rows = (tmp_path / "release" / "by_sex.csv").read_text().splitlines()
@@ -88,7 +95,8 @@ def test_codes_are_as_the_columns_have_them(tmp_path):
         json.dumps({"a": [1, 2], "b": {"1": "one", "2": "two"}, "c": {"min": 0, "max": 9},
                     "d": [f"value {i}" for i in range(20)], "e": ["1", "1"]})
     )  # fmt: skip
-    assert fitplug("init", "d.parquet", "--codebook", "c.json", cwd=tmp_path).returncode == 0
+    asked = ("init", "d.parquet", "--codebook", "c.json", "--contributions", "1")
+    assert fitplug(*asked, cwd=tmp_path).returncode == 0
     text = (tmp_path / "release.toml").read_text()
     domain = tomllib.loads(text)["domain"]
     assert domain == {
@@ -115,6 +123,9 @@ def test_what_is_refused(tmp_path):
     done = fitplug("init", "none.parquet", "--output", "s.toml", cwd=tmp_path)
     assert done.returncode == 2
     assert "none.parquet does not exist" in done.stderr
+    done = fitplug("init", "d.parquet", "--contributions", "0", "--output", "s.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--contributions" in done.stderr
     (tmp_path / "bad.parquet").write_bytes(b"PAR1" + CANARY.encode() + b"PAR1")
     done = fitplug("init", "bad.parquet", "--output", "s.toml", cwd=tmp_path)
     assert done.returncode == 2

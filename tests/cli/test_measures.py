@@ -317,7 +317,8 @@ def test_init_makes_measures_of_wide_ranges_in_a_codebook(tmp_path):
     pq.write_table(pa.table(row), tmp_path / "people.parquet")
     (tmp_path / "book.json").write_text(json.dumps(CODEBOOK))
     path = tmp_path / "new.toml"
-    made = ("init", tmp_path / "people.parquet", "--codebook", tmp_path / "book.json")
+    made = ("init", tmp_path / "people.parquet", "--codebook", tmp_path / "book.json",
+            "--contributions", "1")  # fmt: skip
     assert fitplug(*made, "--output", path).code == 0
     text = path.read_text()
     assert "INCOME = { measure = [0, 200000], unit = 100 }  # for sums" in text

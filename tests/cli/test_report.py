@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 import re
 import shutil
@@ -32,6 +33,7 @@ from fitplug_cli.reporting import (
     render_page,
 )
 from fitplug_cli.reporting.facts import DELTAS, RELAXED
+from tests.helpers.command_line import SPEC
 from tests.helpers.forked_processes import run_command as fitplug
 from tests.helpers.places import EXAMPLES
 from tests.helpers.plans import MIXED, geography
@@ -474,6 +476,7 @@ class TestCommand:
         text = EXAMPLE.read_text()
         if person:
             text = text.replace("[data]", '[data]\nperson = "id"\n', 1)
+        (tmp_path / "people").mkdir()
         (tmp_path / "release.toml").write_text(text)
         done = fitplug("report", "release.toml", cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
@@ -481,6 +484,29 @@ class TestCommand:
             assert "at most 1 of each person" in done.stdout
         else:
             assert "is the publisher's word" in done.stdout
+
+    @pytest.mark.parametrize(
+        ("path", "made", "found"),
+        [
+            ("people/", "people/1.parquet", True),
+            ("people/*.parquet", "people/1.parquet", True),
+            ("a[1].csv", "a[1].csv", True),
+            ("s3://bucket/people/", "other.csv", True),
+            ("peopel/", "people/1.parquet", False),
+            ("people/*.csv", "people/1.parquet", False),
+        ],
+    )
+    def test_a_path_where_no_rows_lie_is_warned_of(self, path, made, found, plan, tmp_path):
+        (tmp_path / made).parent.mkdir(exist_ok=True)
+        (tmp_path / made).touch()
+        spec = SPEC.replace('"people/"', f'"{path}"')
+        (tmp_path / "spec.toml").write_text(spec)
+        done = fitplug("report", "spec.toml", cwd=tmp_path)
+        warning = f"spec.toml: nothing lies at [data] path = '{path}'; the report needs no data, "
+        assert done.returncode == 0
+        assert done.stderr == ("" if found else f"warning: {warning}but a count does\n")
+        record = json.loads(fitplug("report", "spec.toml", "--json", cwd=tmp_path).stdout)
+        assert record["warnings"] == ([] if found else [f"{warning}but a count does"])
 
     @pytest.mark.slow
     def test_as_a_page(self, plan, tmp_path):
@@ -493,6 +519,7 @@ class TestCommand:
 
     @pytest.mark.long
     def test_title_and_authors_of_a_spec(self, tmp_path):
+        (tmp_path / "people").mkdir()
         (tmp_path / "release.toml").write_text(
             re.sub(r"(?s)\n\[about\].*?(?=\n\[|$)", "", EXAMPLE.read_text())
             + '\n[about]\nname = "Our ages"\nauthors = ["A. Author"]\n'

@@ -13,6 +13,7 @@ from fitplug.domain import Domain
 from fitplug.errors import DomainError, InputError
 from fitplug_cli.files import PUBLIC, check_parent_folder, replace_file
 from fitplug_cli.inputs import read_codebook
+from fitplug_cli.spec import UNDECIDED
 from fitplug_dask.schema import FOLDER, list_columns
 
 _HEAD = """\
@@ -24,7 +25,7 @@ _HEAD = """\
 
 [data]
 path = {path}
-contributions = 1               # the rows that one person may have, which only you know: the
+contributions = {contributions:<16}# the rows that one person may have, which only you know: the
                                 # privacy claim rests on it; k rows cost k^2 times the rho
 # person = "..."                # if one may have more: the column that identifies persons, to
 #                               # count at most that many rows of each
@@ -97,13 +98,22 @@ _MANY = 1000
 _LARGEST_EXPONENT = 9
 
 
-def write_new_spec(data: str, output: Path, codebook: Path | None, *, header: bool = False) -> None:
+def write_new_spec(
+    data: str,
+    output: Path,
+    codebook: Path | None,
+    contributions: int | None = None,
+    *,
+    header: bool = False,
+) -> None:
     """Write a spec for data, without reading a row of it.
 
     Args:
         data: The path, glob or URL of the rows.
         output: The spec to write.
         codebook: A codebook of the attributes, if there is one.
+        contributions: The largest number of rows of one person. If it is None, the spec is refused
+            until its author has written this number.
         header: Whether the first line of a CSV file names its columns although it looks like data.
 
     Raises:
@@ -115,13 +125,18 @@ def write_new_spec(data: str, output: Path, codebook: Path | None, *, header: bo
     folder = output.absolute().parent
     path = data if "://" in data else os.path.relpath(data, folder)
     types = list_columns(data, header=header)
-    content = _build_text(path, types, output.name, codebook, folder)
+    content = _build_text(path, types, output.name, codebook, folder, contributions)
     with replace_file(output, PUBLIC) as partial:
         partial.write_text(content, encoding="utf-8")
 
 
 def _build_text(
-    path: str, types: Mapping[str, str], spec: str, codebook: Path | None, folder: Path
+    path: str,
+    types: Mapping[str, str],
+    spec: str,
+    codebook: Path | None,
+    folder: Path,
+    contributions: int | None,
 ) -> str:
     """Build the text of a spec; attributes that the codebook does not have are comments.
 
@@ -131,6 +146,7 @@ def _build_text(
         spec: The file name of the spec.
         codebook: A codebook of the attributes, if there is one.
         folder: The folder of the spec.
+        contributions: The largest number of rows of one person; None if it is to be decided.
     """
     known = {} if codebook is None else read_codebook(codebook)
     if codebook is not None and not known.keys() & types.keys():
@@ -152,7 +168,8 @@ def _build_text(
     )
     if sums:
         more += _SUM_QUERY.format(name=_quote(f"sum of {sums[0]}"), key=_write_key(sums[0]))
-    head = _HEAD.format(path=_quote(path), spec=spec)
+    records = f'"{UNDECIDED}"' if contributions is None else str(contributions)
+    head = _HEAD.format(path=_quote(path), spec=spec, contributions=records)
     return head + "\n".join(lines) + "\n" + _TAIL.format(more=more)
 
 

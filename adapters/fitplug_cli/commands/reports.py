@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import zipfile
 from fractions import Fraction
 from pathlib import Path
@@ -16,11 +17,11 @@ from fitplug_cli import person_costs
 from fitplug_cli.commands.plans import design_at_any_cost
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.output import (
+    err,
     find_formula_warning,
     open_progress_bar,
     out,
     print_json,
-    warn_of_formulas,
 )
 from fitplug_cli.reporting import (
     build_report_record,
@@ -85,10 +86,11 @@ def report_plan(
             progress=bar.show,
         )
     safe = spec is not None and spec.output.spreadsheet_safe
-    warning = None if safe else find_formula_warning(plan.workload)
+    of_formulas = None if safe else find_formula_warning(plan.workload)
+    of_data = None if spec is None else _find_data_warning(spec)
+    warnings = [warning for warning in (of_formulas, of_data) if warning is not None]
     if as_json:
-        record = build_report_record(facts, relaxation)
-        print_json(record | {"warnings": [warning] if warning else []})
+        print_json(build_report_record(facts, relaxation) | {"warnings": warnings})
     if html is None:
         print_report(facts, full=full)
         if not full:
@@ -97,11 +99,12 @@ def report_plan(
                 "and with --output report.html all of it with plots"
             )
     else:
-        text = render_page(facts, warning)
+        text = render_page(facts, of_formulas)
         with replace_file(html, PUBLIC) as partial:
             partial.write_text(text, encoding="utf-8")
         out.print(f"report written: {html}")
-    warn_of_formulas(plan.workload, safe=safe)
+    for warning in warnings:
+        err.print(f"warning: {warning}")
     if relaxation is not None:
         assert max_rho is not None
         print_relaxation(relaxation, max_rho)
@@ -119,6 +122,19 @@ def _load_plan(path: Path) -> tuple[Plan, Spec | None]:
         return Plan.load(path), None
     spec = load_spec(path)
     return design_at_any_cost(spec), spec
+
+
+def _find_data_warning(spec: Spec) -> str | None:
+    """Return a warning if nothing lies at the local path of the rows, which is not opened."""
+    if spec.data.local_path is None or Path(spec.source).exists():
+        return None
+    matched = glob.iglob(spec.source, recursive=True)  # noqa: PTH207 - the count expands it so too
+    if next(matched, None) is not None:
+        return None
+    return (
+        f"{spec.path}: nothing lies at [data] path = {spec.data.path!r}; the report needs no "
+        "data, but a count does"
+    )
 
 
 def _relax(plan: Plan, max_rho: float, contributions: int) -> Relaxation | None:

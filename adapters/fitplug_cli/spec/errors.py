@@ -8,6 +8,9 @@ from pydantic.fields import FieldInfo
 from fitplug.errors import InputError, suggest_nearest
 from fitplug_cli.spec.sections import Document
 
+UNDECIDED = "?"
+"""What `fitplug init` writes in place of a value that only the author of a spec knows."""
+
 
 class SpecError(InputError):
     """A spec file is wrong."""
@@ -39,6 +42,12 @@ def explain_validation(error: ValidationError) -> str:
         return f'{where} is empty; write what values each attribute has, such as SEX = ["1", "2"]'
     if section and first["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return f"{where} must be a table, with keys such as: {', '.join(_list_keys(section))}"
+    if keys == ["data", "contributions"] and first["input"] == UNDECIDED:
+        return (
+            f"{where} is not decided yet: write how many rows one person may have in place of "
+            f'"{UNDECIDED}", such as 1 if each row is another person; leave the line out if '
+            "[privacy] unit says it"
+        )
     message = first["msg"].removeprefix("Input ").rstrip(".")
     if keys[:2] == ["data", "storage_options"]:  # the value may hold credentials
         return f"{where} {message}"
