@@ -34,6 +34,19 @@ def explain_error(error: Exception) -> tuple[int, str, str]:
     raise error
 
 
+def explain_import_error(error: ImportError) -> str:
+    """Explain that a package is missing, in one sentence that says how to install it.
+
+    Args:
+        error: The error of Python, which has the name of what is missing, or one of fitplug, whose
+            message says it all.
+    """
+    if error.name is None:
+        return str(error)
+    package = error.name.partition(".")[0]
+    return f'the command needs the package {package}; install it with: pip install "fitplug[all]"'
+
+
 def fail(code: int, kind: str, message: str) -> NoReturn:
     """End with an exit code and a sentence, which is JSON if the arguments ask for it.
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from fitplug_cli import ledger_commands, reading_commands, series_commands
-from fitplug_cli.exit_codes import explain_error, fail
+from fitplug_cli.exit_codes import explain_error, explain_import_error, fail
 from fitplug_cli.options import (
     AgainOption,
     CheckpointOption,
@@ -290,7 +290,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         fail(1, "Interrupted", "interrupted; run the same again to finish what was begun")
     except ImportError as error:
-        fail(1, "ImportError", str(error))
+        fail(1, "ImportError", explain_import_error(error))
     except OSError as error:
         prefix = f"{error.filename}: " if error.filename else ""
         fail(1, "OSError", f"{prefix}{error.strerror or 'cannot be read or written'}")

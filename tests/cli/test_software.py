@@ -7,6 +7,8 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import version
 
+import pytest
+
 from fitplug_cli.software import find_compiled
 from tests.helpers.command_line import fitplug
 
@@ -31,6 +33,22 @@ from fitplug_cli.main import main
 sys.argv = ["fitplug", "--version"]
 main()
 """
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments"), [("typer", ["--help"]), ("pydantic", ["report", "spec.toml"])]
+)
+def test_a_missing_package_is_named_in_one_sentence(package: str, arguments: list[str]) -> None:
+    start = f"import sys; sys.modules[{package!r}] = None; sys.argv[0] = 'fitplug'\n"
+    start += "from fitplug_cli.__main__ import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", start, *arguments], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == (
+        f"fitplug: the command needs the package {package}; "
+        'install it with: pip install "fitplug[all]"\n'
+    )
 
 
 def test_the_command_says_which_parts_are_compiled() -> None:

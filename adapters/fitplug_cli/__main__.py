@@ -1,0 +1,18 @@
+"""The command `fitplug`: it starts also where its packages are missing, and names them."""
+
+from __future__ import annotations
+
+from fitplug_cli.exit_codes import explain_import_error, fail
+
+
+def main() -> None:
+    """Run the command."""
+    try:
+        from fitplug_cli.main import main as run_command
+    except ImportError as error:
+        fail(1, "ImportError", explain_import_error(error))
+    run_command()
+
+
+if __name__ == "__main__":
+    main()
