@@ -10,7 +10,7 @@ from tests.helpers.person_trees import list_costs, random_person_structure
 from tests.helpers.tree_strategies import random_strategy, write_out
 
 
-@pytest.mark.parametrize("structures", [12, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("structures", [12, pytest.param(100, marks=pytest.mark.long)])
 def test_no_person_costs_more_than_ten_random_strategies_of_each_say(structures: int) -> None:
     rng = np.random.default_rng(20261123)
     kinds, ratios = set(), []

@@ -156,7 +156,8 @@ def test_variances_and_privacy_cost_are_those_of_its_covariance(index):
 @pytest.mark.parametrize(
     ("d", "most", "largest", "gap"),
     [(1, 1, PREFIX_10, 1e-4), (2, 2, 6.10717, 1e-4), (3, 3, 15.09244, 1e-4),
-     (3, 2, 11.9077, 0.012), (4, 3, 32.62, 0.012), (4, 2, 19.76, 0.021)],
+     (3, 2, 11.9077, 0.012), pytest.param(4, 3, 32.62, 0.012, marks=pytest.mark.long),
+     (4, 2, 19.76, 0.021)],
 )  # fmt: skip
 @pytest.mark.slow
 def test_prefixes_of_ten(d, most, largest, gap):
@@ -168,7 +169,9 @@ def test_prefixes_of_ten(d, most, largest, gap):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("most", "largest", "gap"), [(2, 99.9, 0.018), (3, 428.5, 0.03)], ids=["pairs", "triples"]
+    ("most", "largest", "gap"),
+    [(2, 99.9, 0.018), pytest.param(3, 428.5, 0.03, marks=pytest.mark.long)],
+    ids=["pairs", "triples"],
 )
 def test_ten_attributes(most, largest, gap):
     found = descend_residual_family(apart(ways([10] * 10, most)))

@@ -73,7 +73,7 @@ def test_kronecker_product_multiplies():
         (2, 2.182453),
         (4, 3.471896),
         (8, 4.504425),
-        pytest.param(16, 5.178935, marks=pytest.mark.slow),
+        pytest.param(16, 5.178935, marks=pytest.mark.long),
     ],
 )
 def test_marginals_of_the_paper(t, expected):
@@ -191,7 +191,7 @@ FIXED = {
         ("random ranges 64", 1e-4, 28),
         ("random ranges 256", 1e-4, 29),
         ("two-way prefixes", 1e-6, 115),
-        pytest.param("two-way prefixes", 1e-8, 290, marks=pytest.mark.slow),
+        pytest.param("two-way prefixes", 1e-8, 290, marks=pytest.mark.long),
     ],
 )
 def test_iterations_do_not_regress(name, tolerance, most):

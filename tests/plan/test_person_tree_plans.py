@@ -31,7 +31,7 @@ def months(records):
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(name, marks=pytest.mark.slow if "precise" in name else ()) for name in CASES],
+    [pytest.param(name, marks=pytest.mark.long if "precise" in name else ()) for name in CASES],
 )
 @pytest.mark.slow
 def test_plans_are_near_the_optimum_over_all_covariances(case, tmp_path):
