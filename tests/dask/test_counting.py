@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import json
+import os
 import subprocess
 import sys
 from itertools import product
@@ -315,6 +318,66 @@ def test_importing_loads_neither_dask_nor_pyarrow() -> None:
         [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}; {code}"], check=False
     )
     assert run.returncode == 0
+
+
+WITHOUT_PANDAS = """
+import json, sys
+
+class NoPandas:
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] == "pandas":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NoPandas)
+import fitplug as fp, fitplug_dask as fpd
+numbers = {name: fp.Integers(0, 3) for name in ("i8", "u16", "i64", "f32", "decimal")}
+dates = fp.Dates("2024-01-01", "2024-01-04", by="day")
+measures = {"income": fp.Measure(0, 3, unit=1), "share": fp.Measure(0.0, 3.0, unit=0.5)}
+texts = {"text": ["0", "1", "2", "3"], "day": dates, "time": dates}
+domain = fp.Domain({**numbers, **texts, **measures})
+groups = [fp.marginal(name, std=1.0) for name in (*numbers, *texts)]
+groups += [fp.queries({name: "sum"}, std=1.0) for name in measures]
+workload = fp.Workload(domain, groups)
+for options in ({}, {"person": "id", "contributions": 2}, {"weight": "weight"}):
+    tables = fpd.count(sys.argv[1], workload, **options)
+    print(json.dumps({name: tables[name,].tolist() for name in domain}))
+"""
+
+
+def test_nothing_that_counts_needs_pandas(tmp_path: Path) -> None:
+    """No package that counting needs brings pandas, and some functions of PyArrow ask for it."""
+    numbers = [0, 1, 1, 2, 3, None]
+    days = [None if n is None else datetime.date(2024, 1, 1 + n) for n in numbers]
+    types = {"i8": pa.int8(), "u16": pa.uint16(), "i64": pa.int64(), "f32": pa.float32()}
+    columns = {name: pa.array(numbers, kind) for name, kind in types.items()}
+    columns |= {
+        "decimal": pa.array(numbers, pa.decimal128(9, 2)),
+        "text": pa.array([None if n is None else str(n) for n in numbers]),
+        "day": pa.array(days),
+        "time": pa.array(days).cast(pa.timestamp("ns")),
+        "income": pa.array(numbers, pa.int16()),
+        "share": pa.array(numbers, pa.float64()),
+        "id": pa.array(["a", "a", "b", "b", "c", "c"]),
+        "weight": pa.array([2, 1, 1, 1, 4, 9], pa.uint8()),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "people.parquet")
+    path = os.pathsep.join([str(Path(fpd.__file__).parents[1]), str(Path(fp.__file__).parents[1])])
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PANDAS, str(tmp_path / "people.parquet")],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    counts = [1, 2, 1, 1], [1, 2, 1, 1], [2, 2, 1, 4]
+    for line, counted in zip(run.stdout.splitlines(), counts, strict=True):
+        held = json.loads(line)
+        mean = sum(n * value for value, n in enumerate(counted)) / sum(counted)
+        for name in ("income", "share"):
+            low, high = held.pop(name)
+            assert 3 * high / (low + high) == pytest.approx(mean)
+        assert held == dict.fromkeys(held, counted)
 
 
 @pytest.mark.parametrize("missing", ["dask", "pyarrow"])

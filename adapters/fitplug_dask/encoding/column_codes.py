@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 from fitplug.domain import Categories, Codes, Encoder, Measure, Texts
 from fitplug_dask import loops
-from fitplug_dask.encoding.column_types import classify_type
+from fitplug_dask.encoding.column_types import classify_type, find_number_type
 from fitplug_dask.encoding.text_values import encode_texts
 
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -68,7 +68,7 @@ def encode_measure(measure: Measure, column: Any, codes: Codes) -> None:
     if column.type in (pa.float16(), pa.uint64()) or not len(column):
         codes[:] = encode_column(measure, column)
         return
-    dtype = np.dtype(column.type.to_pandas_dtype())
+    dtype = find_number_type(column.type)
     valid, content = column.buffers()
     values = np.frombuffer(content, dtype, len(column), column.offset * dtype.itemsize)
     bits = np.frombuffer(valid, np.uint8) if column.null_count else None

@@ -17,7 +17,7 @@ from fitplug_dask.encoding.column_codes import (
     encode_column,
     split_nulls,
 )
-from fitplug_dask.encoding.column_types import classify_type
+from fitplug_dask.encoding.column_types import classify_type, find_number_type
 from fitplug_dask.loops import Lookup
 
 _MAX_SPAN = 2**16
@@ -159,8 +159,8 @@ def _view_integers(column: Any) -> npt.NDArray[Any]:
     """
     if not len(column):
         return np.empty(0, dtype=np.int64)
-    dtype = column.type.to_pandas_dtype()
-    start = column.offset * np.dtype(dtype).itemsize
+    dtype = find_number_type(column.type)
+    start = column.offset * dtype.itemsize
     return _limit_to_int64(np.frombuffer(column.buffers()[1], dtype, len(column), start))
 
 
