@@ -24,7 +24,7 @@ import numpy as np
 
 from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import BudgetError, DesignError, WorkloadError, suggest_nearest
-from fitplug.numeric import FloatArray, guard_linear_algebra
+from fitplug.numeric import FloatArray, guard_linear_algebra, to_positions
 from fitplug.optimizer import TotalErrorOptimum, minimise_total_error
 from fitplug.structure import MAX_ENTRIES, check_coefficients
 from fitplug.workload import Factor, Workload
@@ -260,8 +260,8 @@ def _sum_column_squares(f: Factor) -> FloatArray:
     if f.array is not None:
         return np.asarray((f.matrix() ** 2).sum(axis=0))
     first, last = f.intervals().T
-    begins = np.bincount(first, minlength=f.size + 1)
-    ends = np.bincount(last + 1, minlength=f.size + 1)
+    begins = np.bincount(to_positions(first), minlength=f.size + 1)
+    ends = np.bincount(to_positions(last + 1), minlength=f.size + 1)
     return np.cumsum(begins - ends)[: f.size].astype(np.float64)
 
 

@@ -23,7 +23,7 @@ from fitplug.counts.seals import NONCE_BYTES, draw_nonce, seal_counts
 from fitplug.counts.weights_and_filters import Where
 from fitplug.domain import OUTSIDE, Domain
 from fitplug.errors import TablesError, suggest_nearest
-from fitplug.numeric import freeze, is_positive_integer, read_array
+from fitplug.numeric import freeze, is_positive_integer, read_array, to_positions
 
 
 class Tables(Mapping[AttributeSet, Counts]):
@@ -352,7 +352,7 @@ def _count_table(
 def _count_cells(cells: Counts, size: int, weights: Counts | None) -> Counts:
     """Count the records in each cell, shape (size,), of rows with these cells and weights (n,)."""
     if weights is None:
-        return np.bincount(cells, minlength=size).astype(np.int64)
+        return np.bincount(to_positions(cells), minlength=size).astype(np.int64)
     counts = np.zeros(size, dtype=np.int64)
     np.add.at(counts, cells, weights)
     return counts

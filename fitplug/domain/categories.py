@@ -204,7 +204,7 @@ class Categories(Attribute):
     def _find(self, values: LabelArray) -> Codes:
         """Find the codes (n,) of values (n,) of the attribute's own type."""
         if not len(self.value_array):
-            return np.full(len(values), self.null_code)
+            return np.full(len(values), self.null_code, dtype=np.int64)
         cells = self._index.find(values)
         return cells if self.other is None else np.where(cells < 0, self.null_code, cells)
 

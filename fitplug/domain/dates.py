@@ -92,7 +92,7 @@ class Dates(Attribute):
     @property
     def days(self) -> tuple[int, int]:
         """The first and the last day, in days since 1970-01-01."""
-        first, last = (np.datetime64(end, "D").astype(int) for end in (self.first, self.last))
+        first, last = (np.datetime64(end, "D").astype(np.int64) for end in (self.first, self.last))
         return int(first), int(last)
 
     @frozen_property

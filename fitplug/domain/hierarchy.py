@@ -293,7 +293,8 @@ class Hierarchy(Categories):
         if place < 0:
             return np.zeros(self.size, dtype=np.int64)
         first = self._find_nodes(self.levels[place]).first
-        return np.searchsorted(first, np.arange(self.size), side="right")
+        numbers = np.searchsorted(first, np.arange(self.size), side="right")
+        return np.asarray(numbers, dtype=np.int64)
 
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it.

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from fitplug.domain.texts import Texts, Words
-from fitplug.numeric import BoolArray, IntArray, freeze
+from fitplug.numeric import BoolArray, IndexArray, IntArray, freeze
 
 LabelArray: TypeAlias = Texts | IntArray | BoolArray
 """Labels of one type; all of them have `take`, `tolist` and a length."""
@@ -55,7 +54,7 @@ def find_changes(labels: LabelArray) -> BoolArray:
     return changes
 
 
-def find_first_equal(labels: LabelArray) -> IntArray:
+def find_first_equal(labels: LabelArray) -> IndexArray:
     """Find for each label the first row that has the same label.
 
     Args:
@@ -67,13 +66,13 @@ def find_first_equal(labels: LabelArray) -> IntArray:
     keys, order = _sort(labels)
     held = keys[order]
     starts = np.flatnonzero(np.append(True, held[1:] != held[:-1]))
-    first = np.empty(len(labels), dtype=np.int64)
+    first = np.empty(len(labels), dtype=np.intp)
     # Rows with equal keys are in their order, so that the first of a group comes first.
     first[order] = np.repeat(order[starts], np.diff(np.append(starts, len(labels))))
     return first
 
 
-def _sort(labels: LabelArray) -> tuple[Keys, IntArray]:
+def _sort(labels: LabelArray) -> tuple[Keys, IndexArray]:
     """Sort labels by keys, which are equal where the labels are.
 
     Returns:
@@ -136,13 +135,13 @@ class LabelIndex:
             found[kept] = ~values.take(kept).differ(self._labels.take(rows[kept]))
         else:
             rows, found = self._find_keys(values.astype(np.int64))
-        return np.where(found, rows, -1)
+        return np.where(found, np.asarray(rows, dtype=np.int64), -1)
 
-    def _find_keys(self, keys: Keys) -> tuple[IntArray, BoolArray]:
+    def _find_keys(self, keys: Keys) -> tuple[IndexArray, BoolArray]:
         """Find for each key the row of the nearest key not below it, and whether it is equal."""
         # Sorted keys find their places in the cache; that is four times as fast in a large index.
         order = np.argsort(keys)
-        at: npt.NDArray[np.intp] = np.empty(len(keys), dtype=np.intp)
+        at: IndexArray = np.empty(len(keys), dtype=np.intp)
         at[order] = np.searchsorted(self._keys, keys[order])
         np.minimum(at, len(self._keys) - 1, out=at)
         return self._order[at], self._keys[at] == keys

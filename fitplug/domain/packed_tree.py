@@ -16,7 +16,7 @@ from fitplug.domain.label_array import LabelArray, make_label_array
 from fitplug.domain.texts import Texts
 from fitplug.domain.tree_nodes import LevelNodes
 from fitplug.errors import DomainError
-from fitplug.numeric import IntArray
+from fitplug.numeric import IndexArray
 
 
 def pack_tree(levels: Sequence[LevelNodes], leaves: int) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
     labels = [_unpack_labels(own) for own in packed]
     leaves = len(labels[-1])
     runs: list[LevelNodes] = []
-    begins = np.zeros(1, dtype=np.int64)
+    begins = np.zeros(1, dtype=np.intp)
     for own, held in zip(packed, labels, strict=True):
         first = np.arange(leaves)
         if len(runs) < levels - 1:
@@ -75,14 +75,14 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
     return runs
 
 
-def _find_first(packed: dict[str, Any], nodes: int, leaves: int) -> IntArray:
+def _find_first(packed: dict[str, Any], nodes: int, leaves: int) -> IndexArray:
     """Find the first leaf of each node from how many leaves the nodes have."""
     counts = packed.get("leaves")
     if not isinstance(counts, list) or set(map(type, counts)) != {int} or min(counts) < 1:
         raise DomainError("each node must have a number of leaves, an integer from 1")
     if len(counts) != nodes or sum(counts) != leaves:
         raise DomainError("the nodes of a level must have all leaves, each of them once")
-    return np.cumsum([0, *counts[:-1]])
+    return np.cumsum([0, *counts[:-1]], dtype=np.intp)
 
 
 def _unpack_labels(packed: Any) -> LabelArray:
@@ -98,5 +98,5 @@ def _unpack_labels(packed: Any) -> LabelArray:
             lengths = [lengths] * (len(held) // lengths)
         integers = isinstance(lengths, list) and set(map(type, lengths)) == {int}
         if integers and min(lengths) >= 0 and sum(lengths) == len(held):
-            return Texts.from_list([held]).split(np.array(lengths))
+            return Texts.from_list([held]).split(np.array(lengths, dtype=np.int64))
     raise DomainError("the labels of a level must be one text with lengths, or a list")

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.numeric import BoolArray, IntArray
+from fitplug.numeric import BoolArray, IntArray, to_positions
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -85,7 +85,7 @@ class Texts:
     @classmethod
     def _restore(cls, buffer: Bytes, lengths: IntArray | int, rows: int) -> Texts:
         """Make what `__reduce__` described."""
-        same = np.full(rows, lengths) if isinstance(lengths, int) else lengths
+        same = np.full(rows, lengths, dtype=np.int64) if isinstance(lengths, int) else lengths
         return cls(buffer, _add_up(same))
 
     def __reduce__(self) -> Any:
@@ -246,7 +246,7 @@ class Texts:
         for first in range(0, len(lengths), _BLOCK_ROWS):
             own = slice(first, first + _BLOCK_ROWS)
             begin, end = int(offsets[first]), int(offsets[min(first + _BLOCK_ROWS, len(lengths))])
-            moved = np.repeat(starts[own] - offsets[:-1][own], lengths[own])
+            moved = np.repeat(starts[own] - offsets[:-1][own], to_positions(lengths[own]))
             buffer[begin:end] = self.buffer[moved + np.arange(begin, end)]
         return Texts(buffer, offsets)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fitplug.domain.label_array import LabelArray, find_changes, find_first_equal
 from fitplug.domain.texts import Texts, join_texts
-from fitplug.numeric import BoolArray, IntArray
+from fitplug.numeric import BoolArray, IndexArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class LevelNodes:
         labels: The label of each node, (nodes,).
     """
 
-    first: IntArray
+    first: IndexArray
     labels: LabelArray
 
 
@@ -57,7 +57,7 @@ def group_runs(runs: Sequence[LevelNodes]) -> tuple[LevelNodes, ...]:
     Returns:
         The nodes of each level.
     """
-    nodes = [np.zeros(1, dtype=np.int64)]
+    nodes = [np.zeros(1, dtype=np.intp)]
     above = runs[0].first[:1]
     for level in runs[:-1]:
         nodes.append(_find_nodes(level, above, nodes[-1]))
@@ -80,7 +80,7 @@ def group_runs(runs: Sequence[LevelNodes]) -> tuple[LevelNodes, ...]:
     return tuple(grouped)
 
 
-def _find_nodes(level: LevelNodes, above: IntArray, nodes_above: IntArray) -> IntArray:
+def _find_nodes(level: LevelNodes, above: IndexArray, nodes_above: IndexArray) -> IndexArray:
     """Find the node of each run of a level, named by its first run.
 
     Args:
@@ -94,7 +94,7 @@ def _find_nodes(level: LevelNodes, above: IntArray, nodes_above: IntArray) -> In
     parents = nodes_above[np.searchsorted(above, level.first, side="right") - 1]
     labels = find_first_equal(level.labels)
     # Both numbers are below 2^31, as no tree has more leaves.
-    return find_first_equal(parents * len(labels) + labels)
+    return find_first_equal(parents.astype(np.int64) * len(labels) + labels)
 
 
 def name_nodes(levels: Sequence[LevelNodes]) -> LabelArray:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fitplug.numeric import BoolArray, FloatArray, IntArray
+from fitplug.numeric import BoolArray, FloatArray, IntArray, to_positions
 
 _FEW = 2**20
 """A sum of boxes with no more coefficients is computed from a list of its answers."""
@@ -117,7 +117,7 @@ class Box:
                 own = slice(first, first + factor.count)  # a view, without a copy
                 chosen = chosen[(slice(None),) * axis + (own,)]
             else:
-                chosen = np.take(chosen, factor.positions, axis=axis)
+                chosen = np.take(chosen, to_positions(factor.positions), axis=axis)
         for factor in reversed(self.factors):
             chosen = chosen @ factor.values
         return float(chosen) * self.weight

@@ -150,7 +150,7 @@ def _count_runs(lookup: _RowLookup, runs: Runs) -> SparseCoefficients | None:
     """Find coefficients of rows that count some runs of cells, or None if there are none."""
     factor = lookup.factor
     if factor.kind == "identity":
-        positions = np.concatenate([np.arange(*run) for run in runs])
+        positions = np.concatenate([np.arange(*run, dtype=np.int64) for run in runs])
         return SparseCoefficients(positions, np.ones(len(positions)))
     rows: list[int] = []
     signs: list[int] = []

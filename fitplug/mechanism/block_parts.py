@@ -231,9 +231,10 @@ class BlockParts:
             return slice(own.start, last.start + last.size)
         rows, after = self._find_strides(own)
         n = own.shape[-1]
-        before, row = np.arange(one.shape[0])[:, None, None], np.arange(rows)[:, None]
+        lengths = one.shape[0], rows, one.shape[1] * n
+        before, row, column = np.ix_(*(np.arange(length, dtype=np.int64) for length in lengths))
         first, offset = divmod(columns[0] * n, after)
-        column = offset + np.arange(one.shape[1] * n)
+        column = offset + column
         return np.asarray(own.start + ((first + before) * rows + row) * after + column).ravel()
 
     def _find_strides(self, own: PlacedBlock) -> tuple[int, int]:

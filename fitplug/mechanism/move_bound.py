@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.mechanism.move_costs import MoveCosts, add_in_order
-from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
 
 _SLACK = 2.0**-42
 """Relative; each term carries fewer than 2^10 roundings."""
@@ -166,7 +166,7 @@ def _fit_main_part(costs: MoveCosts) -> _MainPart | None:
 def _add_absent(costs: MoveCosts, j: int) -> MoveCosts:
     """Add all sets of j attributes that a polynomial does not have, with weights of zero."""
     m, most = costs.size, costs.members.shape[1]
-    base = (m + 1) ** np.arange(j)
+    base = (m + 1) ** np.arange(j, dtype=np.int64)
     chosen = itertools.chain.from_iterable(itertools.combinations(range(m), j))
     every = np.fromiter(chosen, np.int64, math.comb(m, j) * j).reshape(-1, j)
     present = costs.members[_count_members(costs) == j][:, :j]
@@ -204,7 +204,7 @@ def _bound_sum(
     sums = _Sums(
         entries=entries,
         multiples=np.outer([part for part, _, _ in rests], np.append(main.multiples, np.zeros(3))),
-        constants=np.array([constant for _, constant, _ in rests]),
+        constants=np.array([constant for _, constant, _ in rests], dtype=np.int64),
         changes=np.stack([changes for _, _, changes in rests]),
     )
     if not float(sums.sizes.max()) < _LARGEST_SIZE:
@@ -337,5 +337,5 @@ def _count_members(costs: MoveCosts) -> IntArray:
 def _add_by_attribute(members: IntArray, values: FloatArray, size: int) -> FloatArray:
     """Add values, one for each set or one for each of its members, by attribute, (size,)."""
     each = np.broadcast_to(values if values.ndim == 2 else values[:, None], members.shape)
-    sums = np.bincount(members.ravel(), each.ravel(), minlength=size)
+    sums = np.bincount(to_positions(members.ravel()), each.ravel(), minlength=size)
     return np.asarray(sums[:size], dtype=np.float64)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, frozen_property, to_positions
 
 _MOST_FLIPS = 4
 """The most times, on average, that a search changes each attribute."""
@@ -177,5 +177,5 @@ def _leave_one_out(values: FloatArray) -> FloatArray:
 
 def _add_by(members: IntArray, values: FloatArray, size: int) -> FloatArray:
     """Add values (t, k) by attribute, one after another, shape (size,)."""
-    sums = np.bincount(members.ravel(), values.ravel(), minlength=size + 1)
+    sums = np.bincount(to_positions(members.ravel()), values.ravel(), minlength=size + 1)
     return np.asarray(sums[:size], dtype=np.float64)

@@ -43,7 +43,8 @@ class PartedBlocks(PartedStrategy):
         self._cut = BlockParts(strategy, tables, most)
         self.slabs = self._cut.slabs
         self.outputs = self._cut.outputs
-        self.sizes = np.array([self._count_answers(p) for p in range(len(self._cut.parts))])
+        sizes = [self._count_answers(p) for p in range(len(self._cut.parts))]
+        self.sizes = np.array(sizes, dtype=np.int64)
 
     def list_slabs(self, part: int) -> Sequence[int]:
         one = self._cut.parts[part]

@@ -39,7 +39,8 @@ class PartedTrees(PartedStrategy):
         self._cut = TreeParts(strategy, structure, most)
         self.slabs = self._cut.slabs
         self.outputs = self._cut.outputs
-        self.sizes = np.array([sum(one.size for one in segments) for segments in self._cut.parts])
+        sizes = [sum(one.size for one in segments) for segments in self._cut.parts]
+        self.sizes = np.array(sizes, dtype=np.int64)
         self._slabs_of_part = _invert(self._cut.parts_of_slab, len(self.sizes))
         self._outputs_of_part = _invert(self._cut.parts_of_output, len(self.sizes))
 

@@ -64,7 +64,7 @@ class CostliestPersons:
 
 def count_variables(person: PersonRecords) -> int:
     """Count the variables of the linear program of a person."""
-    sizes = np.bincount(person.periods)
+    sizes = np.bincount(person.periods).astype(object)
     pairs = (int(sizes.sum()) ** 2 - int((sizes * sizes).sum())) // 2
     return len(person.periods) + pairs * (len(person.differing_sets) + 1)
 

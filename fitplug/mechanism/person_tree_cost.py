@@ -130,7 +130,7 @@ class TreeProducts:
         """Whether the products are few enough for a sweep."""
         structure, D, sets = self.structure, self.structure.cells, len(self.sets)
         pairs = sum(
-            float(np.prod(step.children.shape)) * step.children.shape[-1]
+            float(step.children.size) * step.children.shape[-1]
             if step.children.ndim == 2
             else 2.0 * len(step.children)
             for step in structure.tree.steps

@@ -86,7 +86,7 @@ class IntegerStrategy:
         widths = [(own.blocks, own.basis.size) for own in self.block_sets]
         if isinstance(self.structure, TreeStructure):
             widths += [
-                (np.array([own.block]), own.count_answers(self.structure))
+                (np.array([own.block], dtype=np.int64), own.count_answers(self.structure))
                 for own in self.tree_blocks
             ]
         multiply = self.structure.subsets.multiply

@@ -37,7 +37,7 @@ class SymmetricPairEstimates(BlockEstimates):
         counts = totals.sum(axis=others)[..., None]
         one = np.ones((1, 1, 1), dtype=np.int64)
         basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
-        measured = BlockSet(np.array([block]), basis, one)
+        measured = BlockSet(np.array([block], dtype=np.int64), basis, one)
         answers = measure_block(strategy, measured, 0, counts)
         (attributes,) = structure.subsets.list_attributes([block])
         shape = (*(strategy.attribute_matrices[a].rows for a in attributes), 1)

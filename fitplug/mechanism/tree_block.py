@@ -20,6 +20,7 @@ those with identical leaves in the order of the number of leaves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -86,7 +87,7 @@ class StepMatrices:
         if isinstance(step, IdenticalLeaves):
             rows = int(_list_by_leaf(step, lambda contrasts: contrasts.rows).sum())
         else:
-            rows = int(np.prod(self.children.shape[:2]))
+            rows = math.prod(self.children.shape[:2])
         return rows * self.dense.shape[1]
 
     def estimate_child_squares(self, step: TreeStep) -> FloatArray:
@@ -273,7 +274,8 @@ def square_columns(matrices: IntArray, positions: IntArray, columns: IntArray) -
 def _list_by_leaf(step: IdenticalLeaves, find: Callable[[ContrastMatrix], int]) -> AnyArray:
     """List a number of the contrasts of each node's identical leaves, shape (b,)."""
     different, inverse = np.unique(step.counts, return_inverse=True)
-    return np.array([find(build_contrasts(k)) for k in different.tolist()])[inverse.ravel()]
+    numbers = [find(build_contrasts(k)) for k in different.tolist()]
+    return np.array(numbers, dtype=np.int64)[inverse.ravel()]
 
 
 def _check_triangular(matrices: IntArray, shape: tuple[int, int, int]) -> None:

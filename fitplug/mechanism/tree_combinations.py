@@ -31,6 +31,7 @@ from fitplug.numeric import (
     bound_norm,
     bound_solution_norms,
     gamma,
+    to_positions,
 )
 from fitplug.structure import TreeStructure, UnfoldedSiblings
 
@@ -288,7 +289,7 @@ def _sweep_up(
             classes = find_classes_below(structure, own.block, depth)
             padded = np.concatenate([weights[:kept], np.zeros((kept, combinations * R, 1))], axis=2)
             weights = padded[:, :, classes.of_cell]
-            most = int(np.bincount(classes.of_cell + 1)[1:].max(initial=1))
+            most = int(np.bincount(to_positions(classes.of_cell + 1))[1:].max(initial=1))
             errors = errors[:kept] * np.sqrt(float(most))
     root = own.root.astype(np.float64)
     if not root.size:

@@ -41,7 +41,7 @@ def compute_tree_cost(
 
     Floats pick the leaves and cells that may attain the largest sum, and integers decide.
     """
-    blocks = np.array([own.block for own in tree_blocks])
+    blocks = np.array([own.block for own in tree_blocks], dtype=np.int64)
     multiples = structure.subsets.multiply(
         [matrix.column_square for matrix in attribute_matrices], blocks
     ).tolist()
@@ -62,7 +62,7 @@ def count_most_records(
     """Count the most records of which no answer leaves the range that is released as it is."""
     entries = structure.subsets.multiply(
         [matrix.largest_entry for matrix in attribute_matrices],
-        np.array([own.block for own in tree_blocks]),
+        np.array([own.block for own in tree_blocks], dtype=np.int64),
     ).tolist()
     largest = max(
         entry * max([_find_entry(own.root), *_list_entries(structure, own)])
@@ -178,7 +178,7 @@ def bound_tree_variances(structure: TreeStructure, tree_blocks: Sequence[TreeBlo
     """
     variances = np.zeros(structure.rows)
     for own in tree_blocks:
-        (precision,) = compute_precisions(structure, np.array([own.block]))
+        (precision,) = compute_precisions(structure, np.array([own.block], dtype=np.int64))
         children = [
             matrices.bound_child_variances(step) for step, matrices in own.list_steps(structure)
         ]

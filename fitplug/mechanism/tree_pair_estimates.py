@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fitplug.mechanism.strategy import IntegerStrategy
@@ -80,7 +82,7 @@ class TreePairEstimates(TreeEstimates):
         found = found.astype(np.float64)
         for axis, a in enumerate(attributes):
             found = strategy.attribute_matrices[a].invert(found, axis)
-        rows = int(np.prod(domain.shape_of(own)))
+        rows = math.prod(domain.shape_of(own))
         found = found.reshape(rows, totals.shape[len(own)], -1).swapaxes(0, 1)
         if not tree:
             return found

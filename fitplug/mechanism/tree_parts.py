@@ -122,7 +122,7 @@ class TreeParts:
         Both are for one row of contrasts.
         """
         own, kinds = self.answers[block], self.units.kind_of_unit[units]
-        first = np.array([kind.first for kind in self.units.kinds])
+        first = np.array([kind.first for kind in self.units.kinds], dtype=np.int64)
         widths = own.widths[kinds]
         return own.bases[kinds] + (units - first[kinds]) * widths, widths
 
@@ -214,20 +214,21 @@ class TreeParts:
         for one in self.parts[part]:
             own = self.answers[one.block]
             offsets = list_ranges(*self.find_offsets(one.block, self.list_measured(one)))
-            rows = np.arange(one.start, one.stop)[:, None]
+            rows = np.arange(one.start, one.stop, dtype=np.int64)[:, None]
             found.append((own.start + rows * own.shape[-1] + offsets).ravel())
         return np.concatenate(found)
 
     def _place_answers(self) -> list[UnitAnswers]:
         structure, found = self.structure, []
-        counts = np.array([len(kind.positions) for kind in self.units.kinds])
+        counts = np.array([len(kind.positions) for kind in self.units.kinds], dtype=np.int64)
         for own, shape, start in list_tree_blocks(self.strategy, structure):
             classes = structure.classes[own.block]
             widths = np.array(
                 [
                     kind.answers * classes[kind.depth].size if kind.step < len(own.steps) else 0
                     for kind in self.units.kinds
-                ]
+                ],
+                dtype=np.int64,
             )
             bases = np.cumsum(widths * counts) - widths * counts
             found.append(UnitAnswers(shape, start, widths, bases))

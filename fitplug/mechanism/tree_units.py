@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.mechanism.contrasts import build_contrasts
-from fitplug.numeric import AnyArray, IntArray
+from fitplug.numeric import AnyArray, IntArray, to_positions
 from fitplug.structure import IdenticalLeaves, TreeStructure
 
 
@@ -130,6 +130,6 @@ def list_different(values: IntArray) -> IntArray:
 
 def list_ranges(starts: IntArray, lengths: IntArray) -> IntArray:
     """List the integers of some ranges, one range after another."""
-    ends = np.cumsum(lengths)
-    offsets = np.repeat(starts - (ends - lengths), lengths)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    offsets = np.repeat(starts - (ends - lengths), to_positions(lengths))
     return np.asarray(offsets + np.arange(len(offsets)), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Numbers and arrays: exact numbers, outward rounding, frozen arrays, BLAS on one thread."""
+"""Numbers and arrays: exact numbers, outward rounding, positions, frozen arrays, BLAS."""
 
 from fitplug.numeric.arguments import is_positive_integer, read_array
 from fitplug.numeric.arrays import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
@@ -19,6 +19,7 @@ from fitplug.numeric.exact import (
 )
 from fitplug.numeric.frozen import freeze, frozen_property
 from fitplug.numeric.number_transform import convolve_exactly
+from fitplug.numeric.positions import to_positions
 from fitplug.numeric.rounding import (
     UNIT_ROUNDOFF,
     bound_inverse_norm,
@@ -66,4 +67,5 @@ __all__ = [
     "read_array",
     "read_exact_number",
     "read_python_number",
+    "to_positions",
 ]

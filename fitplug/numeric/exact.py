@@ -76,10 +76,14 @@ def find_largest_entry(a: AnyArray) -> int:
 
 
 def make_room(values: AnyArray, growth: int) -> AnyArray:
-    """Convert values to Python integers, if numbers `growth` times as large may leave int64."""
-    is_safe = values.dtype == object or not values.size
-    if is_safe or find_largest_entry(values) * growth < 2**63:
+    """Convert integers to Python's own, if numbers `growth` times as large may leave int64.
+
+    If they cannot, integers of fewer bits become int64, in which the larger numbers have room.
+    """
+    if values.dtype.kind not in "iu":
         return values
+    if not values.size or find_largest_entry(values) * growth < 2**63:
+        return np.asarray(values, dtype=np.int64)
     return values.astype(object)
 
 

@@ -125,7 +125,7 @@ def share_basis(structure: ScalarStructure, real: FloatArray) -> RealBlocks:
     Returns:
         The blocks.
     """
-    every = np.arange(len(structure.blocks))
+    every = np.arange(len(structure.blocks), dtype=np.int64)
     unit = math.sqrt(float((structure.subsets.profile_multiples * real**2).sum()))
     G = real / np.sqrt(compute_precisions(structure, every)) / unit
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
@@ -149,7 +149,7 @@ def choose_bases(
     Returns:
         The blocks, one by one.
     """
-    every = np.arange(len(structure.blocks))
+    every = np.arange(len(structure.blocks), dtype=np.int64)
     precision = compute_precisions(structure, every)
     multiples = structure.subsets.profile_multiples
     profile = np.sum(

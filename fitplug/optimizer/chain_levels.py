@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.mechanism import bound_prefix_stds, find_total_covariances
-from fitplug.numeric import FloatArray, IntArray, convolve, correlate
+from fitplug.numeric import FloatArray, IntArray, convolve, correlate, to_positions
 from fitplug.optimizer.chain_member import ToeplitzPair, build_toeplitz, place_cells
 
 _POWER = 0.85
@@ -86,7 +86,7 @@ class ChainNeeds:
 
     def shorten(self, n: int) -> ChainNeeds:
         """Take the largest needs of the cells that each of n cells stands for."""
-        starts = np.arange(n) * len(self.prefixes) // n
+        starts = to_positions(np.arange(n, dtype=np.int64) * len(self.prefixes) // n)
         return ChainNeeds(
             np.maximum.reduceat(self.prefixes, starts),
             np.maximum.reduceat(self.cells, starts),

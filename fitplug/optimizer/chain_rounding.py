@@ -95,10 +95,12 @@ def round_chain(
             row_weights=rows.astype(np.int64),
             sequence=np.rint(pair.t * most).astype(np.int64),
             column_weights=columns,
-            total_weight=np.array([round(total * most)]),
+            total_weight=np.array([round(total * most)], dtype=np.int64),
         )
         basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
-        blocks = BlockSet(np.arange(len(multiples)), basis, multiples[:, None, None])
+        blocks = BlockSet(
+            np.arange(len(multiples), dtype=np.int64), basis, multiples[:, None, None]
+        )
         found = build_strategy(structure, (blocks,), place_chain(structure, matrix))
         cost = found.sensitivity**2 * float((found.unit_variances / structure.targets).max())
         if cost < least_cost:

@@ -68,7 +68,7 @@ def merge_tiers(shape: tuple[int, ...], components: Sequence[Component], toleran
         for tier in range(int(of_cell.max()) + 1):
             levels.append((float(profile[of_cell == tier].max()), component, tier))
     levels.sort(key=lambda entry: -entry[0])
-    of_cell = np.full(d, -1)
+    of_cell = np.full(d, -1, dtype=np.int64)
     top = levels[0][0]
     certificates: list[tuple[FloatArray, FloatArray]] = []
     for level, component, tier in levels:

@@ -85,7 +85,7 @@ def round_member(
         )
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     M = best.multiples
-    blocks = BlockSet(np.arange(len(M)), basis, M[:, None, None])
+    blocks = BlockSet(np.arange(len(M), dtype=np.int64), basis, M[:, None, None])
     return add_claim_margins(build_strategy(structure, (blocks,), best.matrices))
 
 

@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dorgqr
 from scipy.sparse import csr_array
 
 from fitplug.errors import WorkloadError
-from fitplug.numeric import FloatArray, IndexArray
+from fitplug.numeric import FloatArray, IndexArray, to_positions
 from fitplug.structure import MatrixStructure, ScalarStructure, classify_cells
 
 
@@ -170,7 +170,7 @@ def reduce_block(W: FloatArray, targets: FloatArray) -> tuple[Block, IndexArray]
         scaled = merged @ Q / std
         Q2, _, _ = qr(scaled.T, mode="economic", pivoting=True)
         B, L = Q2.T @ Q.T, scaled @ Q2
-    basis = (B / multiple).take(classes, axis=1)
+    basis = (B / multiple).take(to_positions(classes), axis=1)
     basis[:, classes < 0] = 0.0
     block = Block(
         basis=basis,

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fitplug.numeric import FloatArray
+from fitplug.numeric import FloatArray, to_positions
 from fitplug.optimizer.child_covariances import ChildCovariances, SplitCovariances
 from fitplug.optimizer.fixed_point import (
     MIXING,
@@ -162,7 +162,7 @@ class TreeDescent:
 
     def estimate_work(self) -> float:
         """Estimate the operations of one iteration."""
-        nodes = np.bincount(self.structure.tree.depths)
+        nodes = np.bincount(to_positions(self.structure.tree.depths))
         return sum(
             float(nodes[depth]) * own.size**2 * (own.size + 100.0)
             for classes in self.structure.classes

@@ -199,7 +199,8 @@ def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
     for a, matrix in enumerate(strategy.attribute_matrices):
         arrays |= {f"split{a}.{name}": array for name, array in matrix.arrays_in_file.items()}
     for i, own in enumerate(strategy.tree_blocks):
-        arrays[f"tree{i}.block"], arrays[f"tree{i}.root"] = np.array(own.block), own.root
+        arrays[f"tree{i}.block"] = np.array(own.block, dtype=np.int64)
+        arrays[f"tree{i}.root"] = own.root
         for j, step in enumerate(own.steps):
             arrays[f"tree{i}.step{j}.children"] = step.children
             arrays[f"tree{i}.step{j}.dense"] = step.dense

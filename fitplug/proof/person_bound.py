@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma, to_positions
 from fitplug.proof.nuclear_norm import scale_weights
 from fitplug.structure import MatrixStructure, PersonRecords, RecordSets
 
@@ -74,7 +74,8 @@ def _sum_moments(
     at = np.broadcast_to(sets.cells[:, :, None], weighted.shape)
     flat = (at * d + at.transpose(0, 2, 1)).ravel()
     kept = weighted.ravel() != 0  # padding, whose cell is -1, has a weight of zero
-    moment = np.bincount(flat[kept], weighted.ravel()[kept], minlength=d * d).reshape(d, d)
+    pairs = to_positions(flat[kept])
+    moment = np.bincount(pairs, weighted.ravel()[kept], minlength=d * d).reshape(d, d)
     sizes = np.abs(weighted).sum(axis=(1, 2)).sum()
     terms = v * sets.cells.shape[1] ** 2 + 4 * len(attributes) + 8
     return (moment + moment.T) / 2, float(sizes) * gamma(terms) * 2

@@ -105,7 +105,8 @@ def order_nodes(tree: NodeTree, tops: IntArray, first: int, last: int) -> SweepO
         nodes.append(children)
         size += len(children)
     order = np.concatenate(nodes)
-    roundings = np.full(size, 3)  # of p_v / t, where p_v is one of the numbers given
+    # The roundings of p_v / t, where p_v is one of the numbers given.
+    roundings = np.full(size, 3, dtype=np.int64)
     for one in reversed(steps):
         below = roundings[one.children].reshape(one.k, -1).max(axis=0)
         roundings[one.parents] = below + 3 + one.k

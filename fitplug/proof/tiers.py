@@ -79,7 +79,7 @@ def make_one_tier(profile: FloatArray, queries: int, cells: int | None = None) -
     Returns:
         The tier.
     """
-    of_cell = np.where(profile > 0, 0, -1)
+    of_cell = (profile > 0).astype(np.int64) - 1
     return Tiers(of_cell, np.zeros((0, cells or len(profile))), np.zeros((0, queries)))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fitplug.domain import MOST_SHARES, Domain, suggest_fewer_cells
 from fitplug.errors import BudgetError, WorkloadError
+from fitplug.numeric import to_positions
 from fitplug.privacy import MOST_CONTRIBUTIONS
 from fitplug.structure.cell_pairs import MOST_PAIRS
 from fitplug.structure.chain_blocks import ChainStructure, add_chain, is_chain
@@ -368,7 +369,7 @@ def _find_subsets(workload: Workload, attributes: Sequence[str], apart: set[str]
     if not apart.intersection(attributes):
         zero = [f.kind == "matrix" and not f.matrix().any() for f in groups.factors]
         asks_nothing = groups.find_any(np.array(zero, dtype=bool))
-        used = used[~np.repeat(asks_nothing, counts)]
+        used = used[~np.repeat(asks_nothing, to_positions(counts))]
         counts = np.where(asks_nothing, 0, counts)
     largest = int(np.argmax(counts))
     if counts[largest] > MAX_TABLE:

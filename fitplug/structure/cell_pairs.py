@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, to_positions
 from fitplug.structure.cell_classes import classify_cells
 
 MOST_PAIRS = 2_000_000
@@ -60,7 +60,7 @@ class CellPairs:
     def ends(self) -> tuple[IntArray, IntArray]:
         """The two nodes of each pair, the first before the second, each of shape (pairs,)."""
         regions = self.regions[self.cells]
-        sizes = np.bincount(regions)
+        sizes = np.bincount(to_positions(regions))
         found = [np.triu_indices(size, 1) for size in sizes.tolist()]
         starts = np.cumsum(sizes) - sizes
         first, second = (
@@ -115,5 +115,5 @@ def find_pairs(W: FloatArray, regions: IntArray) -> CellPairs:
 
 def count_pairs(regions: IntArray) -> int:
     """Count the pairs of nodes of one region, for the region of each node, shape (N,)."""
-    sizes = np.bincount(regions).astype(object)
+    sizes = np.bincount(to_positions(regions)).astype(object)
     return int((sizes * (sizes - 1) // 2).sum())

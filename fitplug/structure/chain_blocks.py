@@ -16,7 +16,7 @@ import numpy as np
 
 from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
-from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
 from fitplug.structure.structure import Structure, list_names
 from fitplug.structure.subsets import Subsets, pad_sets
 from fitplug.workload import Factor, Workload
@@ -147,7 +147,7 @@ class ChainStructure(Structure):
         for g, multiple in zip(groups.tolist(), multiples.tolist(), strict=True):
             rows, own = self.chain_rows[g], row_weights[starts[g] : starts[g + 1]] * multiple
             for total, mine in ((prefixes, rows.is_prefix), (cells, ~rows.is_prefix)):
-                total += np.bincount(rows.cells[mine], own[mine], self.n)
+                total += np.bincount(to_positions(rows.cells[mine]), own[mine], self.n)
         return prefixes, cells
 
     @frozen_property
@@ -200,7 +200,8 @@ def add_chain(found: Subsets, workload: Workload, name: str) -> Subsets:
         found,
         sizes=(*found.sizes[:at], n, *found.sizes[at:]),
         group_attributes=pad_sets(
-            np.array([len(own) for own in with_chain]), np.concatenate(with_chain)
+            np.array([len(own) for own in with_chain], dtype=np.int64),
+            np.concatenate(with_chain),
         ),
         blocks=np.array(padded, dtype=np.int64).reshape(len(blocks), most),
         by_count=(),

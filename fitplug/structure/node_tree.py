@@ -20,7 +20,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    IntArray,
+    frozen_property,
+    to_positions,
+)
 
 MOST_CHILDREN = 256
 """The most children of a node that are not identical."""
@@ -88,7 +96,7 @@ class NodeTree:
 
     size: int
     leaf_nodes: IntArray
-    starts: IntArray
+    starts: IndexArray
     level_nodes: Mapping[str, IntArray]
     level_depths: Mapping[str, int]
     steps: tuple[TreeStep, ...]
@@ -173,11 +181,12 @@ def build_node_tree(
             depth_weights[-1] = np.hstack([depth_weights[-1], weights[level]])
         level_depths[level] = len(starts) - 1
     nodes = builder.build(starts, depth_weights, merge)
-    leaf_nodes = np.repeat(nodes[-1], np.diff(starts[-1], append=cells))
+    finest = to_positions(starts[-1])
+    leaf_nodes = np.repeat(nodes[-1], np.diff(finest, append=cells))
     return NodeTree(
         size=builder.size,
         leaf_nodes=leaf_nodes,
-        starts=starts[-1],
+        starts=finest,
         level_nodes={level: nodes[depth] for level, depth in level_depths.items()},
         level_depths=level_depths,
         steps=tuple(builder.steps),
@@ -227,7 +236,11 @@ class _Builder:
                     at = parents[chosen]
                     self.steps.append(
                         IdenticalLeaves(
-                            parent_depth, depth + 1, above[at], children[chosen], counts[at]
+                            parent_depth,
+                            depth + 1,
+                            above[at],
+                            children[chosen],
+                            counts[at].astype(np.int64),
                         )
                     )
                 found[np.repeat(is_identical, counts)] = np.repeat(children, counts[parents])
@@ -244,7 +257,7 @@ class _Builder:
         return found
 
     def _build_children(
-        self, depth: int, parents: IntArray, start: IntArray, counts: IntArray, found: IntArray
+        self, depth: int, parents: IntArray, start: IndexArray, counts: IndexArray, found: IntArray
     ) -> IntArray:
         """Build the children of some nodes, and put them at found[start:start + counts]."""
         while (wide := counts > MOST_CHILDREN).any():
@@ -252,8 +265,9 @@ class _Builder:
             groups = np.minimum(-(-counts[wide] // MOST_CHILDREN), MOST_CHILDREN)
             group_of = np.repeat(np.arange(len(groups)), groups)
             within = np.arange(len(group_of)) - np.repeat(np.cumsum(groups) - groups, groups)
-            begin = within * counts[wide][group_of] // groups[group_of]
-            end = (within + 1) * counts[wide][group_of] // groups[group_of]
+            many = counts[wide][group_of].astype(np.int64)  # products are larger than positions
+            begin = to_positions(within * many // groups[group_of])
+            end = to_positions((within + 1) * many // groups[group_of])
             made = self._add_siblings(depth, parents[wide], groups)
             parents = np.concatenate([parents[~wide], made])
             start = np.concatenate([start[~wide], start[wide][group_of] + begin])
@@ -263,7 +277,7 @@ class _Builder:
         found[np.repeat(start, counts) + offsets] = made
         return found
 
-    def _add_siblings(self, depth: int, parents: IntArray, counts: IntArray) -> IntArray:
+    def _add_siblings(self, depth: int, parents: IntArray, counts: IndexArray) -> IntArray:
         """Add children of some nodes, and return them one parent after another."""
         made = self._add_nodes(int(counts.sum()))
         start = np.cumsum(counts) - counts
@@ -284,10 +298,10 @@ class _Builder:
     def _add_nodes(self, count: int) -> IntArray:
         """Number some nodes."""
         self.size += count
-        return np.arange(self.size - count, self.size)
+        return np.arange(self.size - count, self.size, dtype=np.int64)
 
 
-def _find_identical(weights: FloatArray, first_child: IntArray, counts: IntArray) -> BoolArray:
+def _find_identical(weights: FloatArray, first_child: IndexArray, counts: IndexArray) -> BoolArray:
     """Find the parents whose children have equal weights, and are a number that suits contrasts."""
     suits = (counts >= FEWEST_IDENTICAL) | (counts == 2) | (counts == 4)
     if not weights.shape[1]:

@@ -82,7 +82,7 @@ class PairStructure(Structure):
         shape = domain.shape_of(self.dense)
         public = self.public_attributes or ()
         kept = tuple(slice(None) if name in public else None for name in self.dense)
-        numbers = np.arange(self.public_size).reshape(domain.shape_of(public))
+        numbers = np.arange(self.public_size, dtype=np.int64).reshape(domain.shape_of(public))
         return np.broadcast_to(numbers[kept], shape).ravel()
 
     @frozen_property

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.numeric import BoolArray, FloatArray, IntArray
+from fitplug.numeric import BoolArray, FloatArray, IndexArray, IntArray
 from fitplug.structure.structure import Structure
 from fitplug.workload import AddRemove, Unit
 
@@ -42,7 +42,7 @@ class PersonRecords:
     """
 
     most: int
-    periods: IntArray
+    periods: IndexArray
     sizes: tuple[int, ...]
 
     @property
@@ -175,7 +175,7 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
                 f"values cost what records at one value do; give records alone"
             )
         axis = dense.index(unit.once_per)
-        periods = np.indices(shape, dtype=np.int64)[axis].ravel()
+        periods = np.indices(shape, dtype=np.intp)[axis].ravel()
     else:
         unasked = [name for name in domain.names if name not in structure.workload.attributes]
         if any(domain[name].size > 1 for name in unasked):
@@ -184,7 +184,7 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
                 f"for, since no query asks for {', '.join(unasked)}; leave these attributes out "
                 "of the domain, or give records alone"
             )
-        periods = np.arange(structure.cells, dtype=np.int64)
+        periods = np.arange(structure.cells)
     if len(structure.sizes) > MAX_SYMMETRIC:
         raise WorkloadError(
             f"a person with several records can be planned for with up to {MAX_SYMMETRIC} "

@@ -26,7 +26,7 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.numeric import FloatArray, IntArray, frozen_property
+from fitplug.numeric import FloatArray, IndexArray, frozen_property
 from fitplug.structure.person_records import MAX_SYMMETRIC
 from fitplug.structure.tree_blocks import TreeStructure
 from fitplug.workload import AddRemove, Workload
@@ -91,12 +91,12 @@ class PersonTreeStructure(TreeStructure):
         return names.index(self.period_attribute) if self.period_attribute in names else None
 
     @frozen_property
-    def periods(self) -> IntArray:
+    def periods(self) -> IndexArray:
         """The period of each dense cell, shape (D,); 0 for all if periods are symmetric."""
         if self.period_index is not None:
-            return np.zeros(self.cells, dtype=np.int64)
+            return np.zeros(self.cells, dtype=np.intp)
         shape = self.workload.domain.shape_of(self.dense)
-        return np.indices(shape, dtype=np.int64)[self.dense.index(self.period_attribute)].ravel()
+        return np.indices(shape, dtype=np.intp)[self.dense.index(self.period_attribute)].ravel()
 
     @cached_property
     def differing(self) -> tuple[int, ...]:

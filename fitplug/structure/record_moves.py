@@ -141,6 +141,6 @@ def list_first_moves(m: int) -> IntArray:
     They are the move along all attributes, and for each binary digit those along the attributes
     whose number has this digit, so that every pair of attributes is divided by one of them.
     """
-    numbers = np.arange(m)
+    numbers = np.arange(m, dtype=np.int64)
     digits = [(numbers >> bit) & 1 for bit in range(max(m - 1, 1).bit_length())]
     return np.array([np.ones(m, dtype=np.int64), *(own for own in digits if own.any())])

@@ -30,7 +30,8 @@ class SplitPairStructure(ResidualStructure):
 
     @frozen_property
     def noisy_blocks(self) -> IntArray:
-        return np.flatnonzero(np.isin(self.blocks, self.free).any(axis=1))
+        is_noisy = np.isin(self.blocks, self.free).any(axis=1)
+        return np.asarray(np.flatnonzero(is_noisy), dtype=np.int64)
 
     @frozen_property
     def sets(self) -> tuple[IntArray, IntArray]:

@@ -38,7 +38,15 @@ from functools import cached_property, partial
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IndexArray,
+    IntArray,
+    freeze,
+    frozen_property,
+    to_positions,
+)
 from fitplug.structure.subsets import Subsets
 from fitplug.workload import ArraysByGroup, Factor, QueryGroup, Unit, Workload
 
@@ -167,7 +175,7 @@ class Structure(ABC):
     @property
     def noisy_blocks(self) -> IntArray:
         """The blocks that are measured with noise, ascending; public totals answer the others."""
-        return np.arange(len(self.blocks))
+        return np.arange(len(self.blocks), dtype=np.int64)
 
     @property
     def changes(self) -> int:
@@ -218,9 +226,9 @@ class Structure(ABC):
         return values.ravel()
 
     @frozen_property
-    def row_starts(self) -> IntArray:
+    def row_starts(self) -> IndexArray:
         """Where each group's rows begin, and the number of all rows, shape (groups + 1,)."""
-        return np.concatenate([[0], np.cumsum(self.row_counts, dtype=np.int64)])
+        return to_positions(np.append(0, np.cumsum(self.row_counts, dtype=np.int64)))
 
     @frozen_property
     def row_counts(self) -> IntArray:
@@ -238,7 +246,7 @@ class Structure(ABC):
     def targets(self) -> FloatArray:
         """c, shape (rows,): the largest variance allowed for each row."""
         groups, starts = self.workload.groups, self.row_starts
-        targets = np.repeat(groups.first_variances, self.row_counts)
+        targets = np.repeat(groups.first_variances, np.diff(starts))
         for g in groups.with_arrays.tolist():
             targets[starts[g] : starts[g + 1]] = self._collapse(groups[g]).variances.ravel()
         return targets
@@ -253,7 +261,7 @@ class Structure(ABC):
                 for name, n in zip(self.block_attributes, self.sizes, strict=True)
             ]
         )
-        return np.repeat(counts.astype(np.float64), self.row_counts)
+        return np.repeat(counts.astype(np.float64), np.diff(self.row_starts))
 
     def group_values(self, values: AnyArray) -> Mapping[str, AnyArray]:
         """Arrange values of rows by group.
@@ -295,7 +303,7 @@ class Structure(ABC):
         (own,) = self.subsets.list_attributes([block])
         return tuple(self.block_attributes[a] for a in own)
 
-    def find_block_rows(self, block: int) -> IntArray:
+    def find_block_rows(self, block: int) -> IndexArray:
         """Find the structure's rows that a block answers a part of, shape (r,)."""
         groups, _ = self.subsets.find_groups(block)
         starts = self.row_starts

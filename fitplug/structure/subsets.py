@@ -12,7 +12,7 @@ from typing import overload
 
 import numpy as np
 
-from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import AnyArray, FloatArray, IndexArray, IntArray, frozen_property
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +43,7 @@ class AttributeSets(Sequence[tuple[int, ...]]):
     @frozen_property
     def counts(self) -> IntArray:
         """The size of each set, shape (g,)."""
-        return np.asarray((self.padded >= 0).sum(axis=1))
+        return np.asarray((self.padded >= 0).sum(axis=1, dtype=np.int64))
 
     def multiply(self, numbers: Sequence[int]) -> IntArray:
         """Multiply one integer for each attribute of a set; the products are below 2^63."""
@@ -85,9 +85,9 @@ class Subsets:
     sizes: tuple[int, ...]
     group_attributes: AttributeSets
     blocks: IntArray
-    pairs: IntArray
+    pairs: IndexArray
     variance_multiples: FloatArray
-    by_count: tuple[tuple[IntArray, IntArray], ...]
+    by_count: tuple[tuple[IndexArray, IndexArray], ...]
 
     @frozen_property
     def profile_multiples(self) -> FloatArray:
@@ -95,7 +95,7 @@ class Subsets:
         factor = np.append(1 - 1 / np.array(self.sizes, dtype=np.float64), 1.0)
         return _multiply_columns(factor, self.blocks)
 
-    def find_groups(self, block: int) -> tuple[IntArray, FloatArray]:
+    def find_groups(self, block: int) -> tuple[IndexArray, FloatArray]:
         """Find the groups that a block has a part in, and the pairs' variance multiples."""
         mine = slice(self._pair_ends[block - 1] if block else 0, self._pair_ends[block])
         return self.pairs[0, mine], self.variance_multiples[mine]
@@ -146,12 +146,12 @@ class Subsets:
         return _multiply_columns(factors, self.blocks[blocks]).astype(object)
 
     @frozen_property
-    def _pair_ends(self) -> IntArray:
+    def _pair_ends(self) -> IndexArray:
         """Where the pairs of each block end, shape (b,)."""
         return np.cumsum(np.bincount(self.pairs[1], minlength=len(self.blocks)))
 
     @frozen_property
-    def _pairs_by_group(self) -> tuple[IntArray, IntArray]:
+    def _pairs_by_group(self) -> tuple[IndexArray, IndexArray]:
         """The order of the pairs by group, and where each group's begin, shape (groups + 1,)."""
         order = np.argsort(self.pairs[0], kind="stable")
         groups = np.arange(len(self.group_attributes) + 1)
@@ -173,7 +173,7 @@ def find_subsets(sizes: tuple[int, ...], group_attributes: AttributeSets) -> Sub
     within, rest = 1 - 1 / n, n**-2.0
     pairs = int((2**lengths).sum())
     subsets = np.full((most, pairs), -1, dtype=np.min_scalar_type(-len(sizes) - 1))
-    groups = np.empty(pairs, dtype=np.int64)
+    groups = np.empty(pairs, dtype=np.intp)
     multiples = np.empty(pairs)
     by_length = [(k, np.flatnonzero(lengths == k)) for k in range(most + 1)]
     end = 0
@@ -220,7 +220,7 @@ def _multiply_columns(numbers: AnyArray, rows: IntArray) -> AnyArray:
     return products
 
 
-def _find_unique_rows(subsets: IntArray, attributes: int) -> tuple[IntArray, IntArray]:
+def _find_unique_rows(subsets: IntArray, attributes: int) -> tuple[IntArray, IndexArray]:
     """Find the different rows (b, most), smaller sets first, and the one that each row equals."""
     most = subsets.shape[1]
     if (attributes + 1.0) ** most < 2**62:  # one integer can hold a row

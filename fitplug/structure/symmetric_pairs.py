@@ -58,7 +58,8 @@ class SymmetricPairStructure(ScalarStructure):
 
     @frozen_property
     def noisy_blocks(self) -> IntArray:
-        return np.flatnonzero(np.isin(self.blocks, self.free).any(axis=1))
+        is_noisy = np.isin(self.blocks, self.free).any(axis=1)
+        return np.asarray(np.flatnonzero(is_noisy), dtype=np.int64)
 
     def check_size(self) -> None:
         if not len(self.noisy_blocks):
@@ -84,7 +85,7 @@ class SymmetricPairStructure(ScalarStructure):
         """
         (attributes,) = self.subsets.list_attributes([block])
         index = np.zeros(self.differences, dtype=np.int64)
-        numbers = np.arange(1, self.differences + 1)
+        numbers = np.arange(1, self.differences + 1, dtype=np.int64)
         square: Any = 1
         table: list[Any] = [1]
         position = {int(a): bit for bit, a in enumerate(self.free)}
@@ -99,8 +100,8 @@ class SymmetricPairStructure(ScalarStructure):
                 table = [t * own[a] for t in table]
         costs = [2 * (square - product) for product in table]
         costs[0] = costs[0] * 0
-        is_small = isinstance(square, float) or max(map(abs, costs)) < 2**62
-        return np.array(costs, dtype=None if is_small else object)[index]
+        kind: Any = np.int64 if max(map(abs, costs)) < 2**62 else object
+        return np.array(costs, dtype=np.float64 if isinstance(square, float) else kind)[index]
 
     @frozen_property
     def multiples(self) -> FloatArray:

@@ -115,7 +115,7 @@ class TreePairStructure(TreeStructure):
         """The region of each dense cell, by the dense attributes that are kept, shape (D,)."""
         domain, public = self.workload.domain, self.public_attributes or ()
         names = [name for name in self.dense if name in public]
-        numbers = np.arange(math.prod(domain.shape_of(names)))
+        numbers = np.arange(math.prod(domain.shape_of(names)), dtype=np.int64)
         numbers = numbers.reshape(domain.shape_of(names))
         kept = tuple(slice(None) if name in public else None for name in self.dense)
         return np.broadcast_to(numbers[kept], domain.shape_of(self.dense)).reshape(self.cells)

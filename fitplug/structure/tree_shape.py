@@ -14,7 +14,14 @@ import numpy as np
 
 from fitplug.domain import Attribute
 from fitplug.errors import DomainError
-from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IndexArray,
+    IntArray,
+    frozen_property,
+    to_positions,
+)
 from fitplug.workload import Workload
 
 LEAST_TREE = 256
@@ -56,9 +63,9 @@ class TreeShape:
         deepest: The depth of the finest level asked for.
     """
 
-    first: tuple[IntArray, ...]
+    first: tuple[IndexArray, ...]
     depths: dict[str, int]
-    above: dict[str, IntArray]
+    above: dict[str, IndexArray]
     deepest: int
 
     @property
@@ -186,7 +193,7 @@ def find_tree_shape(
     for name in asked:
         if name not in (*levels, "identity", "total"):
             hierarchy.intervals(name)
-    first = {level: hierarchy.intervals(level)[:, 0] for level in levels}
+    first = {level: to_positions(hierarchy.intervals(level)[:, 0]) for level in levels}
     named = [level for level in levels if level in asked]
     if "identity" in asked and levels[-1] not in named:
         named.append(levels[-1])
@@ -197,8 +204,8 @@ def find_tree_shape(
     elif top is not None and (not named or levels.index(top) > levels.index(named[-1])):
         raise DomainError(f"level {top!r} is finer than every level asked for")
     start = -1 if top is None else levels.index(top)
-    kept = [np.zeros(1, dtype=np.int64) if top is None else first[top]]
-    depths, above = {}, {"total": np.zeros(1, dtype=np.int64)}
+    kept = [np.zeros(1, dtype=np.intp) if top is None else first[top]]
+    depths, above = {}, {"total": np.zeros(1, dtype=np.intp)}
     for level in named:
         if levels.index(level) < start:
             above[level] = np.searchsorted(kept[0], first[level])

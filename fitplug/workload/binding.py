@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,8 +19,8 @@ from fitplug.workload.query_group import UnboundQueryGroup
 from fitplug.workload.query_groups import QueryGroups
 from fitplug.workload.targets import Target, TargetForm
 
-_MOST_QUERIES = 2**59
-"""NumPy cannot index more queries of one group."""
+_MOST_QUERIES = (sys.maxsize + 1) // 16
+"""NumPy cannot index more queries of one group: 2^59, or 2^27 where an address has 32 bits."""
 
 _Found = tuple[int, str]
 """The index of a factor, and the words for it in the name that is derived for a group."""

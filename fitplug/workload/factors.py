@@ -104,15 +104,15 @@ class Factor:
         Raises:
             WorkloadError: The factor has a matrix instead.
         """
-        cell = np.arange(self.size)
+        cell = np.arange(self.size, dtype=np.int64)
         if self.kind == "identity":
             return np.stack([cell, cell], axis=1)
         if self.kind == "prefix":
             return np.stack([np.zeros_like(cell), cell], axis=1)
         if self.kind == "all_ranges":
-            return np.stack(np.triu_indices(self.size), axis=1)
+            return np.asarray(np.stack(np.triu_indices(self.size), axis=1), dtype=np.int64)
         if self.kind == "total":
-            return np.array([[0, self.size - 1]])
+            return np.array([[0, self.size - 1]], dtype=np.int64)
         if self.cells is None:
             raise WorkloadError(f"a {self.kind} factor has no intervals")
         return self.cells

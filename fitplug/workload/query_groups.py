@@ -13,7 +13,16 @@ from typing import Any, overload
 
 import numpy as np
 
-from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, freeze, frozen_property
+from fitplug.numeric import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    IntArray,
+    freeze,
+    frozen_property,
+    to_positions,
+)
 from fitplug.workload.factors import Factor
 from fitplug.workload.query_group import QueryGroup
 from fitplug.workload.targets import Target, TargetForm
@@ -130,15 +139,16 @@ class QueryGroups(Sequence[QueryGroup]):
         return {name: g for g, name in enumerate(self.names)}
 
     @frozen_property
-    def factor_starts(self) -> IntArray:
+    def factor_starts(self) -> IndexArray:
         """Where the factors of each group begin, and the number of all, shape (g + 1,)."""
-        return np.concatenate([[0], np.cumsum(self.factor_counts)])
+        return to_positions(np.append(0, np.cumsum(self.factor_counts, dtype=np.int64)))
 
     @frozen_property
-    def value_starts(self) -> IntArray:
+    def value_starts(self) -> IndexArray:
         """Where the values of each group's target begin, and the number of all, shape (g + 1,)."""
         counts = np.array([form.size for form in self.forms], dtype=np.int64)
-        return np.concatenate([[0], np.cumsum(counts[self.form_indices])])
+        ends = np.cumsum(counts[self.form_indices], dtype=np.int64)
+        return to_positions(np.append(0, ends))
 
     def find_values(self, g: int) -> slice:
         """Find where the values of a group's target are."""
@@ -150,7 +160,7 @@ class QueryGroups(Sequence[QueryGroup]):
         return self.variances[self.value_starts[:-1]]
 
     @frozen_property
-    def with_arrays(self) -> IntArray:
+    def with_arrays(self) -> IndexArray:
         """The groups whose targets are given as arrays, ascending."""
         has_axes = np.array([bool(form.shape) for form in self.forms])
         return np.flatnonzero(has_axes[self.form_indices])
@@ -190,7 +200,7 @@ class QueryGroups(Sequence[QueryGroup]):
         Returns:
             Whether each group has one, shape (g,).
         """
-        return np.asarray(self.multiply(np.where(marks, 0, 1)) == 0)
+        return np.asarray(self.multiply((~marks).astype(np.int64)) == 0)
 
     def gather_sets(self, members: IntArray) -> tuple[IntArray, IntArray]:
         """Gather one number for each factor of a group as a set.
@@ -202,14 +212,14 @@ class QueryGroups(Sequence[QueryGroup]):
         Returns:
             The size of each group's set, shape (g,), and the sets, ascending and one after another.
         """
-        of_group = np.repeat(np.arange(len(self)), self.factor_counts)
+        of_group = np.repeat(np.arange(len(self)), np.diff(self.factor_starts))
         found = members[self.factor_indices]
         of_group, found = of_group[found >= 0], found[found >= 0]
         # One sort of group and member together, as a group's factors may be in any order.
-        keys = of_group * (int(members.max(initial=0)) + 1) + found
+        keys = of_group.astype(np.int64) * (int(members.max(initial=0)) + 1) + found
         if (keys[1:] < keys[:-1]).any():
             found = found[np.argsort(keys, kind="stable")]
-        return np.bincount(of_group, minlength=len(self)), found
+        return np.bincount(of_group, minlength=len(self)).astype(np.int64), found
 
     def rescale(self, multiples: FloatArray) -> QueryGroups:
         """Multiply the variances that each group asks for.

@@ -82,7 +82,7 @@ def test_weights_multiply_shares():
     weights = np.random.default_rng(3).integers(0, 4, 30)
     names = ("sex", "income")
     used = {name: records[name] for name in names}
-    repeated = {name: np.repeat(column, weights) for name, column in used.items()}
+    repeated = {name: np.repeat(column, weights.astype(np.intp)) for name, column in used.items()}
     codes = {name: DOMAIN[name].codes(column) for name, column in used.items()}
     found = fp.Tables.from_codes(DOMAIN, codes, [names], records=30, weights=weights)
     expected = fp.Tables.from_records(DOMAIN, repeated, [names])

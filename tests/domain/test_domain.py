@@ -78,7 +78,7 @@ class TestCells:
     @pytest.mark.parametrize(
         ("attribute", "column"),
         [
-            (fp.Categories(["1", "2"]), np.array([1, 2])),
+            (fp.Categories(["1", "2"]), np.array([1, 2], dtype=np.int64)),
             (fp.Categories([1, 2]), np.array(["1"])),
             (fp.Categories([0, 1]), np.array([True])),
             (fp.Integers(0, 3), np.array([1.0])),

@@ -82,7 +82,7 @@ def test_an_index_of_numbers(labels):
     assert index.find(np.array([17, -(2**62)])).tolist() == [-1, -1]
     assert find_first_equal(array.take(np.array([0, 0]))).tolist() == [0, 0]
     assert not are_equal(array, make_label_array(list(map(str, labels))))
-    assert not are_equal(array, array.take(np.zeros(len(labels) + 1, dtype=np.int64)))
+    assert not are_equal(array, array.take(np.zeros(len(labels) + 1, dtype=np.intp)))
 
 
 def test_texts_with_the_same_hash_are_told_apart(monkeypatch):

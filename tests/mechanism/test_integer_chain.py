@@ -20,7 +20,7 @@ def make_chain(n: int, total: int, seed: int = 1) -> ChainMatrix:
         row_weights=rng.integers(200, 512, n),
         sequence=np.rint(2**13 * build_square_root(n)).astype(np.int64),
         column_weights=pieces,
-        total_weight=np.array([total]),
+        total_weight=np.array([total], dtype=np.int64),
     )
 
 
@@ -117,7 +117,7 @@ def test_a_sequence_that_cannot_be_inverted_with_proof_is_refused() -> None:
         np.ones(n, dtype=np.int64),
         np.array([1, 3] + [0] * (n - 2)),  # 3^n within the inverse
         np.ones(n, dtype=np.int64),
-        np.array([0]),
+        np.zeros(1, dtype=np.int64),
     )
     with pytest.raises(DesignError, match="ill-conditioned"):
         chain.bound_variance_parts(Factor("x", "prefix", n))

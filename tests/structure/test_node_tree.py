@@ -28,7 +28,7 @@ def random_levels(rng, depths, most):
     sizes = [below]
     for own in reversed(children):
         ends = np.cumsum(own)
-        below = np.add.reduceat(below, ends - own)
+        below = np.add.reduceat(below, (ends - own).astype(np.intp))
         sizes.insert(0, below)
     for own in sizes:
         starts.append(np.cumsum(own) - own)
