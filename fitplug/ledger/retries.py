@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 
 from fitplug.display import format_up
 from fitplug.errors import AlreadyReleased, KeyTaken
@@ -115,6 +116,13 @@ def _describe_request_price(request: ChargeRequest, within: Entry | None) -> str
     return f"charged rho = {format_up(ceil_float(request.rho))}{records}"
 
 
+def _describe_absence(place: str) -> str:
+    """Say that the folder of a release is gone, if it is a local one that does not exist."""
+    if not Path(place).is_absolute() or Path(place).exists():
+        return ""
+    return " (which is gone: put it back from a copy, as the same numbers are not drawn again)"
+
+
 def _make_already_released(
     file: LedgerFile,
     entry: Entry,
@@ -131,7 +139,7 @@ def _make_already_released(
             "for another draw with --again (again=True) or a new key"
         )
     else:
-        where = f", in {place}" if place else ""
+        where = f", in {place}{_describe_absence(place)}" if place else ""
         cost = (
             "nothing" if within is not None else f"rho = {format_up(ceil_float(request.rho))} more"
         )

@@ -150,7 +150,7 @@ class TestExport:
 @pytest.mark.parametrize("command", [["show"], ["show", "--json"], ["export", "--csv"]])
 def test_what_is_no_ledger(path, command):
     arguments = ["ledger", command[0], path, *command[1:]]
-    refused(fitplug(*arguments), 2, str(path), "fitplug ledger init")
+    refused(fitplug(*arguments), 2, str(path), "there is no such ledger; check the path")
     assert names(path.parent) == set()
     path.write_bytes(b"something else" * 100)
     refused(fitplug(*arguments), 1, str(path), "not a SQLite database")

@@ -15,6 +15,7 @@ import dask
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from dask.diagnostics import ProgressBar
@@ -26,6 +27,7 @@ import fitplug_dask as fpd
 from fitplug_dask import kernel
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import partitions, reading
+from fitplug_dask.kernel.counters import JointCounters
 from fitplug_dask.kernel.joint_tables import MERGED_CELLS, choose_joint_tables
 from fitplug_dask.sources import find_files
 from tests.helpers.counting import (
@@ -378,6 +380,21 @@ def test_nothing_that_counts_needs_pandas(tmp_path: Path) -> None:
             low, high = held.pop(name)
             assert 3 * high / (low + high) == pytest.approx(mean)
         assert held == dict.fromkeys(held, counted)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_package_that_reading_misses_is_named_and_is_no_damage(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def miss(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+
+    monkeypatch.setattr(JointCounters, "take_batch", miss)
+    path = tmp_path / f"people.{kind}"
+    write = pq.write_table if kind == "parquet" else pa.csv.write_csv
+    write(pa.table({"sex": ["1"]}), str(path))
+    with pytest.raises(fp.DataError, match="cannot be read where the package pandas is missing"):
+        fpd.count(path, (fp.Domain({"sex": ["1", "2"]}), [("sex",)]))
 
 
 @pytest.mark.parametrize("missing", ["dask", "pyarrow"])

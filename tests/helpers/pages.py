@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fitplug_cli.spec.toml_files import tomllib
 from tests.helpers.command_line import fitplug
 
-SHOWN_ONLY = ("csv", "bibtex", "r")  # test_r_page runs the blocks of R
+SHOWN_ONLY = ("csv", "bibtex", "js", "r")  # test_r_page runs the blocks of R
 SPREAD = ("std", "moe")
 
 _NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
-from fitplug.display import format_up
+from fitplug.display import format_down, format_up
 from fitplug.errors import LedgerError, OverBudget
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug_cli import person_costs
+from fitplug_cli.output import out
+from fitplug_cli.output.release_record import read_release_record
 from fitplug_cli.spec import Spec
 
 
@@ -26,13 +28,70 @@ def open_ledger(spec: Spec) -> Ledger | None:
     """
     if spec.ledger is None or spec.ledger_path is None:
         return None
-    budget = spec.ledger
-    return Ledger(spec.ledger_path, budget.rho, epsilon=budget.epsilon, delta=budget.delta)
+    budget, has_begun = spec.ledger, has_ledger_file(spec)
+    ledger = Ledger(spec.ledger_path, budget.rho, epsilon=budget.epsilon, delta=budget.delta)
+    if not has_begun:
+        out.print(f"began the ledger {spec.ledger_path}, in which nothing is spent yet")
+    return ledger
 
 
 def has_ledger_file(spec: Spec) -> bool:
     """Return whether the spec names a ledger that exists."""
     return spec.ledger_path is not None and spec.ledger_path.exists()
+
+
+def check_ledger_is_kept(spec: Spec) -> None:
+    """Check that the ledger which a release in the folder of the spec was charged to is there.
+
+    Args:
+        spec: The spec.
+
+    Raises:
+        LedgerError: If the ledger is missing. A new one would not know what was spent.
+    """
+    if spec.ledger is None or has_ledger_file(spec) or spec.output.is_url:
+        return
+    entry = read_release_record(spec.output_dir).get("ledger_entry")
+    if entry is not None:
+        raise LedgerError(
+            f"{spec.ledger_path} is missing, and {spec.output_dir} holds a release that was "
+            f"charged to it as number {entry}; put the ledger back, as only it says what was spent "
+            "on these people; for a release about other people, name another [output] path"
+        )
+
+
+def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
+    """Find out whether a plan costs more than the ledger of the spec has left.
+
+    Args:
+        spec: The spec.
+        plan: Its plan.
+
+    Returns:
+        One sentence; None if there is no ledger, the plan is not over budget, or the ledger is for
+        another unit of privacy. A ledger that does not exist has its whole budget left.
+
+    Raises:
+        LedgerError: If the ledger is damaged, or was begun with another budget.
+    """
+    if spec.ledger is None:
+        return None
+    left = spec.ledger.total
+    if has_ledger_file(spec):
+        ledger = open_ledger(spec)
+        assert ledger is not None
+        if ledger.unit not in (None, plan.unit):
+            return None
+        left = ledger.remaining
+    needed = compute_rho(spec, plan)
+    if needed <= left:
+        return None
+    shown = format_down(left)
+    return (
+        f"{spec.path}: the ledger {spec.ledger_path} has rho = {shown} left, and this plan costs "
+        f"{format_up(needed)}; `fitplug report {spec.path} --max-rho {shown}` tells how to relax "
+        "the targets"
+    )
 
 
 def compute_rho(spec: Spec, plan: Plan) -> float:
@@ -95,8 +154,8 @@ def check_first_charge(spec: Spec, plan: Plan, within: int | str | None) -> None
     if needed > total:
         raise OverBudget(
             f"{spec.path}: the release costs rho = {format_up(needed)}, more than the whole "
-            f"budget, [ledger] {total:g}; relax the targets, "
-            f"`fitplug report {spec.path}` tells which",
+            f"budget, [ledger] {total:g}; nothing was charged: relax the targets, "
+            f"`fitplug report {spec.path} --max-rho {format_down(total)}` tells how",
             requested=needed,
             remaining=total,
         )

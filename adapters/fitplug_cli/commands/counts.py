@@ -82,7 +82,7 @@ def count_tables(
     """
     import fitplug_dask
 
-    print_row_rules(spec.data)
+    print_row_rules(spec)
     with connect(spec) as client, open_progress_bar("count") as bar:
         return fitplug_dask.count(
             find_source(spec),

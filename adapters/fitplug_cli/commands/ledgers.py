@@ -162,7 +162,7 @@ def export_ledger(path: Path, *, as_csv: bool, as_json: bool, spreadsheet_safe: 
 
 def _open_existing(path: Path) -> Ledger:
     if not path.exists():
-        raise InputError(f"{path}: there is no such ledger; begin one with: fitplug ledger init")
+        raise InputError(f"{path}: there is no such ledger; check the path")
     return Ledger(path)
 
 

@@ -109,7 +109,7 @@ def publish_in_parts(
         "checkpoint": checkpoint,
         **list_reading_options(spec),
     }
-    print_row_rules(spec.data)
+    print_row_rules(spec)
     files = _PartedFiles(spec, ledger)
     with connect(spec) as client, open_progress_bar("release") as bar:
         release, state = make_release(

@@ -14,7 +14,12 @@ from fitplug.plan import Plan
 from fitplug.release import Release, review
 from fitplug.structure import list_names
 from fitplug_cli import person_costs
-from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
+from fitplug_cli.commands.budgets import (
+    check_first_charge,
+    check_ledger_is_kept,
+    has_ledger_file,
+    open_ledger,
+)
 from fitplug_cli.output import (
     build_ledger_record,
     open_progress_bar,
@@ -131,7 +136,8 @@ def check_paths(spec: Spec) -> None:
         try:
             if has_ledger_file(spec):
                 open_ledger(spec)
-            elif not spec.ledger_path.absolute().parent.is_dir():
+            check_ledger_is_kept(spec)
+            if not spec.ledger_path.absolute().parent.is_dir():
                 raise LedgerError(
                     f"{spec.ledger_path} has no folder to be in; make the folder first"
                 )

@@ -14,9 +14,11 @@ from fitplug.plan import Plan, Relaxation, relax
 from fitplug.privacy import check_delta, check_rho
 from fitplug.release import Limited
 from fitplug_cli import person_costs
+from fitplug_cli.commands.budgets import find_budget_warning
 from fitplug_cli.commands.plans import design_at_any_cost
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.output import (
+    ONE_ROW_ASSUMED,
     err,
     find_formula_warning,
     open_progress_bar,
@@ -88,11 +90,14 @@ def report_plan(
     safe = spec is not None and spec.output.spreadsheet_safe
     of_formulas = None if safe else find_formula_warning(plan.workload)
     of_data = None if spec is None else _find_data_warning(spec)
-    warnings = [warning for warning in (of_formulas, of_data) if warning is not None]
+    of_budget = None if spec is None or max_rho else find_budget_warning(spec, plan)
+    warnings = [one for one in (of_formulas, of_data, of_budget) if one is not None]
     if as_json:
         print_json(build_report_record(facts, relaxation) | {"warnings": warnings})
     if html is None:
         print_report(facts, full=full)
+        if spec is not None and spec.assumes_one_row:
+            out.print(ONE_ROW_ASSUMED)
         if not full:
             out.print(
                 "no data was opened; the same command with --full shows the rest of the report, "

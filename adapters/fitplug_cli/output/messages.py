@@ -21,9 +21,15 @@ from fitplug_cli.output.console import err, out, print_table
 from fitplug_cli.output.csv_tables import find_formula_warning
 
 if TYPE_CHECKING:
-    from fitplug_cli.spec import DataSection
+    from fitplug_cli.spec import Spec
     from fitplug_dask import Survey
     from fitplug_opendp.publication import PublicationState, PublishedRelease
+
+ONE_ROW_ASSUMED = (
+    "assumed: no person has more than one row, as [data] does not say how many; write "
+    "contributions = 1 if this is true"
+)
+"""What is said of a spec without the number of rows of a person."""
 
 _MOST_VALUES = 3
 """The largest number of a filter's values that a message names; others are only counted."""
@@ -95,12 +101,15 @@ def _list_strict_attributes(plan: Plan) -> list[str]:
     return list(plan.domain.list_names_without_other(used))
 
 
-def print_row_rules(data: DataSection) -> None:
-    """Print the weights and filters of the rows, if there are any.
+def print_row_rules(spec: Spec) -> None:
+    """Print the weights and filters of the rows, and what is assumed of persons, if anything is.
 
     Args:
-        data: The section of the spec that has them.
+        spec: The spec.
     """
+    if spec.assumes_one_row:
+        out.print(ONE_ROW_ASSUMED)
+    data = spec.data
     rules = describe_rows(data.weight, make_filters(data.where), _MOST_VALUES)
     if rules is not None:
         out.print(f"rows counted: {rules}")

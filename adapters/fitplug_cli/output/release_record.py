@@ -174,7 +174,7 @@ def read_release_record(directory: Path) -> dict[str, Any]:
         What it says, and the folder; only the folder if there is no file that can be read, as in
         releases that were published without the command line.
     """
-    record: dict[str, Any] = {}
+    record: Any = None
     with suppress(OSError, ValueError):
         record = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
-    return {"folder": str(directory), **record}
+    return {"folder": str(directory), **(record if isinstance(record, dict) else {})}

@@ -78,6 +78,11 @@ class Spec:
         return str(self.resolve(path))
 
     @property
+    def assumes_one_row(self) -> bool:
+        """Whether the spec does not say how many rows a person may have, so that one is assumed."""
+        return self.privacy.unit is None and "contributions" not in self.data.model_fields_set
+
+    @property
     def output_dir(self) -> Path:
         """The folder of the release."""
         return self.resolve(self.output.path)
@@ -207,6 +212,11 @@ def _read_unit(path: Path, document: Document, workload: Workload) -> Unit:
     """Read the unit of privacy, and check that it goes with [domain] and [data]."""
     given, data = document.privacy.unit, document.data
     if given is None:
+        if data.person is not None and "contributions" not in data.model_fields_set:
+            raise SpecError(
+                f"{path}: [data] person = {data.person!r} needs contributions, the most rows of "
+                "each person that are counted; write contributions = 1 to count persons"
+            )
         return ONE_RECORD
     if not isinstance(given, dict):
         raise SpecError(

@@ -143,6 +143,8 @@ def _decode_portion(
             consumer.take_batch(adapted, file.columns, shared)
     except MemoryError:
         return OUT_OF_MEMORY
+    except ImportError as error:
+        return _make_package_fault(file, error)
     except Exception:
         return _find_damage(portion, fetched)
     return None if rows == portion.rows else _find_damage(portion, fetched)
@@ -203,11 +205,8 @@ def _attempt_reading(file: CheckedFile, read: Callable[[], T]) -> T | Fault:
         return Fault(
             f"{file.display_path} cannot be read any more; check the disk or store it lies on"
         )
-    except ImportError:
-        return Fault(
-            f"{file.display_path} cannot be opened on a worker, where a package for its store is "
-            "missing; install it there"
-        )
+    except ImportError as error:
+        return _make_package_fault(file, error)
     except Exception:
         return _make_damage_fault(file)
 
@@ -238,7 +237,7 @@ def _read_row_groups(consumer: RowConsumer, file_slice: FileSlice) -> Fault | No
                         consumer.take_identical_rows(adapted.num_rows, shared)
             except MemoryError:
                 return OUT_OF_MEMORY
-            except (DamagedFileError, StoreError, FileNotFoundError):
+            except (DamagedFileError, StoreError, FileNotFoundError, ImportError):
                 raise
             except OSError as error:
                 if error.errno is not None:
@@ -254,6 +253,13 @@ def _read_row_groups(consumer: RowConsumer, file_slice: FileSlice) -> Fault | No
 
 def _make_damage_fault(file: CheckedFile) -> Fault:
     return Fault(f"{file.display_path} cannot be opened; the file is damaged, write it again")
+
+
+def _make_package_fault(file: CheckedFile, error: ImportError) -> Fault:
+    package = "a package" if error.name is None else f"the package {error.name}"
+    return Fault(
+        f"{file.display_path} cannot be read where {package} is missing; install it on every worker"
+    )
 
 
 def _make_change_fault(file: CheckedFile) -> Fault:

@@ -1,0 +1,85 @@
+"""What was spent is not forgotten: a ledger that is gone, or that is begun, is told."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+import fitplug as fp
+from tests.helpers.command_line import COST, SPEC, fitplug, make, tree
+
+
+def test_a_ledger_that_is_begun_is_told_once(tmp_path):
+    spec = make(tmp_path)
+    began = f"began the ledger {tmp_path / 'budget.db'}, in which nothing is spent yet"
+    first = fitplug("run", spec)
+    assert (first.code, first.err) == (0, "")
+    assert began in first.out.splitlines()
+    assert began not in fitplug("run", spec, "--again", "--replace").out
+    assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 2
+
+
+@pytest.mark.parametrize("options", [[], ["--replace"], ["--again"]])
+def test_a_release_whose_ledger_is_gone_is_not_followed_by_another(tmp_path, options):
+    spec = make(tmp_path)
+    assert fitplug("run", spec).code == 0
+    kept = tmp_path / "kept.db"
+    (tmp_path / "budget.db").rename(kept)
+    before = tree(tmp_path)
+    ran = fitplug("run", spec, *options)
+    assert ran.code == 2
+    assert f"budget.db is missing, and {tmp_path / 'release'} holds a release that was" in ran.err
+    assert "charged to it as number 1; put the ledger back" in ran.err
+    assert tree(tmp_path) == before
+    kept.rename(tmp_path / "budget.db")
+    assert fitplug("run", spec, "--again", "--replace").code == 0
+    assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 2
+
+
+def test_a_release_that_was_charged_to_no_ledger_may_be_followed_by_one(tmp_path):
+    free = SPEC[: SPEC.index("[ledger]")] + SPEC[SPEC.index("[output]") :]
+    spec = make(tmp_path, free)
+    assert fitplug("run", spec).code == 0
+    spec.write_text(SPEC)
+    assert fitplug("run", spec, "--replace").code == 0
+
+
+def test_a_release_folder_that_is_gone_is_told(tmp_path):
+    spec = make(tmp_path)
+    assert fitplug("run", spec).code == 0
+    there = fitplug("run", spec)
+    assert there.code == 3
+    assert "is gone" not in there.err
+    shutil.rmtree(tmp_path / "release")
+    gone = fitplug("run", spec)
+    assert gone.code == 3
+    assert f"in {tmp_path / 'release'} (which is gone: put it back from a copy" in gone.err
+    assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
+
+
+def test_a_report_tells_that_the_ledger_has_too_little(tmp_path):
+    spec = make(tmp_path, SPEC.replace("rho = 100.0", "rho = 0.1"))
+    assert fitplug("report", spec).err == ""
+    ledger = fp.Ledger(tmp_path / "budget.db", rho=0.1)
+    ledger.charge(0.05, what="earlier")
+    told = fitplug("report", spec)
+    assert told.code == 0
+    assert (
+        f"the ledger {tmp_path / 'budget.db'} has rho = 0.05 left, and this plan costs " in told.err
+    )
+    assert "--max-rho 0.05` tells how" in told.err
+    assert str(COST)[:5] in told.err
+    relaxed = fitplug("report", spec, "--max-rho", "0.05")
+    assert relaxed.code == 3
+    assert "multiply every std and moe by" in relaxed.out
+    assert "warning" not in relaxed.err
+    assert ledger.spent == 0.05
+
+
+def test_a_report_compares_with_the_whole_budget_before_there_is_a_ledger(tmp_path):
+    spec = make(tmp_path, SPEC.replace("rho = 100.0", "rho = 0.01"))
+    told = fitplug("report", spec)
+    assert told.code == 0
+    assert "has rho = 0.01 left, and this plan costs" in told.err
+    assert not (tmp_path / "budget.db").exists()
