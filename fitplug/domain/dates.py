@@ -249,7 +249,7 @@ def _read_date(end: Any, by: str, *, at_end: bool = False) -> datetime.date:
     if day is None and isinstance(end, str):
         day = _parse_label(end, by)
         if day is not None and at_end:
-            period = np.datetime64(day, _NUMPY_UNITS[by])
+            period = np.datetime64(day, "D").astype(f"M8[{_NUMPY_UNITS[by]}]")
             day = ((period + _STEPS[by]).astype("M8[D]") - _STEPS["day"]).item()
     if day is None:
         label = {"month": ", or as the month '2020-12'", "year": ", or as the year '2020'"}

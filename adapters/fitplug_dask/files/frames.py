@@ -76,7 +76,7 @@ def _convert_series(series: Any, value_type: type | None, zone: str | None) -> A
     if series.dtype == object:
         read = _read_person if value_type is None else _READ[value_type]
         objects = series.tolist()
-        values = [read(value, zone) for value in objects]
+        values: list[Any] = [read(value, zone) for value in objects]
         if value_type is datetime.date and any(map(_is_label, objects)):
             # The attribute decides what the label of a month or year means, which is no day.
             texts = [
