@@ -24,7 +24,11 @@ def explain_error(error: Exception) -> tuple[int, str, str]:
     """
     format_usage = getattr(error, "format_message", None)  # errors of the parser have it
     if format_usage is not None:
-        return 2, "UsageError", f"{format_usage().rstrip('.')}; see: fitplug --help"
+        names, context = list[str](), getattr(error, "ctx", None)
+        while context is not None and context.parent is not None:
+            names, context = [context.info_name, *names], context.parent
+        message = f"{format_usage().rstrip('.')}{_suggest_hyphens(error)}"
+        return 2, "UsageError", f"{message}; see: {' '.join(['fitplug', *names])} --help"
     from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
 
     codes = {OverBudget: 3, AlreadyReleased: 3, KeyTaken: 4, InputError: 2, FitplugError: 1}
@@ -32,6 +36,16 @@ def explain_error(error: Exception) -> tuple[int, str, str]:
         if isinstance(error, kind):
             return code, type(error).__name__, str(error)
     raise error
+
+
+def _suggest_hyphens(error: Exception) -> str:
+    """Make a hint for an argument such as -by, which the parser reads as -b."""
+    context = getattr(error, "ctx", None)
+    if context is None or not hasattr(error, "option_name"):
+        return ""
+    known = {name for parameter in context.command.params for name in parameter.opts}
+    meant = next((f"-{word}" for word in sys.argv[1:] if f"-{word}" in known), None)
+    return "" if meant is None else f", as long options have two hyphens: {meant}"
 
 
 def explain_import_error(error: ImportError) -> str:

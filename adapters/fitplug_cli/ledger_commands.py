@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="The ledger: the privacy budget of a group of people, and every charge to it.",
+    help="Show or begin a ledger: a privacy budget and all its charges.",
     rich_markup_mode=None,
 )
 
@@ -30,7 +30,10 @@ def init(
     ] = None,
     delta: Annotated[float | None, typer.Option("--delta", help="The delta of --epsilon.")] = None,
 ) -> None:
-    """Begin a ledger with its total budget: --rho, or --epsilon with --delta."""
+    """Begin a ledger with its total budget.
+
+    The budget is --rho, or --epsilon with --delta.
+    """
     from fitplug_cli.commands import ledgers
 
     ledgers.begin_ledger(path, rho, epsilon, delta)

@@ -103,9 +103,10 @@ def run(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Design, count, charge the ledger, draw the noise and write the tables, exactly once.
+    """Design, count and release in one, exactly once.
 
-    A run that was interrupted is finished by the same command, at no further cost.
+    The ledger is charged, the noise is drawn and the tables are written. A run that was
+    interrupted is finished by the same command, at no further cost.
     """
     from fitplug_cli.commands import counts, plans, releases
     from fitplug_cli.output import print_json, print_plan, set_up_output
@@ -248,7 +249,10 @@ def release(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Charge the ledger, draw the noise and write the tables, exactly once, from exact counts."""
+    """Release counts: charge the ledger, draw noise, write tables.
+
+    This happens exactly once. A release that was interrupted is finished by the same command.
+    """
     from fitplug_cli.commands import plans, releases
     from fitplug_cli.output import print_json, print_plan, read_counts, set_up_output
     from fitplug_cli.spec import load_spec

@@ -66,7 +66,7 @@ def estimate(
         bool, typer.Option("--json", help="Print one JSON object instead, with all digits.")
     ] = False,
 ) -> None:
-    """Estimate sums, differences and ratios of answers, with their std. No data is read."""
+    """Estimate sums, differences and ratios of answers. No data is read."""
     from fitplug_cli.commands import estimates
     from fitplug_cli.inputs import collect_expressions, read_region_options
     from fitplug_cli.output import set_up_output
@@ -139,7 +139,7 @@ def estimate_lost(
     confidence: ConfidenceOption = 0.95,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate how many records a limit on the records of a person left out. No data is read."""
+    """Estimate how many records a limit by person left out. No data is read."""
     from fitplug_cli.commands import records_lost
     from fitplug_cli.output import print_json
 

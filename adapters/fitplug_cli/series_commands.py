@@ -12,7 +12,7 @@ import typer
 from fitplug_cli.options import JsonOption, PlanOption, QuietOption, SpecArgument, VerboseOption
 
 app = typer.Typer(
-    help="Releases period by period: one plan, charged once, drawn as the data arrive.",
+    help="Release period by period, by one plan that is charged once.",
     rich_markup_mode=None,
 )
 

@@ -34,6 +34,12 @@ _ISO_TIME = re.compile(
     r"([ T]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]+)?)?)?"
 )
 
+_LABELS = {"month": re.compile(r"[0-9]{4}-[0-9]{2}"), "year": re.compile(r"[0-9]{4}")}
+"""How a month and a year are labelled. The label of a day is the day itself."""
+
+_FIRST_DAYS = {"month": "-01", "year": "-01-01"}
+"""What makes the text of a period's first day of its label."""
+
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
@@ -44,13 +50,15 @@ class Dates(Attribute):
         fp.Dates("1920-01-01", "2020-12-31", by="year")
 
     Records hold dates, times without a zone, which count as their date, or text of exactly the form
-    2020-12-31 or 2020-12-31T23:59:59. Other days, and text of another form, are outside. Tables
-    show cells as ISO 8601 does: 2020-12-31, 2020-12 or 2020. Ranges name these labels, or days as
-    datetime.date, or years as integers. The calendar is the proleptic Gregorian one.
+    2020-12-31 or 2020-12-31T23:59:59. By month, text may also be 2020-12, and by year 2020. Other
+    days, and text of another form, are outside. Tables show cells as ISO 8601 does: 2020-12-31,
+    2020-12 or 2020. Ranges name these labels, or days as datetime.date, or years as integers. The
+    calendar is the proleptic Gregorian one.
 
     Args:
-        first: The first day, as a date or as text, "2020-12-31". It must begin a period.
-        last: The last day, which is inside. It must end a period.
+        first: The first day, as a date or as text, "2020-12-31". It must begin a period. The label
+            of a month or year, by month or by year, means the first day of it.
+        last: The last day, which is inside. It must end a period. A label means the last day of it.
         by: The period of a cell: "day", "month" or "year".
 
     Raises:
@@ -72,7 +80,7 @@ class Dates(Attribute):
     ) -> None:
         if by not in _NUMPY_UNITS:
             raise DomainError(f"dates are by day, month or year, not by {by!r}")
-        ends = [_read_date(end) for end in (first, last)]
+        ends = [_read_date(first, by), _read_date(last, by, at_end=True)]
         if ends[1] < ends[0]:
             raise DomainError(
                 f"there is no day from {ends[0]} to {ends[1]}; give the earlier end first"
@@ -143,7 +151,7 @@ class Dates(Attribute):
         if array.dtype.kind not in "OUT":
             raise DataError(describe_wrong_type(datetime.date, str(array.dtype)))
         outside = self.days[0] - 1
-        days_or_none = [_count_days(value) for value in array.tolist()]
+        days_or_none = [_count_days(value, self.by) for value in array.tolist()]
         return self.codes_of_days(
             np.array([outside if day is None else day for day in days_or_none], dtype=np.int64)
         )
@@ -227,18 +235,32 @@ def _parse_date(text: str) -> datetime.date | None:
         return None
 
 
-def _read_date(end: Any) -> datetime.date:
-    """Read an end of the domain, a date or its text."""
+def _parse_label(text: str, by: str) -> datetime.date | None:
+    """Convert the label of a month or year to its first day, if periods are labelled so."""
+    form = _LABELS.get(by)
+    return _parse_date(text + _FIRST_DAYS[by]) if form and form.fullmatch(text) else None
+
+
+def _read_date(end: Any, by: str, *, at_end: bool = False) -> datetime.date:
+    """Read an end of the domain: a date, its text, or the label of a period that has this end."""
     if type(end) is datetime.date:
         return end
     day = _parse_date(end) if isinstance(end, str) else None
+    if day is None and isinstance(end, str):
+        day = _parse_label(end, by)
+        if day is not None and at_end:
+            period = np.datetime64(day, "D").astype(f"M8[{_NUMPY_UNITS[by]}]")
+            day = ((period + _STEPS[by]).astype("M8[D]") - _STEPS["day"]).item()
     if day is None:
-        raise DomainError(f"{end!r} is no date; write it as a date or as '2020-12-31'")
+        label = {"month": ", or as the month '2020-12'", "year": ", or as the year '2020'"}
+        raise DomainError(
+            f"{end!r} is no date; write it as a date or as '2020-12-31'{label.get(by, '')}"
+        )
     return day
 
 
-def _count_days(value: Any) -> int | None:
-    """Count the days since 1970-01-01; None for null and for text that names no day.
+def _count_days(value: Any, by: str) -> int | None:
+    """Count the days since 1970-01-01; None for null and for text that names no day or period.
 
     Raises:
         DataError: The value is neither a day nor text, or its day depends on a zone.
@@ -246,7 +268,11 @@ def _count_days(value: Any) -> int | None:
     if value is None or value != value:
         return None
     if isinstance(value, str):
-        return parse_day(value)
+        day = parse_day(value)
+        if day is None and by != "day":
+            first = _parse_label(value, by)
+            day = None if first is None else first.toordinal() - _EPOCH
+        return day
     if isinstance(value, np.datetime64):
         return int(value.astype("M8[D]").astype(np.int64))
     if getattr(value, "tzinfo", None) is not None:

@@ -155,8 +155,17 @@ class _Parser:
         """Parse the complete expression."""
         found = self._parse_sum()
         if self._next.kind != "end":
-            self._fail("an operator or the end")
+            self._fail("an operator or the end", self._suggest_operators())
         return found
+
+    def _suggest_operators(self) -> str:
+        """Make a hint for what stands behind an expression that could have ended."""
+        before, after = self._tokens[self._at - 1], self._next
+        if after.text in (*COMPARISONS, "==", "|", _OR, "and") and after.kind != "quoted":
+            return "; outside of brackets an expression uses + - * / only"
+        if before.kind == after.kind == "word":
+            return "; a name with blanks stands in single quotes"
+        return ""
 
     def _parse_sum(self) -> Value:
         """Parse products with + and - between them."""

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MISSING = "To be said by the publisher."
-"""The text of a review where only the publisher knows what to say."""
+MISSING = "To be said by the publisher"
+"""How a review begins a text that only the publisher can write."""
+
+
+def ask_publisher(key: str) -> str:
+    """Make the text of a review where only the publisher knows what to say.
+
+    Args:
+        key: The field of `About` to fill in, which is also a key of [about] in a spec.
+    """
+    return f"{MISSING}, as {key} in [about]."
 
 
 @dataclass(frozen=True)

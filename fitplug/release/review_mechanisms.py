@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fitplug.display import format_down, format_up
 from fitplug.mechanism import Mechanism
-from fitplug.release.about import MISSING, About
+from fitplug.release.about import About, ask_publisher
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows
 from fitplug.release.review_privacy import describe_apart
@@ -38,9 +38,9 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     rules = release.plan.workload.measure_rules
     values = f"\n\n{escape_cell(' '.join(rules))}\n\n" if rules else " "
     return (
-        f"{about.preprocessing or MISSING}\n\n{_describe_rows(release)}{kept}Records outside the "
-        f"domain are left out.{values}The noise was fitted to the targets alone, before any row "
-        "was read: nothing is tuned on the data."
+        f"{about.preprocessing or ask_publisher('preprocessing')}\n\n"
+        f"{_describe_rows(release)}{kept}Records outside the domain are left out.{values}The noise "
+        "was fitted to the targets alone, before any row was read: nothing is tuned on the data."
     )
 
 

@@ -18,7 +18,7 @@ from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions
-from fitplug.release.about import MISSING, About
+from fitplug.release.about import About, ask_publisher
 from fitplug.release.population import Limited
 from fitplug.release.release import Release
 from fitplug.release.review_mechanisms import describe_implementation
@@ -82,7 +82,7 @@ def review(
             "privacy_loss": describe_loss(release, about.unit, delta),
             "deployment_model": {
                 "model_name": "Central",
-                "actors": about.actors or MISSING,
+                "actors": about.actors or ask_publisher("actors"),
                 "release_type": "Many releases" if has_several else "One release",
                 "access_type": "Non-interactive",
             },
@@ -91,9 +91,9 @@ def review(
                 release, about, versions or {}, compiled or {}
             ),
             "administrative": {
-                "sources": about.sources or MISSING,
+                "sources": about.sources or ask_publisher("sources"),
                 "notes": " ".join(filter(None, [about.notes, f"Plan {plan.digest}."])),
-                "registry_authors": list(about.authors) or [MISSING],
+                "registry_authors": list(about.authors) or [ask_publisher("authors")],
             },
         },
     }
@@ -140,13 +140,13 @@ def _describe_product(about: About, plan: Plan, published: date) -> dict[str, An
     basic: dict[str, Any] = {
         "name": about.name
         or f"{_name_answers(plan).capitalize()}: {_list_first(plan.workload.names)}",
-        "data_curators": list(about.curators) or [MISSING],
+        "data_curators": list(about.curators) or [ask_publisher("curators")],
         "description": about.description
         or f"{counted:,} {_name_answers(plan)} in {len(plan.workload.groups)} tables: "
         f"{_list_first(plan.workload.names)}.",
-        "intended_use": about.intended_use or MISSING,
+        "intended_use": about.intended_use or ask_publisher("intended_use"),
         "data_product_type": "Summary statistics",
-        "data_product_region": about.region or MISSING,
+        "data_product_region": about.region or ask_publisher("region"),
         "publication_date": published.isoformat(),
     }
     return basic | ({"data_product_sector": about.sector} if about.sector else {})

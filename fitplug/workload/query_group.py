@@ -118,7 +118,7 @@ def _make_group(
         read = read_target(**target)
     except WorkloadError as error:
         attributes = [attribute for attribute, _ in factors]
-        raise WorkloadError(f"query {name or attributes}: {error}") from None
+        raise WorkloadError(f"query {repr(name) if name else attributes}: {error}") from None
     return UnboundQueryGroup(factors, read, name)
 
 

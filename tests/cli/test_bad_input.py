@@ -79,6 +79,7 @@ OUTPUT, LEDGER = '[output]\npath = "release/"', '[ledger]\npath = "budget.db"\nr
 
 TOML = [
     case("syntax", "AGE = {", "AGE = = {", "TOML", "line 7"),
+    case("decimal comma", TOTAL, "std = 30,5", "TOML", "line 24, column 9; numbers have a decimal"),
     case("key twice", TOTAL, TOTAL + "\nstd = 4.0", "TOML", "line 25"),
     case("section twice", "[output]", "[domain]\n[output]", "TOML", "twice", "line"),
     case("attribute twice", "AGE = {", "SEX = {", "TOML", "line 7"),
@@ -122,6 +123,7 @@ DATA_KEYS = [
             ("0", "0"), ("-1", "-1"), ("1.5", "1.5"), ("true", "True"), ('"2"', "'2'"),
         ]
     ),
+    case("contributions quoted", DATA, f'{DATA}\ncontributions = "3"', "'3'", "remove the quotes"),
     case("contributions over budget", DATA, f"{DATA}\ncontributions = 100", "rho = 85", code=3),
     case("contributions beyond 64 bits", DATA, f"{DATA}\ncontributions = {10**23}", "1000000"),
 ]  # fmt: skip
@@ -188,6 +190,9 @@ HUGE = [
 
 QUERY = [
     case("unknown attribute", "SEX = " + ASKED, "SXE = " + ASKED, "'ages'", "SXE", "'SEX'"),
+    case("sum of no measure", ASKED, '"sum"', "'ages': SEX: \"sum\"", "SEX = { measure = [low,"),
+    case("mean", ASKED, '"mean"', "'ages'", "SEX", 'fitplug estimate "a / b"'),
+    case("target in quotes", TOTAL, 'moe = "30"', "'total': moe = '30' is", "remove the quotes"),
     case("unknown kind", ASKED, '"identify"', "'ages'", "SEX", "'identify'", "'identity'"),
     case("kind a number", ASKED, "5", "'ages'", "SEX"),
     case("kind a boolean", ASKED, "true", "'ages'", "SEX"),

@@ -354,6 +354,21 @@ class TestEstimate:
         assert re.search(says, ran.err), ran.err
         assert SECRET not in ran.err
 
+    def test_an_attribute_that_groups_do_not_have(self, blocks, tmp_path):
+        place, _, _ = blocks
+        ran = fitplug("estimate", place / "out", "sexes", "--by", "GEOID")
+        assert "expression 'sexes': none of its groups tells 'GEOID' apart; use one" in ran.err
+        (tmp_path / "e.csv").write_text("name,expression\nx,sexes\n")
+        ran = fitplug("estimate", place / "out", "--from", tmp_path / "e.csv", "--by", "GEOID")
+        assert "sexes" not in ran.err
+        domain = fp.Domain({"SEX": ["1", "2"], "AGE": fp.Integers(0, 3)})
+        plan = fp.design(fp.Workload(domain, [fp.marginal("SEX", std=3.0)]))
+        answers = np.zeros(2, dtype=np.int64)
+        fp.Release(plan=plan, answers=answers, rho=plan.rho).write(tmp_path / "out")
+        ran = fitplug("estimate", tmp_path / "out", "SEX", "--by", "AGE")
+        assert "no group of this release tells 'AGE' apart; choose for --by" in ran.err
+        assert ran.err.endswith("what its groups tell apart: 'SEX'\n")
+
     def test_columns_by_name(self, blocks):
         place, _, x = blocks
         (place / "n.csv").write_text("n,FIPS,CBSA\n1,01,a\n2,02,b\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fitplug_cli.spec import load_spec
+from fitplug_cli.spec.sections import AboutSection
 from fitplug_cli.spec.toml_files import tomllib
 from tests.helpers.forked_processes import run_command as fitplug
 
@@ -53,6 +55,9 @@ def test_names_and_types_and_no_value(tmp_path, kind):
     said = tomllib.loads(text)
     assert said["data"]["path"] == data
     assert said["domain"] == {}
+    assert "A column that identifies persons belongs into [data] person" in text
+    about = text.partition("[about]")[2]
+    assert re.findall("(?m)^# ([a-z_]+) = ", about) == list(AboutSection.model_fields)
     for name in table.column_names:
         assert f"# {name if name.isalpha() else json.dumps(name)} = ...  # " in text
     assert ("# state = ...  # folder" in text) == (kind == "hive")

@@ -93,6 +93,27 @@ def test_usage_errors_are_json_too(tmp_path):
     assert (done.returncode, error["code"], error["kind"]) == (2, 2, "UsageError")
 
 
+def test_usage_errors_name_the_help_of_their_command():
+    for arguments, says in {
+        ("report",): "Missing argument 'PLAN'; see: fitplug report --help",
+        ("ledger", "show"): "Missing argument 'PATH'; see: fitplug ledger show --help",
+        ("shw",): "No such command 'shw'; see: fitplug --help",
+        ("estimate", "out", "-by", "SEX"): "No such option: -b, as long options have two "
+        "hyphens: --by; see: fitplug estimate --help",
+        ("estimate", "out", "-c"): "No such option: -c; see: fitplug estimate --help",
+    }.items():
+        ran = fitplug(*arguments)
+        assert (ran.returncode, ran.stderr) == (2, f"fitplug: {says}\n")
+
+
+@pytest.mark.parametrize("command", [(), ("ledger",), ("series",)])
+def test_no_line_of_the_list_of_commands_is_cut(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = fitplug(*command, "--help").stdout.partition("Commands:")[2]
+    assert commands
+    assert "..." not in commands
+
+
 def test_the_log_says_what_is_done_and_nothing_of_the_rows(spec):
     done = fitplug("run", spec, "--again", "--replace", "--verbose")
     assert done.returncode == 0

@@ -168,6 +168,25 @@ class TestTargets:
             load_spec(tmp_path / "spec.toml")
         assert says in str(caught.value)
 
+    @pytest.mark.parametrize("name", ["", 'name = "a: b"\n'])
+    @pytest.mark.parametrize(
+        ("query", "says"),
+        [
+            ("AGE = { ranges = [[0, 9]] }\nstd = 1.0", "AGE: range [0, 9]: 9 is not in the domain"),
+            ('AGE = "prefix"\nstd = -1.0', "std = -1 must be"),
+            ('AGE = "prefix"\nstd = "1.0"', "std = '1.0' is a text; remove the quotes"),
+            ('AGE = "perfix"\nstd = 1.0', "AGE = 'perfix' is no kind of query"),
+            ('AEG = "prefix"\nstd = 1.0', "'AEG' is no attribute"),
+        ],
+    )
+    def test_the_place_of_a_query_has_one_form(self, tmp_path, name, query, says):
+        text = SPEC.format(domain=DOMAIN, target="std = 1.0")
+        (tmp_path / "spec.toml").write_text(f"{text}[[query]]\n{name}{query}\n")
+        with pytest.raises(SpecError) as caught:
+            load_spec(tmp_path / "spec.toml")
+        place = "[[query]] 'a: b'" if name else "[[query]] 2"
+        assert str(caught.value).startswith(f"{tmp_path / 'spec.toml'}: {place}: {says}")
+
     def test_prefixes_by_their_last_value_or_their_label(self, tmp_path):
         one = spec(tmp_path, targets="AGE,variance\n0,1\n1,2\n2,3\n3,4\n")
         two = spec(tmp_path, targets="AGE,variance\n0,1\n0..1,2\n0..2,3\n0..3,4\n")

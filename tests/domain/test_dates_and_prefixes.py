@@ -6,12 +6,14 @@ import datetime
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import duckdb
 import numpy as np
 import opendp.prelude as dp
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -78,6 +80,24 @@ class TestDates:
         assert DOMAIN["died"].codes(np.array(["NaT", "1970-01-01"], "M8[ns]")).tolist() == [-1, 4]
         assert DOMAIN["died"].codes([]).tolist() == []
 
+    def test_labels_of_periods_are_text_of_them(self) -> None:
+        texts = ["1969", "1969-12", "1969-12-31", "1969-13", "1969-00", "1970-1", " 1970", "", None]
+        values = np.array(texts, dtype=object)
+        assert DOMAIN["born"].codes(values).tolist() == [1, -1, 1, -1, -1, -1, -1, -1, -1]
+        assert DOMAIN["seen"].codes(values).tolist() == [-1, 1, 1, -1, -1, -1, -1, -1, -1]
+        assert DOMAIN["died"].codes(values).tolist() == [-1, -1, 3, -1, -1, -1, -1, -1, -1]
+        for name in ("born", "seen", "died"):
+            labels = DOMAIN[name].labels
+            assert DOMAIN[name].codes(list(labels)).tolist() == [*range(len(labels))]
+
+    def test_labels_of_periods_are_bounds(self) -> None:
+        assert fp.Dates("1968", "1972", by="year") == DOMAIN["born"]
+        assert fp.Dates("1969-11", "1970-02", by="month") == DOMAIN["seen"]
+        assert fp.Dates("1969-11-01", "1970-02", by="month") == DOMAIN["seen"]
+        assert fp.Dates("2024-02", "2024-02", by="month").last == DAY(2024, 2, 29)
+        spec = {"seen": {"dates": ["1969-11", "1970-02"], "by": "month"}}
+        assert fp.Domain.from_spec(spec)["seen"] == DOMAIN["seen"]
+
     @pytest.mark.parametrize(
         "values",
         [
@@ -99,6 +119,10 @@ class TestDates:
             (("2020-01-01", "2020-13-31"), "'2020-13-31' is no date"),
             (("20200101", "2020-12-31"), "'20200101' is no date"),
             ((2020, "2020-12-31"), "2020 is no date"),
+            (("2020-01", "2020-12"), "'2020-01' is no date; .* as '2020-12-31'$"),
+            (("2020-01", "2020-13", "month"), "'2020-13' is no date; .* as the month '2020-12'$"),
+            ((2020, 2021, "year"), "2020 is no date; .* as the year '2020'$"),
+            (("2020-01", "2020-12", "year"), "'2020-01' is no date"),
             ((datetime.datetime(2020, 1, 1), "2020-12-31"), "is no date"),
             (("2020-01-01", "2020-12-31", "week"), "not by 'week'"),
             (("2020-02-01", "2020-12-31", "year"), "whole years; give 2020-01-01 to 2020-12-31"),
@@ -258,6 +282,30 @@ def test_every_way_to_store_dates(tmp_path: Path, kind: str) -> None:
     counted = fpd.count(tmp_path, (DOMAIN, TABLES))
     for names in TABLES:
         np.testing.assert_array_equal(counted[names], expected[names])
+
+
+@pytest.mark.parametrize("kind", ["Parquet", "CSV", "pandas"])
+def test_texts_that_are_labels_are_counted(tmp_path: Path, kind: str) -> None:
+    rows = pa.table(
+        {
+            "born": ["1969", "1969-05-05", "1969-05", "1973", "1972", None],
+            "seen": ["1970-01", "1970-01-31", "1970-13", "1970-02", "1970", "1969-11"],
+            "died": ["1969-12", "1970-01-01", "1970", None, "1970-01", "1969-12-31"],
+        }
+    )
+    if kind == "CSV":
+        csv.write_csv(rows, tmp_path / "a.csv")
+    elif kind == "Parquet":
+        pq.write_table(rows, tmp_path / "a.parquet")
+    frame = rows.to_pandas().astype(object)
+    frame["born"] = frame["born"].replace("1969-05-05", DAY(1969, 5, 5))
+    source: Any = dd.from_pandas(frame, npartitions=2) if kind == "pandas" else tmp_path
+    counts = {"born": [0, 2, 0, 0, 1], "seen": [1, 0, 2, 1], "died": [0, 0, 0, 1, 1, 0, 0]}
+    for name, expected in counts.items():
+        columns = {name: frame[name].to_numpy()}
+        held = fp.Tables.from_records(DOMAIN, columns, [(name,)])
+        for counted in (held, fpd.count(source, (DOMAIN, [(name,)]))):
+            assert counted[name,].tolist() == expected
 
 
 def test_equals_duckdb(tmp_path: Path) -> None:

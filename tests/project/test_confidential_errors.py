@@ -272,6 +272,12 @@ class TestHeaders:
             data.write_text(text)
             silent(tmp_path, data, "count", spec)
             silent(tmp_path, data, "count", spec, "--dry-run")
+        # A value that is nearly a name is no name where nothing shows that the line is a header.
+        data.write_text(f"SEXZEBRACANARY,{NAME}\n1,2\n")
+        spec.write_text(SPEC.replace("SEX", "SEXZEBRACANAR"))
+        ran = fitplug("count", spec)
+        assert "check the spelling" in ran.err
+        assert "SEXZEBRACANARY" not in ran.err
 
     def test_files_made_of_a_table_without_header_are_not_quoted(self, tmp_path: Path) -> None:
         domain = fp.Domain({"SEX": ["1", "2"]})

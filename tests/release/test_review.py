@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import html
 import json
@@ -176,8 +177,12 @@ def test_it_tells_nothing_of_the_rows():
 def test_what_only_the_publisher_knows_is_said_or_asked_for():
     released = fpo.release(PLAN, tables(PLAN))
     silent = fp.review(released)["deployment"]
-    assert silent["basic"]["intended_use"] == MISSING
-    assert silent["basic"]["data_curators"] == [MISSING]
+    assert silent["basic"]["intended_use"] == f"{MISSING}, as intended_use in [about]."
+    assert silent["basic"]["data_curators"] == [f"{MISSING}, as curators in [about]."]
+    asked = set(re.findall(f"{MISSING}, as ([a-z_]+) in ", json.dumps(silent)))
+    assert asked < {field.name for field in dataclasses.fields(fp.About)}
+    assert asked == {"actors", "authors", "curators", "intended_use", "preprocessing", "region",
+                     "sources"}  # fmt: skip
     about = fp.About(
         name="Ages | by sex",
         curators=("Office",),
@@ -295,7 +300,7 @@ def test_files_hold_the_same(tmp_path):
     page = (tmp_path / "review.md").read_text()
     assert page == format_markdown(record)
     assert page.startswith("# Ü: 'x' \\# y\n")
-    page = re.sub(r"\\([^\w\s])", r"\1", html.unescape(page))
+    page = re.sub(r"\\([^\w\s]|_)", r"\1", html.unescape(page))
     for section in record["deployment"].values():
         for value in section.values():
             if isinstance(value, str):

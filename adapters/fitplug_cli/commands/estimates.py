@@ -105,23 +105,34 @@ def _read_expressions(
             where = f"{regions.origins[region]}: "
         try:
             found = read_combination(parser, one.text, within)
-            if regions is not None:
-                _check_has_attribute(parser, found, regions.attribute)
         except WorkloadError as error:
             raise WorkloadError(where + one.explain_error(str(error))) from None
+        if regions is not None:
+            _check_has_attribute(parser, one, found, regions.attribute)
         yield found
 
 
-def _check_has_attribute(parser: Expressions, found: Expression, attribute: str) -> None:
+def _check_has_attribute(
+    parser: Expressions, one: NamedExpression, found: Expression, attribute: str
+) -> None:
     """Raise WorkloadError unless a group of the expression has the attribute of the regions."""
     workload = parser.selector.workload
     groups = [workload[name] for terms in list_sums(found) for name in terms]
-    if not any(attribute in group.attributes for group in groups):
-        suitable = [group.name for group in workload.groups if attribute in group.attributes]
-        raise WorkloadError(
-            f"none of its groups tells {attribute!r} apart; use one that does: "
-            f"{', '.join(map(repr, suitable)) or 'there is none in this release'}"
+    if any(attribute in group.attributes for group in groups):
+        return
+    suitable = [group.name for group in workload.groups if attribute in group.attributes]
+    if suitable:
+        error = (
+            f"expression {one.text!r}: none of its groups tells {attribute!r} apart; use one that "
+            f"does: {', '.join(map(repr, suitable))}"
         )
+        raise WorkloadError(one.explain_error(error))
+    others = dict.fromkeys(name for group in workload.groups for name in group.attributes)
+    known = ", ".join(map(repr, others)) or "none, as it has totals only"
+    raise WorkloadError(
+        f"no group of this release tells {attribute!r} apart; choose for --by what its groups tell "
+        f"apart: {known}"
+    )
 
 
 def _report_progress(found: Iterable[Any], total: int) -> Iterator[Any]:

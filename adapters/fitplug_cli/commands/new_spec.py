@@ -33,6 +33,7 @@ contributions = {contributions:<16}# the rows that one person may have, which on
 # where = {{ COLUMN = ["..."] }}  # count only the rows that hold one of these values
 
 [domain]                        # what exists, from a codebook and never from the rows
+# A column that identifies persons belongs into [data] person, and not into the domain.
 """
 
 _TAIL = """
@@ -53,9 +54,18 @@ rho = 1.0                       # the whole budget for these people, for ever
 path = "release/"
 
 [about]                         # what only you know, for the reviewers of a release
-# name = "..."
-# curators = ["..."]
+# name = "..."                  # of the data product
+# curators = ["..."]            # who publishes it
+# description = "..."
 # intended_use = "..."
+# region = "..."                # that it describes, or whose law applies
+# sector = "..."                # Technology, Healthcare, Education, Government, Energy or Finance
+# unit = "person"               # whose records are protected together
+# actors = "..."                # who holds the data, and who receives the release
+# preprocessing = "..."         # what was done with the rows before they were counted
+# sources = "..."               # where more is said
+# notes = "..."
+# authors = ["..."]             # of the review
 """
 
 _SECOND_QUERY = """

@@ -14,7 +14,7 @@ from fitplug.workload import ONE_RECORD
 from fitplug_cli.commands.budgets import check_max_rho, compute_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.output import make_gap_reporter, open_progress_bar
-from fitplug_cli.spec import Spec, SpecError
+from fitplug_cli.spec import Spec, SpecError, name_place
 from fitplug_opendp.staged_answers import find_kept_plan
 
 
@@ -64,7 +64,7 @@ def design_at_any_cost(spec: Spec) -> Plan:
                 progress=make_gap_reporter(bar, spec.design.tolerance),
             )
         except InputError as error:
-            raise SpecError(f"{spec.path}: {error}") from None
+            raise SpecError(f"{spec.path}: {name_place(str(error))}") from None
     return plan
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
@@ -51,7 +53,13 @@ def explain_validation(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Input ").rstrip(".")
     if keys[:2] == ["data", "storage_options"]:  # the value may hold credentials
         return f"{where} {message}"
-    return f"{where} = {first['input']!r} {message}"
+    hint = "; remove the quotes" if is_quoted_number(first["input"]) else ""
+    return f"{where} = {first['input']!r} {message}{hint}"
+
+
+def is_quoted_number(value: object) -> bool:
+    """Return whether a value of a spec is a text that only spells a number."""
+    return isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is not None
 
 
 def _list_keys(section: FieldInfo) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,18 @@ from fitplug.counts import check_weight, make_filters
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError
 from fitplug.release import RESULT_COLUMNS
-from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload, read_unit
+from fitplug.workload import (
+    ONE_RECORD,
+    AddRemove,
+    ReplaceOne,
+    UnboundQueryGroup,
+    Unit,
+    Workload,
+    read_unit,
+)
 from fitplug_cli.inputs import TARGETS_KEY, check_files_are_public, fill_in_codebooks
 from fitplug_cli.spec.errors import SpecError, explain_validation
-from fitplug_cli.spec.queries import TARGET_KEYS, build_group
+from fitplug_cli.spec.queries import TARGET_KEYS, build_group, name_place
 from fitplug_cli.spec.sections import (
     AboutSection,
     DataSection,
@@ -178,6 +186,7 @@ def _check_budget(path: Path, ledger: LedgerSection) -> None:
 
 def _build_workload(path: Path, document: Document, domain: Domain) -> Workload:
     folder, local_path = path.parent, document.data.local_path
+    groups: list[UnboundQueryGroup] = []
     try:
         for entry in document.query:
             tables: Mapping[str, Any] = {
@@ -191,7 +200,18 @@ def _build_workload(path: Path, document: Document, domain: Domain) -> Workload:
         ]
         return Workload(domain, groups)
     except FitplugError as error:
-        raise SpecError(f"{path}: {error}") from None
+        where = _find_wrong_query(domain, groups)
+        raise SpecError(f"{path}: {name_place(str(error), where)}") from None
+
+
+def _find_wrong_query(domain: Domain, groups: Sequence[UnboundQueryGroup]) -> str:
+    """Find the place of the first group that goes with the domain in no workload."""
+    for number, group in enumerate(groups, 1):
+        try:
+            Workload(domain, [group])
+        except FitplugError:
+            return f"[[query]] {number}"
+    return "[[query]]"
 
 
 def _check_rows(path: Path, data: DataSection, workload: Workload) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from fitplug.domain import Domain
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.workload import UnboundQueryGroup, queries, ranges, rows
 from fitplug_cli.inputs import CROSSWALK_KEY, TARGETS_KEY, build_region_rows, read_targets
+from fitplug_cli.spec.errors import is_quoted_number
 
 TARGET_KEYS = ("variance", "std", "moe", "confidence", "simultaneous")
 """The keys that give the target of a group."""
@@ -54,6 +56,9 @@ def build_group(
         except WorkloadError as error:
             raise WorkloadError(f"{where}: {key}: {error}") from None
     target = {key: entry[key] for key in TARGET_KEYS if key in entry}
+    for key, value in target.items():
+        if is_quoted_number(value):
+            raise WorkloadError(f"{where}: {key} = {value!r} is a text; remove the quotes")
     if TARGETS_KEY in entry:
         file = entry[TARGETS_KEY]
         if target or not isinstance(file, str) or not isinstance(name, str):
@@ -62,7 +67,22 @@ def build_group(
                 f"none of {', '.join(TARGET_KEYS)} goes with it"
             )
         target = read_targets(folder / file, name, factors, domain, names)
-    return queries(factors, name=name, **target)
+    try:
+        return queries(factors, name=name, **target)
+    except WorkloadError as error:
+        raise WorkloadError(name_place(str(error), where)) from None
+
+
+def name_place(message: str, where: str = "[[query]]") -> str:
+    """Name the place of a query as a spec does, in a message that begins with it.
+
+    Args:
+        message: A message of the core, which calls the place "query 'NAME'".
+        where: What the place is called if it is not known by a name.
+    """
+    if message.startswith(("query '", 'query "')):
+        return f"[[query]] {message.removeprefix('query ')}"
+    return re.sub(r"^query( \[[^:]*\])?(?=: )", where, message)
 
 
 def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
@@ -84,5 +104,16 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
         raise WorkloadError(
             'a list here is a matrix of numbers; to ask for every value write "identity", and for '
             "sets of values { rows = { LABEL = [VALUE, ...] } }"
+        )
+    levels, quantities = domain[name].levels, domain[name].quantities
+    if value == "mean" and "mean" not in levels:
+        raise WorkloadError(
+            '"mean" is no query, as a mean is a sum divided by a count: write "sum" for a measure, '
+            'and use fitplug estimate "a / b" on the release'
+        )
+    if value == "sum" and "sum" not in (*levels, *quantities):
+        raise WorkloadError(
+            '"sum" is asked of a measure only; write one in [domain] as '
+            f"{name} = {{ measure = [low, high], unit = ... }}"
         )
     return value  # the name of a kind, or the rows of a matrix

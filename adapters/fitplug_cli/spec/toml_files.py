@@ -58,13 +58,22 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{path}: is not valid TOML: {_explain(str(error))}") from None
+        raise SpecError(f"{path}: is not valid TOML: {_explain(str(error), text)}") from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists
         raise SpecError(f"{path}: is not valid TOML") from None
 
 
-def _explain(error: str) -> str:
+def _explain(error: str, content: str) -> str:
     """Explain a message of the parser in words that do not quote the file."""
-    position = re.search(r"\(at (line [0-9]+, column [0-9]+|end of document)\)$", error)
+    position = re.search(r"\(at (line ([0-9]+), column ([0-9]+)|end of document)\)$", error)
     known = (text for start, text in _EXPLANATIONS.items() if error.startswith(start))
-    return next(known, "it cannot be read") + (f", at {position[1]}" if position else "")
+    explained = next(known, "it cannot be read")
+    if position is None:
+        return explained
+    hint = ""
+    if position[2] is not None:
+        line = content.split("\n")[int(position[2]) - 1]
+        column = int(position[3])
+        if re.fullmatch("[0-9],[0-9]", line[column - 2 : column + 1]):
+            hint = "; numbers have a decimal point, not a comma"
+    return f"{explained}, at {position[1]}{hint}"

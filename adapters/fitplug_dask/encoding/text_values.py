@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import TYPE_NAMES, Codes, Encoder, parse_day
+from fitplug.domain import TYPE_NAMES, Codes, Dates, Encoder, parse_day
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -37,8 +37,11 @@ def encode_texts(attribute: Encoder, texts: Iterable[str | None]) -> Codes:
         texts: Texts, or None for null. A text that spells no value of the attribute's type is a
             value outside the domain.
     """
-    parse = _PARSERS[attribute.value_type]
-    values = [None if text is None else parse(text) for text in texts]
+    if isinstance(attribute, Dates):  # it knows best, as months and years have text of their own
+        values = list(texts)
+    else:
+        parse = _PARSERS[attribute.value_type]
+        values = [None if text is None else parse(text) for text in texts]
     return attribute.codes(np.array([*values, None], dtype=object)[:-1])
 
 

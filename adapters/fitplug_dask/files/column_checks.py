@@ -298,11 +298,9 @@ class _ColumnCheck:
         """Return the error for a column that the file lacks."""
         found = self._found
         if found.format in TEXT_FORMATS:
-            # If the names were left out, the first line is a person's: it must not be quoted.
             return DataError(
-                f"{found.path} has no column {name!r} on its first line, which must name all "
-                "columns with commas between them; check the spelling there, in the domain and of "
-                f"person, weight and where{advice}"
+                f"{found.path} has no column {name!r} on its first line; "
+                f"{self._suggest_header_name(name)}"
             )
         names = list(found.entry.columns) if found.entry is not None else self._schema.names
         known = {*names, *(key.name for key in found.keys)}
@@ -313,6 +311,19 @@ class _ColumnCheck:
             else suggest_column(name, known)
         )
         return DataError(f"{found.path} has no column {name!r}; {suggested}{advice}")
+
+    def _suggest_header_name(self, name: str) -> str:
+        """Say what to do about a column that the first line of a text does not name.
+
+        If the names were left out, that line is a person's and must not be quoted. It is a header
+        for certain if it has other columns of the count and no word that is no name.
+        """
+        names = list(self._schema.names)
+        if can_name_columns(names) and any(stored in names for stored in self.stored.values()):
+            suggested = suggest_nearest(name, names)
+            if suggested.startswith("did you mean"):
+                return suggested
+        return "check the spelling, and that this line names all columns, with commas between them"
 
     def _plan_deletions(self) -> list[PlannedDeletion]:
         """Find the columns that deletions compare."""

@@ -7,6 +7,7 @@ that the attribute expects; the others become null, as no error may tell what ro
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -19,6 +20,7 @@ from fitplug_dask.encoding import parse_text
 from fitplug_dask.files.header import DamagedFileError
 
 _INT64 = range(-(2**63), 2**63)
+_LABEL = re.compile("[0-9]{4}(-[0-9]{2})?")
 
 
 def convert_frame(
@@ -73,7 +75,15 @@ def _convert_series(series: Any, value_type: type | None, zone: str | None) -> A
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), entries)
     if series.dtype == object:
         read = _read_person if value_type is None else _READ[value_type]
-        values = [read(value, zone) for value in series.tolist()]
+        objects = series.tolist()
+        values: list[Any] = [read(value, zone) for value in objects]
+        if value_type is datetime.date and any(map(_is_label, objects)):
+            # The attribute decides what the label of a month or year means, which is no day.
+            texts = [
+                value if isinstance(value, str) else day and day.isoformat()
+                for value, day in zip(objects, values, strict=True)
+            ]
+            return pa.array([_read_text(text, zone) for text in texts], pa.large_binary())
         return pa.array(values, _ARROW_TYPES[value_type])
     return pa.array(series, from_pandas=True)
 
@@ -121,6 +131,11 @@ def _read_day(value: Any, zone: str | None) -> datetime.date | None:
     if isinstance(value, datetime.date):
         return value
     return parse_text(datetime.date, value) if isinstance(value, str) else None
+
+
+def _is_label(value: Any) -> bool:
+    """Return whether an object is text such as 2020 or 2020-12."""
+    return isinstance(value, str) and _LABEL.fullmatch(value) is not None
 
 
 def _read_person(value: Any, zone: str | None) -> bytes | None:
