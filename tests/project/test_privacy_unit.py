@@ -53,6 +53,7 @@ SPEC = """
 [data]
 path = "p.parquet"
 person = "{person}"
+contributions = 1
 [domain]
 s = ["1", "2"]
 [[query]]

@@ -7,7 +7,6 @@ that the attribute expects; the others become null, as no error may tell what ro
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -16,11 +15,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from fitplug_dask.encoding import parse_text
 from fitplug_dask.files.header import DamagedFileError
 
 _INT64 = range(-(2**63), 2**63)
-_LABEL = re.compile("[0-9]{4}(-[0-9]{2})?")
 
 
 def convert_frame(
@@ -75,15 +72,7 @@ def _convert_series(series: Any, value_type: type | None, zone: str | None) -> A
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), entries)
     if series.dtype == object:
         read = _read_person if value_type is None else _READ[value_type]
-        objects = series.tolist()
-        values: list[Any] = [read(value, zone) for value in objects]
-        if value_type is datetime.date and any(map(_is_label, objects)):
-            # The attribute decides what the label of a month or year means, which is no day.
-            texts = [
-                value if isinstance(value, str) else day and day.isoformat()
-                for value, day in zip(objects, values, strict=True)
-            ]
-            return pa.array([_read_text(text, zone) for text in texts], pa.large_binary())
+        values = [read(value, zone) for value in series.tolist()]
         return pa.array(values, _ARROW_TYPES[value_type])
     return pa.array(series, from_pandas=True)
 
@@ -121,21 +110,22 @@ def _read_boolean(value: Any, zone: str | None) -> bool | None:
     return bool(value) if isinstance(value, (bool, np.bool_)) else None
 
 
-def _read_day(value: Any, zone: str | None) -> datetime.date | None:
+def _read_day(value: Any, zone: str | None) -> bytes | None:
+    """Return a day as text. Other text is the attribute's to read, as a month is no day."""
+    if isinstance(value, str):
+        return _read_text(value, zone)
+    day = _find_day(value, zone)
+    return None if day is None else day.isoformat().encode()
+
+
+def _find_day(value: Any, zone: str | None) -> datetime.date | None:
     if value != value:  # pandas' NaT, which is a time
         return None
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
             return value.date()
         return value.astimezone(ZoneInfo(zone)).date() if zone is not None else None
-    if isinstance(value, datetime.date):
-        return value
-    return parse_text(datetime.date, value) if isinstance(value, str) else None
-
-
-def _is_label(value: Any) -> bool:
-    """Return whether an object is text such as 2020 or 2020-12."""
-    return isinstance(value, str) and _LABEL.fullmatch(value) is not None
+    return value if isinstance(value, datetime.date) else None
 
 
 def _read_person(value: Any, zone: str | None) -> bytes | None:
@@ -160,5 +150,5 @@ _ARROW_TYPES: dict[type | None, Any] = {
     int: pa.int64(),
     float: pa.float64(),
     bool: pa.bool_(),
-    datetime.date: pa.date32(),
+    datetime.date: pa.large_binary(),
 }

@@ -110,9 +110,10 @@ def find_largest_entry(a):
 
 
 def make_room(values, growth):
-    is_safe = values.dtype == object or not values.size
-    if is_safe or find_largest_entry(values) * growth < 2**63:  # `\label{line:room}`
+    if values.dtype.kind not in "iu":  # `\label{line:python}`
         return values
+    if not values.size or find_largest_entry(values) * growth < 2**63:  # `\label{line:room}`
+        return np.asarray(values, dtype=np.int64)
     return values.astype(object)
 
 

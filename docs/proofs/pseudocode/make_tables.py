@@ -204,7 +204,7 @@ def _count_table(domain, names, codes, n, weights):
 
 def _count_cells(cells, size, weights):
     if weights is None:
-        return np.bincount(cells, minlength=size).astype(np.int64)  # `\label{line:bincount}`
+        return np.bincount(to_positions(cells), minlength=size).astype(np.int64)  # `\label{line:bincount}`
     counts = np.zeros(size, dtype=np.int64)
     np.add.at(counts, cells, weights)
     return counts
