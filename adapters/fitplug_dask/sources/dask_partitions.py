@@ -48,7 +48,10 @@ class DaskPartition:
 
             get_worker()
         except (ImportError, ValueError):  # no task of a cluster
-            return self.delayed.compute(scheduler="synchronous")
+            from dask import get
+
+            # The function and not its name, for which old versions warn beside a client.
+            return self.delayed.compute(scheduler=get)
         with worker_client() as client:
             return client.compute(self.delayed).result()
 
