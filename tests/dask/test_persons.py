@@ -27,7 +27,7 @@ from fitplug_dask.kernel import Job, reading
 from fitplug_dask.persons import buckets, row_collector, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
-from tests.helpers.counting import STRINGS
+from tests.helpers.counting import STRINGS, make_array
 from tests.helpers.siphash import scalar_siphash128
 
 DOMAIN = fp.Domain(
@@ -100,7 +100,7 @@ def write(path: Path, rows: list[dict[str, Any]], group: int = 50, id_type: Any 
         "age": pa.int8(),
         "race": pa.string(),
     }
-    columns = {n: pa.array([row[n] for row in rows], type=t) for n, t in types.items()}
+    columns = {n: make_array([row[n] for row in rows], t) for n, t in types.items()}
     pq.write_table(pa.table(columns), path, row_group_size=group)
     return path
 

@@ -165,7 +165,31 @@ def _read_parquet(content: bytes) -> Iterator[Mapping[str, Any]]:
     ) as parquet:
         columns = [name for name in _CHECKPOINT_COLUMNS if name in parquet.schema_arrow.names]
         for batch in parquet.iter_batches(columns=columns):
-            yield from batch.to_pylist(maps_as_pydicts="strict")
+            kinds = {field.name: field.type for field in batch.schema}
+            for row in batch.to_pylist():
+                yield {name: _convert_maps(value, kinds[name]) for name, value in row.items()}
+
+
+def _convert_maps(value: Any, kind: Any) -> Any:
+    """Convert maps of Arrow, which are lists of pairs, to dictionaries, also in other values.
+
+    PyArrow does so itself from version 20 on.
+    """
+    import pyarrow.types as pt
+
+    if value is None:
+        return None
+    if pt.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return {field.name: _convert_maps(value[field.name], field.type) for field in fields}
+    if pt.is_map(kind):
+        pairs = {key: _convert_maps(held, kind.item_type) for key, held in value}
+        if len(pairs) != len(value):
+            raise ValueError("a map has a key twice")
+        return pairs
+    if pt.is_list(kind) or pt.is_large_list(kind):
+        return [_convert_maps(held, kind.value_type) for held in value]
+    return value
 
 
 def _read_json(content: bytes) -> Iterator[Mapping[str, Any]]:
