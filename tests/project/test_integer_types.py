@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.places import ROOT
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="C's long has 32 bits on Windows")

@@ -88,7 +88,7 @@ class Spec:
     @property
     def assumes_one_row(self) -> bool:
         """Whether the spec does not say how many rows a person may have, so that one is assumed."""
-        return self.privacy.unit is None and "contributions" not in self.data.model_fields_set
+        return self.privacy.unit is None and not self.data.names_contributions
 
     @property
     def output_dir(self) -> Path:
@@ -232,7 +232,7 @@ def _read_unit(path: Path, document: Document, workload: Workload) -> Unit:
     """Read the unit of privacy, and check that it goes with [domain] and [data]."""
     given, data = document.privacy.unit, document.data
     if given is None:
-        if data.person is not None and "contributions" not in data.model_fields_set:
+        if data.person is not None and not data.names_contributions:
             raise SpecError(
                 f"{path}: [data] person = {data.person!r} needs contributions, the most rows of "
                 "each person that are counted; write contributions = 1 to count persons"
@@ -248,7 +248,7 @@ def _read_unit(path: Path, document: Document, workload: Workload) -> Unit:
         unit.check_domain(workload.domain)
     except FitplugError as error:
         raise SpecError(f"{path}: [privacy] unit: {error}") from None
-    if "contributions" in data.model_fields_set:
+    if data.names_contributions:
         raise SpecError(
             f"{path}: [data] contributions = {data.contributions} is beside [privacy] unit, which "
             "says how many records a person has; leave out contributions"

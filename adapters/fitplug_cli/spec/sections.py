@@ -53,6 +53,11 @@ class DataSection(_Section):
     where: Any = None
 
     @property
+    def names_contributions(self) -> bool:
+        """Whether the spec says how many rows a person may have, and leaves no default."""
+        return "contributions" in self.model_fields_set
+
+    @property
     def rows(self) -> str | None:
         """How weights and filters make records of rows, in the words of `Tables.rows`."""
         return describe_rows(self.weight, make_filters(self.where))

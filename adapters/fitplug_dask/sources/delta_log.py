@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -165,31 +165,41 @@ def _read_parquet(content: bytes) -> Iterator[Mapping[str, Any]]:
     ) as parquet:
         columns = [name for name in _CHECKPOINT_COLUMNS if name in parquet.schema_arrow.names]
         for batch in parquet.iter_batches(columns=columns):
-            kinds = {field.name: field.type for field in batch.schema}
+            converters = {field.name: _make_converter(field.type) for field in batch.schema}
             for row in batch.to_pylist():
-                yield {name: _convert_maps(value, kinds[name]) for name, value in row.items()}
+                yield {name: converters[name](value) for name, value in row.items()}
 
 
-def _convert_maps(value: Any, kind: Any) -> Any:
-    """Convert maps of Arrow, which are lists of pairs, to dictionaries, also in other values.
+def _make_converter(kind: Any) -> Callable[[Any], Any]:
+    """Make a function that converts maps of Arrow, which are lists of pairs, to dictionaries.
 
-    PyArrow does so itself from version 20 on.
+    It does so in values of one type, and in the values that they hold. PyArrow does this itself
+    from version 20 on. What a type asks for is found once, and not for each value.
     """
     import pyarrow.types as pt
 
-    if value is None:
-        return None
     if pt.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        return {field.name: _convert_maps(value[field.name], field.type) for field in fields}
+        of_field = {field.name: _make_converter(field.type) for field in fields}
+        return lambda value: (
+            None if value is None else {name: own(value[name]) for name, own in of_field.items()}
+        )
     if pt.is_map(kind):
-        pairs = {key: _convert_maps(held, kind.item_type) for key, held in value}
-        if len(pairs) != len(value):
-            raise ValueError("a map has a key twice")
-        return pairs
+        of_item = _make_converter(kind.item_type)
+        return lambda value: None if value is None else _make_dictionary(value, of_item)
     if pt.is_list(kind) or pt.is_large_list(kind):
-        return [_convert_maps(held, kind.value_type) for held in value]
-    return value
+        of_value = _make_converter(kind.value_type)
+        return lambda value: None if value is None else [of_value(held) for held in value]
+    return lambda value: value
+
+
+def _make_dictionary(
+    pairs: Sequence[tuple[Any, Any]], convert: Callable[[Any], Any]
+) -> dict[Any, Any]:
+    found = {key: convert(held) for key, held in pairs}
+    if len(found) != len(pairs):
+        raise ValueError("a map has a key twice")
+    return found
 
 
 def _read_json(content: bytes) -> Iterator[Mapping[str, Any]]:
