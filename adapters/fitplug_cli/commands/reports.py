@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import zipfile
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +16,7 @@ from fitplug_cli import person_costs
 from fitplug_cli.commands.budgets import find_budget_warning
 from fitplug_cli.commands.plans import design_at_any_cost
 from fitplug_cli.files import PUBLIC, check_target, replace_file
+from fitplug_cli.inputs import match_rows
 from fitplug_cli.output import (
     ONE_ROW_ASSUMED,
     err,
@@ -131,10 +131,8 @@ def _load_plan(path: Path) -> tuple[Plan, Spec | None]:
 
 def _find_data_warning(spec: Spec) -> str | None:
     """Return a warning if nothing lies at the local path of the rows, which is not opened."""
-    if spec.data.local_path is None or Path(spec.source).exists():
-        return None
-    matched = glob.iglob(spec.source, recursive=True)  # noqa: PTH207 - the count expands it so too
-    if next(matched, None) is not None:
+    data = spec.data.local_path
+    if data is None or any(path.exists() for path in match_rows(spec.path.parent, data)):
         return None
     return (
         f"{spec.path}: nothing lies at [data] path = {spec.data.path!r}; the report needs no "

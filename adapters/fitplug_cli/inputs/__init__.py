@@ -14,7 +14,7 @@ from fitplug_cli.inputs.crosswalks import (
     build_region_rows,
 )
 from fitplug_cli.inputs.expression_files import NamedExpression, collect_expressions
-from fitplug_cli.inputs.public_files import check_files_are_public
+from fitplug_cli.inputs.public_files import check_files_are_public, match_rows
 from fitplug_cli.inputs.regions import (
     RegionOptions,
     Regions,
@@ -36,6 +36,7 @@ __all__ = [
     "collect_expressions",
     "fill_in_codebooks",
     "find_regions",
+    "match_rows",
     "read_codebook",
     "read_region_options",
     "read_targets",

@@ -31,15 +31,25 @@ def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str |
     found = [(name, text, key) for name, text in named if (key := _identify_file(folder / text))]
     if not found:
         return
-    pattern = os.path.join(glob.escape(str(folder)), data)  # noqa: PTH118 - a glob, no path
-    matched = glob.iglob(pattern, recursive=True)  # noqa: PTH207 - the count expands it so too
-    rows = {_identify_file(folder / data), *map(_identify_file, map(Path, matched))}
+    rows = set(map(_identify_file, match_rows(folder, data)))
     for name, text, key in found:
         if key in rows:
             raise DomainError(
                 f"attribute {name!r}: {folder / text} is the file of the rows, [data] path, and a "
                 "domain is never read from the rows; give a public file of its values"
             )
+
+
+def match_rows(folder: Path, data: str) -> Iterator[Path]:
+    """Yield the path that [data] path names, which need not exist, and those that it matches.
+
+    Args:
+        folder: The folder that paths are relative to.
+        data: The path of the rows, which may be a glob.
+    """
+    yield folder / data
+    pattern = os.path.join(glob.escape(str(folder)), data)  # noqa: PTH118 - a glob, no path
+    yield from map(Path, glob.iglob(pattern, recursive=True))  # noqa: PTH207 - as the count does
 
 
 def _find_texts(entry: Any) -> Iterator[str]:
