@@ -34,12 +34,12 @@ def choose_report(progress: Progress, step: str = "counting") -> Report:
     if progress is True:
         return partial(_print_percentage, step)
     if progress is None or progress is False:
-        return _ignore
+        return ignore
     raise TypeError(f"progress must be True, False or a callable, not {type(progress).__name__}")
 
 
-def _ignore(done: int, total: int) -> None:
-    pass
+def ignore(done: int, total: int) -> None:
+    """Report nothing."""
 
 
 def _print_percentage(step: str, done: int, total: int) -> None:

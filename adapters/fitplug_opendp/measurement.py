@@ -18,6 +18,7 @@ from fitplug_opendp.input_domains import (
     make_answers_from_tables,
 )
 from fitplug_opendp.lazyframes import make_tables
+from fitplug_opendp.plan_checks import check_plan
 from fitplug_opendp.sampler_check import check_sampler_once
 from fitplug_opendp.unit_metrics import check_unit_is_measurable
 
@@ -58,6 +59,7 @@ def make_fitness_for_use(
         ValueError: The domain, the size or the metric is another one.
         BudgetError: The scale is not positive and finite, or the plan is for a unit of privacy of
             which OpenDP's distances do not say what it costs.
+        PlanError: A claim of the plan does not hold, or its answers cost more than it claims.
         SamplerError: OpenDP's sampler fails its test, which a process makes once for each power of
             two that the standard deviation of the noise is close to.
     """
@@ -70,6 +72,7 @@ def make_fitness_for_use(
     if _is_frame_domain(input_domain):
         counting = make_tables(input_domain, input_metric, plan)
         return counting >> then_fitness_for_use(plan, scale)
+    check_plan(plan)
     noise = make_noise(plan, scale)
     check_sampler_once(plan.noise_std * scale)
 

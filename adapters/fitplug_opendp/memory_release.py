@@ -64,6 +64,7 @@ def release(
         OverBudget: The ledger has less left than the release costs.
         KeyTaken: The key names a charge for something else, or a release that was drawn already.
         LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
+        PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
     """
     check_are_tables(tables)
@@ -81,6 +82,7 @@ def release(
     check_limit(plan, tables, asked.contributions)
     request = asked.make_ledger_request(noise_source.charged)
     find_charge(ledger, request)
+    noise_source.check_plan()
     answers = compute_exact_answers(plan, tables)
     noise_source.check_sampler()
     if ledger is None:

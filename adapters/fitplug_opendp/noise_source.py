@@ -15,6 +15,7 @@ from fitplug.mechanism import may_be_clamped
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release
+from fitplug.sensitivity import AnswerPath
 from fitplug_opendp._compat import enable_contrib
 from fitplug_opendp.counted_rows import find_limit, find_seal, list_outside_attributes
 from fitplug_opendp.gaussian import (
@@ -27,6 +28,7 @@ from fitplug_opendp.gaussian import (
     make_sampler,
 )
 from fitplug_opendp.input_checks import check_tables
+from fitplug_opendp.plan_checks import check_charge
 from fitplug_opendp.sampler_check import check_sampler
 
 CLAMPED = (
@@ -77,6 +79,18 @@ class NoiseSource:
         rho = noise.map(bound_sensitivity(plan, contributions))
         charged = _raise_to_cell_costs(Fraction(rho), CellCosts.from_plan(plan, contributions))
         return cls(plan, contributions, rho, charged, sample)
+
+    def check_plan(self, path: AnswerPath | None = None) -> None:
+        """Check what the charge rests on. Call this before the ledger is charged.
+
+        Args:
+            path: How the answers will be computed, if not in memory.
+
+        Raises:
+            PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
+        """
+        changes = self.plan.compare_records(self.contributions)
+        check_charge(self.plan, self.charged, changes, path)
 
     def check_sampler(self) -> None:
         """Test OpenDP's sampler with known answers. Call this before the ledger is charged.

@@ -98,6 +98,8 @@ class Publication:
         ledger_request = request.make_ledger_request(noise_source.charged)
         folder = ReleaseFolder(directory, request.plan, request.contributions, request.replace)
         publication = cls(request, noise_source, ledger_request, folder)._find_state()
+        if publication.needs_counts:
+            noise_source.check_plan()
         try:
             return publication._check_can_continue()
         except FitplugError:

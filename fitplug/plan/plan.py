@@ -93,8 +93,10 @@ class Plan(PlanRecord):
     def load(cls, path: str | PathLike[str]) -> Plan:
         """Read a plan from a file that `save` wrote.
 
-        The privacy cost, and the number of records for which integers cannot overflow, are
-        recomputed from the integers in the file. `verify` checks every other claim.
+        Every claim is verified where that takes about a second at most. Of larger plans the privacy
+        cost is, and `verify` checks the other claims; a release always verifies all of them. The
+        digest in the file names the plan and notices damage. It proves no claim, as whoever edits
+        the file can compute it again.
 
         Args:
             path: The file.
@@ -104,7 +106,7 @@ class Plan(PlanRecord):
 
         Raises:
             PlanError: The file is not a plan, it is damaged or edited, it holds more than a plan,
-                or one of the two recomputed claims does not hold.
+                or a claim that was verified does not hold.
         """
         plan, digest = read_plan(path, cls)
         vars(plan)["digest"] = digest  # it was verified just now, and takes long for large plans

@@ -33,8 +33,9 @@ from fitplug.mechanism import (
     TreeBlock,
     read_attribute_matrices,
 )
+from fitplug.numeric import guard_linear_algebra
 from fitplug.plan.group_descriptions import describe_groups
-from fitplug.proof import Frame, PlanRecord, Tiers, check_form, check_privacy
+from fitplug.proof import Frame, PlanRecord, Tiers, verify_on_reading
 from fitplug.structure import (
     MoveStructure,
     Objective,
@@ -138,8 +139,8 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
             ended=header["ended"],
         )
         vars(plan)["lists_leaves"] = not _holds_packed_trees(dict(header["domain"]))
-        check_form(plan)
-        check_privacy(plan)
+        with guard_linear_algebra():
+            verify_on_reading(plan)
         if plan_digest(plan) != digest:
             raise PlanError("it holds more than a plan does, or writes it in another form")
     except PlanError as error:

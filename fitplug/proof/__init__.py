@@ -18,7 +18,7 @@ from fitplug.proof.residual_certifier import pack_duals
 from fitplug.proof.resolvent_quadrature import place_poles
 from fitplug.proof.scalar_trees import ScalarTree
 from fitplug.proof.tiers import Tiers, make_one_tier
-from fitplug.proof.verification import check_form, check_privacy, verify
+from fitplug.proof.verification import verify, verify_on_reading
 
 __all__ = [
     "LEAST_TOLERANCE",
@@ -38,8 +38,6 @@ __all__ = [
     "bound_product",
     "certify_bound",
     "certify_dense_bound",
-    "check_form",
-    "check_privacy",
     "compute_chain_trace",
     "count_duals",
     "count_frame_columns",
@@ -52,4 +50,5 @@ __all__ = [
     "share_weight",
     "sweep_chain",
     "verify",
+    "verify_on_reading",
 ]

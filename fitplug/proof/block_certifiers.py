@@ -18,9 +18,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from fitplug.errors import PlanError
 from fitplug.numeric import FloatArray, gamma
-from fitplug.proof.certifier import NO_FRAME, Certifier, Duals, Frame
+from fitplug.proof.certifier import Certifier, Duals
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
 from fitplug.structure import MatrixStructure, Objective, ScalarStructure, Structure
 
@@ -59,13 +58,11 @@ class BlockCertifier(Certifier[S]):
         sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
         return np.asarray(sums / sums.sum())
 
-    def check_form(self, objective: Objective, frame: Frame) -> None:
-        if frame != NO_FRAME:
-            raise PlanError("the frame of the dual weights is not one of the structure's")
-
 
 class MatrixCertifier(BlockCertifier[MatrixStructure]):
     """The certificate of `MatrixStructure`."""
+
+    takes_objectives = True
 
     def bound_norm(
         self, structure: MatrixStructure, weights: FloatArray, row_weights: FloatArray
@@ -82,6 +79,8 @@ class MatrixCertifier(BlockCertifier[MatrixStructure]):
 
 class ScalarCertifier(BlockCertifier[ScalarStructure]):
     """The certificate of `ScalarStructure`."""
+
+    takes_objectives = True
 
     def bound_norm(
         self, structure: ScalarStructure, weights: FloatArray, row_weights: FloatArray

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fitplug.errors import PlanError
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 from fitplug.proof.block_certifiers import MatrixCertifier, ScalarCertifier
-from fitplug.proof.certifier import Certifier, Duals, Frame
+from fitplug.proof.certifier import NO_FRAME, Certifier, Duals, Frame
 from fitplug.proof.chain_certifier import ChainCertifier
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights, sum_nuclear_norms
 from fitplug.proof.pair_certifier import PairCertifier, SymmetricPairCertifier
@@ -102,7 +103,11 @@ def check_duals_form(structure: Structure, objective: Objective, frame: Frame) -
     Raises:
         PlanError: If plans of this structure cannot have this objective or this frame.
     """
-    _CERTIFIERS[type(structure)].check_form(objective, frame)
+    certifier = _CERTIFIERS[type(structure)]
+    if not (objective.plain or certifier.takes_objectives):
+        raise PlanError(f"plans of this structure ({structure}) have the plain objective only")
+    if (frame != NO_FRAME) != certifier.has_frame:
+        raise PlanError("the frame of the dual weights is not one of the structure's")
 
 
 def certify_plan_tiers(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from fitplug.numeric import FloatArray
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims, certify_tiers
@@ -49,7 +49,16 @@ class Duals(NamedTuple):
 
 
 class Certifier(ABC, Generic[S]):
-    """The certificate of one structure. It trusts neither a solver nor the weights it is given."""
+    """The certificate of one structure. It trusts neither a solver nor the weights it is given.
+
+    Attributes:
+        takes_objectives: Whether it bounds objectives with cell budgets or a total squared error,
+            and not the plain privacy cost alone.
+        has_frame: Whether its dual weights have a frame.
+    """
+
+    takes_objectives: ClassVar[bool] = False
+    has_frame: ClassVar[bool] = False
 
     @abstractmethod
     def count_duals(self, structure: S) -> tuple[int, int]:
@@ -76,14 +85,6 @@ class Certifier(ABC, Generic[S]):
     @abstractmethod
     def share_weight(self, structure: S, duals: Duals) -> FloatArray:
         """Compute the share of each group in the sum of q, shape (groups,)."""
-
-    @abstractmethod
-    def check_form(self, objective: Objective, frame: Frame) -> None:
-        """Check that plans of this structure may have an objective and a frame.
-
-        Raises:
-            PlanError: If plans of this structure cannot have this objective or this frame.
-        """
 
     def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
         """Certify the level of each tier; see `fitplug.proof.tiers.certify_tiers`."""

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.errors import PlanError
 from fitplug.numeric import FloatArray, gamma
-from fitplug.proof.certifier import NO_FRAME, Certifier, Duals, Frame
+from fitplug.proof.certifier import Certifier, Duals
 from fitplug.proof.chain_sweep import bound_sweep_error, sweep_chain
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights
 from fitplug.proof.resolvent_quadrature import place_poles
@@ -47,12 +46,6 @@ class ChainCertifier(Certifier[ChainStructure]):
     def share_weight(self, structure: ChainStructure, duals: Duals) -> FloatArray:
         sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
         return np.asarray(sums / sums.sum())
-
-    def check_form(self, objective: Objective, frame: Frame) -> None:
-        if not objective.plain:
-            raise PlanError("chains have the plain objective only")
-        if frame != NO_FRAME:
-            raise PlanError("the frame of the dual weights is not one of the structure's")
 
     def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
         """Certify one tier: the profile of a chain is taken for the same at all cells."""

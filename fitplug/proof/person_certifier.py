@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fitplug.errors import PlanError
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 from fitplug.proof.block_certifiers import MatrixCertifier
-from fitplug.proof.certifier import Duals, Frame
+from fitplug.proof.certifier import Duals
 from fitplug.proof.nuclear_norm import scale_weights
 from fitplug.proof.person_bound import bound_person_cost
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
@@ -16,6 +15,8 @@ from fitplug.structure import MatrixStructure, Objective, PersonStructure
 
 class PersonCertifier(MatrixCertifier):
     """The certificate of `PersonStructure`."""
+
+    takes_objectives = False
 
     def bound_cost(
         self, structure: MatrixStructure, objective: Objective, scale: float, duals: Duals
@@ -30,11 +31,6 @@ class PersonCertifier(MatrixCertifier):
             q / (scale * structure.targets),
             float(q.sum()) * (1 + gamma(len(q))),
         )
-
-    def check_form(self, objective: Objective, frame: Frame) -> None:
-        super().check_form(objective, frame)
-        if not objective.plain:
-            raise PlanError("a person with several records has the plain objective only")
 
     def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
         """Certify one tier: the profile is not refined."""

@@ -22,10 +22,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.errors import PlanError
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
 from fitplug.proof.block_determinants import BlockWeights
-from fitplug.proof.certifier import Duals, Frame
+from fitplug.proof.certifier import Duals
 from fitplug.proof.nuclear_norm import scale_weights
 from fitplug.proof.person_tree_sweep import PersonScalarTree
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
@@ -42,6 +41,8 @@ from fitplug.structure import Objective, PersonTreeStructure, TreeStructure
 
 class PersonTreeCertifier(TreeCertifier):
     """The certificate of `PersonTreeStructure`."""
+
+    takes_objectives = False
 
     def count_duals(self, structure: TreeStructure) -> tuple[int, int]:
         assert isinstance(structure, PersonTreeStructure)
@@ -86,11 +87,6 @@ class PersonTreeCertifier(TreeCertifier):
             norms = [_bound_periods_norm(structure, p, rows)]
         norm = math.ldexp(math.fsum(norms), power + more) * (1 - gamma(64))
         return max(0.0, norm / math.sqrt(mass) * (1 - 8 * UNIT_ROUNDOFF))
-
-    def check_form(self, objective: Objective, frame: Frame) -> None:
-        super().check_form(objective, frame)
-        if not objective.plain:
-            raise PlanError("a person with several records has the plain objective only")
 
     def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
         """Certify one tier: the profile is not refined."""

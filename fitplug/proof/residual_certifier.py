@@ -12,16 +12,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.errors import PlanError
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
-from fitplug.proof.certifier import NO_FRAME, Certifier, Duals, Frame
+from fitplug.proof.certifier import Certifier, Duals, Frame
 from fitplug.proof.product_bound import ProductDuals, bound_product, share_product_weight
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
 from fitplug.structure import Objective, ResidualStructure
 
 
 class ResidualCertifier(Certifier[ResidualStructure]):
-    """The certificate of `ResidualStructure`, for the plain objective."""
+    """The certificate of `ResidualStructure`."""
+
+    has_frame = True
 
     def count_duals(self, structure: ResidualStructure) -> tuple[int, int]:
         cells, counts = _count_numbers(structure)
@@ -35,12 +36,6 @@ class ResidualCertifier(Certifier[ResidualStructure]):
 
     def share_weight(self, structure: ResidualStructure, duals: Duals) -> FloatArray:
         return share_product_weight(structure.batched, unpack_duals(structure, duals))
-
-    def check_form(self, objective: Objective, frame: Frame) -> None:
-        if not objective.plain:
-            raise PlanError("the residual family has the plain objective only")
-        if frame == NO_FRAME:
-            raise PlanError("the frame of the dual weights is not one of the structure's")
 
     def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
         """Certify one tier: the family tells no cells apart."""

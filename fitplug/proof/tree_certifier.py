@@ -41,6 +41,8 @@ MOST_NUMBERS = 2_000_000
 class TreeCertifier(BlockCertifier[TreeStructure]):
     """The certificate of `TreeStructure`."""
 
+    takes_objectives = True
+
     def bound_norm(
         self, structure: TreeStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:

@@ -19,9 +19,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.errors import PlanError
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
-from fitplug.proof.certifier import NO_FRAME, Duals, Frame
+from fitplug.proof.certifier import Duals
 from fitplug.proof.nuclear_norm import divide_by_mass, scale_weights
 from fitplug.proof.tiers import BoundAt, Tier, TierClaims
 from fitplug.proof.tree_certifier import TreeCertifier, sum_block_norms
@@ -29,7 +28,9 @@ from fitplug.structure import Objective, TreePairStructure, TreeStructure
 
 
 class TreePairCertifier(TreeCertifier):
-    """The certificate of `TreePairStructure`, for the plain objective."""
+    """The certificate of `TreePairStructure`."""
+
+    takes_objectives = False
 
     def bound_cost(
         self, structure: TreeStructure, objective: Objective, scale: float, duals: Duals
@@ -56,12 +57,6 @@ class TreePairCertifier(TreeCertifier):
         rows = q / (scale * structure.targets)
         norm = sum_block_norms(structure, cells, rows, factors, charges)
         return divide_by_mass(norm * math.sqrt(2 / share) * (1 - gamma(16)), cells, q)
-
-    def check_form(self, objective: Objective, frame: Frame) -> None:
-        if frame != NO_FRAME:
-            raise PlanError("the frame of the dual weights is not one of the structure's")
-        if not objective.plain:
-            raise PlanError("plans for records that are replaced have the plain objective only")
 
     def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
         """Certify one tier: the profile tells no cells apart."""

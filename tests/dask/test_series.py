@@ -142,7 +142,7 @@ def draw_all(plan, tables, scale):
     """The answers of all periods, by the steps of a series, less the exact answers."""
     answers = []
     for month in range(T):
-        counts = [take_period(plan, "MONTH", t, tables, 1) for t in range(month + 1)]
+        counts = [take_period(plan, "MONTH", t, tables, 1).counts for t in range(month + 1)]
         exact = answer_newest(plan, "MONTH", counts)
         noisy = draw_part(exact, plan.noise_std * scale, "test")
         answers.append(PeriodAnswers("", month, noisy, "", "declared"))
@@ -167,7 +167,7 @@ def test_the_answers_of_a_period_use_no_later_counts():
     exact = compute_exact_answers(PLAN, TABLES)
     counts = [take_period(PLAN, "MONTH", t, TABLES, 1) for t in range(T)]
     for month in range(T):
-        own = answer_newest(PLAN, "MONTH", counts[: month + 1])
+        own = answer_newest(PLAN, "MONTH", [one.counts for one in counts[: month + 1]])
         assert np.array_equal(own, exact[dates == month])
     assert repr(counts[0]) == "PeriodCounts()"
     read = PeriodCounts.decode(counts[0].encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -463,3 +464,11 @@ class TestNoise:
         std = np.sqrt(flat(plan.variances))
         covered = (np.abs(errors) <= 1.6448536 * std).mean(axis=0)
         assert (np.abs(covered - 0.9) <= 5.5 * math.sqrt(0.09 / len(errors))).all()
+
+
+def test_no_measurement_is_made_of_a_plan_that_claims_too_little():
+    plan = PLANS["symmetric"]
+    low = replace(plan.strategy, sensitivity_squared=plan.strategy.sensitivity_squared // 4)
+    space = fpo.tables_domain(plan), dp.symmetric_distance()
+    with pytest.raises(fp.PlanError, match="privacy cost is not the one"):
+        fpo.make_fitness_for_use(*space, replace(plan, strategy=low))

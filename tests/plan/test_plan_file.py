@@ -285,7 +285,7 @@ class TestVerify:
 
     @staticmethod
     def load_alone(plan):
-        """What `Plan.load` checks: a plan need not be verified to be released from."""
+        """What `Plan.load` checks of large plans."""
         check_form(plan)
         check_privacy(plan)
 

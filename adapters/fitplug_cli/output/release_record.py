@@ -22,6 +22,7 @@ from fitplug_cli.output.csv_tables import write_csv
 from fitplug_cli.output.json_records import build_measures_record
 from fitplug_cli.output.review_files import write_review
 from fitplug_cli.software import describe_software
+from fitplug_opendp.plan_checks import find_check
 
 _RECORD = "release.json"
 
@@ -121,6 +122,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         "plan_digest": plan.digest,
         "plan_rho": plan.rho,
         "plan_rho_exact": str(plan.rho_exact),
+        **_describe_check(plan),
         "certified_gap": plan.gap,
         "target_scale": plan.scale,
         "released": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -145,6 +147,24 @@ def _describe_neighbours(plan: Plan) -> str:
     if unit.is_of_records:
         return "add or remove one record; rho is for all records of one person"
     return f"{unit}; rho is for all records of one person"
+
+
+def _describe_check(plan: Plan) -> dict[str, Any]:
+    """Describe what the check before the charge has compared, if this process has drawn."""
+    found = find_check(plan)
+    if found is None:
+        return {}
+    return {
+        "sensitivity_check": {
+            "meaning": "answers of neighbouring data sets were computed as for the release, and "
+            "the largest squared distance between them was compared with what is charged",
+            "cells": found.cells,
+            "neighbours": found.neighbours,
+            "all_neighbours": found.is_complete,
+            "largest_squared_distance": str(found.largest_squared),
+            "charged_squared_distance": str(plan.strategy.sensitivity_squared),
+        }
+    }
 
 
 def _describe_public_totals(release: Release) -> dict[str, Any]:

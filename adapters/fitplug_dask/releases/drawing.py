@@ -7,15 +7,19 @@ answer is ever published with two draws of noise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fitplug.mechanism import may_be_clamped
+from fitplug.counts import Tables
+from fitplug.mechanism import PartedStrategy, may_be_clamped
 from fitplug.numeric import IntArray
+from fitplug.plan import Plan
 from fitplug.release import find_answers_part, write_answers_part
+from fitplug.sensitivity import AnswerPath
 from fitplug_dask.kernel import Fault
+from fitplug_dask.progress import Report, ignore
 from fitplug_dask.releases.failures import report_faults
 from fitplug_dask.releases.jobs import ReleaseJob
 from fitplug_opendp.part_noise import draw_part
@@ -33,6 +37,29 @@ class DurablePart(NamedTuple):
     bytes: int
     digest: str
     may_be_clamped: bool = False
+
+
+def answer_in_parts(plan: Plan, parted: PartedStrategy, report: Report = ignore) -> AnswerPath:
+    """Return the path by which a release in parts computes its answers, in one process.
+
+    Args:
+        plan: The plan.
+        parted: Its strategy in parts.
+        report: Called with the number of parts answered, and of all.
+    """
+
+    def answer(tables: Tables) -> Iterator[tuple[slice | IntArray, IntArray]]:
+        pieces = [
+            parted.split_counts(number, tables.marginal(slab.names)[slab.index])
+            for number, slab in enumerate(parted.slabs)
+        ]
+        for part in range(len(parted.sizes)):
+            own = {slab: pieces[slab][part] for slab in parted.list_slabs(part)}
+            yield parted.place(part), parted.answer_part(part, own)
+            if len(parted.sizes) > 1:
+                report(part + 1, len(parted.sizes))
+
+    return AnswerPath(plan, plan.tables, answer)
 
 
 def split_counts(job: ReleaseJob, given: tuple[int, IntArray | str]) -> Mapping[int, Any] | Fault:

@@ -40,7 +40,12 @@ from fitplug.release import (
 )
 from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.progress import Progress, choose_report
-from fitplug_dask.releases.drawing import DurablePart, draw_answers, split_counts
+from fitplug_dask.releases.drawing import (
+    DurablePart,
+    answer_in_parts,
+    draw_answers,
+    split_counts,
+)
 from fitplug_dask.releases.exact_counts import ExactCounts
 from fitplug_dask.releases.failures import UNFINISHED
 from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES, ReleaseJob
@@ -204,6 +209,8 @@ class PartedRelease:
             check_names(group)
         folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
         try:
+            report = choose_report(self.progress, "checking the plan")
+            self.noise_source.check_plan(answer_in_parts(plan, self.parted, report))
             self.output.check_free(staging, folders)
             check_workers(self.client, self.output, plan.noise_std, self.run)
         except FitplugError:

@@ -14,6 +14,7 @@ from fitplug.release import PLAN, check_names
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.releases import KeptSecret
 from fitplug_dask.series.drawing import SeriesCharge
+from fitplug_dask.series.period_counts import answer_by_period
 from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import RECORD, SeriesRecord, read_plan
 from fitplug_dask.series.sealed_counts import check_encryption
@@ -59,6 +60,7 @@ def begin_series(
         OverBudget: The ledger has less left than the series costs.
         KeyTaken: The key is that of another release.
         LedgerError: The ledger cannot be read or written.
+        PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
         FitplugError: A file cannot be written.
     """
@@ -101,6 +103,7 @@ def begin_series(
 
     if (series := find_begun()) is not None:
         return series
+    noise_source.check_plan(answer_by_period(plan, periods))
     noise_source.check_sampler()
     try:
         with report_write_errors(place, "nothing was charged; make room or name another place"):

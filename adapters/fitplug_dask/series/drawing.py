@@ -97,7 +97,8 @@ class Drawing:
             OSError: A file cannot be written.
         """
         own = self._seal_counts(find_tables)
-        exact = answer_newest(self.plan, self.record.periods, [*self._read_earlier(), own])
+        counts = [one.counts for one in (*self._read_earlier(), own)]
+        exact = answer_newest(self.plan, self.record.periods, counts)
         output = encode_path(self.folders.folder)
         label = self.plan.domain[self.record.periods].labels[self.index]
         label = label.encode(errors="replace").decode()  # a ledger holds no broken Unicode

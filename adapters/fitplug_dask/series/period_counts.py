@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from fitplug.mechanism import answer_exactly, date_answers
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.release import Limited
+from fitplug.sensitivity import AnswerPath
 from fitplug.workload import AddRemove, select_largest_sets
 from fitplug_opendp.counted_rows import list_outside_attributes
 from fitplug_opendp.limit_checks import check_limit
@@ -96,22 +97,41 @@ def take_period(
             f"the table {missing[0]} is needed; a series needs each table of its plan by "
             f"{periods}: count (plan.domain, series.tables)"
         )
-    parts = [tables.marginal(names).take(index, names.index(periods)).ravel() for names in wanted]
     return PeriodCounts(
-        counts=np.concatenate(parts).astype(np.int64),
+        counts=_take_cells(plan, periods, index, tables),
         limited=_find_limit(plan, periods, tables, contributions),
         rows=tables.rows,
         outside=list_outside_attributes(plan, tables),
     )
 
 
-def answer_newest(plan: Plan, periods: str, counts: Sequence[PeriodCounts]) -> IntArray:
+def _take_cells(plan: Plan, periods: str, index: int, tables: Tables) -> IntArray:
+    """Take the cells of one period from each table, one table after another."""
+    wanted = list_period_tables(plan, periods)
+    parts = [tables.marginal(names).take(index, names.index(periods)).ravel() for names in wanted]
+    return np.concatenate(parts).astype(np.int64)
+
+
+def answer_by_period(plan: Plan, periods: str) -> AnswerPath:
+    """Return the path by which a series computes its answers, period by period."""
+    dates = date_answers(plan.strategy, periods)
+
+    def answer(tables: Tables) -> Iterator[tuple[IntArray, IntArray]]:
+        counts: list[IntArray] = []
+        for index in range(plan.domain[periods].size):
+            counts.append(_take_cells(plan, periods, index, tables))
+            yield np.flatnonzero(dates == index), answer_newest(plan, periods, counts)
+
+    return AnswerPath(plan, list_period_tables(plan, periods), answer)
+
+
+def answer_newest(plan: Plan, periods: str, counts: Sequence[IntArray]) -> IntArray:
     """Compute the exact answers that are drawn in the newest of some periods.
 
     Args:
         plan: The plan, which is causal along the attribute.
         periods: The attribute whose cells are the periods.
-        counts: The counts of each period so far, from the first on.
+        counts: The cells of each period so far, from the first on, as `PeriodCounts` has them.
 
     Returns:
         The exact answers, which are confidential. Those are the plan's own answers that need this
@@ -126,7 +146,7 @@ def answer_newest(plan: Plan, periods: str, counts: Sequence[PeriodCounts]) -> I
         size = math.prod(shape) // shape[axis]
         for index, own in enumerate(counts):
             at = (slice(None),) * axis + (index,)
-            table[at] = own.counts[start : start + size].reshape(table[at].shape)
+            table[at] = own[start : start + size].reshape(table[at].shape)
         tables[names] = table
         start += size
     exact = answer_exactly(plan.strategy, Tables(domain, tables, copy=False).marginal)

@@ -1,0 +1,6 @@
+"""A check of the sensitivity that a release is charged for; it trusts no code of costs."""
+
+from fitplug.sensitivity.check import SensitivityCheck, check_sensitivity
+from fitplug.sensitivity.columns import AnswerPath
+
+__all__ = ["AnswerPath", "SensitivityCheck", "check_sensitivity"]

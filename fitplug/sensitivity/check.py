@@ -1,0 +1,149 @@
+"""The check before the charge: neighbouring histograms are answered, and their answers compared.
+
+What a release costs is proven from the integers of its strategy, by code of a kind of its own for
+each structure and unit of privacy. This check knows neither. It takes the path that computes the
+answers of the release, gives it histograms that differ as neighbours in the unit do, and compares
+the squared distances of the answers with what the plan is charged for:
+
+* If A is small enough to write out, each of its columns is compared with that path, and then all
+  differences between neighbours are measured: of single records all, of replaced records all pairs,
+  of persons with several records all if they are few.
+* Else the path answers some hundreds of cells: the costliest ones by the plan's own profile, and
+  cells drawn at random beside cells that differ from them in one attribute. The differences
+  between these are measured.
+
+* Of very large plans two records are measured, as each takes as long as all answers of a release.
+
+Persons with several records are searched record by record, from the costliest columns on, where
+they are too many. A search, and a sample, can miss a difference that costs too much. What they find
+is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from fitplug.errors import PlanError
+from fitplug.numeric import IntArray
+from fitplug.plan import Plan
+from fitplug.sensitivity.columns import AnswerPath, choose_cells, read_columns
+from fitplug.sensitivity.differences import find_costly_differences, sum_squares
+from fitplug.workload import ReplaceOne
+
+_TOTALS = "two neighbouring data sets have different public totals"
+
+_LARGE_WORK = 2**24
+"""Where the path reads and makes more numbers than this, it is asked twice and no more."""
+
+_OTHERS = 100
+"""The number of records that neighbours have in common where the path is asked again."""
+
+
+@dataclass(frozen=True)
+class SensitivityCheck:
+    """What a check of a plan's sensitivity has found.
+
+    Attributes:
+        cells: The number of cells, of those that queries use, whose answers were computed.
+        neighbours: The number of differences between neighbours that were measured.
+        is_complete: Whether these are all differences in the plan's unit of privacy.
+        largest_squared: The largest squared distance |A v|^2 that was found, exact.
+    """
+
+    cells: int
+    neighbours: int
+    is_complete: bool
+    largest_squared: int
+
+    def __str__(self) -> str:
+        which = "all" if self.is_complete else "a sample of"
+        return f"{which} {self.neighbours:,} differences between neighbours"
+
+
+def check_sensitivity(path: AnswerPath) -> SensitivityCheck:
+    """Check that neighbouring data sets are answered as closely as a plan says.
+
+    The same path always gives the same result.
+
+    Args:
+        path: The plan, and how its exact answers will be computed.
+
+    Returns:
+        What was compared.
+
+    Raises:
+        PlanError: Two neighbouring data sets are answered farther apart than the plan says.
+    """
+    found = _check_large(path) if path.work > _LARGE_WORK else _check_columns(path)
+    most = path.plan.strategy.sensitivity_squared
+    if found.largest_squared > most:
+        times = float(Fraction(found.largest_squared, most)) if most else math.inf
+        what = f"two neighbouring data sets cost {times:.6g} times the stated rho"
+        raise _make_error(path.plan, what)
+    return found
+
+
+def _check_columns(path: AnswerPath) -> SensitivityCheck:
+    """Measure differences between columns of A, and the costliest also by the path itself."""
+    columns = read_columns(path)
+    found = find_costly_differences(columns, path.plan.unit)
+    if found.has_public_change:
+        raise _make_error(path.plan, _TOTALS)
+    # The path is also asked beside other records: it must be linear.
+    generator = np.random.default_rng(columns.seed)
+    others = generator.integers(0, columns.shape, (_OTHERS, len(columns.shape)))
+    squares = [found.largest_squared]
+    for difference in found.costliest:
+        added, removed = (
+            np.concatenate([others, columns.cells[[c for c, sign in difference if sign == which]]])
+            for which in (1, -1)
+        )
+        squares.append(_measure_difference(path, added, removed) * found.repeats**2)
+    return SensitivityCheck(len(columns.cells), found.count, found.is_complete, max(squares))
+
+
+def _check_large(path: AnswerPath) -> SensitivityCheck:
+    """Measure two records, or one that is replaced by the other, chunk by chunk."""
+    plan = path.plan
+    cells = choose_cells(plan, 2, np.random.default_rng(int(plan.digest[:16], 16)))
+    first, second = cells[:1], cells[-1:]
+    if isinstance(plan.unit, ReplaceOne):
+        return SensitivityCheck(len(cells), 1, False, _measure_difference(path, first, second))
+    repeats = plan.unit.records if plan.unit.is_of_records else 1
+    squares = [_measure_difference(path, own, cells[:0]) for own in (first, second)]
+    return SensitivityCheck(len(cells), len(cells), False, max(squares) * repeats**2)
+
+
+def _measure_difference(path: AnswerPath, added: IntArray, removed: IntArray) -> int:
+    """Measure |A v|^2 of two histograms by the path, exact.
+
+    Args:
+        path: The path.
+        added: The cells (r, attributes) of the records of one.
+        removed: Those of the other, of which there may be none.
+
+    Raises:
+        PlanError: The public totals differ.
+    """
+    size, squared = path.plan.strategy.size, 0
+    for chunks in zip(
+        *(path.answer_in_chunks(path.make_tables(own)) for own in (added, removed) if len(own)),
+        strict=True,
+    ):
+        # Answers are at most 2^62.
+        change = chunks[0][1] - (chunks[1][1] if len(chunks) > 1 else 0)
+        squared += sum_squares(change[:size, None])[0]
+        if path.plan.structure.public_size and len(chunks) > 1 and change[size:].any():
+            raise _make_error(path.plan, _TOTALS)
+    return squared
+
+
+def _make_error(plan: Plan, what: str) -> PlanError:
+    return PlanError(
+        f"plan {plan.digest[:12]} does not protect what it says: {what}. "
+        "Nothing was charged or released. Please report this as a weakness of fitplug"
+    )

@@ -1,0 +1,231 @@
+"""Columns of A: what the path of a release answers to a histogram of one record in one cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.counts import AttributeSet, Tables
+from fitplug.errors import PlanError
+from fitplug.mechanism import answer_exactly, build_dense_strategy
+from fitplug.numeric import IntArray, to_positions
+from fitplug.plan import Plan
+
+_MOST_ENTRIES = 2**23
+"""The most entries of A, or of some columns of it, that are held: 64 MB."""
+
+_MOST_WORK = 2**27
+"""About the most numbers that are read and made for all columns of a sample."""
+
+TABLE_WORK = 5_000
+"""Reading a table takes as long as so many more numbers."""
+
+_FEWEST_CELLS, _MOST_CELLS = 4, 512
+"""How many cells are sampled."""
+
+_FAMILY = 8
+"""A sampled cell is followed by so many, less one, that differ from it in one attribute."""
+
+_CERTAIN_BITS = 80
+"""A matrix that differs from the path is noticed but for a probability of 2 to minus this."""
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Columns of the matrix A that a release measures.
+
+    Attributes:
+        names: The attributes that queries use.
+        shape: The number of cells of each.
+        cells: The cells (c, attributes) of the columns, as an index for each attribute.
+        matrix: Their answers (n, c) to one record; rows in which all are 0 may be left out.
+        totals: Their public totals (t, c).
+        is_all: Whether these are the columns of all cells.
+        seed: What random numbers of this check begin with.
+    """
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    cells: IntArray
+    matrix: IntArray
+    totals: IntArray
+    is_all: bool
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerPath:
+    """How a release computes its exact answers.
+
+    Attributes:
+        plan: The plan.
+        tables: The attribute sets of the exact counts that it reads.
+        answer_in_chunks: Computes the answers from such counts, one chunk after another, each with
+            its place in the strategy's order. Public totals are behind the answers.
+    """
+
+    plan: Plan
+    tables: tuple[AttributeSet, ...]
+    answer_in_chunks: Callable[[Tables], Iterable[tuple[slice | IntArray, IntArray]]]
+
+    @classmethod
+    def in_memory(cls, plan: Plan) -> AnswerPath:
+        """Return the path of releases in memory."""
+        return cls(
+            plan,
+            plan.tables,
+            lambda tables: [(slice(None), answer_exactly(plan.strategy, tables.marginal))],
+        )
+
+    @property
+    def work(self) -> int:
+        """About how many numbers are read and made for one histogram."""
+        read = sum(math.prod(self.plan.domain.shape_of(own)) + TABLE_WORK for own in self.tables)
+        return self.plan.strategy.size + read
+
+    def answer_records(self, cells: IntArray, counts: IntArray | None = None) -> IntArray:
+        """Answer records, as if a count of rows had found them.
+
+        Args:
+            cells: The cell of each record (r, attributes), at a bound of each measure.
+            counts: How many records are there (r,); one if this is None.
+        """
+        answers = np.zeros(self.plan.strategy.released_size, dtype=np.int64)
+        for place, chunk in self.answer_in_chunks(self.make_tables(cells, counts)):
+            answers[place] = chunk
+        return answers
+
+    def make_tables(self, cells: IntArray, counts: IntArray | None = None) -> Tables:
+        """Make the tables of records, as `answer_records` takes them."""
+        domain, names = self.plan.domain, self.plan.workload.attributes
+        numbers = np.ones(len(cells), dtype=np.int64) if counts is None else counts
+        tables = {}
+        for own in self.tables:
+            table = np.zeros(domain.shape_of(own), dtype=np.int64)
+            at = tuple(to_positions(cells[:, names.index(name)]) for name in own)
+            np.add.at(table, at, numbers if at else numbers.sum())
+            shares = domain.count_shares(own)
+            tables[own] = table if shares == 1 else table * shares
+        return Tables(domain, tables, copy=False)
+
+
+def read_columns(path: AnswerPath) -> Columns:
+    """Read all columns of a small A, or those of some cells of a large one.
+
+    Raises:
+        PlanError: A, as the strategy writes it out, is not what the path computes.
+    """
+    plan = path.plan
+    seed = int(plan.digest[:16], 16)
+    if plan.workload.cell_count * max(plan.strategy.size, 1) <= _MOST_ENTRIES:
+        return _write_out(path, seed)
+    return _sample(path, seed)
+
+
+def _write_out(path: AnswerPath, seed: int) -> Columns:
+    """Write A out, and compare it with the path at random histograms (Freivalds)."""
+    plan, generator = path.plan, np.random.default_rng(seed)
+    names, shape = plan.workload.attributes, plan.workload.shape
+    cells = list_cells(shape)
+    matrix = _find_integers(plan)
+    totals = _write_out_totals(plan, cells)
+    # With this many records in all, no answer is clamped.
+    most = max(2, min(plan.strategy.max_records, 2**50) // len(cells))
+    for _ in range(math.ceil(_CERTAIN_BITS / math.log2(most))):
+        counts = generator.integers(0, most, len(cells))
+        answers = path.answer_records(cells, counts)
+        expected = np.concatenate([matrix @ counts, totals @ counts])
+        if not np.array_equal(answers, expected):
+            raise PlanError(
+                f"plan {plan.digest[:12]} does not answer as its strategy does. Nothing was "
+                "charged or released. Please report this as a weakness of fitplug"
+            )
+    return Columns(names, shape, cells, matrix, totals, True, seed)
+
+
+def list_cells(shape: tuple[int, ...]) -> IntArray:
+    """List all cells (c, attributes) of attributes with so many cells each, in C order."""
+    return (
+        np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=-1)
+        if shape
+        else (np.zeros((1, 0), dtype=np.int64))
+    )
+
+
+def _find_integers(plan: Plan) -> IntArray:
+    """Write A out as integers (n, cells)."""
+    strategy = plan.strategy
+    if not strategy.size:
+        return np.zeros((0, plan.workload.cell_count), dtype=np.int64)
+    return build_dense_strategy(strategy).astype(np.int64)
+
+
+def _write_out_totals(plan: Plan, cells: IntArray) -> IntArray:
+    """Write out which public total each cell (c, attributes) is in, (t, c), in shares."""
+    public = plan.structure.public_attributes
+    if public is None:
+        return np.zeros((0, len(cells)), dtype=np.int64)
+    at = [plan.workload.attributes.index(name) for name in public]
+    sizes = plan.domain.shape_of(public)
+    region = np.zeros(len(cells), dtype=np.int64)
+    for a, n in zip(at, sizes, strict=True):
+        region = region * n + cells[:, a]
+    totals = np.zeros((math.prod(sizes), len(cells)), dtype=np.int64)
+    totals[region, np.arange(len(cells))] = plan.structure.shares
+    return totals
+
+
+def _sample(path: AnswerPath, seed: int) -> Columns:
+    """Let the path answer one record in each of some cells."""
+    plan = path.plan
+    names, shape, size = plan.workload.attributes, plan.workload.shape, plan.strategy.size
+    number = int(np.clip(_MOST_WORK // path.work, _FEWEST_CELLS, _MOST_CELLS))
+    cells = choose_cells(plan, number, np.random.default_rng(seed))
+    is_used = np.zeros(plan.strategy.released_size, dtype=np.bool_)
+    found: list[tuple[IntArray, IntArray]] = []
+    for cell in cells:
+        answers = path.answer_records(cell[None])
+        used = np.flatnonzero(answers)
+        is_used[used] = True
+        found.append((used, answers[used]))
+        if int(is_used.sum()) * len(found) > _MOST_ENTRIES and len(found) >= _FEWEST_CELLS:
+            break
+    rows = np.flatnonzero(is_used)
+    matrix = np.zeros((len(rows), len(found)), dtype=np.int64)
+    for c, (used, values) in enumerate(found):
+        matrix[np.searchsorted(rows, used), c] = values
+    is_total = rows >= size
+    return Columns(
+        names, shape, cells[: len(found)], matrix[~is_total], matrix[is_total], False, seed
+    )
+
+
+def choose_cells(plan: Plan, number: int, generator: np.random.Generator) -> IntArray:
+    """Choose different cells (c, attributes): the costliest, and families of random ones."""
+    names, shape = plan.workload.attributes, np.array(plan.workload.shape, dtype=np.int64)
+    costliest = np.zeros(len(shape), dtype=np.int64)
+    profile = plan.profile()
+    axes = plan.domain.names
+    if profile.ndim != len(axes):
+        axes = plan.structure.profile_attributes
+    at = dict(zip(axes, np.unravel_index(int(profile.argmax()), profile.shape), strict=True))
+    for a, name in enumerate(names):
+        costliest[a] = at.get(name, 0)
+    kept = getattr(plan.unit, "within", ())
+    movable = [a for a, name in enumerate(names) if name not in kept and shape[a] > 1]
+    chosen: list[IntArray] = []
+    bases = [costliest, shape - 1, 0 * shape]
+    while len(chosen) < number:
+        base = bases.pop(0) if bases else generator.integers(0, shape)
+        chosen.append(base)
+        for _ in range(_FAMILY - 1 if movable else 0):
+            other = base.copy()
+            a = movable[int(generator.integers(len(movable)))]
+            other[a] = (base[a] + generator.integers(1, shape[a])) % shape[a]
+            chosen.append(other)
+    cells = np.array(chosen[:number], dtype=np.int64)
+    _, first = np.unique(cells, axis=0, return_index=True)
+    return cells[np.sort(first)]

@@ -1,0 +1,314 @@
+"""The check before the charge, against brute force over neighbours, and with faults put in."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import fitplug as fp
+import fitplug_dask as fpd
+import fitplug_opendp as fpo
+from fitplug.errors import PlanError, WorkloadError
+from fitplug.mechanism import answer_exactly, cut_strategy
+from fitplug.sensitivity import AnswerPath, check_sensitivity, columns
+from fitplug.sensitivity.differences import sum_squares
+from fitplug.structure import analysis, tree_shape
+from fitplug_dask.releases.drawing import answer_in_parts
+from fitplug_dask.series.period_counts import answer_by_period
+from tests.helpers.plans import geography
+
+A, B = fp.Integers(1, 3), ["x", "y", "z", "w"]
+DOMAIN = fp.Domain({"M": A, "R": B})
+TABLES = [fp.marginal("M", "R", std=3.0), fp.marginal("R", std=5.0), fp.total(std=4.0)]
+PREFIXES = [fp.queries({"M": "prefix", "R": "identity"}, std=3.0), fp.total(std=2.0)]
+PLACES = fp.Hierarchy(["county", "tract"], [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1")])
+
+
+def plan_for(unit, groups=PREFIXES, domain=DOMAIN, **options):
+    return fp.design(fp.Workload(domain, groups), unit=unit, **options)
+
+
+def plan_with_measure():
+    domain = fp.Domain({"M": A, "pay": fp.Measure(0, 10)})
+    groups = [fp.queries({"M": "prefix", "pay": "sum"}, std=20.0), fp.marginal("M", std=3.0)]
+    return plan_for(fp.AddRemove(), groups, domain)
+
+
+def plan_of_tree(unit):
+    groups = [fp.queries({"place": "tract", "R": "identity"}, std=3.0), fp.total(std=2.0)]
+    return plan_for(unit, groups, fp.Domain({"place": PLACES, "R": B[:2]}))
+
+
+UNITS = {
+    "one record": fp.AddRemove(),
+    "three records": fp.AddRemove(records=3),
+    "distinct": fp.AddRemove(records=2, distinct=True),
+    "once per M": fp.AddRemove(records=3, once_per="M"),
+    "once per M, two": fp.AddRemove(records=2, once_per="M"),
+    "replaced": fp.ReplaceOne(),
+    "replaced within R": fp.ReplaceOne(within=("R",)),
+}
+CASES = {
+    **{f"prefixes, {name}": (plan_for, unit) for name, unit in UNITS.items()},
+    **{f"tables, {name}": (plan_for, unit, TABLES) for name, unit in UNITS.items()},
+    "total alone": (plan_for, fp.AddRemove(), [fp.total(std=1.0)]),
+    "a measure": (plan_with_measure,),
+    "a tree": (plan_of_tree, fp.AddRemove()),
+    "a tree, replaced": (plan_of_tree, fp.ReplaceOne()),
+    "split apart, with a tree": (lambda: fp.design(geography()),),
+}
+SMALL = ("a tree", "a tree, replaced", "split apart, with a tree")
+"""Plans of structures that are for larger workloads."""
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def plan(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param in SMALL:
+            patch.setattr(analysis, "MOST_CELLS", 1)
+            patch.setattr(analysis, "MOST_DENSE", 0)
+            patch.setattr(tree_shape, "LEAST_TREE", 1)
+        make, *arguments = CASES[request.param]
+        yield make(*arguments)
+
+
+def list_neighbours(plan):
+    """All differences of the plan's unit, as lists of signed cells, by the words of its docs."""
+    names, unit = plan.workload.attributes, plan.unit
+    cells = list(itertools.product(*map(range, plan.workload.shape)))
+    if isinstance(unit, fp.ReplaceOne):
+        kept = [names.index(name) for name in unit.within if name in names]
+        for i, j in itertools.combinations(cells, 2):
+            if all(i[a] == j[a] for a in kept):
+                yield [(i, 1), (j, -1)]
+        return
+    if unit.is_of_records:
+        yield from ([(cell, unit.records)] for cell in cells)
+        return
+    at = None if unit.distinct else names.index(unit.once_per)
+    for number in range(1, unit.records + 1):
+        for own in itertools.combinations(cells, number):
+            if at is None or len({cell[at] for cell in own}) == number:
+                yield [(cell, 1) for cell in own]
+
+
+def answer_one(plan, cell):
+    """What a count of one record in a cell, at a bound of each measure, is answered."""
+    names = plan.workload.attributes
+    tables = {}
+    for own in plan.tables:
+        table = np.zeros(plan.domain.shape_of(own), dtype=np.int64)
+        table[tuple(cell[names.index(name)] for name in own)] = plan.domain.count_shares(own)
+        tables[own] = table
+    answers = answer_exactly(plan.strategy, fp.Tables(plan.domain, tables).marginal)
+    return [int(a) for a in answers[: plan.strategy.size]]
+
+
+def cost_by_brute_force(plan):
+    """The largest |A v|^2, in Python's integers."""
+    cells = itertools.product(*map(range, plan.workload.shape))
+    column = {cell: answer_one(plan, cell) for cell in cells}
+    return max(
+        sum(
+            sum(times * a for (_, times), a in zip(v, answers, strict=True)) ** 2
+            for answers in zip(*(column[cell] for cell, _ in v), strict=True)
+        )
+        for v in list_neighbours(plan)
+    )
+
+
+def test_all_neighbours_are_compared(plan):
+    found = check_sensitivity(AnswerPath.in_memory(plan))
+    assert found.is_complete
+    assert found.largest_squared == cost_by_brute_force(plan)
+    assert found.largest_squared <= plan.strategy.sensitivity_squared
+    if not plan.overstatement:
+        assert found.largest_squared == plan.strategy.sensitivity_squared
+
+
+def test_a_search_and_a_sample_find_no_more_and_hardly_less(plan, monkeypatch):
+    most = cost_by_brute_force(plan)
+    monkeypatch.setattr("fitplug.sensitivity.differences._MOST_LISTED", 0)
+    assert check_sensitivity(AnswerPath.in_memory(plan)).largest_squared == most
+    monkeypatch.setattr(columns, "_MOST_ENTRIES", 0)
+    monkeypatch.setattr(columns, "_FEWEST_CELLS", 40)
+    found = check_sensitivity(AnswerPath.in_memory(plan))
+    assert not found.is_complete
+    assert 0.5 * most <= found.largest_squared <= most
+
+
+@pytest.mark.parametrize("is_sampled", [False, True])
+def test_a_cost_that_is_stated_too_small_is_noticed(plan, monkeypatch, is_sampled):
+    """The check trusts no claim: nine tenths of the cost are refused, for each unit."""
+    if is_sampled:
+        monkeypatch.setattr(columns, "_MOST_ENTRIES", 0)
+        monkeypatch.setattr(columns, "_FEWEST_CELLS", 40)
+    true = check_sensitivity(AnswerPath.in_memory(plan)).largest_squared
+    low = dataclasses.replace(plan.strategy, sensitivity_squared=true * 9 // 10)
+    forged = dataclasses.replace(plan, strategy=low)
+    with pytest.raises(PlanError, match=r"cost 1\.1\d* times the stated rho.*Nothing was charged"):
+        check_sensitivity(AnswerPath.in_memory(forged))
+
+
+def make_faulty_path(plan, spoil):
+    """A path that answers as the plan does, and then something is done to the answers."""
+
+    def answer(tables):
+        true = answer_exactly(plan.strategy, tables.marginal)
+        return [(slice(None), spoil(true, int(tables.marginal(()).sum())))]
+
+    return AnswerPath(plan, plan.tables, answer)
+
+
+FAULTS = {
+    "twice as large": lambda answers, records: 2 * answers,
+    "one answer added to another": lambda answers, records: answers + np.roll(answers, 1),
+    "with the number of records": lambda answers, records: answers + 1000 * records,
+    "not linear": lambda answers, records: answers * (1 + records // 101),
+}
+
+
+@pytest.mark.parametrize("is_sampled", [False, True])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_path_that_answers_something_else_is_noticed(monkeypatch, fault, is_sampled):
+    if is_sampled:
+        monkeypatch.setattr(columns, "_MOST_ENTRIES", 0)
+        monkeypatch.setattr(columns, "_FEWEST_CELLS", 40)
+    plan = plan_for(fp.AddRemove())
+    with pytest.raises(PlanError, match="Nothing was charged"):
+        check_sensitivity(make_faulty_path(plan, FAULTS[fault]))
+
+
+@pytest.mark.parametrize("is_sampled", [False, True])
+def test_totals_that_neighbours_do_not_share_are_noticed(monkeypatch, is_sampled):
+    """Public totals over more than the unit keeps tell where a record is."""
+    if is_sampled:
+        monkeypatch.setattr(columns, "_MOST_ENTRIES", 0)
+        monkeypatch.setattr(columns, "_FEWEST_CELLS", 40)
+    plan = plan_for(fp.ReplaceOne(within=("R",)))
+    size = plan.strategy.size
+
+    def answer(tables):
+        noisy = answer_exactly(plan.strategy, tables.marginal)[:size]
+        return [(slice(None), np.concatenate([noisy, tables.marginal(("M", "R"))[0]]))]
+
+    with pytest.raises(PlanError, match=r"different public totals|does not answer"):
+        check_sensitivity(AnswerPath(plan, plan.tables, answer))
+
+
+def test_releases_in_parts_are_compared_by_their_own_path(plan):
+    if plan.structure.public_size:
+        with pytest.raises(WorkloadError, match="releases in parts are not made"):
+            cut_strategy(plan.strategy, 1)
+        return
+    for most in (1, 5, 10**6):
+        path = answer_in_parts(plan, cut_strategy(plan.strategy, most))
+        assert check_sensitivity(path) == check_sensitivity(AnswerPath.in_memory(plan))
+
+
+@pytest.mark.parametrize("unit", [fp.AddRemove(), UNITS["once per M"]], ids=str)
+def test_series_are_compared_by_their_own_path(unit):
+    plan = plan_for(unit, TABLES, periods="M")
+    path = answer_by_period(plan, "M")
+    assert check_sensitivity(path) == check_sensitivity(AnswerPath.in_memory(plan))
+
+
+@pytest.mark.parametrize("release", [answer_in_parts, None], ids=["in parts", "in memory"])
+def test_of_large_plans_two_records_are_measured(plan, release, monkeypatch):
+    monkeypatch.setattr("fitplug.sensitivity.check._LARGE_WORK", 0)
+    most = cost_by_brute_force(plan)
+    path = AnswerPath.in_memory(plan)
+    if release is not None and not plan.structure.public_size:
+        path = release(plan, cut_strategy(plan.strategy, 3))
+    found = check_sensitivity(path)
+    assert 0 < found.largest_squared <= most
+    assert (found.cells, found.is_complete) == (2 if plan.workload.cell_count > 1 else 1, False)
+    low = dataclasses.replace(plan.strategy, sensitivity_squared=found.largest_squared - 1)
+    forged = dataclasses.replace(plan, strategy=low)
+    vars(forged)["digest"] = plan.digest  # which the cells are chosen by
+    with pytest.raises(PlanError, match="times the stated rho"):
+        check_sensitivity(dataclasses.replace(path, plan=forged))
+
+
+def test_squares_are_exact():
+    generator = np.random.default_rng(5)
+    for bits in (3, 20, 21, 22, 42, 43, 62):
+        matrix = generator.integers(-(2**bits), 2**bits, (50, 7))
+        expected = [sum(int(a) ** 2 for a in column) for column in matrix.T]
+        assert sum_squares(matrix) == expected
+    assert sum_squares(np.zeros((0, 3), dtype=np.int64)) == [0, 0, 0]
+
+
+def release_in_memory(plan, tables, folder, ledger):
+    fpo.release(plan, tables, ledger=ledger)
+
+
+def publish(plan, tables, folder, ledger):
+    fpo.publish(plan, tables, folder, ledger=ledger)
+
+
+def release_in_parts(plan, tables, folder, ledger):
+    fpd.release(tables, plan, folder, ledger=ledger)
+
+
+def begin_series(plan, tables, folder, ledger):
+    fpd.begin_series(plan, folder, ledger=ledger, key="a series", periods="M")
+
+
+WAYS = [release_in_memory, publish, release_in_parts, begin_series]
+
+
+@pytest.fixture
+def causal_plan():
+    return plan_for(fp.AddRemove(), TABLES, periods="M")
+
+
+@pytest.fixture
+def tables():
+    return fp.Tables(DOMAIN, {("M", "R"): np.arange(12).reshape(3, 4)})
+
+
+def forge_sensitivity(plan):
+    low = dataclasses.replace(
+        plan.strategy, sensitivity_squared=plan.strategy.sensitivity_squared // 4
+    )
+    return dataclasses.replace(plan, strategy=low)
+
+
+def forge_variances(plan):
+    low = dataclasses.replace(plan.strategy, unit_variances=plan.strategy.unit_variances / 100)
+    return dataclasses.replace(plan, strategy=low)
+
+
+def forge_bound(plan):
+    return dataclasses.replace(plan, lower_bound=plan.lower_bound * 1.5)
+
+
+@pytest.mark.parametrize("release", WAYS)
+@pytest.mark.parametrize("forge", [forge_sensitivity, forge_variances, forge_bound])
+def test_no_release_is_charged_that_rests_on_a_false_claim(
+    release, forge, causal_plan, tables, tmp_path
+):
+    ledger = fp.Ledger(tmp_path / "budget.db", rho=10.0)
+    with pytest.raises(PlanError):
+        release(forge(causal_plan), tables, tmp_path / "release", ledger)
+    assert ledger.entries() == ()
+    assert not (tmp_path / "release").exists()
+
+
+@pytest.mark.parametrize("release", WAYS)
+def test_a_fault_in_the_code_of_costs_is_noticed_before_the_charge(
+    release, causal_plan, tables, tmp_path, monkeypatch
+):
+    """Even if all proofs of the plan had the same fault."""
+    monkeypatch.setattr(fp.Plan, "verify", lambda plan: None)
+    ledger = fp.Ledger(tmp_path / "budget.db", rho=10.0)
+    with pytest.raises(PlanError, match="cost 4 times the stated rho"):
+        release(forge_sensitivity(causal_plan), tables, tmp_path / "release", ledger)
+    assert ledger.entries() == ()
+    release(causal_plan, tables, tmp_path / "release", ledger)
+    assert ledger.spent >= Fraction(causal_plan.rho_exact)
