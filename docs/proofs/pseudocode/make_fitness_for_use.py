@@ -11,6 +11,7 @@ def make_fitness_for_use(input_domain, input_metric, plan, scale=1.0):
     if _is_frame_domain(input_domain):
         counting = make_tables(input_domain, input_metric, plan)
         return counting >> then_fitness_for_use(plan, scale)  # `\label{line:frame}`
+    check_plan(plan)
     noise = make_noise(plan, scale)
     check_sampler_once(plan.noise_std * scale)  # `\label{line:sampler}`
 
