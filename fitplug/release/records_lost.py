@@ -114,7 +114,7 @@ def estimate_lost(
         )
     one = _find_limit(kept, kept.contributions)
     two = None if whole.contributions is None else _find_limit(whole, whole.contributions)
-    if two is None or two == one or _bind(whole, two).count_changes(_bind(kept, one)) != 1:
+    if two is None or not _keeps_more(_bind(whole, two), _bind(kept, one)):
         other = "does not say how many" if two is None else f"{two.records:,}{two.apart}"
         raise InputError(
             f"the first release keeps at most {one.records:,} records of each person{one.apart}, "
@@ -159,6 +159,11 @@ def _find_limit(release: NoisyAnswers, contributions: int) -> AddRemove:
     if isinstance(unit, AddRemove) and unit.records > 1:
         return unit
     return AddRemove(contributions)
+
+
+def _keeps_more(whole: BoundUnit, kept: BoundUnit) -> bool:
+    """Return whether a limit keeps all that another one keeps, and not the other way round."""
+    return whole.count_changes(kept) == 1 and kept.count_changes(whole) != 1
 
 
 def _bind(release: NoisyAnswers, limit: AddRemove) -> BoundUnit:

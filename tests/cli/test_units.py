@@ -136,7 +136,10 @@ def test_a_run_enforces_the_unit_and_charges_for_it(spec: Path) -> None:
     ("unit", "kept"),
     [
         ("{ records = 3, distinct = true }", "at most 3 records, each in another cell"),
-        ('{ records = 4, once_per = "MONTH" }', "at most 4 records, at most one for each MONTH"),
+        (
+            '{ records = 4, once_per = "MONTH" }',
+            "at most 4 records, at most one in each cell of MONTH",
+        ),
     ],
 )
 def test_reviews_say_how_many_records_a_person_has(spec: Path, unit: str, kept: str) -> None:
@@ -177,7 +180,8 @@ def test_a_ledger_shows_units_that_differ(spec: Path) -> None:
     ledger = fp.Ledger(path, rho=10, unit=fp.AddRemove(3))
     ledger.charge(1, what="survey")
     assert "each in another cell" not in fitplug("ledger", "show", path).out
-    ledger.charge(1, what="census", unit=fp.AddRemove(3, distinct=True))
+    domain = fp.Domain({"A": ["1", "2"], "B": ["1"]})
+    ledger.charge(1, what="census", unit=fp.AddRemove(3, distinct=True), domain=domain)
     shown = fitplug("ledger", "show", path).out
     assert "at most 3, anywhere" in shown
     assert "unit" in shown.splitlines()[4].split()
