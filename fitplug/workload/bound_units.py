@@ -87,8 +87,18 @@ class BoundUnit:
         named = self._list_names()
         if isinstance(self.unit, ReplaceOne):
             return f"{self.unit}, both in the domain of {named} ({self._short_digest})"
-        of_names = f" of {named}" if isinstance(self.unit, AddRemove) and self.unit.distinct else ""
-        return f"{self.unit}{of_names} ({self._short_digest})"
+        return f"{self.unit}{self._of_names} ({self._short_digest})"
+
+    @property
+    def apart(self) -> str:
+        """How a person's records are apart, in words that follow their number; empty if not."""
+        return f"{self.unit.apart}{self._of_names}"
+
+    @property
+    def _of_names(self) -> str:
+        """The attributes of the cells, after words that do not name them; empty if these do."""
+        is_named = not isinstance(self.unit, AddRemove) or not self.unit.distinct
+        return "" if is_named or self.cells is None else f" of {self._list_names()}"
 
     def _list_names(self) -> str:
         """List the names of the attributes; of many, the first."""
