@@ -114,7 +114,7 @@ def count(
             `tables.contributions`.
         unit: The unit of privacy whose limit on the rows of a person is enforced instead: at most
             `records` rows of each person, and with `distinct` at most one in each cell over all
-            attributes that are counted, with `once_per` at most one for each value of that
+            attributes that are counted, with `once_per` at most one in each cell of that
             attribute; one row of each person for `ReplaceOne`, which may name no `within`. It needs
             `person`. A plan with another unit than the default has its own, and then `unit` is left
             out.

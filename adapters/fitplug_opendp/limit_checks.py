@@ -1,17 +1,18 @@
 """Checks that counts hold no more records of a person than the plan protects.
 
-Counts that do not say how many records of a person they hold are taken at the publisher's word.
+Counts that do not say how many records of a person they hold are taken at the publisher's word, if
+this word can be about the cells that are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fitplug.counts import Tables
+from fitplug.domain import OUTSIDE
 from fitplug.errors import TablesError
 from fitplug.plan import Plan
 from fitplug.release import Limited
-from fitplug.workload import AddRemove, ReplaceOne, Unit
+from fitplug.workload import AddRemove, BoundUnit, ReplaceOne
+from fitplug_opendp.counted_rows import list_outside_attributes
 
 
 def check_limit(plan: Plan, tables: Tables, contributions: int) -> None:
@@ -27,61 +28,90 @@ def check_limit(plan: Plan, tables: Tables, contributions: int) -> None:
         TablesError: The counts may hold more of a person, or are of weighted or filtered rows,
             which neighbours that replace a record are not defined for.
     """
-    unit = plan.unit
-    if isinstance(unit, ReplaceOne) and tables.rows is not None:
-        raise TablesError(
-            f"in the tables, {tables.rows}; the plan's unit of privacy ({unit}) protects neither "
-            "whether a row passes a filter nor its weight: count all rows as one record each, or "
-            "design the plan for fp.AddRemove(records=2), which covers a replacement"
-        )
-    if unit.is_of_records:
-        unit = AddRemove(contributions)
-    check_enforced(unit, tables, {name for names in plan.tables for name in names})
+    if isinstance(plan.unit, ReplaceOne):
+        _check_replaced_rows(plan, tables)
+    check_declared(plan, is_enforced=tables.contributions is not None)
+    check_enforced(plan.bind_unit(contributions), tables)
 
 
-def check_enforced(unit: Unit, tables: Tables, used: Iterable[str]) -> None:
+def check_declared(plan: Plan, *, is_enforced: bool) -> None:
+    """Check that the publisher can know what no count enforced: that records are in other cells.
+
+    A cell of all values that are not listed holds records at different values, so nobody who knows
+    that a person's values differ knows that the cells do.
+
+    Args:
+        plan: The plan.
+        is_enforced: Whether the count limits the records of each person.
+
+    Raises:
+        TablesError: The records of a person would have to be in different cells of an attribute
+            with such a cell.
+    """
+    unit = plan.bound_unit
+    if is_enforced or not isinstance(unit.unit, AddRemove):
+        return
+    for name, _ in unit.cells or ():
+        if plan.domain[name].null_code != OUTSIDE:
+            raise TablesError(
+                f"the plan is for {unit.unit}, and one cell of {name!r} takes all values that are "
+                "not listed, in which a person may have several records: count with person=..., "
+                f"which keeps no two of them in one cell, or leave out other of {name!r}"
+            )
+
+
+def check_enforced(unit: BoundUnit, tables: Tables) -> None:
     """Check that what a count enforced is a unit of privacy, or less.
 
     Args:
         unit: The unit of privacy that a release is charged for.
         tables: Exact counts.
-        used: The attributes that the plan counts, over which its cells are distinct.
 
     Raises:
         TablesError: The counts may hold more of a person.
     """
-    most = tables.contributions
-    if most is not None and isinstance(unit, ReplaceOne) and unit.within:
+    most, plain = tables.contributions, unit.unit
+    if most is not None and isinstance(plain, ReplaceOne) and plain.within:
         raise TablesError(
-            f"the tables were limited by person, and which row of a person was kept may depend on "
-            f"more than the unit of privacy of the plan ({unit}) makes public; count again without "
-            "person"
+            "the tables were limited by person, and which row of a person was kept may depend on "
+            f"more than the unit of privacy of the plan ({plain}) makes public; count again "
+            "without person"
         )
     if most is None or most == 1:
         return
-    held = AddRemove(most, tables.distinct, tables.once_per)
-    if isinstance(unit, AddRemove) and unit.is_of_records:
-        if most > unit.records:
+    if isinstance(plain, AddRemove) and plain.is_of_records:
+        if most > plain.records:
             raise TablesError(
                 f"the tables hold up to {most} records of a person, but the release is charged "
-                f"for {unit.records}; count again with contributions={unit.records}, or release "
+                f"for {plain.records}; count again with contributions={plain.records}, or release "
                 f"with contributions={most}"
             )
         return
+    counted = {name for names in tables for name in names}
+    limit = AddRemove(most, tables.distinct, tables.once_per)
+    held = BoundUnit.bind(limit, tables.domain, counted)
     if unit.count_changes(held) != 1:
         raise TablesError(
             f"the tables were counted for another unit of privacy ({held}) than that of the plan "
             f"({unit}); count again with the plan"
         )
-    if held.distinct and (more := sorted(_list_attributes(tables) - set(used))):
+
+
+def _check_replaced_rows(plan: Plan, tables: Tables) -> None:
+    """Raise TablesError if a record that is replaced may come into the counts, or leave them."""
+    if tables.rows is not None:
         raise TablesError(
-            "the tables hold records of a person in other cells, but these may differ by "
-            f"{' and '.join(more)} alone, which the plan does not count; count again with the plan"
+            f"in the tables, {tables.rows}; the plan's unit of privacy ({plan.unit}) protects "
+            "neither whether a row passes a filter nor its weight: count all rows as one record "
+            "each, or design the plan for fp.AddRemove(records=2), which covers a replacement"
         )
-
-
-def _list_attributes(tables: Tables) -> set[str]:
-    return {name for names in tables for name in names}
+    for name in list_outside_attributes(plan, tables):
+        if name not in plan.domain or plan.domain[name] != tables.domain[name]:
+            raise TablesError(
+                f"the tables leave out records by their values of {name!r}, which the plan's "
+                f"domain does not have with these cells; the plan's unit of privacy ({plan.unit}) "
+                "does not protect whether a record is counted: count again with the plan"
+            )
 
 
 def check_is_enforced(limited: Limited | None, is_enforced: bool) -> None:

@@ -30,7 +30,7 @@ from fitplug.workload import DEFAULT_CONFIDENCE
 from fitplug_opendp.counted_rows import CountedRows, find_limit, find_seal
 from fitplug_opendp.folder_checks import RETRY, encode_path, report_write_errors
 from fitplug_opendp.gaussian import Progress
-from fitplug_opendp.limit_checks import check_is_enforced, check_limit
+from fitplug_opendp.limit_checks import check_declared, check_is_enforced, check_limit
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.release_folder import ReleaseFolder
@@ -92,6 +92,7 @@ class Publication:
             FitplugError: The release is refused; see `fitplug_opendp.publish`.
         """
         assert request.directory is not None
+        check_declared(request.plan, is_enforced=request.is_enforced)
         noise_source = NoiseSource.from_plan(request.plan, request.contributions)
         directory = Path(request.directory).absolute()
         check_arrow()

@@ -5,7 +5,7 @@ for d records that are added or removed in any way: |A v| is at most d times the
 plan for one record replaced costs d^2 rho where d records are replaced, `change_one_distance()`.
 The number of records is then the same in both data sets, and a release holds it.
 
-This is not so where a unit says more. Records that are each in another cell, or at another value of
+This is not so where a unit says more. Records that are each in another cell, of the domain or of
 an attribute, are at OpenDP's distance k from data in which they all lie in one cell. Also Bounds
 per group do not suffice: they hold as well where some records are added and others are removed,
 and such a difference v is not one of the unit. And a record that is replaced may leave its region.

@@ -43,8 +43,8 @@ class Tables(Mapping[AttributeSet, Counts]):
             made sure of it; otherwise None.
         distinct: Whether they made sure, too, that no person has two records in one cell, over all
             attributes of these tables together.
-        once_per: The attribute at each of whose values they made sure that no person has two
-            records; otherwise None.
+        once_per: The attribute in each of whose cells, also one of other values, they made sure
+            that no person has two records; otherwise None.
         person: The column by which persons were told apart, if they were.
         rows: How rows were understood, in words, if they were weighted or filtered. Public.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
@@ -60,7 +60,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         domain: The domain of the counts.
         contributions: The most records of one person, or None.
         distinct: Whether each record of a person is in another cell.
-        once_per: The attribute at each of whose values a person has one record at most, or None.
+        once_per: The attribute in each of whose cells a person has one record at most, or None.
         person: The column by which persons were told apart, or None.
         rows: How rows were understood, or None.
     """
@@ -149,12 +149,11 @@ class Tables(Mapping[AttributeSet, Counts]):
         description = {
             "domain": list(self.domain.spec().items()),
             "contributions": self.contributions,
+            "distinct": self.distinct,
+            "once_per": self.once_per,
             "person": self.person,
+            "rows": self.rows,
         }
-        # What older counts could not say is left out where it is not said, so that they keep their
-        # seals.
-        further = {"rows": self.rows, "distinct": self.distinct, "once_per": self.once_per}
-        description |= {name: said for name, said in further.items() if said not in (None, False)}
         return seal_counts(self._nonce, description, self._counts)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

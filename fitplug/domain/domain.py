@@ -5,6 +5,8 @@ Domains are public. They are never read from records.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,6 +117,28 @@ class Domain:
         """
         return tuple(n for n in self.names if n in names and self[n].null_code == OUTSIDE)
 
+    def digest_cells(self, name: str) -> str:
+        """Compute the SHA-256, in hex, of an attribute's public description.
+
+        Equal attributes have one digest. Attributes whose digests differ may divide values into
+        other cells, even if they have the same name and number of cells.
+
+        Args:
+            name: The name of the attribute, which is no part of the digest.
+
+        Raises:
+            DomainError: If there is no such attribute.
+        """
+        if name not in self._digests:
+            spec = json.dumps(_write_integers(self[name].spec()), ensure_ascii=True)
+            self._digests[name] = hashlib.sha256(spec.encode()).hexdigest()
+        return self._digests[name]
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        """The digests of cells that were computed: those of large hierarchies take some time."""
+        return {}
+
     def shape_of(self, names: Sequence[str]) -> tuple[int, ...]:
         """Look up the number of cells of each of these attributes, in the order of `names`.
 
@@ -162,3 +186,12 @@ class Domain:
             except DomainError as error:
                 raise DomainError(f"attribute {name!r}: {error}") from None
         return cls(attributes)
+
+
+def _write_integers(spec: Any) -> Any:
+    """Write whole floats as integers, as 1.0 and 1 make equal attributes."""
+    if isinstance(spec, Mapping):
+        return {key: _write_integers(value) for key, value in spec.items()}
+    if isinstance(spec, list | tuple):
+        return [_write_integers(value) for value in spec]
+    return int(spec) if isinstance(spec, float) and spec.is_integer() else spec

@@ -75,7 +75,8 @@ def find_costliest_neighbours(
         cell = int(squares.argmax())
         return unit.records * math.sqrt(squares[cell]), (cell,)
     regions = find_public_regions(workload, unit)
-    assert regions is not None
+    if regions is None:
+        raise WorkloadError(f"the cost of a strategy of one's own for {unit} is not evaluated")
     most, pair = 0.0, (0, 0)
     for region in range(int(regions.max()) + 1):
         cells = np.flatnonzero(regions == region)

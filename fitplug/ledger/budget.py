@@ -13,7 +13,7 @@ from fitplug.ledger.hash_chain import hash_values
 from fitplug.ledger.unit_text import encode_unit
 from fitplug.numeric import ceil_float, read_exact_number
 from fitplug.privacy import check_budget, rho_at
-from fitplug.workload import Unit
+from fitplug.workload import BoundUnit
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,9 @@ class Budget:
         head: The hash of the newest entry.
         stages: The number of stages of releases.
         stage_head: The hash of the newest stage.
-        unit: The unit of privacy that all charges are for. Until the first charge it may be None.
+        bound_unit: The unit of privacy that all charges are for, with the cells that it is about.
+            Until the first charge it may be None, and its cells may be missing until the first
+            charge that says them.
     """
 
     total: Fraction
@@ -40,7 +42,7 @@ class Budget:
     head: str
     stages: int
     stage_head: str
-    unit: Unit | None = None
+    bound_unit: BoundUnit | None = None
 
     @classmethod
     def create(
@@ -48,7 +50,7 @@ class Budget:
         total: Fraction,
         epsilon: float | None = None,
         delta: float | None = None,
-        unit: Unit | None = None,
+        unit: BoundUnit | None = None,
     ) -> Budget:
         """Create a budget of which nothing is spent."""
         first = hash_total(total, epsilon, delta)
@@ -66,17 +68,15 @@ class Budget:
 
     def compute_hash(self) -> str:
         """Compute the hash of the budget's row."""
-        before = self.compute_hash_version_3()
-        return before if self.unit is None else hash_values("unit", before, encode_unit(self.unit))
+        unit = None if self.bound_unit is None else encode_unit(self.bound_unit)
+        chains = self.entries, self.head, self.stages, self.stage_head
+        return hash_values("now", self.first_hash, encode_fraction(self.spent), *chains, unit)
 
-    def compute_hash_version_3(self) -> str:
-        """Compute the hash of the budget's row as files of schema version 3 have it."""
-        return hash_values("now", self.compute_hash_version_2(), self.stages, self.stage_head)
-
-    def compute_hash_version_2(self) -> str:
-        """Compute the hash of the budget's row as files of schema version 2 have it."""
-        spent = encode_fraction(self.spent)
-        return hash_values("now", self.first_hash, spent, self.entries, self.head)
+    def complete_unit(self, charged: BoundUnit) -> BoundUnit:
+        """Return the ledger's unit after a charge for this one, which may be the first to say it or
+        its cells.
+        """
+        return charged if self.bound_unit is None else self.bound_unit.complete(charged)
 
     def has_total_of(self, given: Budget) -> bool:
         """Return whether the total of this budget is the one that a caller gives."""
@@ -95,7 +95,7 @@ def make_budget(
     rho: float | Fraction | None,
     epsilon: float | None,
     delta: float | None,
-    unit: Unit | None = None,
+    unit: BoundUnit | None = None,
 ) -> Budget | None:
     """Make the budget that a caller gives as rho, or as epsilon and delta.
 

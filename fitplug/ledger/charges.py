@@ -15,7 +15,7 @@ from fitplug.ledger.cell_costs import CellCosts
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
 from fitplug.numeric import ceil_float, floor_float
-from fitplug.workload import Unit
+from fitplug.workload import BoundUnit
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Charge:
     output: str | None
     within: int | None
     costs: CellCosts | None
-    unit: Unit
+    bound_unit: BoundUnit
 
     def enter(self, database: sqlite3.Connection, budget: Budget) -> tuple[Entry, Budget]:
         """Append the entry to the ledger, and return it with the budget after it."""
@@ -43,7 +43,7 @@ class Charge:
             output=self.output,
             within=self.within,
             profile=None if self.costs is None else self.costs.digest,
-            unit=self.unit,
+            bound_unit=self.bound_unit,
         )
         return entry, rows.append_entry(database, budget, entry, self.costs)
 
@@ -54,7 +54,7 @@ def check_fits(file: LedgerFile, amount: Fraction, left: Fraction, changes: int 
         requested, remaining = ceil_float(amount), floor_float(left)
         of_changes = (
             f"; the charge is {changes**2} times the cost in the release's own unit of privacy, as "
-            "the ledger is kept for persons with more records"
+            f"a change in the ledger's unit is made of {changes} changes in it"
         )
         shown = format_up(requested), format_down(remaining)
         if shown[0] == shown[1]:  # they differ in later digits

@@ -53,7 +53,7 @@ def begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
     with file.open_transaction("IMMEDIATE") as database:
         budget, entries, stages = rows.read_all(database)
         charge = request.charge
-        if charge not in entries or charge.within is not None or charge.unit is None:
+        if charge not in entries or charge.within is not None:
             raise file.make_error(
                 f"does not have the charge number {charge.id} as it was made; open the ledger that "
                 "the release was begun with"
@@ -75,7 +75,7 @@ def begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
             output=request.output,
             within=charge.id,
             costs=None,
-            unit=charge.unit,
+            bound_unit=charge.bound_unit,
         ).enter(database, budget)
         stage = Stage(entry.id, "begun", read_time(), output=request.output)
         rows.append_stage(database, budget, stage)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
-from fitplug.workload import Unit
+from fitplug.workload import BoundUnit, Unit
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Entry:
         output: Where the release went.
         within: The number of the earlier charge within which this release is free.
         profile: The digest of the costs per cell that the ledger keeps with the charge.
-        unit: The unit of privacy of what was paid for; rho is what it costs in the ledger's unit.
-            None for charges from before ledgers kept units.
+        bound_unit: The unit of privacy of what was paid for, with the cells that it is about; rho
+            is what it costs in the ledger's unit.
     """
 
     id: int
@@ -36,4 +36,9 @@ class Entry:
     output: str | None = None
     within: int | None = None
     profile: str | None = None
-    unit: Unit | None = None
+    bound_unit: BoundUnit = field(kw_only=True)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of privacy of what was paid for, without its cells."""
+        return self.bound_unit.unit

@@ -14,7 +14,6 @@ from fitplug.errors import LedgerError
 from fitplug.ledger import rows as rows
 from fitplug.ledger.budget import Budget
 from fitplug.ledger.hash_chain import DamagedError
-from fitplug.ledger.older_schemas import upgrade_version_1, upgrade_version_2, upgrade_version_3
 
 _BUSY_SECONDS = 30.0
 
@@ -87,18 +86,6 @@ class LedgerFile:
             remedy = "choose a folder with room, on a local disk, that this user may write"
             raise self.make_error(f"cannot be made ({error.strerror}): {remedy}") from None
 
-    def upgrade(self) -> None:
-        """Bring a file of an older schema version to the present one, in one transaction."""
-        upgrades = {1: upgrade_version_1, 2: upgrade_version_2, 3: upgrade_version_3}
-        with self._connect(self._file) as database:
-            if self._read_version(database) not in upgrades:
-                return
-            database.execute("BEGIN IMMEDIATE")
-            version = self._read_version(database)  # another process may have been first
-            if version in upgrades:
-                upgrades[version](database)
-                database.execute("COMMIT")
-
     @contextlib.contextmanager
     def open_transaction(
         self, kind: Literal["DEFERRED", "IMMEDIATE"] = "DEFERRED"
@@ -106,17 +93,16 @@ class LedgerFile:
         """Open a transaction: it is on the disk after the block, or undone if the block raises."""
         with self._connect(self._file) as database:
             database.execute(f"BEGIN {kind}")
-            if self._read_version(database) != rows.SCHEMA_VERSION:
-                raise self.make_error("is of another schema version: use the fitplug that wrote it")
+            self._check_version(database)
             yield database
             database.execute("COMMIT")
 
-    def _read_version(self, database: sqlite3.Connection) -> int:
-        """Read the schema version of a file that is a ledger."""
+    def _check_version(self, database: sqlite3.Connection) -> None:
+        """Raise LedgerError unless the file is a ledger of this schema version."""
         if database.execute("PRAGMA application_id").fetchone() != (rows.APPLICATION,):
             raise self.make_error("is not a ledger: name another file or restore it from a copy")
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        return int(version)
+        if database.execute("PRAGMA user_version").fetchone() != (rows.SCHEMA_VERSION,):
+            raise self.make_error("is of another schema version: use the fitplug that wrote it")
 
     @contextlib.contextmanager
     def _connect(self, file: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:

@@ -39,11 +39,12 @@ def check_is_free(
         BudgetError: There are too many cells.
     """
     within, domain, costs = request.within, request.plan.domain, request.costs
-    assert within is not None
+    if within is None:
+        raise file.make_error("is asked for a free release within no charge: name the charge")
     if costs is None:
         raise file.make_error(
-            f"has no free releases of plans for the unit of privacy ({request.unit}), in which the "
-            "costs of cells do not say what a person costs: charge this release"
+            f"has no free releases of plans for the unit of privacy ({request.bound_unit}), in "
+            "which the costs of cells do not say what a person costs: charge this release"
         )
     charge, earlier = read_charge_costs(file, database, entries, within, domain)
     if costs.contributions != earlier[0].contributions:

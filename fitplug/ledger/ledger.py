@@ -42,7 +42,7 @@ from fitplug.ledger.requests import ChargeReference, ChargeRequest, StagedCharge
 from fitplug.ledger.stages import Stage
 from fitplug.numeric import FloatArray, ceil_float, floor_float
 from fitplug.plan import Plan
-from fitplug.workload import Unit
+from fitplug.workload import BoundUnit, Unit
 
 
 class Ledger:
@@ -57,11 +57,15 @@ class Ledger:
         delta: Is given together with epsilon.
         unit: The unit of privacy that the budget is for. If it is left out, the first charge says
             it. To open an existing ledger, leave it out or give the same unit.
+        domain: The domain whose cells the unit is about; with `distinct`, records are apart over
+            all its attributes. If it is left out, the first charge for such a unit says it.
 
     Raises:
-        BudgetError: The budget is out of range, or is given twice.
+        BudgetError: The budget is out of range or given twice, or a domain comes without a unit.
+        DomainError: The domain does not have an attribute that the unit names.
         LedgerError: There is neither a ledger nor a budget, the ledger has another budget or unit,
-            or the file cannot be used.
+            or the file cannot be used. Properties raise it, too, if the file cannot be read or is
+            damaged.
     """
 
     def __init__(
@@ -72,9 +76,10 @@ class Ledger:
         epsilon: float | None = None,
         delta: float | None = None,
         unit: Unit | None = None,
+        domain: Domain | None = None,
     ) -> None:
         self._file = LedgerFile(path)
-        open_ledger(self._file, rho, epsilon, delta, unit)
+        open_ledger(self._file, rho, epsilon, delta, unit, domain)
 
     @property
     def path(self) -> Path:
@@ -83,38 +88,22 @@ class Ledger:
 
     @property
     def total(self) -> float:
-        """The total budget in rho of zCDP, rounded down.
-
-        Raises:
-            LedgerError: The file cannot be read, or is damaged.
-        """
+        """The total budget in rho of zCDP, rounded down."""
         return floor_float(self._read_budget().total)
 
     @property
     def spent(self) -> float:
-        """The sum of all charges in rho of zCDP, rounded up.
-
-        Raises:
-            LedgerError: The file cannot be read, or is damaged.
-        """
+        """The sum of all charges in rho of zCDP, rounded up."""
         return ceil_float(self._read_budget().spent)
 
     @property
     def remaining(self) -> float:
-        """What is left in rho of zCDP, rounded down: a charge of it fits.
-
-        Raises:
-            LedgerError: The file cannot be read, or is damaged.
-        """
+        """What is left in rho of zCDP, rounded down: a charge of it fits."""
         return floor_float(self._read_budget().left)
 
     @property
     def privacy(self) -> tuple[float, float] | None:
-        """The pair (epsilon, delta), if the total budget was given as that.
-
-        Raises:
-            LedgerError: The file cannot be read, or is damaged.
-        """
+        """The pair (epsilon, delta), if the total budget was given as that."""
         budget = self._read_budget()
         if budget.epsilon is None or budget.delta is None:
             return None
@@ -122,12 +111,14 @@ class Ledger:
 
     @property
     def unit(self) -> Unit | None:
-        """The unit of privacy that all charges are for; None until something says it.
+        """The unit of privacy that all charges are for; None until something says it."""
+        bound = self.bound_unit
+        return None if bound is None else bound.unit
 
-        Raises:
-            LedgerError: The file cannot be read, or is damaged.
-        """
-        return self._read_budget().unit
+    @property
+    def bound_unit(self) -> BoundUnit | None:
+        """The unit with the cells that it is about, which are None until something says them."""
+        return self._read_budget().bound_unit
 
     def entries(self) -> tuple[Entry, ...]:
         """Return all charges, the oldest first, and verify the entire ledger.
@@ -182,6 +173,7 @@ class Ledger:
         output: str | None = None,
         profile: CellCosts | None = None,
         unit: Unit | None = None,
+        domain: Domain | None = None,
     ) -> Entry:
         """Charge exactly rho of zCDP. Draw noise after this returns, and only then.
 
@@ -197,6 +189,8 @@ class Ledger:
             profile: The costs per cell, for later releases that are free within this charge.
             unit: The unit of privacy that rho is for; the ledger's own if it is left out. What is
                 charged is m^2 rho if a change in the ledger's unit is m changes in this one.
+            domain: The domain whose cells this unit is about, which it needs if it names or means
+                any. What is paid for must leave out records outside of the domain.
 
         Returns:
             The charge as it was entered.
@@ -205,8 +199,9 @@ class Ledger:
             OverBudget: The charge does not fit; nothing is charged.
             BudgetError: rho is not finite, not above 0 or less than the costs per cell come to.
             InputError: A text is empty or broken Unicode.
-            LedgerError: The key was used before, the unit cannot be converted to the ledger's, or
-                the file cannot be written.
+            DomainError: The domain does not have an attribute that the unit names.
+            LedgerError: The key was used before, the unit cannot be converted to the ledger's, its
+                cells are not known, or the file cannot be written.
         """
         amount = check_amount(rho)
         check_texts(what, key, plan_digest, output)
@@ -215,7 +210,7 @@ class Ledger:
         with self._file.open_transaction("IMMEDIATE") as database:
             budget = rows.read_budget(database)
             check_key_is_new(self._file, database, key)
-            own = choose_unit(budget, unit)
+            own = choose_unit(self._file, budget, unit, domain)
             changes = count_changes(self._file, budget, own)
             amount *= changes**2
             check_fits(self._file, amount, budget.left, changes)
@@ -231,6 +226,7 @@ class Ledger:
         what: str,
         key: str | None = None,
         unit: Unit | None = None,
+        domain: Domain | None = None,
     ) -> Entry:
         """Charge what an OpenDP measurement costs. Call the measurement after this returns.
 
@@ -240,6 +236,7 @@ class Ledger:
             what: What the charge pays for.
             key: A name for the charge, as in `charge`.
             unit: The unit of privacy that `d_in` is for, as in `charge`.
+            domain: The domain whose cells the unit is about, as in `charge`.
 
         Returns:
             The charge as it was entered.
@@ -249,7 +246,8 @@ class Ledger:
             OverBudget: As for `charge`.
             LedgerError: As for `charge`.
         """
-        return self.charge(evaluate_rho(measurement, d_in), what=what, key=key, unit=unit)
+        rho = evaluate_rho(measurement, d_in)
+        return self.charge(rho, what=what, key=key, unit=unit, domain=domain)
 
     def charge_free(
         self,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+from fitplug.domain import Domain
+from fitplug.errors import BudgetError
 from fitplug.ledger import rows as rows
 from fitplug.ledger.budget import Budget, make_budget
 from fitplug.ledger.file import LedgerFile
 from fitplug.numeric import floor_float
-from fitplug.workload import Unit
+from fitplug.workload import BoundUnit, Unit
 
 
 def open_ledger(
@@ -18,16 +20,17 @@ def open_ledger(
     epsilon: float | None,
     delta: float | None,
     unit: Unit | None,
+    domain: Domain | None,
 ) -> None:
     """Make the file of a ledger, or check that it holds what the caller gives: see `Ledger`."""
-    given = make_budget(rho, epsilon, delta, unit)
+    bound = _bind_unit(unit, domain)
+    given = make_budget(rho, epsilon, delta, bound)
     if not file.exists():
         if given is None:
             raise file.make_error(
                 "does not exist yet: give the whole budget, rho or epsilon and delta, to begin it"
             )
         file.create(given)
-    file.upgrade()
     with file.open_transaction() as database:
         held, _ = rows.read_entries(database)
     if given is not None and not held.has_total_of(given):
@@ -39,23 +42,37 @@ def open_ledger(
             f"holds a budget of {kept}, not {wanted}: give that or none, or name another file "
             "if this is for the data of other people"
         )
-    if unit is not None and held.unit != unit:
-        _set_unit(file, unit)
+    if bound is not None and held.bound_unit != bound:
+        _set_unit(file, bound)
 
 
-def _set_unit(file: LedgerFile, unit: Unit) -> None:
-    """Set the unit of a ledger in which nothing was charged yet.
+def _bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
+    """Bind the unit that a caller gives to the cells of the domain, if there is one.
 
     Raises:
-        LedgerError: The ledger has another unit.
+        BudgetError: There is a domain and no unit.
+        DomainError: The domain does not have the attributes that the unit names.
+    """
+    if unit is None:
+        if domain is not None:
+            raise BudgetError("domain says which cells the unit is about: give unit too")
+        return None
+    return BoundUnit(unit) if domain is None else BoundUnit.bind(unit, domain)
+
+
+def _set_unit(file: LedgerFile, unit: BoundUnit) -> None:
+    """Set the unit of a ledger that has none yet, or the cells of its unit if they are not known.
+
+    Raises:
+        LedgerError: The ledger has another unit, or its unit is about other cells.
     """
     with file.open_transaction("IMMEDIATE") as database:
         budget: Budget = rows.read_budget(database)
-        if budget.unit is None:
-            budget = replace(budget, unit=unit)
-            rows.write_budget(database, budget)
-    if budget.unit != unit:
-        raise file.make_error(
-            f"is kept for the unit of privacy ({budget.unit}), not ({unit}): give that or none, or "
-            "name another file"
-        )
+        kept = budget.complete_unit(unit)
+        if kept.unit != unit.unit or unit.cells not in (None, kept.cells):
+            raise file.make_error(
+                f"is kept for the unit of privacy ({kept}), not ({unit}): give that or none, or "
+                "name another file"
+            )
+        if kept != budget.bound_unit:
+            rows.write_budget(database, replace(budget, bound_unit=kept))

@@ -51,7 +51,7 @@ def begin_release(
             output=request.output,
             within=None if within is None else within.id,
             costs=request.costs,
-            unit=request.unit,
+            bound_unit=request.bound_unit,
         )
         entry, budget = charge.enter(database, budget)
         folder = request.output if request.in_folder else None
@@ -76,7 +76,7 @@ def charge_free(file: LedgerFile, asked: ChargeRequest) -> Entry:
             output=request.output,
             within=check_is_free(file, database, entries, request).id,
             costs=request.costs,
-            unit=request.unit,
+            bound_unit=request.bound_unit,
         )
         return charge.enter(database, budget)[0]
 

@@ -12,7 +12,7 @@ from fitplug.ledger.entry import Entry
 from fitplug.ledger.stages import Stage
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions
-from fitplug.workload import AddRemove, Unit
+from fitplug.workload import BoundUnit
 
 ChargeReference: TypeAlias = int | str
 """An earlier charge: its number, or its key."""
@@ -55,16 +55,15 @@ class ChargeRequest:
     changes: int = 1
 
     @property
-    def unit(self) -> Unit:
-        """The unit of privacy of the release: the plan's, or the contributions if it is one record.
+    def bound_unit(self) -> BoundUnit:
+        """The unit of privacy of the release with its cells: the plan's, or the contributions if it
+        is one record.
 
         Raises:
             BudgetError: The contributions are out of range.
         """
-        if not self.plan.unit.is_of_records:
-            return self.plan.unit
         check_contributions(self.contributions)
-        return AddRemove(self.contributions)
+        return self.plan.bind_unit(self.contributions)
 
     @cached_property
     def costs(self) -> CellCosts | None:

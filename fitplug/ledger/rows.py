@@ -12,7 +12,7 @@ import json
 import math
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -28,10 +28,9 @@ from fitplug.ledger.hash_chain import DamagedError, find_newest, hash_values, ve
 from fitplug.ledger.stages import Stage
 from fitplug.ledger.unit_text import decode_unit, encode_unit
 from fitplug.numeric import ceil_float
-from fitplug.workload import Unit
 
 APPLICATION = int.from_bytes(b"fitp", "big")
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 1
 
 # Every _exact is numerator/denominator in hexadecimal, of any length. The number beside it is the
 # same rounded up, for readers with other tools and as a check on damage. The column "mark" holds
@@ -48,7 +47,7 @@ SCHEMA = (
     """CREATE TABLE entry (id INTEGER PRIMARY KEY, time TEXT NOT NULL, rho REAL NOT NULL,
         rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE, plan_digest TEXT,
         output TEXT, within INTEGER REFERENCES entry (id),
-        profile TEXT REFERENCES profile (digest), chain TEXT NOT NULL, unit TEXT)""",
+        profile TEXT REFERENCES profile (digest), unit TEXT NOT NULL, chain TEXT NOT NULL)""",
     stage_rows.SCHEMA,
 )
 
@@ -71,15 +70,14 @@ def append_entry(
             (entry.profile, costs.domain, *described, zlib.compress(costs.to_bytes())),
         )
     head = _hash_entry(budget.head, entry.id, entry)
-    unit = None if entry.unit is None else encode_unit(entry.unit)
-    row = entry.id, entry.time, *_encode_amount(entry.rho), *_list_descriptions(entry), head, unit
+    row = entry.id, entry.time, *_encode_amount(entry.rho), *_list_descriptions(entry), head
     database.execute(f"INSERT INTO entry VALUES ({', '.join('?' * len(row))})", row)
     after = replace(
         budget,
         spent=budget.spent + entry.rho,
         entries=entry.id,
         head=head,
-        unit=budget.unit or entry.unit,
+        bound_unit=budget.complete_unit(entry.bound_unit),
     )
     write_budget(database, after)
     return after
@@ -98,7 +96,7 @@ def write_budget(database: sqlite3.Connection, budget: Budget) -> None:
     """Write the budget's row."""
     total = *_encode_amount(budget.total), budget.epsilon, budget.delta
     chains = budget.entries, budget.head, budget.compute_hash(), budget.stages, budget.stage_head
-    unit = None if budget.unit is None else encode_unit(budget.unit)
+    unit = None if budget.bound_unit is None else encode_unit(budget.bound_unit)
     row = (1, *total, *_encode_amount(budget.spent), *chains, unit)
     database.execute(f"REPLACE INTO budget VALUES ({', '.join('?' * len(row))})", row)
 
@@ -111,12 +109,12 @@ def read_budget(database: sqlite3.Connection) -> Budget:
     Raises:
         DamagedError: A row is missing or was edited.
     """
-    with detect_damage():
+    with _detect_damage():
         (row,) = database.execute("SELECT * FROM budget").fetchall()
-        budget = parse_budget(row, Budget.compute_hash)
+        budget = _parse_budget(row)
         query = "SELECT * FROM entry WHERE id >= ? ORDER BY id"
         newest = database.execute(query, (budget.entries - 1,)).fetchall()
-        verify_entries(newest, find_newest(budget.entries), budget)
+        _verify_entries(newest, find_newest(budget.entries), budget)
         stage_rows.verify_newest_stages(database, budget)
     return budget
 
@@ -142,11 +140,11 @@ def read_all(
     Raises:
         DamagedError: A row is missing or was edited.
     """
-    with detect_damage():
+    with _detect_damage():
         (row,) = database.execute("SELECT * FROM budget").fetchall()
-        budget = parse_budget(row, Budget.compute_hash)
+        budget = _parse_budget(row)
         rows = database.execute("SELECT * FROM entry ORDER BY id").fetchall()
-        entries = verify_entries(rows, 1, budget)
+        entries = _verify_entries(rows, 1, budget)
         keys = [entry.key for entry in entries if entry.key is not None]
         adds_up = sum(entry.rho for entry in entries) == budget.spent
         if not adds_up or len(set(keys)) != len(keys):
@@ -163,7 +161,7 @@ def read_costs(database: sqlite3.Connection, digest: str) -> CellCosts:
     Raises:
         DamagedError: The row is missing or was edited.
     """
-    with detect_damage():
+    with _detect_damage():
         query = "SELECT * FROM profile WHERE digest = ?"
         ((_, domain, names, sizes, contributions, packed),) = database.execute(query, (digest,))
         shape = tuple(json.loads(sizes))
@@ -181,7 +179,7 @@ def find_key(database: sqlite3.Connection, key: str) -> tuple[str, str | None] |
     return database.execute(query, (key,)).fetchone()
 
 
-def parse_budget(row: tuple[Any, ...], compute_hash: Callable[[Budget], str]) -> Budget:
+def _parse_budget(row: tuple[Any, ...]) -> Budget:
     """Make the budget of its row, whose hash is verified.
 
     Raises:
@@ -189,15 +187,16 @@ def parse_budget(row: tuple[Any, ...], compute_hash: Callable[[Budget], str]) ->
     """
     _, rho, exact, epsilon, delta, spent, spent_exact, entries, head, own_hash, *rest = row
     stages, stage_head, unit = rest
-    total, used = decode_amount(rho, exact), decode_amount(spent, spent_exact)
+    total, used = _decode_amount(rho, exact), _decode_amount(spent, spent_exact)
     chains = entries, head, stages, stage_head
-    budget = Budget(total, epsilon, delta, used, *chains, _decode_unit(unit))
-    if own_hash != compute_hash(budget) or not total or used > total:
+    bound_unit = None if unit is None else decode_unit(unit)
+    budget = Budget(total, epsilon, delta, used, *chains, bound_unit)
+    if own_hash != budget.compute_hash() or not total or used > total:
         raise DamagedError
     return budget
 
 
-def verify_entries(rows: list[tuple[Any, ...]], start: int, budget: Budget) -> tuple[Entry, ...]:
+def _verify_entries(rows: list[tuple[Any, ...]], start: int, budget: Budget) -> tuple[Entry, ...]:
     """Read rows of entries, from the row of this number to the last one.
 
     Raises:
@@ -205,8 +204,7 @@ def verify_entries(rows: list[tuple[Any, ...]], start: int, budget: Budget) -> t
     """
     return tuple(
         verify_chain(
-            # The unit is behind the hash, where files of older versions can have another column.
-            [(*values, unit, own_hash) for *values, own_hash, unit in rows],
+            rows,
             _parse_entry,
             _hash_entry,
             start=start,
@@ -217,7 +215,7 @@ def verify_entries(rows: list[tuple[Any, ...]], start: int, budget: Budget) -> t
     )
 
 
-def decode_amount(rounded: float, text: str) -> Fraction:
+def _decode_amount(rounded: float, text: str) -> Fraction:
     """Read an exact amount, verified against the number beside it.
 
     Raises:
@@ -230,7 +228,7 @@ def decode_amount(rounded: float, text: str) -> Fraction:
 
 
 @contextlib.contextmanager
-def detect_damage() -> Iterator[None]:
+def _detect_damage() -> Iterator[None]:
     """Raise DamagedError for the errors that rows of other types or contents lead to."""
     try:
         yield
@@ -241,9 +239,9 @@ def detect_damage() -> Iterator[None]:
 
 def _parse_entry(number: int, time: str, rho: float, exact: str, *values: Any) -> Entry:
     """Make an entry of the values of its row."""
-    what, key, plan_digest, output, within, profile, unit = values
-    described = what, key, plan_digest, output, within, profile
-    entry = Entry(number, time, decode_amount(rho, exact), *described, _decode_unit(unit))
+    *described, unit = values
+    amount = _decode_amount(rho, exact)
+    entry = Entry(number, time, amount, *described, bound_unit=decode_unit(unit))
     is_free = entry.within is not None
     if is_free != (entry.rho == 0):
         raise DamagedError
@@ -253,21 +251,14 @@ def _parse_entry(number: int, time: str, rho: float, exact: str, *values: Any) -
 def _hash_entry(before: str, number: int, entry: Entry) -> str:
     """Compute the hash of an entry that follows another hash."""
     amount = encode_fraction(entry.rho)
-    # Charges from before ledgers kept units have the hashes that they had.
-    unit = [] if entry.unit is None else [encode_unit(entry.unit)]
-    described = *_list_descriptions(entry), *unit
-    return hash_values("entry", before, number, entry.time, amount, *described)
+    return hash_values("entry", before, number, entry.time, amount, *_list_descriptions(entry))
 
 
 def _list_descriptions(entry: Entry) -> tuple[str | int | None, ...]:
-    """List what an entry says beside its number, its time, its amount and its unit."""
+    """List what an entry says beside its number, its time and its amount."""
     e = entry
-    return e.what, e.key, e.plan_digest, e.output, e.within, e.profile
-
-
-def _decode_unit(text: str | None) -> Unit | None:
-    """Read the unit of a budget or an entry, which older ones do not have."""
-    return None if text is None else decode_unit(text)
+    unit = encode_unit(e.bound_unit)
+    return e.what, e.key, e.plan_digest, e.output, e.within, e.profile, unit
 
 
 def _encode_amount(exact: Fraction) -> tuple[float, str]:

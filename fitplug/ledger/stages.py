@@ -3,7 +3,7 @@
 A release is "begun" when it is charged, "made" when its noisy answers are durable (or in the hands
 of the caller), and "published" when its folder is in place. Nobody saw a release that is begun and
 not made, so its noise may be drawn anew at no further cost. What is made is never drawn again.
-Charges without a stage are those of `Ledger.charge`, and of files from before stages were kept.
+Charges without a stage are those of `Ledger.charge`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,14 @@ from fitplug.proof.certificate import certify_bound, certify_plan_tiers
 from fitplug.proof.certifier import Duals, Frame
 from fitplug.proof.tiers import Tier, TierClaims, Tiers
 from fitplug.structure import MAX_AXES, Objective, Structure
-from fitplug.workload import ArraysByGroup, Unit, Workload, select_largest_sets
+from fitplug.workload import (
+    AddRemove,
+    ArraysByGroup,
+    BoundUnit,
+    Unit,
+    Workload,
+    select_largest_sets,
+)
 
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
@@ -98,6 +105,17 @@ class PlanRecord:
     def unit(self) -> Unit:
         """The unit of privacy: rho, the privacy cost and the profile are for one person in it."""
         return self.structure.unit
+
+    @property
+    def bound_unit(self) -> BoundUnit:
+        """The unit of privacy with the plan's cells, by which claims of two plans are compared."""
+        return BoundUnit.bind(self.unit, self.domain, self.workload.attributes)
+
+    def bind_unit(self, records: int) -> BoundUnit:
+        """Return the bound unit of a release for persons with so many records; it is the plan's own
+        unless the plan is for records anywhere.
+        """
+        return BoundUnit(AddRemove(records)) if self.unit.is_of_records else self.bound_unit
 
     def compare_records(self, records: int) -> Fraction:
         """Compute Delta of a person with so many records anywhere, over Delta in the unit."""

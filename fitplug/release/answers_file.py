@@ -27,7 +27,7 @@ from fitplug.release.file_names import PLAN, name_files
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.population import LIMITS
 from fitplug.release.versions import list_core_versions
-from fitplug.workload import read_unit
+from fitplug.workload import read_bound_unit
 
 _KIND, _FORMAT = "answers of fitplug", 1
 
@@ -120,13 +120,9 @@ def describe_fields(release: NoisyAnswers) -> Header:
 
 
 def _describe_entry(entry: Entry) -> Header:
-    """Describe the charge of a release. Those from before ledgers kept units have none."""
-    described = vars(entry) | {"rho": encode_fraction(entry.rho)}
-    if entry.unit is None:
-        del described["unit"]
-    else:
-        described["unit"] = entry.unit.to_spec()
-    return described
+    """Describe the charge of a release."""
+    exact = {"rho": encode_fraction(entry.rho), "bound_unit": entry.bound_unit.to_spec()}
+    return vars(entry) | exact
 
 
 def _read_entry(described: Header) -> Entry:
@@ -135,9 +131,8 @@ def _read_entry(described: Header) -> Entry:
     Raises:
         InputError: Its unit of privacy is none.
     """
-    unit = described.get("unit")
-    rho = decode_fraction(described["rho"])
-    return Entry(**(described | {"rho": rho, "unit": None if unit is None else read_unit(unit)}))
+    rho, unit = decode_fraction(described["rho"]), read_bound_unit(described["bound_unit"])
+    return Entry(**(described | {"rho": rho, "bound_unit": unit}))
 
 
 def _open(path: Path) -> tuple[Header, Arrays, str]:

@@ -19,7 +19,7 @@ from fitplug.release.combined_numbers import Combination, bound_ratio
 from fitplug.release.linear_combinations import read_combination
 from fitplug.release.margins import find_quantile
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove
+from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove, BoundUnit
 
 _MOST_LETTERS = 120
 """The largest length of how rows are understood, in an error: a filter may list many values."""
@@ -114,7 +114,7 @@ def estimate_lost(
         )
     one = _find_limit(kept, kept.contributions)
     two = None if whole.contributions is None else _find_limit(whole, whole.contributions)
-    if two is None or two == one or two.count_changes(one) != 1:
+    if two is None or not _keeps_more(_bind(whole, two), _bind(kept, one)):
         other = "does not say how many" if two is None else f"{two.records:,}{two.apart}"
         raise InputError(
             f"the first release keeps at most {one.records:,} records of each person{one.apart}, "
@@ -159,6 +159,17 @@ def _find_limit(release: NoisyAnswers, contributions: int) -> AddRemove:
     if isinstance(unit, AddRemove) and unit.records > 1:
         return unit
     return AddRemove(contributions)
+
+
+def _keeps_more(whole: BoundUnit, kept: BoundUnit) -> bool:
+    """Return whether a limit keeps all that another one keeps, and not the other way round."""
+    return whole.count_changes(kept) == 1 and kept.count_changes(whole) != 1
+
+
+def _bind(release: NoisyAnswers, limit: AddRemove) -> BoundUnit:
+    """Bind a limit to the cells that a release counts."""
+    workload = release.plan.workload
+    return BoundUnit.bind(limit, workload.domain, workload.attributes)
 
 
 def _describe_rows(release: NoisyAnswers) -> str:

@@ -86,7 +86,7 @@ def _describe_sums(plan: Plan) -> str:
 
 def describe_apart(plan: Plan) -> str:
     """Describe which records of a person a plan's unit of privacy keeps apart, after a number."""
-    return escape_cell(plan.unit.apart)
+    return escape_cell(plan.bound_unit.apart)
 
 
 def compute_record_rho(release: Release) -> Fraction:
@@ -104,7 +104,7 @@ def _describe_unprotected(plan: Plan) -> str:
     names = plan.structure.public_attributes
     if names is None:
         return f"None. {made}, and the number of records is not released."
-    which = f" for each value of {' and '.join(map(escape_cell, names))}" if names else ""
+    which = f" in each cell of {' and '.join(map(escape_cell, names))}" if names else ""
     return (
         f"The number of counted records{which}, which is released exactly, without noise: "
         f"adjacent datasets have equal numbers. Nothing else: {made[0].lower()}{made[1:]}."
@@ -170,6 +170,7 @@ def _describe_composition(
     if budget.epsilon is not None:
         total += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r})"
     shown, rest = split_rows(entries[::-1])
+    is_of_one_unit = {entry.bound_unit for entry in entries} <= {budget.bound_unit}
     rows = [
         (
             str(entry.id),
@@ -177,15 +178,19 @@ def _describe_composition(
             "free" if entry.within is not None else format_up(ceil_float(entry.rho)),
             escape_cell(entry.what),
             (entry.plan_digest or "")[:12],
+            *([] if is_of_one_unit else [escape_cell(str(entry.bound_unit))]),
         )
         for entry in reversed(shown)
     ]
-    table = make_table(("no.", "time (UTC)", "rho", "what", "plan"), rows)
+    units = () if is_of_one_unit else ("unit of privacy",)
+    table = make_table(("no.", "time (UTC)", "rho", "what", "plan", *units), rows)
+    person = "" if budget.bound_unit is None else f", for {escape_cell(str(budget.bound_unit))}"
     has_free = any(entry.within is not None for entry in entries)
     return (
-        f"{one_mechanism}rho adds up over releases. The budget for these people is {total}; spent "
-        f"are rho = {format_up(ceil_float(budget.spent))} by {len(entries)} release(s), and "
-        f"rho = {format_down(floor_float(budget.left))} is left.\n\n{table}"
+        f"{one_mechanism}rho adds up over releases. The budget for these people is "
+        f"{total}{person}; spent are rho = {format_up(ceil_float(budget.spent))} by "
+        f"{len(entries)} release(s), and rho = {format_down(floor_float(budget.left))} is left."
+        f"\n\n{table}"
         + (f"\n\n{len(rest)} older charge(s) are not listed." if rest else "")
         + (
             "\n\nA free release costs no cell more than an earlier charge paid for: their costs "

@@ -165,7 +165,8 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
     Raises:
         WorkloadError: If the structure cannot have this unit; the message says what to ask.
     """
-    assert isinstance(unit, AddRemove)
+    if not isinstance(unit, AddRemove) or unit.is_of_records:
+        raise WorkloadError(f"the unit of privacy ({unit}) keeps no records of a person apart")
     domain, dense = structure.workload.domain, structure.dense
     shape = domain.shape_of(dense)
     if unit.once_per is not None:

@@ -1,6 +1,6 @@
-"""Trees for a person with several records, at most one for each value of an attribute.
+"""Trees for a person with several records, at most one in each cell of an attribute.
 
-The values of the unit's attribute are the periods. If every query asks for each period or for their
+The cells of the unit's attribute are the periods. If every query asks for each period or for their
 sum, with equal targets, the attribute is symmetric; else its cells are dense cells beside the tree.
 
 The differences of such persons are too many to list. Where periods are symmetric, a few *kinds* of
@@ -68,9 +68,9 @@ class PersonTreeStructure(TreeStructure):
 
     @cached_property
     def period_attribute(self) -> str:
-        """The attribute of each of whose values a person has at most one record."""
-        assert isinstance(self.unit, AddRemove)
-        assert self.unit.once_per is not None
+        """The attribute in each of whose cells a person has at most one record."""
+        if not isinstance(self.unit, AddRemove) or self.unit.once_per is None:
+            raise WorkloadError(f"the unit of privacy ({self.unit}) has no periods; give once_per")
         return self.unit.once_per
 
     @cached_property
@@ -81,7 +81,8 @@ class PersonTreeStructure(TreeStructure):
     @cached_property
     def most_records(self) -> int:
         """k, the most records of a person, which is at most the number of periods."""
-        assert isinstance(self.unit, AddRemove)
+        if not isinstance(self.unit, AddRemove):
+            raise WorkloadError(f"the unit of privacy ({self.unit}) does not limit records")
         return min(self.unit.records, self.period_count)
 
     @cached_property

@@ -1,6 +1,7 @@
 """Workloads: query groups, their factors and their targets."""
 
 from fitplug.workload.arrays_by_group import ArraysByGroup
+from fitplug.workload.bound_units import BoundUnit, read_bound_unit
 from fitplug.workload.factors import (
     Factor,
     build_factor,
@@ -29,6 +30,7 @@ __all__ = [
     "ONE_RECORD",
     "AddRemove",
     "ArraysByGroup",
+    "BoundUnit",
     "Factor",
     "QueryGroup",
     "QueryGroups",
@@ -48,6 +50,7 @@ __all__ = [
     "quantile",
     "queries",
     "ranges",
+    "read_bound_unit",
     "read_matrix",
     "read_unit",
     "rows",

@@ -5,12 +5,12 @@ the difference between them. Their histograms then differ by some v of a set V:
 
     AddRemove(records=k)                 k e_i       k records of a person, anywhere
     AddRemove(records=k, distinct=True)  sum of e_i  at most k records, each in another cell
-    AddRemove(records=k, once_per="M")   sum of e_i  at most k records, each at another value of M
-    ReplaceOne(within=W)                 e_i - e_j   i and j have the same values of W
+    AddRemove(records=k, once_per="M")   sum of e_i  at most k records, one in each cell of M
+    ReplaceOne(within=W)                 e_i - e_j   i and j lie in the same cells of W
 
-The privacy cost of a plan is the largest |A v|^2 over V (docs/theory/dual.md). Claims of two units
-can be compared if every difference of one is a sum of differences of the other: rho of m changes is
-at most m^2 times rho of one change.
+A cell may hold several values: a bin, a month of dates, the codes of a prefix, or all values that a
+list does not have. The privacy cost of a plan is the largest |A v|^2 over V (docs/theory/dual.md).
+Claims of two units are compared by `fitplug.workload.bound_units`, which knows the cells.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class AddRemove:
     Attributes:
         records: k, the largest number of records that one person may have.
         distinct: Whether each record of a person is in another cell.
-        once_per: The attribute each of whose values at most one record of a person has.
+        once_per: The attribute in each of whose cells a person has at most one record. If one of
+            them takes all values that are not listed (`other`), also in that one.
 
     Raises:
         BudgetError: The attributes are of the wrong kind, or do not go together.
@@ -67,7 +68,7 @@ class AddRemove:
         """How a person's records are apart, in words that follow their number; empty if not."""
         if self.distinct:
             return ", each in another cell"
-        return "" if self.once_per is None else f", at most one for each {self.once_per}"
+        return "" if self.once_per is None else f", at most one in each cell of {self.once_per}"
 
     @property
     def is_of_records(self) -> bool:
@@ -99,30 +100,14 @@ class AddRemove:
         if self.once_per is not None:
             _check_attributes("once_per", (self.once_per,), domain)
 
-    def count_changes(self, other: Unit) -> int | None:
-        """Count the changes in this unit that any change in another unit is made of.
-
-        Args:
-            other: The other unit.
-
-        Returns:
-            m, so that a claim rho in this unit is the claim m^2 rho in the other one; None if the
-            two cannot be compared.
-        """
-        if not isinstance(other, AddRemove):
-            return None
-        is_same_kind = (self.distinct, self.once_per) == (other.distinct, other.once_per)
-        together = self.records if self.is_of_records or is_same_kind else 1
-        return -(-other.records // together)
-
 
 @dataclass(frozen=True)
 class ReplaceOne:
     """Neighbours differ by the values of one record, so the number of records is public.
 
     Attributes:
-        within: The attributes whose values stay as they are, so that the number of records at each
-            combination of their values is public too.
+        within: The attributes in whose cells the record stays, so that the number of records in
+            each combination of these cells is public too.
 
     Raises:
         BudgetError: `within` is no tuple of names, or has a name twice.
@@ -172,18 +157,6 @@ class ReplaceOne:
     def check_domain(self, domain: Domain) -> None:
         """Raise DomainError if an attribute that the unit names is unknown or a measure."""
         _check_attributes("within", self.within, domain)
-
-    def count_changes(self, other: Unit) -> int | None:
-        """Count the changes in this unit that any change in another unit is made of.
-
-        Args:
-            other: The other unit.
-
-        Returns:
-            1 if every change in the other unit is one in this unit too, else None.
-        """
-        is_wider = isinstance(other, ReplaceOne) and set(self.within) <= set(other.within)
-        return 1 if is_wider else None
 
 
 def _check_attributes(key: str, names: Sequence[str], domain: Domain) -> None:

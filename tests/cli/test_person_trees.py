@@ -66,16 +66,17 @@ def test_a_run_keeps_a_record_a_month_and_charges_for_it(tmp_path: Path) -> None
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
     record = json.loads((tmp_path / "release/release.json").read_text())
-    assert record["unit"] == {"records": 6, "once_per": "MONTH"}
-    assert record["limited"] == "enforced"
     plan = fp.Plan.load(tmp_path / "release/plan.npz")
+    cells = {"MONTH": plan.domain.digest_cells("MONTH")}
+    assert record["unit"] == {"records": 6, "once_per": "MONTH", "cells": cells}
+    assert record["limited"] == "enforced"
     assert isinstance(plan.structure, PersonTreeStructure)
     plan.verify()
     (entry,) = fp.Ledger(tmp_path / "budget.db").entries()
     assert float(entry.rho) == pytest.approx(plan.rho, rel=1e-9)
     ran = fitplug("report", spec)
     assert ran.code == 0, ran.err
-    assert "at most 6, at most one for each MONTH" in ran.out
+    assert "at most 6, at most one in each cell of MONTH" in ran.out
     months = fp.Release.read(tmp_path / "release").estimates["months"]
     # Each of 300 persons has 6 of the 12 months at most.
     assert np.abs(months.sum() - 1800) < 6 * 2.0 * 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -135,8 +136,14 @@ def test_a_run_enforces_the_unit_and_charges_for_it(spec: Path) -> None:
 @pytest.mark.parametrize(
     ("unit", "kept"),
     [
-        ("{ records = 3, distinct = true }", "at most 3 records, each in another cell"),
-        ('{ records = 4, once_per = "MONTH" }', "at most 4 records, at most one for each MONTH"),
+        (
+            "{ records = 3, distinct = true }",
+            "at most 3 records, each in another cell of MONTH x SEX",
+        ),
+        (
+            '{ records = 4, once_per = "MONTH" }',
+            "at most 4 records, at most one in each cell of MONTH",
+        ),
     ],
 )
 def test_reviews_say_how_many_records_a_person_has(spec: Path, unit: str, kept: str) -> None:
@@ -147,7 +154,18 @@ def test_reviews_say_how_many_records_a_person_has(spec: Path, unit: str, kept: 
     assert f"A person has {kept}; further records are left out" in review
     assert f"Of each person, {kept.replace('records', 'record(s)')}, are kept" in review
     record = json.loads((spec.parent / "release/release.json").read_text())
-    assert kept.replace(" records,", ",") in record["neighbours"]
+    assert f"{kept.replace(' records,', ',')} (cells " in record["neighbours"]
+    names = ["MONTH", "SEX"] if "distinct" in unit else ["MONTH"]
+    plan = fp.Plan.load(spec.parent / "release/plan.npz")
+    cells = {name: plan.domain.digest_cells(name) for name in names}
+    assert record["unit"]["cells"] == cells
+    ledger = spec.parent / "budget.db"
+    assert json.loads(fitplug("ledger", "show", ledger, "--json").out)["unit"] == record["unit"]
+    exported = list(csv.DictReader(fitplug("ledger", "export", ledger, "--csv").out.splitlines()))
+    assert json.loads(exported[0]["unit"]) == record["unit"]
+    for text in (fitplug("ledger", "show", ledger).out, review):
+        assert f"at most {kept[8]}, {kept.split(', ')[1]} (cells " in " ".join(text.split())
+    assert fp.Release.read(spec.parent / "release").entry == fp.Ledger(ledger).entries()[0]
 
 
 def test_rho_is_for_the_unit(spec: Path) -> None:
@@ -177,7 +195,8 @@ def test_a_ledger_shows_units_that_differ(spec: Path) -> None:
     ledger = fp.Ledger(path, rho=10, unit=fp.AddRemove(3))
     ledger.charge(1, what="survey")
     assert "each in another cell" not in fitplug("ledger", "show", path).out
-    ledger.charge(1, what="census", unit=fp.AddRemove(3, distinct=True))
+    domain = fp.Domain({"A": ["1", "2"], "B": ["1"]})
+    ledger.charge(1, what="census", unit=fp.AddRemove(3, distinct=True), domain=domain)
     shown = fitplug("ledger", "show", path).out
     assert "at most 3, anywhere" in shown
     assert "unit" in shown.splitlines()[4].split()

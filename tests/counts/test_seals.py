@@ -33,8 +33,9 @@ def counted(**more) -> fp.Tables:
 
 def test_a_seal_is_a_digest_of_nonce_header_and_counts():
     tables = counted(contributions=2, person="ID")
+    said = {"domain": list(DOMAIN.spec().items()), "contributions": 2, "person": "ID"}
     header = {
-        "said": {"domain": list(DOMAIN.spec().items()), "contributions": 2, "person": "ID"},
+        "said": said | {"distinct": False, "once_per": None, "rows": None},
         "tables": [[[], []], [["sex", "age"], [2, 4]]],
     }
     text = json.dumps(header, sort_keys=True).encode()

@@ -23,6 +23,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, DomainError, TablesError
+from fitplug.workload import BoundUnit
 from fitplug_cli.output import read_counts, write_counts
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import find_record_groups
@@ -386,11 +387,12 @@ def test_what_counts_enforced_is_compared_with_a_unit(
     unit: Any, held: Any, is_within: bool
 ) -> None:
     tables = fp.Tables(DOMAIN, {("site", "month"): np.zeros((SITES, MONTHS), dtype=int)}, **held)
+    bound = BoundUnit.bind(unit, DOMAIN, ("site", "month"))
     if is_within:
-        check_enforced(unit, tables, ("site", "month"))
+        check_enforced(bound, tables)
         return
     with pytest.raises(TablesError, match="another unit of privacy"):
-        check_enforced(unit, tables, ("site", "month"))
+        check_enforced(bound, tables)
 
 
 def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Path) -> None:
@@ -418,5 +420,53 @@ def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Pa
 
 def test_cells_of_more_attributes_are_not_distinct_over_fewer() -> None:
     tables = fp.Tables(DOMAIN, {("kind", "site"): [[0] * 3] * 2}, contributions=2, distinct=True)
-    with pytest.raises(TablesError, match="differ by kind alone"):
-        check_enforced(fp.AddRemove(2, distinct=True), tables, ("site",))
+    by_site = BoundUnit.bind(fp.AddRemove(2, distinct=True), DOMAIN, ("site",))
+    with pytest.raises(TablesError, match=r"cell of kind x site \(.* cell of site \("):
+        check_enforced(by_site, tables)
+
+
+OPEN_ENDED = fp.Domain({"site": fp.Categories([0], other="far"), "month": fp.Integers(1, MONTHS)})
+
+
+@pytest.mark.parametrize(
+    ("unit", "group"),
+    [
+        (fp.AddRemove(3, once_per="site"), lambda site, month: site == 0),
+        (fp.AddRemove(9, distinct=True), lambda site, month: (site == 0, month)),
+    ],
+    ids=str,
+)
+def test_other_values_and_null_are_one_cell_of_a_person(
+    tmp_path: Path, client: Client, unit: Any, group: Any
+) -> None:
+    """Of values that no list has, one row is kept; rows outside the domain are in no table."""
+    people = [(row[0], row[1], row[2]) for row in events(8) if row[0] is not None]
+    rows: list[tuple[int, int | None, int]] = [
+        (who, None if site == 2 else site, month) for who, site, month in people
+    ]
+    columns = zip(*rows, strict=True)
+    table = pa.table(dict(zip(("id", "site", "month"), map(pa.array, columns), strict=True)))
+    for i in range(3):
+        pq.write_table(table.take(list(range(i, len(rows), 3))), tmp_path / f"{i}.parquet")
+    inside = [(who, group(site, month)) for who, site, month in rows if month]
+    groups: dict[int, set[Any]] = defaultdict(set)
+    for who, own in inside:
+        groups[who].add(own)
+    kept = sum(min(unit.records, len(own)) for own in groups.values())
+    assert 0 < kept < len(inside) < len(rows)
+    options: Any = {"person": "id", "unit": unit, "key": KEY}
+    wanted = OPEN_ENDED, [("site", "month")]
+    alone = fpd.count(tmp_path, wanted, **options)["site", "month"]
+    assert alone.sum() == kept
+    np.testing.assert_array_equal(
+        fpd.count(tmp_path, wanted, client=client, **options)["site", "month"], alone
+    )
+    for who in (rows[0][0], rows[-1][0]):  # of one person: at most one row in each cell
+        own = [row for row in rows if row[0] == who]
+        columns = zip(*own, strict=True)
+        table = pa.table(dict(zip(("id", "site", "month"), map(pa.array, columns), strict=True)))
+        path = tmp_path / "own" / f"{who}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(table, path)
+        counts = fpd.count(path, wanted, **options)["site", "month"]
+        assert (counts if unit.distinct else counts.sum(axis=1)).max() <= 1

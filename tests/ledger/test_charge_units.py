@@ -15,6 +15,7 @@ import fitplug_opendp as fpo
 from fitplug.errors import LedgerError, OverBudget
 from fitplug.ledger import ChargeRequest
 from fitplug.ledger.unit_text import decode_unit, encode_unit
+from fitplug.workload import BoundUnit
 
 DOMAIN = fp.Domain({"site": fp.Integers(0, 4), "month": fp.Integers(1, 3)})
 WORKLOAD = fp.Workload(DOMAIN, [fp.marginal("site", "month", std=3.0)])
@@ -47,18 +48,24 @@ def count(**said: Any) -> fp.Tables:
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 class TestTheUnitOfALedger:
     def test_it_is_kept(self, tmp_path: Path, unit: Any) -> None:
-        ledger = fp.Ledger(tmp_path / "l.db", rho=10, unit=unit)
+        ledger = fp.Ledger(tmp_path / "l.db", rho=10, unit=unit, domain=DOMAIN)
         assert ledger.unit == fp.Ledger(tmp_path / "l.db").unit == unit
+        bound = BoundUnit.bind(unit, DOMAIN)
+        assert ledger.bound_unit == fp.Ledger(tmp_path / "l.db").bound_unit == bound
         entry = ledger.charge(1, what="survey")
-        assert entry.unit == unit
+        assert (entry.unit, entry.bound_unit) == (unit, bound)
         assert ledger.entries() == (entry,)
-        assert fp.Ledger(tmp_path / "l.db", rho=10, unit=unit).spent == 1
+        for domain in (None, DOMAIN):
+            again = fp.Ledger(tmp_path / "l.db", rho=10, unit=unit, domain=domain)
+            assert again.spent == 1
+            assert again.bound_unit == bound
 
     def test_it_is_that_of_the_first_charge(self, tmp_path: Path, unit: Any) -> None:
         ledger = fp.Ledger(tmp_path / "l.db", rho=10)
         assert ledger.unit is None
-        ledger.charge(1, what="survey", unit=unit)
+        ledger.charge(1, what="survey", unit=unit, domain=DOMAIN)
         assert ledger.unit == unit
+        assert ledger.bound_unit == BoundUnit.bind(unit, DOMAIN)
 
     def test_it_may_be_given_until_something_is_charged(self, tmp_path: Path, unit: Any) -> None:
         fp.Ledger(tmp_path / "l.db", rho=10)
@@ -69,18 +76,58 @@ class TestTheUnitOfALedger:
         assert str(unit) in str(caught.value)
         assert str(other) in str(caught.value)
 
+    def test_its_cells_are_those_of_the_first_charge_that_says_them(
+        self, tmp_path: Path, unit: Any
+    ) -> None:
+        ledger = fp.Ledger(tmp_path / "l.db", rho=10**6, unit=unit)
+        bound = BoundUnit.bind(unit, DOMAIN)
+        assert ledger.bound_unit == BoundUnit(unit)
+        if isinstance(unit, fp.AddRemove):  # this adds up, whatever the cells will be
+            ledger.charge(1, what="survey", unit=fp.AddRemove())
+            assert ledger.spent == unit.records**2
+        if not BoundUnit(unit).is_known:
+            for given in (None, unit):
+                with pytest.raises(LedgerError, match="give the domain of the charge"):
+                    ledger.charge(1, what="survey", unit=given)
+        before = ledger.spent
+        ledger.charge(1, what="survey", unit=unit, domain=DOMAIN)
+        assert ledger.spent == before + 1
+        assert ledger.bound_unit == bound
+        ledger.charge(1, what="survey")
+        assert ledger.spent == before + 2
+
+    def test_other_cells_are_another_unit(self, tmp_path: Path, unit: Any) -> None:
+        other = fp.Domain({"site": fp.Bins([0, 3, 5]), "month": fp.Integers(1, 2)})
+        ledger = fp.Ledger(tmp_path / "l.db", rho=10, unit=unit, domain=DOMAIN)
+        if unit.is_of_records:
+            fp.Ledger(tmp_path / "l.db", unit=unit, domain=other)
+            return
+        with pytest.raises(LedgerError, match=r"not \(.*cells"):
+            fp.Ledger(tmp_path / "l.db", unit=unit, domain=other)
+        if isinstance(unit, fp.ReplaceOne):
+            with pytest.raises(LedgerError, match="costs of the two do not add up"):
+                ledger.charge(1, what="survey", unit=unit, domain=other)
+            assert ledger.entries() == ()
+        else:
+            ledger.charge(1, what="survey", unit=unit, domain=other)
+            assert ledger.spent == unit.records**2
+        assert ledger.bound_unit == BoundUnit.bind(unit, DOMAIN)
+
     def test_its_text(self, unit: Any) -> None:
-        assert decode_unit(encode_unit(unit)) == unit
-        with pytest.raises(ValueError, match=r"unit"):
-            decode_unit(encode_unit(unit) + " ")
+        for bound in (BoundUnit(unit), BoundUnit.bind(unit, DOMAIN)):
+            assert decode_unit(encode_unit(bound)) == bound
+            with pytest.raises(ValueError, match=r"unit"):
+                decode_unit(encode_unit(bound) + " ")
 
     def test_an_edit_is_noticed(self, tmp_path: Path, unit: Any) -> None:
-        ledger = fp.Ledger(tmp_path / "l.db", rho=10, unit=unit)
+        ledger = fp.Ledger(tmp_path / "l.db", rho=10, unit=unit, domain=DOMAIN)
         ledger.charge(1, what="survey")
         for table in ("budget", "entry"):
             with sqlite3.connect(tmp_path / "l.db") as database:
                 ((kept,),) = database.execute(f"SELECT unit FROM {table}").fetchall()
-                for edit in (encode_unit(fp.AddRemove(9)), None, "{}", 5):
+                unbound = {encode_unit(BoundUnit(own)) for own in (unit, fp.AddRemove(9))}
+                edits: list[Any] = [*unbound - {kept}, "{}", 5]
+                for edit in edits + [None] * (table == "budget"):
                     database.execute(f"UPDATE {table} SET unit = ?", (edit,))
                     database.commit()
                     with pytest.raises(LedgerError, match="is damaged"):
@@ -110,16 +157,16 @@ class TestTheUnitOfALedger:
 def test_a_charge_is_converted_upward_or_refused(
     tmp_path: Path, kept: Any, unit: Any, factor: int | None
 ) -> None:
-    ledger = fp.Ledger(tmp_path / "l.db", rho=10, unit=kept)
+    ledger = fp.Ledger(tmp_path / "l.db", rho=10, unit=kept, domain=DOMAIN)
     tenth = Fraction(1, 10)
     if factor is None:
         with pytest.raises(LedgerError, match="costs of the two do not add up") as caught:
-            ledger.charge(tenth, what="survey", unit=unit)
-        assert f"({kept})" in str(caught.value)
-        assert f"({unit})" in str(caught.value)
+            ledger.charge(tenth, what="survey", unit=unit, domain=DOMAIN)
+        assert f"({BoundUnit.bind(kept, DOMAIN)})" in str(caught.value)
+        assert f"({BoundUnit.bind(unit, DOMAIN)})" in str(caught.value)
         assert ledger.entries() == ()
         return
-    entry = ledger.charge(tenth, what="survey", unit=unit)
+    entry = ledger.charge(tenth, what="survey", unit=unit, domain=DOMAIN)
     assert (entry.rho, entry.unit) == (factor * tenth, unit)
     assert ledger.statement()[0].spent == factor * tenth
     assert ledger.unit == kept

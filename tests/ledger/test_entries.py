@@ -231,48 +231,6 @@ def test_a_charge_reads_no_more_with_many_entries(path: Path) -> None:
     assert steps[39] == steps[5]
 
 
-# Files of version 1
-
-
-def version_1(path: Path, *, entries: int = 3) -> None:
-    execute(
-        path,
-        f"PRAGMA application_id = {ledgerrows.APPLICATION}",
-        "PRAGMA user_version = 1",
-        "CREATE TABLE budget (rho REAL NOT NULL, rho_exact TEXT NOT NULL)",
-        "CREATE TABLE entry (id INTEGER PRIMARY KEY, time TEXT NOT NULL, rho REAL NOT NULL,"
-        " rho_exact TEXT NOT NULL, what TEXT NOT NULL, key TEXT UNIQUE)",
-        "INSERT INTO budget VALUES (1.0, '1/1')",
-        *(
-            f"INSERT INTO entry VALUES ({i}, '2024-01-0{i}', 0.25, '1/4', 'release {i}', 'k{i}')"
-            for i in range(1, entries + 1)
-        ),
-        "PRAGMA journal_mode = WAL",
-    )
-
-
-def test_version_1_is_brought_here_whole(path: Path) -> None:
-    version_1(path)
-    ledger = Ledger(path, 1.0)
-    assert [(e.id, e.time, e.rho, e.what, e.key) for e in ledger.entries()] == [
-        (i, f"2024-01-0{i}", Fraction(1, 4), f"release {i}", f"k{i}") for i in (1, 2, 3)
-    ]
-    assert rows(path, "PRAGMA user_version") == [(4,)]
-    assert (ledger.spent, ledger.remaining) == (0.75, 0.25)
-    with pytest.raises(LedgerError, match="'k2' already, of 2024-01-02: "):
-        ledger.charge(0.1, what="x", key="k2")
-    ledger.charge(0.25, what="the rest")
-    assert Ledger(path).remaining == 0.0
-
-
-def test_a_damaged_version_1_stays_as_it_is(path: Path) -> None:
-    version_1(path, entries=5)  # more than the budget
-    with pytest.raises(LedgerError, match="is damaged"):
-        Ledger(path)
-    assert rows(path, "PRAGMA user_version") == [(1,)]
-    assert len(rows(path, "SELECT * FROM entry")) == 5
-
-
 # Against a plain model
 
 

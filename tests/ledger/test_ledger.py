@@ -29,9 +29,10 @@ from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
 from fitplug.ledger import Entry, Ledger
 from fitplug.ledger import file as ledgerfile
 from fitplug.ledger import ledger as ledger_module
-from fitplug.workload import AddRemove
+from fitplug.workload import AddRemove, BoundUnit
 
 TENTH = Fraction(1, 10)
+ONE = BoundUnit(AddRemove())
 
 # Forking is left to processes of our own: pytest's may have threads by now.
 DRIVER = """
@@ -123,7 +124,7 @@ def test_first_use_begins_it_and_later_ones_find_it(path: Path) -> None:
     ledger = Ledger(path, rho=1.0)
     assert (ledger.total, ledger.spent, ledger.remaining, ledger.entries()) == (1.0, 0.0, 1.0, ())
     entry = ledger.charge(0.25, what="pyramid", key="2024-1")
-    assert entry == Entry(1, entry.time, Fraction(1, 4), "pyramid", "2024-1", unit=AddRemove())
+    assert entry == Entry(1, entry.time, Fraction(1, 4), "pyramid", "2024-1", bound_unit=ONE)
     assert datetime.fromisoformat(entry.time).utcoffset() == timedelta(0)
     with pytest.raises(FrozenInstanceError):
         entry.rho = Fraction(0)  # type: ignore[misc]

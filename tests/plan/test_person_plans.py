@@ -9,9 +9,10 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.errors import BudgetError, PlanError, TablesError
+from fitplug.errors import BudgetError, PlanError, TablesError, WorkloadError
 from fitplug.mechanism import build_dense_strategy
 from fitplug.structure import RecordSets
+from fitplug.structure.person_records import find_person_records
 from tests.helpers.persons import list_persons, monthly, small_person_problems
 
 PROBLEMS = small_person_problems()
@@ -138,3 +139,11 @@ class TestForgedPlans:
             labels = sets.labels[: len(cells)]
             with pytest.raises(PlanError):
                 self.name_differences(np.ascontiguousarray(cells), labels).verify()
+
+
+@pytest.mark.parametrize("unit", [fp.ReplaceOne(), fp.AddRemove(3)], ids=str)
+def test_a_unit_without_periods_is_refused(unit):
+    """By an error that python -O does not remove."""
+    structure = fp.design(monthly(), unit=fp.AddRemove(3, once_per="month")).structure
+    with pytest.raises(WorkloadError, match="keeps no records of a person apart"):
+        find_person_records(structure, unit)

@@ -389,6 +389,7 @@ APART = {
 KEEPS_MORE = {("3 a month", "4 a month"), ("3 a month", "4"), ("3 a month", "3"), ("3", "4")} | {
     ("4 a month", "4"),
     ("4 a cell", "4"),
+    ("3 a month", "4 a cell"),  # where months are the only attribute
 }
 
 
@@ -423,13 +424,19 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
 @pytest.mark.parametrize(
     ("limited", "says"),
     [
-        ("enforced", "records kept, at most 3 of each person's, at most one for each MONTH. They"),
+        (
+            "enforced",
+            "records kept, at most 3 of each person's, at most one in each cell of MONTH. They",
+        ),
         (
             "declared",
-            "That each person has at most 3 records, at most one for each MONTH, is the "
+            "That each person has at most 3 records, at most one in each cell of MONTH, is the "
             "publisher's word, on which the privacy cost rests.",
         ),
-        (None, "so that each person has at most 3 records, at most one for each MONTH; if they"),
+        (
+            None,
+            "so that each person has at most 3 records, at most one in each cell of MONTH; if they",
+        ),
     ],
 )
 def test_the_population_names_what_keeps_records_apart(limited: str | None, says: str) -> None:
@@ -442,4 +449,4 @@ def test_the_population_names_what_keeps_records_apart(limited: str | None, says
     if limited is not None:
         assert says in fp.review(release)["deployment"]["accounting"]["post_processing"]
     if limited == "enforced":
-        assert "at most 3 of each person's, at most one for each MONTH)" in repr(release)
+        assert "at most 3 of each person's, at most one in each cell of MONTH)" in repr(release)

@@ -138,7 +138,7 @@ def test_tables_and_notebooks_say_the_unit(plan):
     ("unit", "said"),
     [
         (fp.AddRemove(records=3, distinct=True), "at most 3 records, each in another cell"),
-        (fp.AddRemove(records=2, once_per="a"), "at most 2 records, at most one for each a"),
+        (fp.AddRemove(records=2, once_per="a"), "at most 2 records, at most one in each cell of a"),
     ],
 )
 def test_reviews_say_how_many_records_a_person_has(unit, said):

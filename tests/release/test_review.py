@@ -225,6 +225,19 @@ class TestComposition:
     def told(released, ledger):
         return fp.review(released, ledger=ledger)["deployment"]["accounting"]["composition"]
 
+    def test_units_that_differ_are_named_with_their_cells(self, tmp_path):
+        ledger = fp.Ledger(tmp_path / "b.db", rho=9.0, unit=fp.AddRemove(2))
+        released = fpo.release(PLAN, tables(PLAN), ledger=ledger, contributions=2)
+        text = self.told(released, ledger)
+        assert "for one person's records added or removed: at most 2, anywhere; spent" in text
+        assert "unit of privacy" not in text
+        domain = fp.Domain({"MONTH": ["1", "2"], "SEX": ["1"]})
+        unit = fp.AddRemove(2, distinct=True)
+        ledger.charge(0.25, what="census", unit=unit, domain=domain)
+        text = self.told(released, ledger)
+        assert "| unit of privacy |" in text
+        assert "at most 2, each in another cell of MONTH x SEX (cells " in text
+
     def test_no_ledger(self):
         assert "charged to no ledger" in self.told(fpo.release(PLAN, tables(PLAN)), None)
 

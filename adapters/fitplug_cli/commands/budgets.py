@@ -80,7 +80,8 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
     if has_ledger_file(spec):
         ledger = open_ledger(spec)
         assert ledger is not None
-        if ledger.unit not in (None, plan.unit):
+        kept = ledger.bound_unit
+        if kept is not None and kept.complete(plan.bound_unit) != plan.bound_unit:
             return None
         left = ledger.remaining
     needed = compute_rho(spec, plan)

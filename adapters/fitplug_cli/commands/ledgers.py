@@ -38,7 +38,7 @@ _COLUMNS = (
     "unit",
 )
 """The columns of an entry and of its release's stage; answers and counts are digests. The unit of
-privacy is that of what was paid for, as a spec has it.
+privacy is that of what was paid for, as a spec has it, with the digests of the cells it is about.
 """
 
 
@@ -78,15 +78,15 @@ def print_ledger(path: Path) -> None:
     for name, amount in _list_amounts(budget).items():
         delta = None if name == "remaining" else budget.delta
         rows.add_row(name, _format_amount(amount, delta, round_down=name != "spent"))
-    if budget.unit is not None:
-        rows.add_row("for", _make_printable(str(budget.unit)))
+    if budget.bound_unit is not None:
+        rows.add_row("for", _make_printable(str(budget.bound_unit)))
     print_table(rows)
     if not entries:
         out.print(f"nothing was charged yet: {ledger.path}")
         return
     table = Table(box=None)
     # What every charge is for is said once.
-    is_of_one_unit = {entry.unit for entry in entries} <= {None, budget.unit}
+    is_of_one_unit = {entry.bound_unit for entry in entries} <= {budget.bound_unit}
     names = ["no.", "time (UTC)", "rho", "state", "what", "key", "plan", "output"]
     for name in names if is_of_one_unit else [*names, "unit"]:
         is_long = name in ("what", "key", "output", "unit")
@@ -100,7 +100,7 @@ def print_ledger(path: Path) -> None:
             *(_make_printable(text) for text in (entry.what, entry.key)),
             _make_printable(entry.plan_digest)[:12],
             _make_printable(entry.output),
-            *([] if is_of_one_unit else [_make_printable(str(entry.unit or ""))]),
+            *([] if is_of_one_unit else [_make_printable(str(entry.bound_unit))]),
         )
     print_table(table)
 
@@ -124,7 +124,7 @@ def print_ledger_as_json(path: Path) -> None:
         "spent_exact": _format_exactly(budget.spent),
         "epsilon": budget.epsilon,
         "delta": budget.delta,
-        "unit": None if budget.unit is None else budget.unit.to_spec(),
+        "unit": None if budget.bound_unit is None else budget.bound_unit.to_spec(),
         "entries": [_build_record(entry, stages.get(entry.id)) for entry in entries],
     }
     print_json(record, ascii_only=True)
@@ -156,7 +156,7 @@ def export_ledger(path: Path, *, as_csv: bool, as_json: bool, spreadsheet_safe: 
     stages = ledger.stages()
     for entry in ledger.entries():
         record = _build_record(entry, stages.get(entry.id))
-        record["unit"] = None if record["unit"] is None else json.dumps(record["unit"])
+        record["unit"] = json.dumps(record["unit"])
         writer.writerow(neutralise_record(record) if spreadsheet_safe else record)
 
 
@@ -189,7 +189,7 @@ def _build_record(entry: Entry, stage: Stage | None) -> dict[str, Any]:
     """Build the record of an entry, with the stage of its release."""
     record = dataclasses.asdict(entry)
     record |= {"rho": ceil_float(entry.rho), "rho_exact": _format_exactly(entry.rho)}
-    record |= {"unit": None if entry.unit is None else entry.unit.to_spec()}
+    record |= {"unit": entry.bound_unit.to_spec()}
     record |= {"state": _get_state(stage), "state_time": None, "answers": None, "counts": None}
     if stage is not None:
         record |= {"state_time": stage.time, "answers": stage.answers, "counts": stage.counts}

@@ -74,10 +74,10 @@ def read_counts(path: Path) -> Tables:
             _build_domain(header),
             {tuple(names): arrays[f"table{i}"] for i, names in enumerate(header["tables"])},
             contributions=header["contributions"],
-            distinct=header.get("distinct", False),
-            once_per=header.get("once_per"),
+            distinct=header["distinct"],
+            once_per=header["once_per"],
             person=header["person"],
-            rows=header.get("rows"),
+            rows=header["rows"],
             nonce=bytes.fromhex(header["nonce"]),
             copy=False,
         )

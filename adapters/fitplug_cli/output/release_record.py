@@ -112,7 +112,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         "limited": release.limited,
         "population": release.population,
         "rows": release.rows or "each row is one record",
-        "unit": plan.unit.to_spec(),
+        "unit": plan.bound_unit.to_spec(),
         "neighbours": _describe_neighbours(plan),
         **_describe_public_totals(release),
         **build_measures_record(plan),
@@ -143,10 +143,9 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
 
 def _describe_neighbours(plan: Plan) -> str:
     """Describe which data sets are neighbours."""
-    unit = plan.unit
-    if unit.is_of_records:
+    if plan.unit.is_of_records:
         return "add or remove one record; rho is for all records of one person"
-    return f"{unit}; rho is for all records of one person"
+    return f"{plan.bound_unit}; rho is for all records of one person"
 
 
 def _describe_check(plan: Plan) -> dict[str, Any]:

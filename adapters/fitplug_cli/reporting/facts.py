@@ -158,7 +158,8 @@ class Facts:
     def neighbours(self) -> str:
         """A sentence that says in what neighbouring data sets differ."""
         unit = self.plan.unit
-        changed = f"all records of one person, at most {self.most_records:,}{unit.apart}"
+        apart = self.plan.bound_unit.apart
+        changed = f"all records of one person, at most {self.most_records:,}{apart}"
         if not isinstance(unit, ReplaceOne):
             return f"Neighbouring datasets differ by {changed}."
         kept = f", which keep their {list_names(unit.within)}" if unit.within else ""

@@ -7,7 +7,7 @@ from fitplug.privacy import check_contributions
 from fitplug.workload import AddRemove, ReplaceOne, Unit
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons.packing import Packing
-from fitplug_dask.persons.record_groups import CellGroups, RecordGroups, ValueGroups
+from fitplug_dask.persons.record_groups import AttributeGroups, CellGroups, RecordGroups
 
 
 def choose_limit(unit: Unit | None, contributions: int | None) -> AddRemove | None:
@@ -57,8 +57,8 @@ def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
         The groups of records; None if the limit says how many records, and nothing else.
 
     Raises:
-        DomainError: The limit is for each value of an attribute that is not counted or a measure,
-            or for each cell where measures divide records between cells.
+        DomainError: The limit is for each cell of an attribute that is not counted or a measure,
+            or for each cell of all where measures divide records between cells.
     """
     if limit.distinct and job.measures:
         raise DomainError(
@@ -79,4 +79,4 @@ def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
             f"once_per names {limit.once_per!r}, which is a measure; name an attribute that "
             "divides records into cells"
         )
-    return ValueGroups(Packing(job).find_field(limit.once_per))
+    return AttributeGroups(Packing(job).find_field(limit.once_per))

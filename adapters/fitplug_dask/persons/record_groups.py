@@ -1,7 +1,7 @@
 """Record groups: the records of a person of which at most one is kept.
 
-A unit of privacy may say that each record of a person is in another cell, or at another value of
-one attribute. The records of one person in one cell, or at one value, are then a group, and the one
+A unit of privacy may say that each record of a person is in another cell, over all attributes that
+are counted or of one attribute. The records of one person in one cell are then a group, and the one
 of lowest priority stands for it. As in `Selection`, which one that is depends on the records of
 that person alone.
 """
@@ -44,8 +44,8 @@ class CellGroups:
 
 
 @dataclass(frozen=True)
-class ValueGroups:
-    """A group is the rows at one value of an attribute.
+class AttributeGroups:
+    """A group is the rows in one cell of an attribute, which may be that of all other values.
 
     Attributes:
         field: Where the packed cells have the attribute.

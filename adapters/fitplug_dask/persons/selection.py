@@ -8,9 +8,9 @@ person and its cells, and the k rows of lowest priority are kept. Rows of equal 
 in all that is counted, so any of them may be kept. Each of a person's cells is as likely as
 another to come first, however many rows it has.
 
-A unit of privacy may say more: that each record of a person is in another cell, or at another
-value of one attribute. Of the rows of a person in one cell, or at one value, the row of lowest
-priority then stands for all, and k of those that are left are kept.
+A unit of privacy may say more: that each record of a person is in another cell, over all attributes
+or of one. Of the rows of a person in one cell the row of lowest priority then stands for all, and k
+of those that are left are kept.
 
 Rows outside the domain are in no table and do not compete. Nor do rows without a person, and rows
 that do not pass the filters: which these are depends on each row alone.

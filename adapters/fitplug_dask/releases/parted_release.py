@@ -53,7 +53,7 @@ from fitplug_dask.releases.publishing import MoreFiles, publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
 from fitplug_opendp.counted_rows import CountedRows
-from fitplug_opendp.limit_checks import check_is_enforced
+from fitplug_opendp.limit_checks import check_declared, check_is_enforced
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
 from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
@@ -120,6 +120,7 @@ class PartedRelease:
                 f"releases in parts are not made for this unit of privacy ({plan.unit}); count "
                 "with fitplug_dask.count, and release with fitplug_opendp.publish"
             )
+        check_declared(plan, is_enforced=request.is_enforced)
         noise_source = NoiseSource.from_plan(plan, request.contributions)
         ledger_request = replace(
             request.make_ledger_request(noise_source.charged), output=output.text, in_folder=True

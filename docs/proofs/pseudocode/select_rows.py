@@ -24,7 +24,7 @@ class CellGroups:
         return words
 
 
-class ValueGroups:
+class AttributeGroups:
     def identify_groups(self, words):
         return self.field.read(words)[:, None]
 
