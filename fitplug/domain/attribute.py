@@ -305,13 +305,6 @@ class Attribute(ABC):
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it; plans and their digests hold this."""
 
-    def full_spec(self) -> Any:
-        """Describe the attribute as `spec` does, with every value listed.
-
-        The two differ for large attributes only, which earlier versions described so.
-        """
-        return self.spec()
-
     @classmethod
     @abstractmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Attribute:

@@ -165,10 +165,6 @@ class Domain:
         """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it."""
         return {name: attribute.spec() for name, attribute in self.attributes}
 
-    def full_spec(self) -> dict[str, Any]:
-        """Describe the domain with every value listed, as earlier versions did."""
-        return {name: attribute.full_spec() for name, attribute in self.attributes}
-
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Domain:
         """Make the domain that the [domain] table of a spec file describes.

@@ -302,13 +302,9 @@ class Hierarchy(Categories):
         The leaves are listed if there are not many. Otherwise the nodes of each level are listed,
         which `from_spec` reads, too.
         """
-        if self.size <= MOST_LISTED:
-            return self.full_spec()
-        nodes = [self._find_nodes(level) for level in self.levels]
-        return {"levels": list(self.levels), "nodes": pack_tree(nodes, self.size)}
-
-    def full_spec(self) -> Any:
-        """Describe the attribute by all its leaves, however many there are."""
+        if self.size > MOST_LISTED:
+            nodes = [self._find_nodes(level) for level in self.levels]
+            return {"levels": list(self.levels), "nodes": pack_tree(nodes, self.size)}
         columns = [self._spread(level).tolist() for level in self.levels]
         return {"levels": list(self.levels), "leaves": list(map(list, zip(*columns, strict=True)))}
 

@@ -44,8 +44,6 @@ from fitplug.structure import (
     analyse_structure,
 )
 from fitplug.workload import (
-    ONE_RECORD,
-    QueryGroups,
     Workload,
     build_interval_factor,
     build_labelled_factor,
@@ -55,28 +53,18 @@ from fitplug.workload import (
 
 AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
-FORMATS = (3, 4, 5, 6, 7, 8)
-"""The formats that can be read. Format 4 adds simultaneous targets, format 5 adds labels of the
-rows of a matrix, and format 6 adds blocks that are trees, trees that are written level by level,
-and chains. Format 7 adds units of privacy other than the default, and format 8 adds measures. A
-plan without these is written in format 3, so that it keeps the digest by which ledgers and
-releases know it.
-"""
-
-_TREES, _UNITS, _MEASURES = 6, 7, 8
+FORMAT = 1
+"""The format of plan files."""
 
 
 def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
     """Build the header and arrays from which `read_plan` reads the plan back."""
-    header, arrays = describe_workload(plan.workload, lists_leaves=plan.lists_leaves)
+    header, arrays = describe_workload(plan.workload)
     of_strategy = describe_strategy(plan.strategy)
-    formats = [header["format"], of_strategy[0].get("format", 0), plan.structure.least_format]
     header, arrays = header | of_strategy[0], arrays | of_strategy[1]
-    if plan.unit != ONE_RECORD:
-        header["unit"] = plan.unit.to_spec()
-        formats.append(_UNITS)
-    header["format"] = max(formats)
     header |= {
+        "format": FORMAT,
+        "unit": plan.unit.to_spec(),
         "noise_std": plan.noise_std.hex(),
         "scale": plan.scale.hex(),
         "lower_bound": plan.lower_bound.hex(),
@@ -138,7 +126,6 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
             iterations=int(header["iterations"]),
             ended=header["ended"],
         )
-        vars(plan)["lists_leaves"] = not _holds_packed_trees(dict(header["domain"]))
         with guard_linear_algebra():
             verify_on_reading(plan)
         if plan_digest(plan) != digest:
@@ -150,38 +137,11 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
     return plan, digest
 
 
-def describe_workload(workload: Workload, *, lists_leaves: bool = False) -> tuple[Header, Arrays]:
-    """Build the header and arrays from which `read_workload` reads the workload back.
-
-    Args:
-        workload: The workload.
-        lists_leaves: Whether the leaves of large trees are listed, as formats before 6 list them.
-    """
+def describe_workload(workload: Workload) -> tuple[Header, Arrays]:
+    """Build the header and arrays from which `read_workload` reads the workload back."""
     groups, arrays = describe_groups(workload.groups)
     arrays |= {"targets": workload.groups.values, "variances": workload.groups.variances}
-    domain = workload.domain.full_spec() if lists_leaves else workload.domain.spec()
-    header = {
-        "format": _choose_format(workload.groups, domain),
-        "domain": list(domain.items()),
-        "groups": groups,
-    }
-    return header, arrays
-
-
-def _choose_format(groups: QueryGroups, domain: Header) -> int:
-    """Choose the oldest format that can hold the groups and the domain."""
-    if any(isinstance(spec, dict) and "measure" in spec for spec in domain.values()):
-        return _MEASURES
-    if _holds_packed_trees(domain):
-        return _TREES
-    if groups.with_labels:
-        return 5
-    return 4 if any(form.simultaneous for form in groups.forms) else 3
-
-
-def _holds_packed_trees(domain: Header) -> bool:
-    """Return whether the description of a domain has trees that are written level by level."""
-    return any(isinstance(spec, dict) and "nodes" in spec for spec in domain.values())
+    return {"domain": list(workload.domain.spec().items()), "groups": groups}, arrays
 
 
 def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
@@ -211,8 +171,6 @@ def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
         "sensitivity_squared": str(strategy.sensitivity_squared),
         "max_records": str(strategy.max_records),
     }
-    if strategy.tree_blocks:
-        header["format"] = _TREES
     arrays |= strategy.structure.arrays_in_files
     return header, arrays
 
@@ -293,7 +251,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
         (*header["dense"], *tree[:1]),
         family=bool(header["ordered"]),
         tree=tree,
-        unit=read_unit(header["unit"]) if "unit" in header else ONE_RECORD,
+        unit=read_unit(header["unit"]),
         chain="chain" in header,
     )
     named = structure.names_in_files
@@ -364,9 +322,8 @@ def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays, str]:
         raise PlanError(
             f"{path}: this is no plan file, or it is damaged; design it again"
         ) from None
-    if known not in FORMATS:
-        wanted = " or ".join(map(str, FORMATS))
-        raise PlanError(f"{path}: plan format {known} is not {wanted}; design the plan again")
+    if known != FORMAT:
+        raise PlanError(f"{path}: plan format {known} is not {FORMAT}; design the plan again")
     if digest is None:
         raise PlanError(f"{path}: the plan was edited after it was designed; design it again")
     return header, arrays, digest

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -83,11 +83,6 @@ class PlanRecord:
     tolerance: float
     iterations: int
     ended: Ended
-
-    lists_leaves: ClassVar[bool] = False
-    """Whether the plan was read from a file that lists all leaves of a large tree, as those before
-    format 6 do. It is written in the same way again, so that it keeps its digest.
-    """
 
     def __post_init__(self) -> None:
         freeze(self)

@@ -17,7 +17,7 @@ from fitplug.plan import Plan
 _MOST_ENTRIES = 2**23
 """The most entries of A, or of some columns of it, that are held: 64 MB."""
 
-_MOST_WORK = 2**27
+_MOST_WORK = 2**26
 """About the most numbers that are read and made for all columns of a sample."""
 
 TABLE_WORK = 5_000

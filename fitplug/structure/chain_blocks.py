@@ -81,10 +81,6 @@ class ChainStructure(Structure):
         return {"dense": (), "ordered": (), "chain": self.told_apart}
 
     @property
-    def least_format(self) -> int:
-        return 6
-
-    @property
     def holds_optimum(self) -> bool:
         return False
 

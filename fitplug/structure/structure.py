@@ -126,11 +126,6 @@ class Structure(ABC):
         return {}
 
     @property
-    def least_format(self) -> int:
-        """The oldest format of plan files that can hold plans of this structure."""
-        return 3
-
-    @property
     def sizes(self) -> tuple[int, ...]:
         """n_a of `block_attributes`."""
         return self.subsets.sizes

@@ -5,5 +5,4 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
 EXAMPLES = ROOT / "examples"
