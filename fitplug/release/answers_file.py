@@ -164,7 +164,7 @@ def parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     contributions = header["contributions"]
     if contributions is not None:
         check_contributions(contributions)
-    limited = header.get("limited")  # not in files of earlier versions
+    limited = header.get("limited")
     if limited not in LIMITS:
         raise PlanError("a limit of another kind")
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])

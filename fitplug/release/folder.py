@@ -170,8 +170,7 @@ def are_equal_tables(found: Columns, expected: Columns) -> bool:
         if own.shape != column.shape:
             return False
         if column.dtype.kind != "f":
-            # Releases of earlier versions have integers and booleans of categories as text.
-            if own.tolist() not in (column.tolist(), [str(label) for label in column.tolist()]):
+            if own.tolist() != column.tolist():
                 return False
         elif (
             own.dtype != column.dtype

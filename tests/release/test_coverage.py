@@ -13,7 +13,6 @@ from scipy.stats import chi2, norm
 import fitplug as fp
 from fitplug.files import write_with_digest
 from fitplug.mechanism import LEAST_NOISE
-from fitplug.plan import plan_file as planfile
 from fitplug.workload.targets import quantile, two_sided_quantile
 from tests.helpers.many_releases import release_often
 from tests.helpers.places import ROOT
@@ -204,15 +203,6 @@ class TestPlanFiles:
         assert again.workload["sex"].target.simultaneous
         assert not again.workload["total"].target.simultaneous
         assert again.summary() == plan.summary()
-
-    def test_without_it_are_what_they_were(self, tmp_path):
-        """Files, and so digests in ledgers, of format 3."""
-        plan = self.plan(False)
-        plan.save(tmp_path / "plan.npz")
-        header, _, _ = planfile.read_contents(tmp_path / "plan.npz")
-        assert header["format"] == 3
-        assert "simultaneous" not in header["groups"][0]
-        assert fp.Plan.load(tmp_path / "plan.npz").digest == plan.digest
 
     @pytest.mark.parametrize("forged", [False, 1, "yes", None])
     def test_a_forged_one_is_refused(self, tmp_path, forged):
