@@ -170,7 +170,7 @@ def find_beside_ledger(
 ) -> Path:
     """Return the path of a hidden file of a release beside its ledger.
 
-    Releases in parts keep there what a resumed run needs, as their output may be in a store.
+    Releases in parts keep their plan there, as their output may be in a store.
 
     Args:
         ledger: The ledger.

@@ -55,6 +55,10 @@ class Output:
     def __str__(self) -> str:
         return str(self.place)
 
+    def list_local(self) -> tuple[Path, ...]:
+        """List the folder, if it is on a file system."""
+        return (self.place.path,) if isinstance(self.place, LocalPlace) else ()
+
     @property
     def probes(self) -> Place:
         """A hidden folder for files that show whether parts can be written, and read by workers."""
