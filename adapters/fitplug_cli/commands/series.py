@@ -46,8 +46,10 @@ def begin(spec: Spec, plan_file: Path | None, key: str) -> dict[str, Any]:
         key=key,
         periods=spec.design.periods,
         contributions=spec.data.contributions if plan.unit == ONE_RECORD else 1,
+        key_file=spec.key_file,
     )
     out.print(f"charged rho = {format_up(series.rho)} to {ledger.path} for all periods together")
+    out.print(f"key of the exact counts, to back up apart from them: {series.key_file}")
     return _describe(series, ledger)
 
 
@@ -92,7 +94,7 @@ def _open(spec: Spec) -> tuple[Series, Ledger]:
     from fitplug_dask import open_series
 
     folder, ledger = _find_folder(spec), _find_ledger(spec)
-    series = open_series(folder, ledger=ledger)
+    series = open_series(folder, ledger=ledger, key_file=spec.key_file)
     if series.plan.unit != spec.unit or not has_queries(spec, series.plan):
         raise InputError(
             f"{spec.path}: the series in {series.folder} was begun with other queries, targets or "
