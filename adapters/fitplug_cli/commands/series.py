@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitplug.display import format_up
-from fitplug.errors import InputError
+from fitplug.errors import InputError, LedgerError
 from fitplug.ledger import Ledger
 from fitplug.workload import ONE_RECORD
-from fitplug_cli.commands.budgets import open_ledger
+from fitplug_cli.commands.budgets import has_ledger_file, open_ledger
 from fitplug_cli.commands.counts import count_tables
 from fitplug_cli.commands.plans import get_plan, has_queries
 from fitplug_cli.output import build_ledger_record, out, print_plan
@@ -104,7 +104,20 @@ def _open(spec: Spec) -> tuple[Series, Ledger]:
 
 
 def _find_ledger(spec: Spec) -> Ledger:
-    """Open the ledger of a spec, which a series needs."""
+    """Open the ledger of a spec, which a series needs.
+
+    Raises:
+        SpecError: The spec names none.
+        LedgerError: It is missing, and the folder holds a series that was charged to it.
+    """
+    from fitplug_dask.series.record import RECORD
+
+    folder = _find_folder(spec)
+    if spec.ledger is not None and not has_ledger_file(spec) and (folder / RECORD).exists():
+        raise LedgerError(
+            f"{spec.ledger_path} is missing, and {folder} holds a series that was charged to it; "
+            "put the ledger back, as only it says which periods were drawn"
+        )
     ledger = open_ledger(spec)
     if ledger is None:
         raise SpecError(f"{spec.path}: a series needs a ledger: add [ledger] path and rho")

@@ -88,6 +88,16 @@ class Output:
             return LocalPlace(path.with_name(f".{path.name}.{label}.counts"), 0o600)
         return self.place.join(f".counts-{label}")
 
+    def list_labels(self) -> tuple[str, ...]:
+        """List the labels of releases whose parts are in the output itself, as in a store."""
+        if isinstance(self.place, LocalPlace):
+            return ()
+        try:
+            mark = self.place.read(MARK)
+        except FileNotFoundError:
+            return ()
+        return (mark.decode(errors="replace").partition(" ")[0],)
+
     def read_digest(self) -> str | None:
         """Read the digest of the answers of the release that is there; None if there is none."""
         return read_parted_digest(self.place)

@@ -90,7 +90,7 @@ class PeriodFolders:
                 own, found = read_period_answers(path, self.series, index)
                 if digest in (None, found):
                     return path, own, found
-        if staged and digest is None:
+        if digest is None and any(path.exists() for path in staged):  # another may remove them
             raise InputError(
                 f"{staged[0]} is damaged, and may hold what the period was drawn as; put the file "
                 "back, or remove it if nobody can have read it"
