@@ -12,9 +12,9 @@ made, nobody has seen any, so noise may be drawn anew at no further cost. From t
 are the release, and noise is never drawn again. When two processes make one release, the ledger
 takes the answers of the first, and the other process publishes the same answers.
 
-A ledger may be an older copy of itself. So what lies in the folder and beside it is looked at before
-anything is charged or drawn: what the charge paid for is entered again, and what names a charge
-that the ledger does not have is refused.
+A ledger may be an older copy of itself. So what lies in the folder and beside it is looked at
+before anything is charged or drawn: what the charge paid for is entered again, and what names a
+charge that the ledger does not have is refused.
 """
 
 from __future__ import annotations

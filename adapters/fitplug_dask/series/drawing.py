@@ -100,14 +100,14 @@ class Drawing:
                 or written.
             OSError: A file cannot be written.
         """
-        later = self.folders.find_later(self.index)
+        digest = self._find_staged()
+        later = None if digest else self.folders.find_later(self.index)
         if later is not None:
             raise FitplugError(
                 f"{later} is of a later period than {self.index + 1}, which was drawn before it; "
                 "put back its folder, or the newest copy of the ledger"
             )
         earlier = self._read_earlier()
-        digest = self._find_staged()
         own = self._seal_counts(find_tables)
         exact = answer_newest(self.plan, self.record.periods, [*earlier, own])
         begun = self._begin()

@@ -2,7 +2,7 @@
 
 Answers are staged in a hidden file that only its owner can read, until the ledger has entered that
 they are made. Then the folder of the period is written from them and moved into its place in one
-step. What the ledger has not entered was seen by nobody.
+step. What the ledger has not entered was seen by nobody. The file stays until the series is over.
 """
 
 from __future__ import annotations
@@ -159,11 +159,17 @@ class PeriodFolders:
         if found is not None:
             found[0].unlink(missing_ok=True)
 
-    def remove_staged(self, index: int) -> None:
-        """Remove what the draws of a published period left."""
+    def remove_staged(self, index: int, digest: str) -> None:
+        """Remove what the draws of a published period left, except for the published answers.
+
+        These stay until the series is over. They tell that the period was drawn, also if its
+        folder is lost and the ledger is an older copy.
+        """
         with suppress(OSError):
+            kept = self.find_staged(index, digest)
             for path in self._list_staged(index, "*"):
-                path.unlink(missing_ok=True)
+                if kept is None or path != kept[0]:
+                    path.unlink(missing_ok=True)
             for path in self.folder.glob(f".{self.locate(index).name}.*"):
                 shutil.rmtree(path, ignore_errors=True)
 

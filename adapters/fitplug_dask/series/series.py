@@ -265,7 +265,7 @@ class Series:
             held = self._publish(index, earlier, draw.stage)
         if draw.stage.state != "published" and self.charge is not None:
             self.charge.ledger.record_publication(draw.stage, encode_path(self.folder))
-            self._folders.remove_staged(index)
+            self._folders.remove_staged(index, held[1])
         return held[0]
 
     def _publish(
