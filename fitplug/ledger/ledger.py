@@ -6,8 +6,7 @@ write-ahead mode, which needs a local disk. A charge is one transaction, which i
 `charge` returns.
 
 Damage, edits, and entries that were removed are noticed (see `fitplug.ledger.rows`). An older copy
-of the entire file that is put in its place cannot be noticed by the ledger: it does not hold later
-charges. Whoever draws looks first at what lies in the place of the release.
+of the entire file that is put in its place cannot be noticed: it does not hold later charges.
 """
 
 from __future__ import annotations
