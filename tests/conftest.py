@@ -29,7 +29,7 @@ settings.load_profile("fitplug")
 
 @pytest.fixture(autouse=True, scope="session")
 def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keys of checkpoints are kept apart from those of the user who runs the tests."""
+    """Key files are kept apart from those of the user who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield

@@ -44,7 +44,8 @@ CheckpointOption = Annotated[
     Path | None,
     typer.Option(
         "--checkpoint",
-        help="Folder that keeps finished counts, to resume a count that was killed. CONFIDENTIAL.",
+        help="Folder that keeps finished counts, to resume a count that was killed. CONFIDENTIAL. "
+        "The key is in [output] key_file, or in your account.",
     ),
 ]
 

@@ -26,7 +26,12 @@ def begin(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Charge a series for all its periods, which [design] periods names. Nothing is drawn."""
+    """Charge a series for all its periods, which [design] periods names. Nothing is drawn.
+
+    The exact counts of the periods are kept encrypted beside [output] path. Their key is in the
+    file [output] key_file, or in your account if the spec names none. Back it up apart from the
+    counts: without it no later period can be drawn.
+    """
     from fitplug_cli.commands import series
     from fitplug_cli.output import print_json, set_up_output
     from fitplug_cli.spec import load_spec

@@ -1,7 +1,7 @@
 """Checkpoint: the counts of finished partitions, kept in a folder so that a run can resume.
 
-What is kept is exact and confidential. It is encrypted (`checkpoint_key`), only its owner may read
-the folder, and it is removed when the count has finished. Counts are used again only under the
+What is kept is exact and confidential. It is encrypted (`key_file`), only its owner may read the
+folder, and it is removed when the count has finished. Counts are used again only under the
 digest of all that they depend on: the state of the files, the domain's content, the joint tables,
 weights, filters and this code.
 """
@@ -26,10 +26,11 @@ import numpy as np
 import fitplug
 from fitplug.errors import FitplugError, InputError
 from fitplug.files import replace_file, sync
-from fitplug_dask.checkpoint_key import forget_key, open_key
+from fitplug.ledger import hash_values
 from fitplug_dask.encryption import EncryptionMissingError, decrypt_long, encrypt_long
 from fitplug_dask.files import CheckedFile
 from fitplug_dask.kernel import Fault, Job, PartialCounts, Partition, count_partition
+from fitplug_dask.key_file import KeyFile, check_encryption, derive_key
 from fitplug_dask.sources import UNTRACKED
 from fitplug_dask.workers import COUNTING_PACKAGES, describe_sources
 
@@ -44,6 +45,7 @@ _LIBRARIES = {"NumPy": "numpy", "PyArrow": "pyarrow"}
 _README = "README"
 _LOCK = ".lock"
 _WORKERS = "workers"
+_PART = ".part"
 _OWN_NAMES = re.compile(rf"{_README}|\.[0-9a-f]{{32}}\.partial|[0-9a-f]{{64}}")
 """What a checkpoint holds beside the lock. Other files are somebody else's and are left alone."""
 _TEXT = """CONFIDENTIAL
@@ -99,7 +101,7 @@ def open_checkpoint(
     path: str | os.PathLike[str],
     job: Job,
     files: Sequence[CheckedFile],
-    key: bytes | None = None,
+    key_file: str | os.PathLike[str] | None = None,
 ) -> Iterator[Checkpoint]:
     """Open the checkpoint of one count in a folder, which is made if it does not exist.
 
@@ -110,11 +112,11 @@ def open_checkpoint(
         path: The folder.
         job: What is counted.
         files: The snapshot of the files.
-        key: At least 16 secret bytes. If None, a key is kept on this machine, for this folder.
+        key_file: The file of the key; None for one in the account of this user.
 
     Raises:
-        InputError: The folder holds something else, another process counts with it, or it cannot
-            be encrypted or locked.
+        InputError: The folder holds something else, another process counts with it, it cannot be
+            encrypted or locked, or the key of what it holds is missing.
         FitplugError: The folder, or the key, cannot be written.
     """
     folder = check_folder(path)
@@ -124,6 +126,7 @@ def open_checkpoint(
                 f"checkpoint {path} cannot be kept: the store of {file.display_path} does not tell "
                 "when its content changes; count without, or from a copy"
             )
+    key = locate_key(folder, key_file)
     run = folder / _digest_count(job, files)
     lock = _name_failure(path, lambda: _lock_folder(folder))
     if lock is None:
@@ -131,13 +134,30 @@ def open_checkpoint(
             f"checkpoint {path} is in use by another count; wait for it or name another folder"
         )
     try:
-        secret = open_key(folder, key)
+        is_begun = any(run.glob(f"*{_PART}"))
+        secret = key.read("or remove the folder to count all anew") if is_begun else key.keep()
         _name_failure(path, lambda: _keep_only(folder, run))
-        yield Checkpoint(str(path), str(run), secret)
+        yield Checkpoint(str(path), str(run), derive_key(secret, "the counts of a checkpoint"))
         _name_failure(path, lambda: _remove(folder))
-        forget_key(folder)
+        key.remove()
     finally:
         os.close(lock)
+
+
+def locate_key(folder: Path, named: str | os.PathLike[str] | None) -> KeyFile:
+    """Say where the key of a checkpoint is kept, and check that it can be used.
+
+    Args:
+        folder: The folder of the checkpoint, absolute.
+        named: The file that the publisher names, if there is one.
+
+    Raises:
+        InputError: The file would lie beside the counts, or the package that encrypts is missing.
+    """
+    subject = f"checkpoint {folder}"
+    check_encryption(subject)
+    owner = hash_values("checkpoint", os.fsencode(folder.resolve()).hex())
+    return KeyFile.locate(named, subject, owner, beside=(folder,))
 
 
 def _lock_folder(folder: Path) -> int | None:
@@ -295,7 +315,7 @@ def _digest_count(job: Job, files: Sequence[CheckedFile]) -> str:
 def _name_file(partition: Partition) -> str:
     """Return the name of the file that keeps the counts of a partition."""
     held = [[one.file.location.path, one.row_groups] for one in partition.slices]
-    return hashlib.sha256(json.dumps(held).encode()).hexdigest() + ".part"
+    return hashlib.sha256(json.dumps(held).encode()).hexdigest() + _PART
 
 
 def _read_file(path: Path) -> bytes | None:

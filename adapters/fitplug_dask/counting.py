@@ -57,7 +57,7 @@ def count(
     unit: Unit | None = None,
     key: bytes | None = None,
     checkpoint: str | PathLike[str] | None = None,
-    checkpoint_key: bytes | None = None,
+    key_file: str | PathLike[str] | None = None,
     storage_options: Options | None = None,
     weight: str | None = None,
     where: Where | None = None,
@@ -124,9 +124,10 @@ def count(
             that was killed ended, as long as the files, the domain, the tables, weight and where
             are the same. What the folder holds is exact and confidential, and encrypted; it is
             removed when the count has finished. It cannot be combined with `person`.
-        checkpoint_key: The key that encrypts the checkpoint, at least 16 secret bytes. If left
-            out, a key is drawn and kept in a file of this user on this machine, until the count
-            has finished.
+        key_file: The file of the key that encrypts the checkpoint, which is drawn if there is none,
+            and removed when the count has finished. It must not lie beside the checkpoint. If left
+            out, it is a file in the account of this user, so that only this user continues the
+            count, and on this machine.
         storage_options: Keywords of the file systems that URLs name, such as credentials; they go
             to the workers, and into no message or name of a task.
         weight: A column of integers that says how many records each row stands for, if rows are
@@ -176,6 +177,8 @@ def count(
             f"checkpoint {checkpoint} cannot be kept of a count by person, whose rows are together "
             "only while it runs; leave out the checkpoint or the person"
         )
+    if key_file is not None and checkpoint is None:
+        raise InputError("key_file is that of a checkpoint: give the checkpoint, or leave it out")
     whole = selection is not None or checkpoint is not None
     sharded = request.choose_sharding(client, whole=whole)
     files = _find_checked_files(source, storage_options, job, person, zone, missing, client)
@@ -202,7 +205,7 @@ def count(
     else:
         from fitplug_dask.checkpoint import open_checkpoint
 
-        with open_checkpoint(checkpoint, job, files, checkpoint_key) as kept:
+        with open_checkpoint(checkpoint, job, files, key_file) as kept:
             tables = sum_all(count_all(kept))
     rows = describe_rows(weight, job.filters)
     # Nothing of how many rows there are: that is as confidential as the counts.

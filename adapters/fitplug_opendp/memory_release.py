@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from fitplug.counts import Tables
 from fitplug.errors import KeyTaken
+from fitplug.files import LocalPlace
 from fitplug.ledger import ChargeReference, Entry, Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release, compute_answers_digest
 from fitplug_opendp.counted_rows import find_seal
 from fitplug_opendp.gaussian import Progress
 from fitplug_opendp.input_checks import check_are_tables
+from fitplug_opendp.known_charges import check_charges_are_known, is_held
 from fitplug_opendp.limit_checks import check_limit
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
@@ -50,7 +55,8 @@ def release(
         key: A name for the release. If a process was killed before it had the noise, the same call
             with the same key releases at no further cost. Once the noise was drawn, the key is
             refused.
-        output: Where the release will be, as a text that the ledger keeps.
+        output: Where the release will be, as a text that the ledger keeps. A folder that holds a
+            release of a charge which the ledger does not have is refused.
         progress: A function that is called with the number of answers drawn and the number of all
             answers, while many are drawn.
 
@@ -81,7 +87,13 @@ def release(
     noise_source = NoiseSource.from_plan(plan, asked.contributions)
     check_limit(plan, tables, asked.contributions)
     request = asked.make_ledger_request(noise_source.charged)
-    find_charge(ledger, request)
+    found = find_charge(ledger, request)
+    if ledger is not None and output is not None and os.path.isdir(output):  # noqa: PTH112 - of any text
+        # The ledger may be a copy from before a release was made that is there.
+        place = LocalPlace(Path(output).absolute())
+        if found is not None and is_held(place, found.entry):
+            raise _make_drawn_error(ledger, found.entry)
+        check_charges_are_known(ledger, place)
     noise_source.check_plan()
     answers = compute_exact_answers(plan, tables)
     noise_source.check_sampler()

@@ -11,6 +11,10 @@ A retry continues after the last step that was completed. Until the ledger has e
 made, nobody has seen any, so noise may be drawn anew at no further cost. From then on these answers
 are the release, and noise is never drawn again. When two processes make one release, the ledger
 takes the answers of the first, and the other process publishes the same answers.
+
+A ledger may be an older copy of itself. So what lies in the folder and beside it is looked at
+before anything is charged or drawn: what the charge paid for is entered again, and what names a
+charge that the ledger does not have is refused.
 """
 
 from __future__ import annotations
@@ -23,13 +27,14 @@ from typing import Literal, TypeAlias
 
 from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
-from fitplug.files import check_arrow
-from fitplug.ledger import ChargeRequest
+from fitplug.files import LocalPlace, check_arrow
+from fitplug.ledger import ChargeRequest, Ledger, Stage, StagedCharge
 from fitplug.release import Release, TableFiles, read_folder_digest
 from fitplug.workload import DEFAULT_CONFIDENCE
 from fitplug_opendp.counted_rows import CountedRows, find_limit, find_seal
 from fitplug_opendp.folder_checks import RETRY, encode_path, report_write_errors
 from fitplug_opendp.gaussian import Progress
+from fitplug_opendp.known_charges import is_held
 from fitplug_opendp.limit_checks import check_declared, check_is_enforced, check_limit
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
 from fitplug_opendp.release_charge import ReleaseCharge
@@ -162,7 +167,7 @@ class Publication:
         begun = find_charge(ledger, self.ledger_request)
         if begun is None or ledger is None:
             return self
-        stage = begun.stage
+        stage = self._adopt_published(ledger, begun)
         state: PublicationState = "charged" if stage.state == "begun" else stage.state
         directory = self.folder.locate(stage)
         if stage.state == "made" and read_folder_digest(directory) == stage.answers:
@@ -170,6 +175,19 @@ class Publication:
             ledger.record_publication(stage, encode_path(directory))
             state = "published"
         return self._with_charge(ReleaseCharge(ledger, begun.entry), state)
+
+    def _adopt_published(self, ledger: Ledger, found: StagedCharge) -> Stage:
+        """Enter a release that is in its folder as made, if the ledger has it as begun only.
+
+        The ledger is then a copy from before the release was made, which this charge paid for.
+        """
+        stage = found.stage
+        for directory in (self.folder.directory, self.folder.locate(stage)):
+            digest = read_folder_digest(directory) if stage.state == "begun" else None
+            if digest is not None and is_held(LocalPlace(directory), found.entry):
+                seal, output = Release.read(directory).seal, encode_path(directory)
+                return ledger.record_draw(found.entry, digest, counts=seal, output=output)
+        return stage
 
     def _with_charge(self, charge: ReleaseCharge, state: PublicationState) -> Publication:
         """Return the publication with this charge, in this state."""
@@ -187,6 +205,8 @@ class Publication:
         staged = self.folder.find_staged()
         if self.state == "made" and staged is None:
             raise self._make_lost_answers_error()
+        if staged is None and self.request.ledger is not None:
+            self.folder.check_charges(self.request.ledger)
         self.folder.check_free()
         return self if staged is None else dataclasses.replace(self, state="made")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.files import make_partial_folder, move_into_place, set_aside
-from fitplug.ledger import Entry, Stage
+from fitplug.files import LocalPlace, make_partial_folder, move_into_place, set_aside
+from fitplug.ledger import Entry, Ledger, Stage
 from fitplug.plan import Plan
 from fitplug.release import ANSWERS, Release, TableFiles, complete_folder, read_folder_digest
 from fitplug_opendp.folder_checks import (
@@ -18,6 +18,7 @@ from fitplug_opendp.folder_checks import (
     find_held_release,
     report_write_errors,
 )
+from fitplug_opendp.known_charges import check_charges_are_known
 from fitplug_opendp.release_charge import ReleaseCharge
 from fitplug_opendp.staged_answers import StagedAnswers, StagingArea
 
@@ -74,6 +75,26 @@ class ReleaseFolder:
         """Remove what is left beside this folder, and beside one that an earlier try named."""
         for directory in {self.directory, folder}:
             StagingArea(directory, self.plan, self.entry).remove()
+
+    def check_charges(self, ledger: Ledger) -> None:
+        """Check that nothing lies here which tells of a draw that the ledger does not know of.
+
+        Raises:
+            LedgerError: A release or staged answers name a charge that the ledger does not have.
+            InputError: The folder where the release was begun holds files that may be its release.
+        """
+        check_charges_are_known(ledger, LocalPlace(self.directory))
+        stage = self.read_stage()
+        first = self.directory if stage is None else self.locate(stage)
+        if stage is None or first == self.directory:
+            return
+        check_charges_are_known(ledger, LocalPlace(first))
+        if first.is_dir() and any(first.iterdir()) and read_folder_digest(first) is None:
+            raise InputError(
+                f"{first}, where number {stage.entry} of the ledger {ledger.path} was begun, holds "
+                "files that may be its release, damaged; put the release back there, or move the "
+                "files away if they are something else"
+            )
 
     def check_free(self) -> None:
         """Raise InputError if the release cannot go to its folder."""

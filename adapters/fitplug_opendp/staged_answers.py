@@ -96,15 +96,24 @@ class StagingArea:
 
         Returns:
             The first file that fits; None if there is none.
+
+        Raises:
+            InputError: Any answers are accepted, and those that are there are damaged.
         """
         prefix = glob.escape(f".{self.folder.name}.{self.label}.")
-        for path in sorted(self.folder.parent.glob(f"{prefix}*.staged.npz")):
+        staged = sorted(self.folder.parent.glob(f"{prefix}*.staged.npz"))
+        for path in staged:
             with suppress(InputError, OSError):
                 fields, found = read_answers(path, self.plan)
                 release = Release(**fields)
                 same = release.contributions == contributions and release.entry == self.entry
                 if same and digest in (None, found):
                     return StagedAnswers(self.folder, path, release, found)
+        if digest is None and any(path.exists() for path in staged):  # another may remove them
+            raise InputError(
+                f"{staged[0]} is damaged, and may hold what the release was drawn as; put the file "
+                "back, or remove it if nobody can have read it"
+            )
         return None
 
     def remove(self) -> None:
@@ -170,7 +179,7 @@ def find_beside_ledger(
 ) -> Path:
     """Return the path of a hidden file of a release beside its ledger.
 
-    Releases in parts keep there what a resumed run needs, as their output may be in a store.
+    Releases in parts keep their plan there, as their output may be in a store.
 
     Args:
         ledger: The ledger.
@@ -185,8 +194,11 @@ def find_beside_ledger(
 
 def label_files(plan: Plan, entry: Entry | None) -> str:
     """Build the label of a release's files from its charge and its plan."""
-    if entry is None:
-        return f"0-{plan.digest[:12]}"
+    return f"0-{plan.digest[:12]}" if entry is None else label_charge(plan.digest, entry)
+
+
+def label_charge(plan_digest: str, entry: Entry) -> str:
+    """Build the label of files of the release of a plan that was charged."""
     # A charge of the same number in another ledger differs in the hash.
     charge = hash_values(entry.id, entry.time, entry.what, entry.key)
-    return f"{entry.id}-{plan.digest[:12]}-{charge[:8]}"
+    return f"{entry.id}-{plan_digest[:12]}-{charge[:8]}"

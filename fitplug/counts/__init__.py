@@ -2,7 +2,7 @@
 
 from fitplug.counts.columns import can_name_columns, suggest_column
 from fitplug.counts.consistency import AttributeSet, Counts, sum_out
-from fitplug.counts.seals import NONCE_BYTES, seal_slab, seal_slabs
+from fitplug.counts.seals import seal_slab, seal_slabs
 from fitplug.counts.tables import Tables
 from fitplug.counts.weights_and_filters import (
     WEIGHT,
@@ -14,7 +14,6 @@ from fitplug.counts.weights_and_filters import (
 )
 
 __all__ = [
-    "NONCE_BYTES",
     "WEIGHT",
     "AttributeSet",
     "Counts",

@@ -101,8 +101,8 @@ def _check_seal(file: LedgerFile, found: StagedCharge, seal: str | None) -> None
         why = "it was not begun in parts: finish it as it was begun"
     elif seal is not None:
         why = (
-            "the counts are not those that it was begun with: the data, or the secret file beside "
-            "the ledger, has changed since"
+            "the counts are not those that it was begun with: the data, or the key file, has "
+            "changed since"
         )
     raise KeyTaken(
         file.make_sentence(

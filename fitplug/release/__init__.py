@@ -21,6 +21,7 @@ from fitplug.release.parted_answers import PartedAnswers, read_manifest, write_m
 from fitplug.release.parted_folder import (
     complete_parted_folder,
     publish_parted_folder,
+    read_charge,
     read_parted_digest,
     read_parted_folder,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "number_outputs",
     "publish_parted_folder",
     "read_answers",
+    "read_charge",
     "read_combination",
     "read_folder_digest",
     "read_manifest",

@@ -92,6 +92,16 @@ def read_answers_digest(path: Path) -> str | None:
         return None
 
 
+def read_answers_charge(path: Path) -> Entry | None:
+    """Read the charge that a file of noisy answers names; None if it names none, or is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        return read_entry(_open(path)[0]["entry"])
+    except Exception:  # entries that are missing or of another type raise many kinds of errors
+        return None
+
+
 def _pack(release: NoisyAnswers) -> tuple[Header, Arrays]:
     """Make the header and the arrays of the file."""
     header = {"kind": _KIND, "format": _FORMAT} | describe_fields(release)
@@ -125,12 +135,14 @@ def _describe_entry(entry: Entry) -> Header:
     return vars(entry) | exact
 
 
-def _read_entry(described: Header) -> Entry:
-    """Read the charge of a release.
+def read_entry(described: Header | None) -> Entry | None:
+    """Read the charge of a release; None if no ledger recorded it.
 
     Raises:
         InputError: Its unit of privacy is none.
     """
+    if described is None:
+        return None
     rho, unit = decode_fraction(described["rho"]), read_bound_unit(described["bound_unit"])
     return Entry(**(described | {"rho": rho, "bound_unit": unit}))
 
@@ -173,11 +185,9 @@ def parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     # The rho of a release is rounded up, by little.
     if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
         raise PlanError("not what these answers cost")
-    entry = header["entry"]
-    if entry is not None:
-        entry = _read_entry(entry)
-        if entry.plan_digest != plan.digest:
-            raise PlanError("a charge for another plan")
+    entry = read_entry(header["entry"])
+    if entry is not None and entry.plan_digest != plan.digest:
+        raise PlanError("a charge for another plan")
     return {
         "plan": plan,
         "rho": rho,

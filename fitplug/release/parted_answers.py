@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from fitplug.errors import InputError
 from fitplug.files import Place, hash_content
+from fitplug.ledger import Entry
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.release.answer_parts import ANSWER_PARTS, AnswersPart, Stride, read_answers_part
-from fitplug.release.answers_file import describe_fields, parse_fields
+from fitplug.release.answers_file import describe_fields, parse_fields, read_entry
 from fitplug.release.file_names import PLAN
 from fitplug.release.manifest_header import read_manifest_header
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -217,6 +218,15 @@ def read_manifest(folder: Place, plan: Plan) -> tuple[dict[str, Any], str]:
             "from whoever released it"
         ) from None
     return fields, hash_content(content)
+
+
+def read_manifest_charge(folder: Place) -> Entry | None:
+    """Read the charge that a manifest names; None if it names none, or is missing or damaged."""
+    try:
+        content = folder.join(ANSWER_PARTS).read(MANIFEST)
+        return read_entry(read_manifest_header(str(folder), content, _KIND, _FORMAT)["entry"])
+    except Exception:  # entries that are missing or of another type raise many kinds of errors
+        return None
 
 
 def _parse_part(number: int, described: Any) -> AnswersPart:

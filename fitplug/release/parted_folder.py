@@ -32,11 +32,18 @@ from fitplug.files import (
     move_into_place,
     open_place,
 )
+from fitplug.ledger import Entry
 from fitplug.plan import Plan
 from fitplug.release.answer_parts import ANSWER_PARTS, name_part, read_checked
-from fitplug.release.file_names import PLAN
+from fitplug.release.answers_file import read_answers_charge
+from fitplug.release.file_names import ANSWERS, PLAN
 from fitplug.release.noisy_answers import NoisyAnswers
-from fitplug.release.parted_answers import MANIFEST, PartedAnswers, read_manifest
+from fitplug.release.parted_answers import (
+    MANIFEST,
+    PartedAnswers,
+    read_manifest,
+    read_manifest_charge,
+)
 from fitplug.release.parted_tables import TABLES, PartedTables, decode_tables, encode_tables
 from fitplug.release.table_parts import TablePart, name_table_part
 
@@ -152,6 +159,19 @@ def read_parted_digest(location: str | PathLike[str] | Place) -> str | None:
     with suppress(InputError, OSError):
         return str(_read_record(folder)["answers_digest"])
     return None
+
+
+def read_charge(folder: Place) -> Entry | None:
+    """Read the charge that the release in a folder names, which may be in parts.
+
+    Returns:
+        The charge; None if the folder holds no release that can be read, or one that no ledger
+        recorded.
+    """
+    entry = read_manifest_charge(folder)
+    if entry is None and isinstance(folder, LocalPlace):
+        entry = read_answers_charge(folder.path / ANSWERS)
+    return entry
 
 
 def is_parted_release(location: str | PathLike[str]) -> bool:

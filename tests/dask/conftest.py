@@ -26,6 +26,14 @@ def audit(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture
+def keys(tmp_path_factory, monkeypatch):
+    """The folder of this test's key files that nobody names."""
+    state = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    return state / "fitplug" / "keys"
+
+
+@pytest.fixture
 def ledger(tmp_path):
     return fp.Ledger(tmp_path / "budget.db", rho=1.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ from fitplug.errors import DataError, FitplugError, InputError
 from fitplug_dask import checkpoint, encryption, kernel
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import partitions
+from fitplug_dask.key_file import derive_key
 from fitplug_dask.sources import find_files
 from tests.helpers.checkpoints import DOMAIN, WANTED, interrupted, parts
 from tests.helpers.command_line import fitplug, make
@@ -95,18 +97,16 @@ fpd.count({str(people)!r}, wanted, checkpoint={str(folder)!r}, progress=kill)
         np.testing.assert_array_equal(counted[names], expected[names])
 
 
-def key_files() -> list[Path]:
-    return list(Path(os.environ["XDG_STATE_HOME"]).rglob("checkpoint-keys/*"))
-
-
 def test_counts_are_encrypted_under_a_key_that_is_not_in_the_folder(
-    people: Path, tmp_path: Path, read: list[ReadRowGroup]
+    people: Path, tmp_path: Path, keys: Path, read: list[ReadRowGroup]
 ) -> None:
     folder = tmp_path / "kept"
     interrupted(people, folder)
-    (key_file,) = key_files()
-    key = key_file.read_bytes()
+    (key_file,) = keys.iterdir()
     assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o700
+    secret = bytes.fromhex(json.loads(key_file.read_text())["secret"])
+    key = derive_key(secret, "the counts of a checkpoint")
     kept = parts(folder)
     assert kept
     for path in kept:
@@ -119,27 +119,33 @@ def test_counts_are_encrypted_under_a_key_that_is_not_in_the_folder(
         assert len(plain) == 8 * 2 * 10
         with pytest.raises(ValueError, match="was changed"):
             encryption.decrypt_long(bytes(32), content, name)
-    # Without the key, its counts are worth nothing.
-    key_file.unlink()
+    # Without the key, its counts are worth nothing, which is told before they are counted again.
+    elsewhere = tmp_path / "elsewhere.key"
+    key_file.rename(elsewhere)
     read.clear()
+    with pytest.raises(InputError, match=f"is not in {key_file}; put .* or remove the folder"):
+        fpd.count(people, WANTED, checkpoint=folder)
+    assert read == []
+    elsewhere.rename(key_file)
     assert_counted(people, folder)
-    assert key_files() == []
+    assert list(keys.iterdir()) == []
 
 
-def test_a_publishers_own_key_is_kept_nowhere(
-    people: Path, tmp_path: Path, read: list[ReadRowGroup]
+def test_a_publishers_own_key_file_is_kept_where_it_is_named(
+    people: Path, tmp_path: Path, keys: Path, read: list[ReadRowGroup]
 ) -> None:
-    folder, key = tmp_path / "kept", b"sixteen bytes or more"
-    interrupted(people, folder, checkpoint_key=key)
+    folder, key_file = tmp_path / "counts" / "kept", tmp_path / "count.key"
+    folder.parent.mkdir()
+    interrupted(people, folder, key_file=key_file)
     finished = len(parts(folder))
     assert finished
-    assert key_files() == []
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    assert not any(key in path.read_bytes() for path in files)
-    with pytest.raises(TypeError, match="checkpoint_key must be at least 16 secret bytes"):
-        fpd.count(people, WANTED, checkpoint=folder, checkpoint_key=b"short")
-    assert len(parts(folder)) == finished
-    assert_counted(people, folder, checkpoint_key=key)
+    assert not keys.exists()
+    read.clear()
+    fpd.count(people, WANTED, checkpoint=folder, key_file=key_file)
+    assert len(read) == FILES - finished
+    assert not key_file.exists()
+    with pytest.raises(InputError, match="give the checkpoint"):
+        fpd.count(people, WANTED, key_file=key_file)
 
 
 def test_without_the_package_no_checkpoint_is_kept(

@@ -313,7 +313,7 @@ def test_counts_that_are_damaged_are_not_used(people, tmp_path, ledger, audit, m
         assert len(audit.read()) == drawn
         shutil.rmtree(stored)
     others = write_people(tmp_path / "others", seed=2)
-    with pytest.raises(fp.KeyTaken, match="the data, or the secret file"):
+    with pytest.raises(fp.KeyTaken, match="the data, or the key file"):
         fpd.release(others, PLAN, tmp_path / "out", ledger=ledger)
     fpd.release(people, PLAN, tmp_path / "out", ledger=ledger)
     check_drawn_once(tmp_path / "out", audit, None, PLAN, tables)

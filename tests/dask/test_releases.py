@@ -223,7 +223,7 @@ class TestResuming:
             ):
                 fpd.release(tables, PLAN, tmp_path / "out", ledger=ledger, **keywords)
 
-    def test_a_full_disk_keeps_what_is_durable(self, tmp_path, ledger, audit, monkeypatch):
+    def test_a_full_disk_keeps_what_is_durable(self, tmp_path, ledger, audit, keys, monkeypatch):
         with Watch(tmp_path) as watch:
             self.interrupt(monkeypatch, tmp_path, ledger)
             assert list_states(ledger) == ["begun"]
@@ -232,8 +232,8 @@ class TestResuming:
             durable = {p.name: p.read_bytes() for p in staged.glob("answers/part-*")}
             assert len(durable) == 4
             # What a client leaves that is killed while it writes, or while it publishes.
-            (secret,) = tmp_path.glob(".budget.db.*.secret")
-            os.link(secret, tmp_path / f".{secret.name}.12ab.partial")
+            (key_file,) = keys.iterdir()
+            os.link(key_file, keys / f".{key_file.name}.12ab.partial")
             (tmp_path / staged.name.replace(".parts", ".12ab.partial")).mkdir()
             fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
         check_drawn_once(tmp_path / "out", audit, watch)
@@ -241,6 +241,7 @@ class TestResuming:
             assert (tmp_path / "out" / "answers" / name).read_bytes() == content
         assert ledger.spent == PLAN.rho
         check_left_over(tmp_path, names=["budget.db", "out"])
+        check_left_over(keys, names=[])
 
     @pytest.mark.parametrize("missing", [{5}, set()])
     def test_only_the_slabs_that_missing_parts_need_are_exchanged(
@@ -282,7 +283,7 @@ class TestResuming:
         cells[0, 0] += 1
         other = fp.Tables(DOMAIN, {("a", "b"): cells})
         before = len(audit.read())
-        with pytest.raises(fp.KeyTaken, match="the data, or the secret file"):
+        with pytest.raises(fp.KeyTaken, match="the data, or the key file"):
             fpd.release(other, PLAN, tmp_path / "out", ledger=ledger, key="a")
         with pytest.raises(fp.KeyTaken, match="begun in parts"):
             fpo.publish(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="a")
@@ -293,15 +294,26 @@ class TestResuming:
         fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key="a")
         check_drawn_once(tmp_path / "out", audit)
 
-    def test_without_the_secret_it_cannot_be_told_whether_counts_are_the_same(
-        self, tmp_path, ledger, audit, monkeypatch
+    def test_without_the_key_it_cannot_be_told_whether_counts_are_the_same(
+        self, tmp_path, ledger, audit, keys, monkeypatch
     ):
         self.interrupt(monkeypatch, tmp_path, ledger)
-        (secret,) = tmp_path.glob(".budget.db.*.secret")
-        assert secret.stat().st_mode & 0o777 == 0o600
-        secret.unlink()
-        with pytest.raises(fp.KeyTaken, match="the secret file beside"):
+        (key_file,) = keys.iterdir()
+        key_file.rename(tmp_path / "moved.key")
+        drawn = audit.read()
+        with pytest.raises(InputError, match=f"is not in {key_file}; put the file back, or name"):
             fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger)
+        assert audit.read() == drawn
+        assert not list(keys.iterdir())
+        with pytest.raises(InputError, match="one backup would hold it together"):
+            fpd.release(
+                TABLES, PLAN, tmp_path / "out", ledger=ledger, key_file=tmp_path / "moved.key"
+            )
+        (tmp_path / "keys").mkdir()
+        moved = (tmp_path / "moved.key").rename(tmp_path / "keys" / "moved.key")
+        fpd.release(TABLES, PLAN, tmp_path / "out", ledger=ledger, key_file=moved)
+        check_drawn_once(tmp_path / "out", audit)
+        assert not moved.exists()
 
     def test_tables_that_cannot_be_written_do_not_cost_a_second_draw(
         self, tmp_path, ledger, audit, monkeypatch

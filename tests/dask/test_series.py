@@ -14,10 +14,10 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError, OverBudget, TablesError
-from fitplug.ledger import DrawRequest
+from fitplug.ledger import DrawRequest, hash_values
 from fitplug.mechanism import date_answers
 from fitplug.release import PeriodAnswers, join_periods
-from fitplug_dask.releases import KeptSecret
+from fitplug_dask.key_file import KeyFile
 from fitplug_dask.series import Series, beginning
 from fitplug_dask.series.drawing import Drawing
 from fitplug_dask.series.period_counts import PeriodCounts, answer_newest, take_period
@@ -280,7 +280,7 @@ def test_sealed_counts_are_kept_and_not_those_of_a_later_try(tmp_path, series, m
     assert np.abs(released.estimates["months"][:, 0] - X[:, 0]).max() < 10
     hidden = next(tmp_path.glob(".pay.*.series"))
     assert hidden.stat().st_mode & 0o777 == 0o700
-    for path in (*hidden.iterdir(), *tmp_path.glob(".budget.db.*.secret")):
+    for path in (*hidden.iterdir(), series.key_file):
         assert path.stat().st_mode & 0o077 == 0
         content = path.read_bytes()
         assert X[:, 0].astype("<i8").tobytes() not in content
@@ -293,7 +293,7 @@ def test_sealed_counts_are_kept_and_not_those_of_a_later_try(tmp_path, series, m
         (beginning, "_prepare_folder"),
         (Series, "_open_drawing"),
         (Drawing, "_find_staged"),
-        pytest.param((KeptSecret, "keep"), marks=pytest.mark.slow),
+        pytest.param((KeyFile, "keep"), marks=pytest.mark.slow),
         pytest.param((Series, "_check_open"), marks=pytest.mark.slow),
         pytest.param((Series, "_count"), marks=pytest.mark.slow),
         pytest.param((PeriodFolders, "publish"), marks=pytest.mark.slow),
@@ -405,14 +405,19 @@ def test_damage_and_edits_are_refused(tmp_path, ledger, series):
     refuse(table, lambda path: path.write_bytes(b"PAR1"), "damaged", series.verify)
     refuse(table, lambda path: path.unlink(), "missing", series.verify)
     counts = hidden / "counts-00001"
-    secret = next(tmp_path.glob(".budget.db.*.secret"))
+    secret = series.key_file
+    other_secret = json.dumps(
+        json.loads(secret.read_text())
+        | {"secret": "00" * 32, "digest": hash_values(series.record.digest, "00" * 32)}
+    )
     second = hidden / "counts-00002"
     for path, damage, says in (
         (counts, flip, "missing or damaged"),
         (counts, lambda path: path.unlink(), "missing or damaged"),
-        (secret, lambda path: path.write_bytes(bytes(64)), "missing or damaged"),
+        (secret, lambda path: path.write_text(other_secret), "missing or damaged"),
         (secret, lambda path: path.write_bytes(b"short"), "damaged"),
-        (secret, lambda path: path.unlink(), "not beside the ledger"),
+        (secret, flip, "damaged"),
+        (secret, lambda path: path.unlink(), f"is not in {secret}; put the file back"),
     ):
         refuse(path, damage, says, lambda: series.release(2, TABLES))
         second.unlink(missing_ok=True)

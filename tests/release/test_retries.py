@@ -139,8 +139,13 @@ def test_two_ledgers_at_one_folder_keep_apart(tmp_path, ledger, monkeypatch):
     publish_until(
         monkeypatch, "complete_folder", MEN, TABLES, tmp_path / "m", ledger=ledger, key="k"
     )
-    fpo.publish(MEN, TABLES, tmp_path / "m", ledger=other, key="k")
-    fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k", replace=True)
+    with pytest.raises(fp.LedgerError, match=r"number 1, which the ledger .*other.db does not"):
+        fpo.publish(MEN, TABLES, tmp_path / "m", ledger=other, key="k")
+    fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="k")
+    with pytest.raises(fp.LedgerError, match=r"number 1, which the ledger .*other.db does not"):
+        fpo.publish(MEN, TABLES, tmp_path / "m", ledger=other, key="k", replace=True)
+    assert other.entries() == ()
+    fpo.publish(MEN, TABLES, tmp_path / "m", ledger=ledger, key="l", replace=True)
     assert len(list(tmp_path.glob("m-*"))) == 1
 
 

@@ -6,12 +6,14 @@ import math
 
 from fitplug.display import format_down, format_up
 from fitplug.errors import LedgerError, OverBudget
+from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug_cli import person_costs
 from fitplug_cli.output import out
 from fitplug_cli.output.release_record import read_release_record
 from fitplug_cli.spec import Spec
+from fitplug_opendp.known_charges import find_unknown_charge
 
 
 def open_ledger(spec: Spec) -> Ledger | None:
@@ -41,7 +43,9 @@ def has_ledger_file(spec: Spec) -> bool:
 
 
 def check_ledger_is_kept(spec: Spec) -> None:
-    """Check that the ledger which a release in the folder of the spec was charged to is there.
+    """Check that the ledger is there which a release in the folder of the spec was charged to.
+
+    This may be a release whose answers are only staged beside the folder.
 
     Args:
         spec: The spec.
@@ -52,11 +56,16 @@ def check_ledger_is_kept(spec: Spec) -> None:
     if spec.ledger is None or has_ledger_file(spec) or spec.output.is_url:
         return
     entry = read_release_record(spec.output_dir).get("ledger_entry")
-    if entry is not None:
+    what, number = f"{spec.output_dir} holds a release that was", entry
+    if entry is None:
+        # Of a ledger that is missing, no charge is known.
+        unknown = find_unknown_charge(list, LocalPlace(spec.output_dir.absolute()))
+        what, number = unknown or ("", None)
+    if number is not None:
         raise LedgerError(
-            f"{spec.ledger_path} is missing, and {spec.output_dir} holds a release that was "
-            f"charged to it as number {entry}; put the ledger back, as only it says what was spent "
-            "on these people; for a release about other people, name another [output] path"
+            f"{spec.ledger_path} is missing, and {what} charged to it as number {number}; put the "
+            "ledger back, as only it says what was spent on these people; for a release about "
+            "other people, name another [output] path"
         )
 
 

@@ -53,10 +53,9 @@ def check_checkpoint(spec: Spec, checkpoint: Path | None) -> None:
             f"--checkpoint {checkpoint} cannot be kept of a count with [data] person, whose rows "
             "are together only while it runs; leave it out"
         )
-    from fitplug_dask.checkpoint import check_folder
-    from fitplug_dask.checkpoint_key import check_encryption
+    from fitplug_dask.checkpoint import check_folder, locate_key
 
-    check_encryption(check_folder(checkpoint))
+    locate_key(check_folder(checkpoint), spec.key_file)
 
 
 def count_tables(
@@ -92,6 +91,7 @@ def count_tables(
             contributions=_find_limit(spec),
             unit=_find_unit(spec, plan) if tables is not None else None,
             checkpoint=checkpoint,
+            key_file=None if checkpoint is None else spec.key_file,
             **list_reading_options(spec),
         )
 

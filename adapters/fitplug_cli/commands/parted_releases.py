@@ -121,6 +121,7 @@ def publish_in_parts(
             lambda done, total: bar.show(done / total if total else 1.0),
             spec.output.confidence,
             files,
+            None if ledger is None and checkpoint is None else spec.key_file,
         )
     shown = _name_state(state)
     print_charge(ledger, release, shown)

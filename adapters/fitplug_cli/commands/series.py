@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitplug.display import format_up
-from fitplug.errors import InputError
+from fitplug.errors import InputError, LedgerError
 from fitplug.ledger import Ledger
 from fitplug.workload import ONE_RECORD
-from fitplug_cli.commands.budgets import open_ledger
+from fitplug_cli.commands.budgets import has_ledger_file, open_ledger
 from fitplug_cli.commands.counts import count_tables
 from fitplug_cli.commands.plans import get_plan, has_queries
 from fitplug_cli.output import build_ledger_record, out, print_plan
@@ -46,8 +46,10 @@ def begin(spec: Spec, plan_file: Path | None, key: str) -> dict[str, Any]:
         key=key,
         periods=spec.design.periods,
         contributions=spec.data.contributions if plan.unit == ONE_RECORD else 1,
+        key_file=spec.key_file,
     )
     out.print(f"charged rho = {format_up(series.rho)} to {ledger.path} for all periods together")
+    out.print(f"key of the exact counts, to back up apart from them: {series.key_file}")
     return _describe(series, ledger)
 
 
@@ -92,7 +94,7 @@ def _open(spec: Spec) -> tuple[Series, Ledger]:
     from fitplug_dask import open_series
 
     folder, ledger = _find_folder(spec), _find_ledger(spec)
-    series = open_series(folder, ledger=ledger)
+    series = open_series(folder, ledger=ledger, key_file=spec.key_file)
     if series.plan.unit != spec.unit or not has_queries(spec, series.plan):
         raise InputError(
             f"{spec.path}: the series in {series.folder} was begun with other queries, targets or "
@@ -102,7 +104,20 @@ def _open(spec: Spec) -> tuple[Series, Ledger]:
 
 
 def _find_ledger(spec: Spec) -> Ledger:
-    """Open the ledger of a spec, which a series needs."""
+    """Open the ledger of a spec, which a series needs.
+
+    Raises:
+        SpecError: The spec names none.
+        LedgerError: It is missing, and the folder holds a series that was charged to it.
+    """
+    from fitplug_dask.series.record import RECORD
+
+    folder = _find_folder(spec)
+    if spec.ledger is not None and not has_ledger_file(spec) and (folder / RECORD).exists():
+        raise LedgerError(
+            f"{spec.ledger_path} is missing, and {folder} holds a series that was charged to it; "
+            "put the ledger back, as only it says which periods were drawn"
+        )
     ledger = open_ledger(spec)
     if ledger is None:
         raise SpecError(f"{spec.path}: a series needs a ledger: add [ledger] path and rho")

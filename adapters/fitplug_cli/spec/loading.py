@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from fitplug.counts import check_weight, make_filters
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError
+from fitplug.files import is_url
 from fitplug.release import RESULT_COLUMNS
 from fitplug.workload import (
     ONE_RECORD,
@@ -99,6 +100,12 @@ class Spec:
     def output_location(self) -> str:
         """The folder of the release, or its URL."""
         return self.output.path if self.output.is_url else str(self.output_dir)
+
+    @property
+    def key_file(self) -> str | None:
+        """The file of the key of encrypted counts; None for one in the account of the user."""
+        named = self.output.key_file
+        return named if named is None or is_url(named) else str(self.resolve(named))
 
     @property
     def ledger_path(self) -> Path | None:

@@ -125,6 +125,8 @@ class OutputSection(_Section):
         parts: Whether the release is made and written in parts, on the workers of [data] cluster
             if there is one. Its path may then be the URL of a store.
         storage_options: Keywords of the file system that the URL names, such as credentials.
+        key_file: The file of the key of exact counts that are kept encrypted, of a series, a
+            release in parts or a checkpoint; None for one in the account of the user.
     """
 
     path: str = Field(default="release/", min_length=1)
@@ -132,6 +134,7 @@ class OutputSection(_Section):
     spreadsheet_safe: bool = False
     parts: bool = False
     storage_options: dict[str, Any] = Field(default={}, repr=False)
+    key_file: str | None = Field(default=None, min_length=1)
 
     @property
     def is_url(self) -> bool:

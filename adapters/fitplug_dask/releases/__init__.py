@@ -4,7 +4,6 @@
 
 | module | what it does |
 |---|---|
-| `kept_secret` | keeps the secrets that a resumed run needs, beside the ledger |
 | `staging` | keeps what is made until the release is published |
 | `failures` | tries again where a store fails, and turns errors into faults |
 | `stored_counts` | stores the exact counts that no process holds all of, encrypted |
@@ -14,14 +13,14 @@
 | `publishing` | computes all tables, and puts the complete release in its place |
 | `worker_checks` | tests every worker before the ledger is charged |
 | `exact_counts` | says where exact counts are, and what seals them |
-| `counting_rows` | counts tables in this process, or slabs on the workers |
 | `parted_release` | takes the steps, each from where an earlier run ended |
+| `kept_secret` | keeps the secrets that a resumed run needs, apart from the counts |
+| `counting_rows` | counts tables in this process, or slabs on the workers |
 | `releasing` | checks what the caller gives, and counts: `release` |
 """
 
-from fitplug_dask.releases.kept_secret import KeptSecret
 from fitplug_dask.releases.parted_release import State
 from fitplug_dask.releases.releasing import make_release, release
 from fitplug_dask.releases.staging import Output
 
-__all__ = ["KeptSecret", "Output", "State", "make_release", "release"]
+__all__ = ["Output", "State", "make_release", "release"]

@@ -107,7 +107,7 @@ def _count_slabs(
 ) -> SlabCounts:
     """Count all slabs on the workers, each of which stores what it counted."""
     keywords = dict(counting)
-    del keywords["checkpoint"], keywords["checkpoint_key"]
+    del keywords["checkpoint"]
     rows = RowStore(partial(keep_rows, store), partial(find_rows, store))
     try:
         store.open()

@@ -53,6 +53,7 @@ from fitplug_dask.releases.publishing import MoreFiles, publish_answers
 from fitplug_dask.releases.staging import Output
 from fitplug_dask.releases.worker_checks import check_workers
 from fitplug_opendp.counted_rows import CountedRows
+from fitplug_opendp.known_charges import check_charges_are_known, is_held
 from fitplug_opendp.limit_checks import check_declared, check_is_enforced
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource
 from fitplug_opendp.release_charge import ReleaseCharge
@@ -210,6 +211,9 @@ class PartedRelease:
             check_names(group)
         folders = [f"{name}.parquet" for name in name_files(plan.workload).values()]
         try:
+            if self.request.ledger is not None:
+                labels = self.output.list_labels()
+                check_charges_are_known(self.request.ledger, self.output.place, labels)
             report = choose_report(self.progress, "checking the plan")
             self.noise_source.check_plan(answer_in_parts(plan, self.parted, report))
             self.output.check_free(staging, folders)
@@ -250,6 +254,12 @@ class PartedRelease:
                 f"{stage.output}: nothing was charged; finish it there, or give another key",
                 number=charge.entry.id,
             )
+        place = self.output.place
+        held = self.output.read_digest() if stage.state == "begun" else None
+        if held is not None and is_held(place, charge.entry):
+            # The ledger is a copy from before this release was made, which the charge paid for.
+            seal = read_parted_folder(place)[0]["seal"]
+            stage = ledger.record_draw(charge.entry, held, counts=seal, output=self.output.text)
         if stage.state == "made" and self.output.read_digest() == stage.answers:
             # A process was killed after it had put the folder in place.
             stage = ledger.record_publication(stage, self.output.text)

@@ -41,7 +41,7 @@ def release(
     contributions: int = 1,
     person_key: bytes | None = None,
     checkpoint: str | PathLike[str] | None = None,
-    checkpoint_key: bytes | None = None,
+    key_file: str | os.PathLike[str] | None = None,
     progress: Progress = None,
     storage_options: Options | None = None,
     output_options: Options | None = None,
@@ -63,13 +63,13 @@ def release(
 
     With a ledger, the same call finishes a run that was killed, at no further cost, and draws only
     the parts that are missing. It counts again, and is refused if the data have changed since, as
-    answers from two datasets would cost more than was charged. For this, a secret file is kept
-    beside the ledger until the release is published. Without a ledger, a run that was killed leaves
+    answers from two datasets would cost more than was charged. For this, a secret is kept in
+    `key_file` until the release is published. Without a ledger, a run that was killed leaves
     nothing that is taken again.
 
     Exact counts of more than 2^24 cells never come to one process. They stay beside the output
-    until the release is published, in files that only the secret beside the ledger opens, and a
-    run that is resumed after the charge goes on with them. This is not so with `checkpoint`, which
+    until the release is published, in files that only the secret of `key_file` opens, and a run
+    that is resumed after the charge goes on with them. This is not so with `checkpoint`, which
     counts whole tables.
 
     Args:
@@ -86,7 +86,10 @@ def release(
             more are counted.
         person_key: The secret key that chooses the rows of each person; drawn if left out.
         checkpoint: A folder that keeps finished counts, as in `count`.
-        checkpoint_key: The key that its counts are encrypted under, as in `count`.
+        key_file: The file of the secret, which is drawn if there is none, and removed when the
+            release is published. It must not lie beside the output. If left out, it is a file in
+            the account of this user, so that only this user finishes the release, and on this
+            machine. The key of a checkpoint is beside it, under the same name and ".checkpoint".
         progress: True shows a percentage on stderr; a callable is told (done, all) of each step.
             These numbers may be exact counts of rows, so show their ratio only.
         storage_options: Keywords of the file systems of the source.
@@ -131,7 +134,6 @@ def release(
         "person": person,
         "key": person_key,
         "checkpoint": checkpoint,
-        "checkpoint_key": checkpoint_key,
         "storage_options": storage_options,
         "weight": weight,
         "where": where,
@@ -152,7 +154,9 @@ def release(
         is_enforced=_describe_rows(source, counting).limited == "enforced",
     )
     place = Output.open(output, output_options)
-    return make_release(source, request, place, counting, client, progress, confidence)[0]
+    return make_release(
+        source, request, place, counting, client, progress, confidence, key_file=key_file
+    )[0]
 
 
 def make_release(
@@ -164,6 +168,7 @@ def make_release(
     progress: Progress,
     confidence: float,
     files: MoreFiles | None = None,
+    key_file: str | os.PathLike[str] | None = None,
 ) -> tuple[Release, State]:
     """Make a release in parts, as `release` does.
 
@@ -176,6 +181,7 @@ def make_release(
         progress: How each step reports what is done.
         confidence: The confidence of the intervals of groups whose target has none.
         files: What the caller adds to the folder.
+        key_file: The file of the secret, as in `release`.
 
     Returns:
         The release, and how far an earlier run had come with it.
@@ -183,6 +189,11 @@ def make_release(
     Raises:
         FitplugError: As for `release`.
     """
+    is_kept = counting["checkpoint"] is not None
+    if key_file is not None and request.ledger is None and not is_kept:
+        raise InputError("key_file is for runs that are resumed: give a ledger or a checkpoint")
+    if key_file is not None and is_kept:
+        counting = {**counting, "key_file": f"{os.fspath(key_file)}.checkpoint"}
     prepared = PartedRelease.prepare(
         request,
         output,
@@ -193,7 +204,7 @@ def make_release(
         rows=_describe_rows(source, counting),
         files=files,
     )
-    secret = KeptSecret.keep(request.ledger, request.plan, request.key, output.text)
+    secret = KeptSecret.keep(prepared, key_file)
     store = open_store(prepared, secret)
     try:
         made = prepared.publish(lambda: find_counts(source, prepared, counting, secret))

@@ -55,6 +55,10 @@ class Output:
     def __str__(self) -> str:
         return str(self.place)
 
+    def list_local(self) -> tuple[Path, ...]:
+        """List the folder, if it is on a file system."""
+        return (self.place.path,) if isinstance(self.place, LocalPlace) else ()
+
     @property
     def probes(self) -> Place:
         """A hidden folder for files that show whether parts can be written, and read by workers."""
@@ -83,6 +87,16 @@ class Output:
             path = self.place.path
             return LocalPlace(path.with_name(f".{path.name}.{label}.counts"), 0o600)
         return self.place.join(f".counts-{label}")
+
+    def list_labels(self) -> tuple[str, ...]:
+        """List the labels of releases whose parts are in the output itself, as in a store."""
+        if isinstance(self.place, LocalPlace):
+            return ()
+        try:
+            mark = self.place.read(MARK)
+        except FileNotFoundError:
+            return ()
+        return (mark.decode(errors="replace").partition(" ")[0],)
 
     def read_digest(self) -> str | None:
         """Read the digest of the answers of the release that is there; None if there is none."""

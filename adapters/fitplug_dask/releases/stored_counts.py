@@ -1,11 +1,11 @@
 """Stored counts: the exact counts of a release, in slabs that no process holds all of.
 
 Each slab is counted by one task, which writes it beside the output, encrypted with AES-GCM. The key
-is derived from the nonce that is kept beside the ledger, and is forgotten with it when the release
-is published; without a ledger it is only in the memory of this run. The seals of all slabs are in
-one more encrypted file, and their own seal is what the ledger enters with the charge. So a run that
-is resumed draws the parts that are missing from the counts that were charged for, and counts
-nothing again.
+is derived from the secret of the key file, which lies apart, and is forgotten with it when the
+release is published; without a ledger it is only in the memory of this run. The seals of all slabs
+are in one more encrypted file, and their own seal is what the ledger enters with the charge. So a
+run that is resumed draws the parts that are missing from the counts that were charged for, and
+counts nothing again.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 
@@ -12,13 +13,12 @@ from fitplug.ledger import Ledger, StagedCharge
 from fitplug.plan import Plan
 from fitplug.release import PLAN, check_names
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
-from fitplug_dask.releases import KeptSecret
+from fitplug_dask.key_file import KeyFile, check_encryption
 from fitplug_dask.series.drawing import SeriesCharge
 from fitplug_dask.series.period_counts import answer_by_period
 from fitplug_dask.series.period_folders import PeriodFolders
 from fitplug_dask.series.record import RECORD, SeriesRecord, read_plan
-from fitplug_dask.series.sealed_counts import check_encryption
-from fitplug_dask.series.series import SECRET_OF_SERIES, Series
+from fitplug_dask.series.series import Series
 from fitplug_opendp.folder_checks import encode_path, report_write_errors
 from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.release_request import ReleaseRequest
@@ -34,6 +34,7 @@ def begin_series(
     contributions: int = 1,
     what: str | None = None,
     confidence: float = DEFAULT_CONFIDENCE,
+    key_file: str | PathLike[str] | None = None,
 ) -> Series:
     """Charge a series of releases, one for each period, and make its folder. Nothing is drawn.
 
@@ -50,12 +51,17 @@ def begin_series(
             together, if the plan is for one record; see `fitplug_opendp.release`.
         what: The text that the ledger keeps with the charge.
         confidence: The confidence of the tables' intervals for groups whose target names none.
+        key_file: The file for the key of the exact counts, which are kept encrypted beside the
+            folder; a new file in another folder than these. If left out, it is a file in the
+            account of this user, `Series.key_file`. Back it up apart from the counts: without it
+            no later period can be drawn. It is removed after the last period.
 
     Returns:
         The series, of which the first period can be drawn.
 
     Raises:
-        InputError: The plan cannot be drawn by period, or the folder holds something else.
+        InputError: The plan cannot be drawn by period, the folder holds something else, or the key
+            file does or would lie beside the counts.
         BudgetError: The number of contributions is out of range.
         OverBudget: The ledger has less left than the series costs.
         KeyTaken: The key is that of another release.
@@ -91,15 +97,13 @@ def begin_series(
 
     def find_begun() -> Series | None:
         found = ledger.find_release(request)
-        if found is None or found.stage.state == "begun":
-            return None
-        record = describe(found)
-        _check_charge(ledger, found, record, place)
-        if found.stage.state == "made" and not (place / RECORD).is_file():
-            return None  # a process was killed before it wrote the record
-        if SeriesRecord.read(place) != record:
-            raise InputError(f"{place} holds another series; name the folder of this one")
-        return open_series(place, ledger=ledger)
+        return (
+            None if found is None else _open_begun(found, describe(found), place, ledger, key_file)
+        )
+
+    def find_owner() -> str:
+        found = ledger.find_release(request)
+        return "" if found is None else describe(found).digest
 
     if (series := find_begun()) is not None:
         return series
@@ -107,37 +111,69 @@ def begin_series(
     noise_source.check_sampler()
     try:
         with report_write_errors(place, "nothing was charged; make room or name another place"):
-            _prepare_folder(plan, place)
-        KeptSecret.keep(ledger, plan, key, SECRET_OF_SERIES)
+            _prepare_folder(plan, place, ledger)
+        _check_key_file(key_file, key, place, find_owner)
     except FitplugError:
         if (series := find_begun()) is None:  # it may be begun by another process, meanwhile
             raise
         return series
     begun = ledger.begin_release(request)
     record, output = describe(begun), encode_path(place)
+    key_of_counts = _locate_key(key_file, key, record.digest, place)
+    key_of_counts.keep()
     # From now on nobody can take the charge for that of a release that is drawn at once.
     stage = ledger.record_draw(begun.entry, record.digest, counts=record.digest, output=output)
     _check_charge(ledger, StagedCharge(begun.entry, stage), record, place)
     if stage.state == "published":  # another process has drawn all periods, meanwhile
-        KeptSecret.locate(ledger, plan, key, SECRET_OF_SERIES).remove()
+        key_of_counts.remove()
     with report_write_errors(place, "the series is charged: run the same again to finish it"):
         record.write(place)
-    return open_series(place, ledger=ledger)
+    return open_series(place, ledger=ledger, key_file=key_file)
 
 
-def open_series(folder: str | PathLike[str], *, ledger: Ledger | None = None) -> Series:
+def _open_begun(
+    found: StagedCharge,
+    record: SeriesRecord,
+    place: Path,
+    ledger: Ledger,
+    key_file: str | PathLike[str] | None,
+) -> Series | None:
+    """Open the series that was charged; None if a process was killed before it wrote the record."""
+    state = found.stage.state
+    if state != "begun":
+        _check_charge(ledger, found, record, place)
+    if state != "published" and not (place / RECORD).is_file():
+        return None
+    if SeriesRecord.read(place) != record:
+        raise InputError(f"{place} holds another series; name the folder of this one")
+    if state == "begun":
+        # The ledger is a copy from before it had the record, and enters it again.
+        output = encode_path(place)
+        ledger.record_draw(found.entry, record.digest, counts=record.digest, output=output)
+    return open_series(place, ledger=ledger, key_file=key_file)
+
+
+def open_series(
+    folder: str | PathLike[str],
+    *,
+    ledger: Ledger | None = None,
+    key_file: str | PathLike[str] | None = None,
+) -> Series:
     """Open a series that was begun, to draw its next period or to read it.
 
     Args:
         folder: The folder of the series.
         ledger: The ledger that the series was charged to. Without it the series can only be read,
             by anybody who has the folder, and what the ledger has entered is not compared.
+        key_file: The file of the key that `begin_series` was given, or where it is now. It is
+            looked for when a period is drawn.
 
     Returns:
         The series.
 
     Raises:
-        InputError: The folder is no folder of a series, or it is damaged.
+        InputError: The folder is no folder of a series, or it is damaged; or the key file lies
+            beside the exact counts.
         LedgerError: The ledger cannot be read, or the series was not charged to it.
     """
     place = _locate(folder)
@@ -156,7 +192,8 @@ def open_series(folder: str | PathLike[str], *, ledger: Ledger | None = None) ->
             "ledger that it was begun with"
         )
     _check_charge(ledger, StagedCharge(entry, stage), record, place)
-    return Series(place, plan, record, rho, SeriesCharge(ledger, record.entry))
+    key = _locate_key(key_file, record.key, record.digest, place)
+    return Series(place, plan, record, rho, SeriesCharge(ledger, record.entry), key)
 
 
 def _choose_periods(plan: Plan, periods: str | None) -> str:
@@ -197,7 +234,7 @@ def _check_can_begin(plan: Plan, folder: str | PathLike[str], ledger: object, ke
     """
     if not isinstance(ledger, Ledger) or not isinstance(key, str):
         raise InputError("a series needs a ledger, and a key by which the ledger knows it")
-    check_encryption()
+    check_encryption("a series")
     check_arrow()
     for group in plan.workload.groups:
         check_names(group)
@@ -221,11 +258,41 @@ def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, pl
         )
 
 
-def _prepare_folder(plan: Plan, place: Path) -> None:
+def _locate_key(named: str | PathLike[str] | None, key: str, owner: str, place: Path) -> KeyFile:
+    """Say where the key of the exact counts of a series is, which has the digest `owner`."""
+    return KeyFile.locate(named, f"the series {key!r}", owner, beside=(place,))
+
+
+def _check_key_file(
+    named: str | PathLike[str] | None, key: str, place: Path, find_owner: Callable[[], str]
+) -> None:
+    """Check before the charge that the key of a series can be kept.
+
+    Args:
+        named: The file that the publisher names, if there is one.
+        key: The name of the series in the ledger.
+        place: The folder of the series.
+        find_owner: Returns the digest of the series if it is charged, and nothing if it is not.
+
+    Raises:
+        InputError: The file is that of something else, or would lie beside the counts.
+        FitplugError: It cannot be written.
+    """
+    is_there = named is not None and Path(named).exists()
+    # Whoever made the file has charged before, so that the owner is looked for afterwards.
+    file = _locate_key(named, key, find_owner(), place)
+    if is_there:
+        file.find()
+    else:
+        file.check_writable()
+
+
+def _prepare_folder(plan: Plan, place: Path, ledger: Ledger) -> None:
     """Make the folder of a series that has no record yet, with its plan.
 
     Raises:
         InputError: It holds something else.
+        LedgerError: It holds a series that this ledger has no charge of.
         OSError: It cannot be written, or it has a name that is too long.
     """
     if place.is_file():
@@ -233,6 +300,14 @@ def _prepare_folder(plan: Plan, place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     # Names that begin with a dot are what a killed process left.
     held = {path.name for path in place.iterdir() if not path.name.startswith(".")}
+    if RECORD in held:
+        record = SeriesRecord.read(place)
+        if (record.entry, record.time) not in {(own.id, own.time) for own in ledger.entries()}:
+            raise LedgerError(
+                f"{place} holds a series that was charged as number {record.entry} of "
+                f"{record.time[:19]}, which the ledger {ledger.path} does not have; put back its "
+                "newest copy, or name a new folder for another series"
+            )
     if not held <= {PLAN}:
         raise InputError(f"{place} holds files already; name a folder that is new or empty")
     if PLAN in held and Plan.load(place / PLAN).digest != plan.digest:

@@ -2,12 +2,15 @@
 
 A call that was stopped is continued by the same call.
 
-1. Its exact counts are sealed. Later tries, and the answers of later periods, use these counts.
-2. The ledger enters that the period is to be drawn, within the charge of the series.
-3. The noise is drawn, and the noisy answers are staged.
-4. The ledger enters these answers as made. If it has others, these are discarded, unseen.
+1. Everything that an earlier draw may have left is looked at. Staged answers count as drawn.
+2. Its exact counts are sealed. Later tries, and the answers of later periods, use these counts.
+3. The ledger enters that the period is to be drawn, within the charge of the series.
+4. The noise is drawn, and the noisy answers are staged.
+5. The ledger enters these answers as made. If it has others, these are discarded, unseen.
 
-The folder of the period is published after that.
+The folder of the period is published after that. A ledger that is an older copy of itself may lack
+what is in the folder. It enters these answers again if their seal is that of the sealed counts: the
+whole series is charged already.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fitplug.counts import Tables
-from fitplug.errors import InputError
-from fitplug.ledger import DrawRequest, Ledger, StagedCharge
+from fitplug.errors import FitplugError, InputError
+from fitplug.ledger import DrawRequest, Ledger, Stage, StagedCharge
 from fitplug.mechanism import may_be_clamped
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
@@ -93,29 +96,61 @@ class Drawing:
 
         Raises:
             InputError: Sealed counts or staged answers are damaged, or not those of one try.
-            FitplugError: The ledger or a file cannot be read or written.
+            FitplugError: A later period was drawn already, or the ledger or a file cannot be read
+                or written.
             OSError: A file cannot be written.
         """
+        digest = self._find_staged()
+        later = None if digest else self.folders.find_later(self.index)
+        if later is not None:
+            raise FitplugError(
+                f"{later} is of a later period than {self.index + 1}, which was drawn before it; "
+                "put back its folder, or the newest copy of the ledger"
+            )
+        earlier = self._read_earlier()
         own = self._seal_counts(find_tables)
-        counts = [one.counts for one in (*self._read_earlier(), own)]
+        counts = [one.counts for one in (*earlier, own)]
         exact = answer_newest(self.plan, self.record.periods, counts)
-        output = encode_path(self.folders.folder)
+        begun = self._begin()
+        if begun.stage.state != "begun":
+            return
+        seal = self.sealed.seal(self.index, own)
+        digest = digest or self._stage(exact, own, seal)
+        if self._enter(begun, digest, seal).answers != digest:
+            # Another process was first, and nobody has seen this draw.
+            self.folders.discard(self.index, digest)
+
+    def adopt(self, published: PeriodAnswers, digest: str) -> StagedCharge:
+        """Enter published answers as made, as the ledger is a copy from before they were.
+
+        Args:
+            published: The answers.
+            digest: Their digest.
+
+        Raises:
+            InputError: They are not of the sealed counts, or these are missing or damaged.
+            FitplugError: The ledger cannot be read or written.
+        """
+        self._check_seal(published)
+        begun = self._begin()
+        return StagedCharge(begun.entry, self._enter(begun, digest, published.seal))
+
+    def _begin(self) -> StagedCharge:
+        """Enter that the period is to be drawn, or find how far the draw has come."""
         label = self.plan.domain[self.record.periods].labels[self.index]
         label = label.encode(errors="replace").decode()  # a ledger holds no broken Unicode
         request = DrawRequest(
             charge=self.charge.read().entry,
             key=name_draw(self.record, self.index),
             what=f"period {label} of {self.record.key}",
-            output=output,
+            output=encode_path(self.folders.folder),
         )
-        begun = self.charge.ledger.begin_release(request)
-        if begun.stage.state != "begun":
-            return
-        seal = self.sealed.seal(self.index, own)
-        digest = self._find_staged(seal) or self._stage(exact, own, seal)
-        made = self.charge.ledger.record_draw(begun.entry, digest, counts=seal, output=output)
-        if made.answers != digest:  # another process was first, and nobody has seen this draw
-            self.folders.discard(self.index, digest)
+        return self.charge.ledger.begin_release(request)
+
+    def _enter(self, begun: StagedCharge, digest: str, seal: str) -> Stage:
+        """Enter answers as made, and return the stage that the draw is at."""
+        output = encode_path(self.folders.folder)
+        return self.charge.ledger.record_draw(begun.entry, digest, counts=seal, output=output)
 
     @property
     def _run(self) -> str:
@@ -143,12 +178,18 @@ class Drawing:
                 raise _make_other_counts_error(index)
         return earlier
 
-    def _find_staged(self, seal: str) -> str | None:
+    def _find_staged(self) -> str | None:
         """Find answers that an earlier try has staged, and return their digest."""
         staged = self.folders.find_staged(self.index, None)
-        if staged is not None and staged[1].seal != seal:
-            raise _make_other_counts_error(self.index)
-        return None if staged is None else staged[2]
+        if staged is None:
+            return None
+        self._check_seal(staged[1])
+        return staged[2]
+
+    def _check_seal(self, drawn: PeriodAnswers) -> None:
+        """Raise InputError unless answers were drawn from the sealed counts, which are there."""
+        if drawn.seal != self.sealed.seal(drawn.period, self.sealed.read(drawn.period)):
+            raise _make_other_counts_error(drawn.period)
 
     def _stage(self, exact: IntArray, counts: PeriodCounts, seal: str) -> str:
         """Draw the noise and stage the noisy answers; return their digest."""

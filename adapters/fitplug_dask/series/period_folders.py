@@ -2,11 +2,12 @@
 
 Answers are staged in a hidden file that only its owner can read, until the ledger has entered that
 they are made. Then the folder of the period is written from them and moved into its place in one
-step. What the ledger has not entered was seen by nobody.
+step. What the ledger has not entered was seen by nobody. The file stays until the series is over.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from contextlib import suppress
@@ -79,25 +80,51 @@ class PeriodFolders:
 
         Returns:
             The file, its answers and their digest; None if there is none that fits.
+
+        Raises:
+            InputError: Any are wanted, and those that are there cannot be read.
         """
-        for path in self._list_staged(index):
+        staged = self._list_staged(index)
+        for path in staged:
             with suppress(InputError, OSError):
                 own, found = read_period_answers(path, self.series, index)
                 if digest in (None, found):
                     return path, own, found
+        if digest is None and any(path.exists() for path in staged):  # another may remove them
+            raise InputError(
+                f"{staged[0]} is damaged, and may hold what the period was drawn as; put the file "
+                "back, or remove it if nobody can have read it"
+            )
         return None
+
+    def find_later(self, index: int) -> Path | None:
+        """Find something that is made only after a period is drawn; None if there is nothing."""
+        later = range(index + 1, self.count)
+        folders = [self.locate(number) for number in later]
+        hidden = [
+            path
+            for number in later
+            for path in (self.hidden.path / name_counts(number), *self._list_staged(number))
+        ]
+        return next((path for path in folders + hidden if path.exists()), None)
 
     def read(self, index: int) -> tuple[PeriodAnswers, str] | None:
         """Read the published answers of a period, and their digest; None if there are none.
 
         Raises:
-            InputError: They are damaged or were edited.
+            InputError: They are damaged or were edited, or the rest of their folder is there.
             OSError: They cannot be read.
         """
+        folder = self.locate(index)
         try:
-            return read_period_answers(self.locate(index) / ANSWERS, self.series, index)
+            return read_period_answers(folder / ANSWERS, self.series, index)
         except (FileNotFoundError, NotADirectoryError):
-            return None
+            if not os.path.lexists(folder):
+                return None
+        # The folder appears with its answers, so they were there.
+        raise InputError(
+            f"{folder / ANSWERS} is missing; put the folder back, as noise is never drawn again"
+        )
 
     def publish(
         self, release: PartialRelease, staged: Path, digest: str, confidence: float
@@ -132,11 +159,17 @@ class PeriodFolders:
         if found is not None:
             found[0].unlink(missing_ok=True)
 
-    def remove_staged(self, index: int) -> None:
-        """Remove what the draws of a published period left."""
+    def remove_staged(self, index: int, digest: str) -> None:
+        """Remove what the draws of a published period left, except for the published answers.
+
+        These stay until the series is over. They tell that the period was drawn, also if its
+        folder is lost and the ledger is an older copy.
+        """
         with suppress(OSError):
+            kept = self.find_staged(index, digest)
             for path in self._list_staged(index, "*"):
-                path.unlink(missing_ok=True)
+                if kept is None or path != kept[0]:
+                    path.unlink(missing_ok=True)
             for path in self.folder.glob(f".{self.locate(index).name}.*"):
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -156,6 +189,11 @@ class PeriodFolders:
             # The name of a file that is being written has one more dot in front.
             found += self.hidden.path.glob(f".{name}.*")
         return sorted(found)
+
+
+def name_counts(index: int) -> str:
+    """Name the file of the sealed counts of a period in the hidden folder."""
+    return f"counts-{index + 1:05}"
 
 
 def _name_staged(index: int) -> str:

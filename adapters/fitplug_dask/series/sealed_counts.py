@@ -1,9 +1,9 @@
 """Sealed counts: the exact counts of the periods so far, which the answers of later ones need.
 
-They are beside the folder of the series, encrypted with AES-GCM. The key is derived from a nonce
-that is in one file beside the ledger, which only its owner can read. Whoever has both files can
-subtract the exact answers from the released ones, which reveals everything. Both are removed when
-the last period is drawn, or the series is closed.
+They are beside the folder of the series, encrypted with AES-GCM. The key is derived from a nonce,
+and this from the secret of the key file, which lies apart. Anyone with the counts and the key file
+can subtract the exact answers from the released ones, which reveals everything. Both are removed
+when the last period is drawn, or the series is closed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from fitplug.errors import InputError
 from fitplug.files import LocalPlace
-from fitplug_dask.encryption import can_encrypt, decrypt_long, encrypt_long
+from fitplug_dask.encryption import decrypt_long, encrypt_long
 from fitplug_dask.series.period_counts import PeriodCounts
+from fitplug_dask.series.period_folders import name_counts
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,12 +44,12 @@ class SealedCounts:
             InputError: Those that are there are damaged.
         """
         content = encrypt_long(self._key, counts.encode(), self._name_context(index))
-        self.place.create(_name_file(index), content)
+        self.place.create(name_counts(index), content)
         return self.read(index)
 
     def has(self, index: int) -> bool:
         """Return whether the counts of a period are there."""
-        return _name_file(index) in self.place.list_sizes()
+        return name_counts(index) in self.place.list_sizes()
 
     def read(self, index: int) -> PeriodCounts:
         """Read the counts of a period.
@@ -58,15 +59,14 @@ class SealedCounts:
             OSError: They cannot be read.
         """
         try:
-            encrypted = self.place.read(_name_file(index))
+            encrypted = self.place.read(name_counts(index))
             return PeriodCounts.decode(
                 decrypt_long(self._key, encrypted, self._name_context(index))
             )
         except (FileNotFoundError, ValueError):
             raise InputError(
-                f"{self.place}: the sealed counts of period {index + 1} are missing or damaged, or "
-                "the secret file beside the ledger is another one; put the files back: without "
-                "them no later period can be drawn"
+                f"{self.place}: the sealed counts of period {index + 1} are missing or damaged; "
+                "put the files back: without them no later period can be drawn"
             ) from None
 
     def seal(self, index: int, counts: PeriodCounts) -> str:
@@ -81,16 +81,3 @@ class SealedCounts:
 
     def _name_context(self, index: int) -> bytes:
         return f"period {index} of {self.series}".encode()
-
-
-def check_encryption() -> None:
-    """Raise InputError if nothing can be encrypted here."""
-    if not can_encrypt():
-        raise InputError(
-            "the exact counts of a series are kept encrypted, for which the package cryptography "
-            'is missing; install it with: pip install "fitplug[dask]"'
-        )
-
-
-def _name_file(index: int) -> str:
-    return f"counts-{index + 1:05}"

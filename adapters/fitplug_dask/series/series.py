@@ -2,7 +2,7 @@
 
 `fitplug_dask.series.drawing` has the steps. When the ledger has entered the answers of a period as
 made, its folder is put in its place, and the ledger enters that it is published. After the last
-period the sealed counts and their secret are removed.
+period the sealed counts and their key are removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fitplug.release import (
     join_periods,
 )
 from fitplug_dask.counting import count
-from fitplug_dask.releases import KeptSecret
+from fitplug_dask.key_file import KeyFile, derive_key
 from fitplug_dask.series.drawing import Drawing, SeriesCharge, name_draw
 from fitplug_dask.series.period_counts import list_period_tables
 from fitplug_dask.series.period_folders import PeriodFolders
@@ -34,9 +34,6 @@ from fitplug_dask.series.sealed_counts import SealedCounts
 from fitplug_dask.sources import Source
 from fitplug_opendp.folder_checks import encode_path, report_write_errors
 from fitplug_opendp.input_checks import check_are_tables
-
-SECRET_OF_SERIES = "a series"
-"""What stands for the output in the name of the secret's file: folders of series may be moved."""
 
 _RETRY = "the period is not finished: run the same again, which charges nothing more"
 
@@ -53,6 +50,7 @@ class Series:
         record: What the series is.
         rho: The cost of the whole series in rho of zCDP, for one person in the plan's unit.
         charge: The charge; None for a series that can only be read.
+        key: Where the key of the sealed counts is; None for a series that can only be read.
     """
 
     folder: Path
@@ -60,9 +58,15 @@ class Series:
     record: SeriesRecord
     rho: float
     charge: SeriesCharge | None = None
+    key: KeyFile | None = None
 
     def __repr__(self) -> str:
         return f"Series({str(self.folder)!r}, plan={self.plan.digest[:12]})"
+
+    @property
+    def key_file(self) -> Path | None:
+        """The file of the key of the sealed counts; None for a series that can only be read."""
+        return None if self.key is None else self.key.path
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -77,21 +81,26 @@ class Series:
     def read(self) -> PartialRelease:
         """Read what is released so far.
 
-        Periods that were drawn and not published yet, as a process was killed, are published.
+        Periods that were drawn and not published yet, as a process was killed, are published. Those
+        that are in the folder, and that the ledger lacks as it is an older copy of itself, are
+        entered in it again.
 
         Returns:
             The estimates of all queries that count no later period, with their variances.
 
         Raises:
             InputError: A file is damaged or was edited.
-            FitplugError: The ledger has a period as drawn whose answers are not here.
+            FitplugError: The ledger has a period as drawn whose answers are not here, or the folder
+                has one that the ledger lacks and that cannot be told from one that was edited.
         """
         draws = {} if self.charge is None else self.charge.read_draws()
         drawn: list[PeriodAnswers] = []
         for index in range(len(self.labels)):
             found = draws.get(name_draw(self.record, index))
             if self.charge is not None and (found is None or found.stage.state == "begun"):
-                break
+                found = self._adopt(self.charge, index)
+                if found is None:
+                    break
             own = self._read_period(index, drawn, found)
             if own is None:
                 break
@@ -217,6 +226,23 @@ class Series:
             raise InputError(f"the series in {self.folder} is closed; begin another one")
         return self.charge
 
+    def _adopt(self, charge: SeriesCharge, index: int) -> StagedCharge | None:
+        """Enter a period that is in the folder, if the ledger lacks it; None if it is not there."""
+        held = self._folders.read(index)
+        if held is None:
+            return None
+        found = charge.read_draws().get(name_draw(self.record, index))
+        if found is not None and found.stage.state != "begun":  # by another process, meanwhile
+            return found
+        try:
+            return self._open_drawing(charge, index).adopt(*held)
+        except InputError as error:
+            raise FitplugError(
+                f"{self._folders.locate(index)} was released, and the ledger {charge.ledger.path} "
+                "does not have it, as it is an older copy; put its newest copy back: nothing was "
+                f"drawn or entered, and it is not entered from the folder because {error}"
+            ) from None
+
     def _read_period(
         self, index: int, earlier: Sequence[PeriodAnswers], draw: StagedCharge | None
     ) -> PeriodAnswers | None:
@@ -239,7 +265,7 @@ class Series:
             held = self._publish(index, earlier, draw.stage)
         if draw.stage.state != "published" and self.charge is not None:
             self.charge.ledger.record_publication(draw.stage, encode_path(self.folder))
-            self._folders.remove_staged(index)
+            self._folders.remove_staged(index, held[1])
         return held[0]
 
     def _publish(
@@ -275,15 +301,12 @@ class Series:
 
     def _open_drawing(self, charge: SeriesCharge, index: int) -> Drawing:
         """Open the draw of a period, with the sealed counts."""
-        secret = KeptSecret.find(charge.ledger, self.plan, self.record.key, SECRET_OF_SERIES)
-        if secret is None:
-            raise InputError(
-                f"the secret of the series is not beside the ledger {charge.ledger.path} any more; "
-                "put the file back: without it no later period can be drawn"
-            )
+        assert self.key is not None
+        secret = self.key.read("without it no later period can be drawn")
         folders = self._folders
         folders.open_hidden()
-        sealed = SealedCounts(folders.hidden, secret.nonce, self.record.digest)
+        nonce = derive_key(secret, "the seals of a series")
+        sealed = SealedCounts(folders.hidden, nonce, self.record.digest)
         return Drawing(self.plan, self.record, charge, folders, sealed, index)
 
     def _count(
@@ -319,4 +342,5 @@ class Series:
         if stage.state != "published":
             self.charge.ledger.record_publication(stage, encode_path(self.folder))
         self._folders.remove_hidden()
-        KeptSecret.locate(self.charge.ledger, self.plan, self.record.key, SECRET_OF_SERIES).remove()
+        if self.key is not None:
+            self.key.remove()

@@ -1,0 +1,244 @@
+"""Key files: the secrets of encrypted counts, each in a file that lies apart from the counts.
+
+Checkpoints, large releases and series keep exact counts for a later run, encrypted. Their secret
+must outlive the process, too. It is in a file that the publisher names, or else in one of the
+account that runs this. It is never in a folder together with the counts, as one backup would then
+hold both. Whoever is first makes the file; it is removed when nothing is encrypted under it any
+more, so that what copies of the counts remain can never be read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from glob import escape
+from os import PathLike
+from pathlib import Path
+
+from fitplug.errors import FitplugError, InputError
+from fitplug.files import LocalPlace, is_url
+from fitplug.ledger import hash_values
+from fitplug_dask.encryption import KEY_BYTES, can_encrypt
+
+_KIND, _FORMAT = "key of fitplug, CONFIDENTIAL", 1
+_ELSEWHERE = "name a file elsewhere by key_file (in a spec, [output] key_file)"
+
+
+@dataclass(frozen=True, repr=False)
+class KeyFile:
+    """The file of one secret. `KeyFile.locate` makes it.
+
+    Attributes:
+        path: The absolute path of the file.
+        subject: What the secret is for, in words.
+        owner: The digest of what the secret is for, which the file must name.
+        is_named: Whether the publisher named the file.
+    """
+
+    path: Path
+    subject: str
+    owner: str
+    is_named: bool
+
+    def __repr__(self) -> str:
+        return f"KeyFile({str(self.path)!r})"
+
+    @classmethod
+    def locate(
+        cls,
+        named: str | PathLike[str] | None,
+        subject: str,
+        owner: str,
+        *,
+        beside: Sequence[Path],
+        name: str | None = None,
+    ) -> KeyFile:
+        """Say where a secret is, or will be, without reading it.
+
+        Args:
+            named: The file that the publisher names; None for one in the account of this user.
+            subject: What the secret is for, in words.
+            owner: The digest of what the secret is for.
+            beside: The folders in or beside which the counts are, absolute.
+            name: What names the file in the account of this user, if it is not the owner.
+
+        Raises:
+            InputError: The file would lie together with the counts, or is in a store.
+            FitplugError: This user has no account folder.
+        """
+        if named is None:
+            path = _find_account_folder(subject) / f"{name or owner}.key"
+        elif is_url(named):
+            raise InputError(f"key_file {named} is in a store; name a file on a file system")
+        else:
+            path = Path(named).absolute()
+        for folder in beside:
+            if _is_together(path, folder):
+                raise InputError(
+                    f"the key of {subject} cannot be {path}: one backup would hold it together "
+                    f"with the exact counts that it opens, which are beside or in {folder}; "
+                    f"{_ELSEWHERE}"
+                )
+        return cls(path, subject, owner, named is not None)
+
+    def keep(self) -> bytes:
+        """Return the secret, which is drawn and made durable if there is none.
+
+        Raises:
+            InputError: The file is damaged, or holds something else.
+            FitplugError: The file cannot be read or written.
+        """
+        found = self.find()
+        if found is not None:
+            return found
+        content = {"kind": _KIND, "format": _FORMAT, "subject": self.subject, "owner": self.owner}
+        drawn = secrets.token_bytes(KEY_BYTES).hex()
+        content |= {"secret": drawn, "digest": hash_values(self.owner, drawn)}
+        with self._open_folder() as place:
+            place.create(self.path.name, json.dumps(content, indent=1).encode() + b"\n")
+        found = self.find()  # whoever was first has decided
+        if found is None:
+            raise FitplugError(f"the key of {self.subject} was removed from {self.path}; run again")
+        return found
+
+    def check_writable(self) -> None:
+        """Raise FitplugError unless a file can be made there that no second writer replaces."""
+        with self._open_folder() as place:
+            place.check_exclusive()
+
+    def find(self) -> bytes | None:
+        """Return the secret of 32 bytes; None if there is no file.
+
+        Raises:
+            InputError: The file is damaged, or holds something else.
+            FitplugError: The file cannot be read.
+        """
+        try:
+            said = json.loads(self.path.read_bytes())
+            is_known = (said["kind"], said["format"]) == (_KIND, _FORMAT)
+            owner, secret, digest = said["owner"], said["secret"], said["digest"]
+            is_known = is_known and digest == hash_values(owner, secret)
+            decoded = bytes.fromhex(secret)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._make_error(error, "make it readable") from None
+        except (ValueError, TypeError, KeyError):
+            is_known, owner, decoded = False, "", b""
+        if not is_known or len(decoded) != KEY_BYTES:
+            raise InputError(
+                f"{self.path} is damaged or no key of fitplug; put the key of {self.subject} back, "
+                "or name another file by key_file"
+            )
+        if owner != self.owner:
+            raise InputError(
+                f"{self.path} is the key of something else than {self.subject}; name another file "
+                "by key_file"
+            )
+        return decoded
+
+    def read(self, loss: str) -> bytes:
+        """Return the secret of something that was begun.
+
+        Args:
+            loss: What is lost without it, for the message.
+
+        Raises:
+            InputError: There is no file, or as for `find`.
+            FitplugError: As for `find`.
+        """
+        found = self.find()
+        if found is None:
+            raise InputError(
+                f"the key of {self.subject} is not in {self.path}; put the file back, or name the "
+                f"one that it was begun with by key_file: {loss}"
+            )
+        return found
+
+    def remove(self) -> None:
+        """Remove the file, and what killed processes left that were about to make it."""
+        try:
+            self.find()
+        except FitplugError:
+            return  # what is there now is the key of something else
+        try:
+            for left in self.path.parent.glob(f".{escape(self.path.name)}.*.partial"):
+                left.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
+        except OSError:
+            warnings.warn(
+                f"the key {self.path} is of no use any more, and cannot be removed; remove it",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    @contextmanager
+    def _open_folder(self) -> Iterator[LocalPlace]:
+        """Open the folder of the file to write there, and name the file in errors.
+
+        The folder of a named file is not made: it may be on a disk that is not mounted.
+        """
+        folder = self.path.parent
+        try:
+            if not self.is_named:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            elif not folder.is_dir():
+                raise InputError(f"key_file {self.path} has no folder to be in; make it first")
+            yield LocalPlace(folder, 0o600)
+        except OSError as error:
+            raise self._make_error(error, _ELSEWHERE) from None
+
+    def _make_error(self, error: OSError, remedy: str) -> FitplugError:
+        why = (error.strerror or "it cannot be read or written").lower()
+        return FitplugError(f"the key of {self.subject}, {self.path}: {why}; {remedy}")
+
+
+def derive_key(secret: bytes, purpose: str) -> bytes:
+    """Derive a key of 32 bytes for one purpose from a secret."""
+    return hmac.new(secret, purpose.encode(), hashlib.sha256).digest()
+
+
+def check_encryption(subject: str) -> None:
+    """Raise InputError if the package that encrypts is missing.
+
+    Args:
+        subject: What is to be kept encrypted, in words.
+    """
+    if not can_encrypt():
+        raise InputError(
+            f"{subject} cannot be kept: exact counts are written encrypted only, for which the "
+            'package cryptography is missing; install it with: pip install "fitplug[dask]"'
+        )
+
+
+def _find_account_folder(subject: str) -> Path:
+    """Find the folder of keys where programs of this user keep their state."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        home = state if state.is_absolute() else Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise FitplugError(
+            f"the key of {subject} has no place, as this user has no home folder; {_ELSEWHERE}"
+        ) from None
+    return home / "fitplug" / "keys"
+
+
+def _is_together(path: Path, folder: Path) -> bool:
+    """Return whether a file is in a folder, in one that is hidden beside it, or beside it."""
+    hidden = f".{folder.name}."
+    files = path.resolve(), path.parent.resolve() / path.name
+    for parent, name in ((folder.parent.resolve(), folder.name), (folder.resolve(), None)):
+        for file in files:
+            if not file.is_relative_to(parent):
+                continue
+            first, *rest = file.relative_to(parent).parts or ("",)
+            if name is None or not rest or first == name or first.startswith(hidden):
+                return True
+    return False
