@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fitplug.counts import Tables
 from fitplug.mechanism import PartedStrategy
 from fitplug.plan import Plan
-from fitplug_dask.releases.slab_counts import StoredSlab, SentSlab, SlabCounts
+from fitplug_dask.releases.slab_counts import SentSlab, SlabCounts, StoredSlab
 from fitplug_dask.releases.stored_counts import CountStore
 from fitplug_opendp.counted_rows import CountedRows, find_seal, list_outside_attributes
 from fitplug_opendp.input_checks import check_tables
