@@ -23,7 +23,7 @@ from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 
 import fitplug_dask
 from fitplug_dask import _compat
-from fitplug_dask.exchange import read_memory
+from fitplug_dask.exchange import MEMORY_SHARE, measure_memory, read_memory
 
 PACKAGE = Path(fitplug_dask.__file__).parent
 UNDOCUMENTED = (
@@ -101,10 +101,8 @@ def test_tasks_are_told_to_callbacks_of_the_user_and_ours_to_no_other_graph() ->
 
 def start_seven(*memory_limits: int) -> SpecCluster:
     """Seven workers, which are more than some versions of Dask tell of unless they are asked to."""
-    specs = {
-        i: {"cls": Worker, "options": {"memory_limit": memory_limits[i % len(memory_limits)]}}
-        for i in range(7)
-    }
+    limits = [memory_limits[i % len(memory_limits)] for i in range(7)]
+    specs = {i: {"cls": Worker, "options": {"memory_limit": n}} for i, n in enumerate(limits)}
     scheduler = {"cls": Scheduler, "options": {"dashboard_address": ":0"}}
     return SpecCluster(workers=specs, scheduler=scheduler)
 
@@ -116,6 +114,9 @@ def test_the_scheduler_tells_the_state_of_each_worker() -> None:
         assert sorted(state.memory_limit for state in states) == sorted(limits)
         assert not any(state.is_paused or state.is_busy for state in states)
         assert read_memory(client) == 10**8
+        assert measure_memory(client) == MEMORY_SHARE * 10**8
+    with start_seven(0, 0, 10**8, 10**9) as cluster, Client(cluster) as client:
+        assert read_memory(client) == 10**8  # of those that have a limit
     with start_seven(0) as cluster, Client(cluster) as client:
         assert [state.memory_limit for state in _compat.read_worker_states(client)] == [None] * 7
         assert read_memory(client) == read_memory(None)
