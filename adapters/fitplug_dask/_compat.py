@@ -7,8 +7,11 @@ package uses an inside of its own. The libraries are imported when they are used
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+_LOG = logging.getLogger(__name__)
 
 
 def count_processors() -> int:
@@ -50,13 +53,36 @@ def run_threaded(
     return threaded.get(graph, top, pool=pool, callbacks=callbacks)
 
 
-def read_worker_memory_limits(client: Any) -> list[int]:
-    """Return the memory limits, in bytes, of the workers of a cluster that have one.
+class WorkerState(NamedTuple):
+    """What a scheduler knows of a worker.
 
-    `Client.scheduler_info` is documented, but what it says of each worker is not.
+    Attributes:
+        memory_limit: The bytes that it may use; None if it has no limit.
+        is_paused: Whether it takes no tasks, as it uses too much of its memory.
+        is_busy: Whether it runs a task.
     """
-    workers = client.scheduler_info()["workers"].values()
-    return [worker["memory_limit"] for worker in workers if worker["memory_limit"]]
+
+    memory_limit: int | None
+    is_paused: bool
+    is_busy: bool
+
+
+def read_worker_states(client: Any) -> list[WorkerState]:
+    """Return what the scheduler knows of each worker; this call has no limit of time.
+
+    `Client.scheduler_info` and its `n_workers` are documented: from version 2025.4 to 2026.6 it
+    says of five workers only, unless it is asked for all. Earlier ones say of all, and do not look
+    at the argument. What is said of a worker is not documented.
+    """
+    said = client.scheduler_info(n_workers=-1)["workers"].values()
+    return [
+        WorkerState(
+            worker["memory_limit"] or None,
+            worker["status"] == "paused",
+            bool(worker["metrics"].get("task_counts", {}).get("executing")),
+        )
+        for worker in said
+    ]
 
 
 def find_install_hint(scheme: str) -> str:
@@ -150,18 +176,45 @@ def serialize_apart(content: bytes) -> Any:
     return to_serialize(content)
 
 
-def run_on_worker_loop(worker: Any, coroutine: Any) -> Any:
-    """Run a coroutine on the event loop of a worker, from a thread of its tasks; await it."""
+def run_on_worker_loop(worker: Any, coroutine: Any, seconds: float) -> Any:
+    """Run a coroutine on the event loop of a worker, from a thread of its tasks; await it.
+
+    Args:
+        worker: The worker.
+        coroutine: The coroutine, which is cancelled when the time is over.
+        seconds: How long to wait.
+
+    Raises:
+        TimeoutError: The coroutine did not end in time; in Python 3.10 that of concurrent.futures.
+    """
     import asyncio
 
-    return asyncio.run_coroutine_threadsafe(coroutine, worker.loop.asyncio_loop).result()
+    running = asyncio.run_coroutine_threadsafe(coroutine, worker.loop.asyncio_loop)
+    try:
+        return running.result(seconds)
+    finally:
+        running.cancel()
 
 
-def spawn_on_worker_loop(worker: Any, coroutine: Any) -> None:
-    """Run a coroutine on the event loop of a worker, from a thread of its tasks."""
-    import asyncio
+def spawn_on_worker_loop(worker: Any, operation: Callable[[], Awaitable[None]]) -> None:
+    """Run an operation in the background of a worker, until it ends or the worker closes.
 
-    asyncio.run_coroutine_threadsafe(coroutine, worker.loop.asyncio_loop)
+    Event loops hold no task by themselves. The group of a worker's background tasks holds each one
+    until it has ended, and cancels all of them when the worker closes.
+    """
+
+    async def run() -> None:
+        try:
+            await operation()
+        except Exception as error:  # its words may quote what it worked with
+            _LOG.warning("a task in the background of a worker failed (%s)", type(error).__name__)
+
+    def start() -> None:
+        group = worker._ongoing_background_tasks
+        if not group.closed:
+            group.call_soon(run)
+
+    worker.loop.add_callback(start)
 
 
 def is_running(worker: Any) -> bool:

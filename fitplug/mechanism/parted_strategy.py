@@ -16,6 +16,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 
 import numpy as np
 
@@ -49,10 +50,14 @@ class Slab:
     stop: int
 
     @property
-    def index(self) -> tuple[slice, ...]:
-        """The slab's place in the table, whose axes are `names`."""
+    def index(self) -> tuple[slice | EllipsisType, ...]:
+        """The slab's place in the table, whose axes are `names`.
+
+        It ends with an ellipsis, so that the slab of the total is an array, too, and no scalar.
+        """
         own = slice(self.start, self.stop)
-        return tuple(own if name == self.attribute else slice(None) for name in self.names)
+        axes = (own if name == self.attribute else slice(None) for name in self.names)
+        return (*axes, ...)
 
     def shape_in(self, domain: Domain) -> tuple[int, ...]:
         """Return the shape of the slab's counts over a domain."""
@@ -81,10 +86,11 @@ class Output:
     shape: tuple[int, ...]
 
     @property
-    def index(self) -> tuple[slice, ...]:
-        """The output's place in an array of the group's shape."""
+    def index(self) -> tuple[slice | EllipsisType, ...]:
+        """The output's place in an array of the group's shape; as of a slab, it gives arrays."""
         own = slice(self.start, self.stop)
-        return tuple(own if i == self.axis else slice(None) for i in range(len(self.shape)))
+        axes = (own if i == self.axis else slice(None) for i in range(len(self.shape)))
+        return (*axes, ...)
 
 
 class Pieces(Mapping[int, AnyArray]):

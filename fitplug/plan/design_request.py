@@ -204,7 +204,8 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
     """Check that a strategy can be causal along an attribute, by rule 6 of this module.
 
     Raises:
-        InputError: The workload does not use it, it is a measure, or a cell of it is no period.
+        InputError: The workload does not use it, it is a measure or has one cell only, or a cell of
+            it is no period.
         BudgetError: The unit makes totals public that are known at the end only.
     """
     if periods not in workload.attributes:
@@ -216,6 +217,11 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
         raise InputError(
             f"periods = {periods!r} names a measure, and the data of a period are records; name an "
             "attribute that divides records into periods"
+        )
+    if workload.domain[periods].size == 1:
+        raise InputError(
+            f"periods = {periods!r} names an attribute with one cell, and one period is drawn at "
+            "once; leave periods out, or give the attribute a cell for each period"
         )
     if not workload.domain.list_names_without_other((periods,)):
         raise InputError(

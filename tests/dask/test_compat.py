@@ -5,18 +5,25 @@ libraries that changes one fails here, and not first in a count.
 from __future__ import annotations
 
 import ast
+import asyncio
+import concurrent.futures
+import gc
 import threading
+import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask
 import pytest
 from dask.callbacks import Callback
-from distributed import Client
+from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 
 import fitplug_dask
 from fitplug_dask import _compat
+from fitplug_dask.exchange import MEMORY_SHARE, measure_memory, read_memory
 
 PACKAGE = Path(fitplug_dask.__file__).parent
 UNDOCUMENTED = (
@@ -92,11 +99,87 @@ def test_tasks_are_told_to_callbacks_of_the_user_and_ours_to_no_other_graph() ->
     assert set(GRAPH) <= set(users)
 
 
-def test_the_scheduler_tells_the_memory_limit_of_each_worker() -> None:
-    with Client(processes=False, n_workers=2, memory_limit=10**9, dashboard_address=":0") as client:
-        assert _compat.read_worker_memory_limits(client) == [10**9, 10**9]
-    with Client(processes=False, n_workers=1, memory_limit=0, dashboard_address=":0") as client:
-        assert _compat.read_worker_memory_limits(client) == []
+def start_seven(*memory_limits: int) -> SpecCluster:
+    """Seven workers, which are more than some versions of Dask tell of unless they are asked to."""
+    limits = [memory_limits[i % len(memory_limits)] for i in range(7)]
+    specs = {i: {"cls": Worker, "options": {"memory_limit": n}} for i, n in enumerate(limits)}
+    scheduler = {"cls": Scheduler, "options": {"dashboard_address": ":0"}}
+    return SpecCluster(workers=specs, scheduler=scheduler)
+
+
+def test_the_scheduler_tells_the_state_of_each_worker() -> None:
+    limits = [10**9] * 6 + [10**8]
+    with start_seven(*limits) as cluster, Client(cluster) as client:
+        states = _compat.read_worker_states(client)
+        assert sorted(state.memory_limit for state in states) == sorted(limits)
+        assert not any(state.is_paused or state.is_busy for state in states)
+        assert read_memory(client) == 10**8
+        assert measure_memory(client) == MEMORY_SHARE * 10**8
+    with start_seven(0, 0, 10**8, 10**9) as cluster, Client(cluster) as client:
+        assert read_memory(client) == 10**8  # of those that have a limit
+    with start_seven(0) as cluster, Client(cluster) as client:
+        assert [state.memory_limit for state in _compat.read_worker_states(client)] == [None] * 7
+        assert read_memory(client) == read_memory(None)
+
+
+@contextmanager
+def one_worker() -> Iterator[tuple[Client, Any]]:
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client, cluster.workers[0]
+
+
+def test_a_coroutine_on_a_worker_that_never_ends_is_cancelled() -> None:
+    ended = threading.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def answer() -> int:
+        return 7
+
+    with one_worker() as (_, worker):
+        assert _compat.run_on_worker_loop(worker, answer(), 60) == 7
+        with pytest.raises(concurrent.futures.TimeoutError):
+            _compat.run_on_worker_loop(worker, hang(), 0.1)
+        assert ended.wait(60)
+
+
+def test_what_runs_in_the_background_of_a_worker_is_held_and_ends_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+    held: list[weakref.ref[Any]] = []
+
+    async def stay() -> None:
+        future = asyncio.get_running_loop().create_future()  # which nothing else holds
+        held.append(weakref.ref(future))
+        begun.set()
+        try:
+            await future
+        finally:
+            ended.set()
+
+    async def fail() -> None:
+        raise ValueError("a secret")
+
+    with one_worker() as (_, worker):
+        _compat.spawn_on_worker_loop(worker, fail)
+        _compat.spawn_on_worker_loop(worker, stay)
+        assert begun.wait(60)
+        gc.collect()
+        assert held[0]() is not None
+        assert not ended.is_set()
+    assert ended.is_set()
+    _compat.spawn_on_worker_loop(worker, stay)  # which does nothing, as the worker is closed
+    assert "in the background of a worker failed (ValueError)" in caplog.text
+    assert "a secret" not in caplog.text
+    assert "never" not in caplog.text  # awaited, or retrieved
 
 
 def test_fsspec_says_which_package_a_scheme_needs() -> None:

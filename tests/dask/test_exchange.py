@@ -6,12 +6,14 @@ import gc
 import itertools
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from distributed import Client
 
@@ -194,6 +196,47 @@ def test_workers_killed_and_added_at_random_moments_lose_no_piece() -> None:
                     assert total == expected
                 kill.join()
                 add_one.join()
+
+
+@pytest.mark.slow
+def test_pieces_that_never_come_are_made_again(one_process: Client) -> None:
+    """As if a disk hung: the worker lives, and one of its depots gives no pieces any more."""
+    held: list[Depot] = []
+
+    def hold(done: int, total: int) -> None:
+        if 2 * done >= total and not held:  # all pieces are there
+            depots = [depot for own in worker_depots._depots.values() for depot in own.values()]
+            held.append(depots[0])
+            held[0]._lock.acquire()
+
+    try:
+        with dask.config.set({"fitplug.timeout": "3s"}):
+            exchange = Exchange(split, 5, 5)
+            found = run_exchange(exchange, gather, range(9), client=one_process, report=hold)
+    finally:
+        held[0]._lock.release()  # threads that wait for it would not end
+    assert found == expect(9, 5)
+    assert held[0].name in worker_depots._lost
+
+
+@pytest.mark.long
+def test_a_worker_that_is_stopped_is_a_lost_worker() -> None:
+    with forked() as start:
+        address, _ = start_scheduler(start, {"distributed.scheduler.worker-ttl": "5s"})
+        workers = [start(run_worker, address) for _ in range(3)]
+        with dask.config.set({"fitplug.timeout": "5s"}), Client(address) as client:
+            client.wait_for_workers(3, timeout=60)
+
+            def stop(done: int, total: int) -> None:
+                if done >= 0.6 * total and not stopped:
+                    stopped.append(workers[0].pid)
+                    os.kill(workers[0].pid, signal.SIGSTOP)
+
+            stopped: list[int] = []
+            exchange = Exchange(split, 24, 24, memory=1000)
+            found = run_exchange(exchange, slow_gather, range(30), client=client, report=stop)
+            assert stopped
+    assert found == expect(30, 24)
 
 
 def list_exchanges(dask_worker: Any) -> int:

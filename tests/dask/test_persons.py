@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter, defaultdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -289,16 +288,6 @@ def test_memory_is_bounded_by_the_disk(tmp_path: Path, monkeypatch: pytest.Monke
     np.testing.assert_array_equal(whole["sex", "age"], parts["sex", "age"])
     assert most > n * 17  # the hash of each row and its cell
     assert least < limit + 3_500_000  # a partition, a bucket, batches, tables and tasks
-
-
-def test_rows_take_a_share_of_the_memory_of_the_smallest_worker() -> None:
-    def measure(*limits: int | None) -> Any:
-        workers = {str(i): {"memory_limit": limit} for i, limit in enumerate(limits)}
-        return memory.measure_memory(SimpleNamespace(scheduler_info=lambda: {"workers": workers}))
-
-    assert measure(10**6, 10**6) == 200_000
-    assert measure(400, 10**6, 0, None) == 80
-    assert measure() == memory.measure_memory(None)
 
 
 def test_buckets_fit_in_the_memory_of_all_threads_and_in_numbers_of_16_bits() -> None:

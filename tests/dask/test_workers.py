@@ -24,8 +24,9 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, FitplugError, InputError
 from fitplug_dask import scheduling, workers
+from fitplug_dask.exchange import read_memory
 from fitplug_dask.files import take_snapshot
-from fitplug_dask.kernel import Job, count_partition, partitions
+from fitplug_dask.kernel import Fault, Job, count_partition, partitions
 from fitplug_dask.kernel.partitions import Partition, cut_partitions
 from fitplug_dask.loops import COMPILED
 from fitplug_dask.sources import find_files
@@ -241,6 +242,25 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
             client.close(timeout=1)
     assert time.monotonic() - began < 20
     assert not isinstance(caught.value, DataError)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_hangs_is_not_asked_for_ever(processes: Processes) -> None:
+    scheduler, process = processes.start_scheduler()
+    processes.start_worker(scheduler, "same")
+    limits = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
+    with dask.config.set(limits):
+        client = Client(scheduler)
+        try:
+            find_address(client, "same")
+            assert isinstance(read_memory(client), int)
+            process.send_signal(signal.SIGSTOP)
+            said = read_memory(client)
+            assert isinstance(said, Fault)
+            assert "the cluster does not answer within 1 s" in said.message
+        finally:
+            process.kill()
+            client.close(timeout=1)
 
 
 @pytest.mark.long

@@ -49,10 +49,12 @@ def forked() -> Iterator[Callable[..., BaseProcess]]:
             process.join(30)
 
 
-def start_scheduler(start: Callable[..., BaseProcess]) -> tuple[str, BaseProcess]:
-    """Start a scheduler and return its address."""
+def start_scheduler(
+    start: Callable[..., BaseProcess], settings: dict[str, Any] | None = None
+) -> tuple[str, BaseProcess]:
+    """Start a scheduler with these settings of Dask, and return its address."""
     here, there = CONTEXT.Pipe(duplex=False)
-    process = start(_run_scheduler, there)
+    process = start(_run_scheduler, there, settings or {})
     assert here.poll(60)
     return here.recv(), process
 
@@ -61,8 +63,11 @@ def run_worker(scheduler: str) -> None:
     asyncio.run(_run_worker(scheduler))
 
 
-def _run_scheduler(address: Any) -> None:
-    asyncio.run(_serve(address))
+def _run_scheduler(address: Any, settings: dict[str, Any]) -> None:
+    from dask import config
+
+    with config.set(settings):
+        asyncio.run(_serve(address))
 
 
 async def _serve(address: Any) -> None:

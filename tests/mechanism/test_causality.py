@@ -208,6 +208,13 @@ def test_a_cell_of_other_values_is_no_period():
         fp.design(fp.Workload(domain, [fp.marginal("MONTH", std=1.0)]), periods="MONTH")
 
 
+def test_one_cell_is_no_periods():
+    """Such a plan would be no series, and this is said before there is one."""
+    domain = fp.Domain({"MONTH": ["1"], "REGION": ["a", "b"]})
+    with pytest.raises(fp.InputError, match="with one cell"):
+        fp.design(fp.Workload(domain, [fp.marginal("MONTH", "REGION", std=1.0)]), periods="MONTH")
+
+
 def log_gaussian(mean, std, values):
     """The logarithms of the probabilities of a discrete Gaussian around an integer."""
     norm = logsumexp(-(np.arange(-400, 401) ** 2) / (2 * std**2))

@@ -10,8 +10,8 @@ exchange of ordinary tasks in two levels would have 65,000 of them for 1,000 inp
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fitplug_dask.exchange.tasks import ExchangePlan, Missing
@@ -23,7 +23,7 @@ from fitplug_dask.exchange.worker_depots import (
     split_on_worker,
 )
 from fitplug_dask.scheduling import reduce_tree
-from fitplug_dask.workers import Fault, SingleTasks, attempt, read_threads
+from fitplug_dask.workers import Fault, SingleTasks, ask, attempt, read_threads
 
 _MOST_PASSES = 50
 """How often lost pieces are made again; each time a worker was lost."""
@@ -72,6 +72,8 @@ class _ClusterExchange:
         self._tasks: Any = None
         self._held: Any = None
         self._deposits: dict[int, Deposit] = {}
+        self._lost: frozenset[str] = frozenset()
+        """The depots that some worker could not read."""
         self._gathered: dict[int, Any] = {}
         """The result of each group; its future, where results are added up."""
 
@@ -91,21 +93,18 @@ class _ClusterExchange:
             result = gather() if fault is None else fault
             if not isinstance(result, Missing):
                 return result
+            self._lost |= result.depots
             self._deposits = {
-                i: one for i, one in self._deposits.items() if one.depot not in result.depots
+                i: one for i, one in self._deposits.items() if one.depot not in self._lost
             }
         return _LOST_TOO_OFTEN
 
     def close(self) -> None:
         """Have all workers forget the exchange; those that do not answer will find out."""
-        closing = threading.Thread(target=attempt, args=(self._drop_depots,), daemon=True)
-        closing.start()
-        closing.join(_CLOSING_SECONDS)
+        drop = partial(self._client.run, drop_depot, self._plan.name, on_error="ignore")
+        attempt(lambda: ask(self._client, drop, _CLOSING_SECONDS))
         self._gathered.clear()
         self._held = None
-
-    def _drop_depots(self) -> None:
-        self._client.run(drop_depot, self._plan.name, on_error="ignore")
 
     def _split_inputs(self) -> Fault | None:
         """Split the inputs whose pieces no worker has."""
@@ -122,7 +121,9 @@ class _ClusterExchange:
             if not lost:
                 return None
             tasks = {
-                i: self._tasks.submit("split-input", split_on_worker, self._held, self._inputs[i])
+                i: self._tasks.submit(
+                    "split-input", split_on_worker, self._held, self._inputs[i], self._lost
+                )
                 for i in lost
             }
             for i, result in self._await(tasks):

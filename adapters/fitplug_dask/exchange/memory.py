@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fitplug_dask._compat import read_machine_memory, read_worker_memory_limits
-from fitplug_dask.workers import Fault, attempt
+from fitplug_dask._compat import read_machine_memory
+from fitplug_dask.workers import Fault, attempt, list_workers
 
 MEMORY_SHARE = 0.2
 """The fraction of the memory of a process that pieces may take, and tasks together may take.
@@ -22,8 +22,11 @@ def read_memory(client: Any) -> int | Fault:
     """
     if client is None:
         return read_machine_memory()
-    limits = attempt(lambda: read_worker_memory_limits(client))
-    return limits if isinstance(limits, Fault) else min(limits, default=read_machine_memory())
+    workers = attempt(lambda: list_workers(client))
+    if isinstance(workers, Fault):
+        return workers
+    limits = [worker.memory_limit for worker in workers if worker.memory_limit is not None]
+    return min(limits, default=read_machine_memory())
 
 
 def measure_memory(client: Any) -> int | Fault:

@@ -15,7 +15,7 @@ from fitplug_dask.exchange.tasks import Add, ExchangePlan, Fold, Split, group_ou
 from fitplug_dask.exchange.threads import exchange_on_threads
 from fitplug_dask.progress import Report
 from fitplug_dask.scheduling import count_threads, raise_fault
-from fitplug_dask.workers import COUNTING_PACKAGES
+from fitplug_dask.workers import COUNTING_PACKAGES, read_timeout
 
 Gather: TypeAlias = Callable[[Any, int, Mapping[int, Any]], Any]
 
@@ -148,6 +148,7 @@ def _run(
         memory,
         exchange.confidential,
         exchange.packages,
+        read_timeout(),
     )
     groups = group_outputs(exchange.outputs, most_groups)
     sizes = [1] * len(inputs) if sizes is None else list(sizes)

@@ -64,6 +64,7 @@ class ExchangePlan:
         memory: The most bytes of pieces that one process holds in memory.
         confidential: Whether pieces are encrypted on disk.
         packages: The packages whose code workers must have as the client has it.
+        timeout: How many seconds a worker waits for the pieces of another one.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ExchangePlan:
     memory: int
     confidential: bool
     packages: tuple[str, ...]
+    timeout: float
 
     def __repr__(self) -> str:
         return f"ExchangePlan({self.outputs} outputs)"

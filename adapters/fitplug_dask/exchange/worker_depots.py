@@ -4,15 +4,21 @@ Pieces are no results of Dask's tasks: a worker would write these to its disk as
 stay in a depot of the worker that made them, and travel from there straight to the worker that
 gathers them. A depot ends with its exchange: when the client has ended it, or when the scheduler
 does not know the exchange any more, for instance as the client is gone.
+
+A worker that does not give its pieces within the time that the client waits for any answer
+(`fitplug.timeout`) is a lost one: its pieces are made again, elsewhere or in a new depot there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -71,17 +77,18 @@ class Manifest:
         return cls(inputs)
 
 
-def split_on_worker(plan: ExchangePlan, given: Any) -> Deposit | Fault:
+def split_on_worker(plan: ExchangePlan, given: Any, lost: frozenset[str]) -> Deposit | Fault:
     """Make the pieces of an input and keep them on this worker.
 
     Args:
         plan: The exchange.
         given: The input.
+        lost: The depots that other workers do not read any more; nothing is added to these.
     """
     from distributed import get_worker
 
     worker = get_worker()
-    depot = _open_depot(worker, plan)
+    depot = _open_depot(worker, plan, lost)
     if depot is None:
         return _ENDED
     number = split_into_depot(plan, given, depot)
@@ -96,10 +103,17 @@ def gather_on_worker(plan: ExchangePlan, manifest: Manifest, outputs: Sequence[i
     from distributed import get_worker
 
     worker = get_worker()
+    # The reading ends in this time, unless the event loop of this worker hangs.
+    seconds = plan.timeout * (1 + math.ceil(len(manifest.inputs) / _AT_ONCE))
 
     def fetch(output: int) -> Mapping[int, memoryview] | Missing:
-        reading = _fetch_output(worker, plan.name, manifest, output)
-        fetched: Mapping[int, memoryview] | Missing = _compat.run_on_worker_loop(worker, reading)
+        reading = _fetch_output(worker, plan, manifest, output)
+        try:
+            fetched: Mapping[int, memoryview] | Missing = _compat.run_on_worker_loop(
+                worker, reading, seconds
+            )
+        except concurrent.futures.TimeoutError:
+            return Missing(frozenset(depot for _, depot in manifest.inputs))
         return fetched
 
     return gather_outputs(plan, outputs, fetch)
@@ -112,10 +126,10 @@ def drop_depot(exchange: str, dask_worker: Any) -> None:
         _depots.get(dask_worker, {}).pop(exchange, None)
 
 
-def _open_depot(worker: Any, plan: ExchangePlan) -> Depot | None:
+def _open_depot(worker: Any, plan: ExchangePlan, lost: frozenset[str]) -> Depot | None:
     """Return the depot of an exchange on this worker, or None if the exchange has ended.
 
-    The depot is opened if there is none.
+    A depot is opened if there is none, or if that which is there is lost to others.
     """
     with _lock:
         if plan.name in _ended:
@@ -124,28 +138,33 @@ def _open_depot(worker: Any, plan: ExchangePlan) -> Depot | None:
         if depots is None:
             depots = _depots[worker] = {}
             _compat.add_worker_operation(worker, _OPERATION, _make_reader(depots))
-        opened = plan.name not in depots
-        if opened:
+        held = depots.get(plan.name)
+        if held is None or held.name in lost:
             depots[plan.name] = plan.open_depot(worker.local_directory)
         depot = depots[plan.name]
-    if opened:
-        _compat.spawn_on_worker_loop(worker, _end_with_lease(worker, depots, plan))
+    if held is None:
+        _compat.spawn_on_worker_loop(worker, partial(_end_with_lease, worker, depots, plan))
     return depot
 
 
 async def _end_with_lease(worker: Any, depots: dict[str, Depot], plan: ExchangePlan) -> None:
-    """Forget an exchange when the scheduler has forgotten it."""
+    """Forget an exchange when the scheduler has forgotten it, or nobody looks any more."""
     end = time.monotonic() + _LEASE_SECONDS
-    while plan.name in depots and _compat.is_running(worker):
-        await asyncio.sleep(0.5)
-        if time.monotonic() > end:
-            end += _LEASE_SECONDS
-            try:
-                known = await _compat.knows_key(worker, plan.lease)
-            except Exception:  # the scheduler is away; if it stays away, so will this worker
-                continue
-            if not known:
-                depots.pop(plan.name, None)
+    try:
+        while plan.name in depots and _compat.is_running(worker):
+            await asyncio.sleep(0.5)
+            if time.monotonic() > end:
+                end += _LEASE_SECONDS
+                try:
+                    known = await asyncio.wait_for(
+                        _compat.knows_key(worker, plan.lease), plan.timeout
+                    )
+                except Exception:  # the scheduler is away; if it stays away, so will this worker
+                    continue
+                if not known:
+                    return
+    finally:
+        depots.pop(plan.name, None)
 
 
 def _make_reader(depots: Mapping[str, Depot]) -> Any:
@@ -178,14 +197,23 @@ async def _read(
 
 
 async def _fetch_output(
-    worker: Any, exchange: str, manifest: Manifest, output: int
+    worker: Any, plan: ExchangePlan, manifest: Manifest, output: int
 ) -> Mapping[int, memoryview] | Missing:
     """Fetch the packed pieces of one output from all workers."""
     limit = asyncio.Semaphore(_AT_ONCE)
 
     async def fetch_one(address: str, depot: str) -> Stretches | None:
         async with limit:
-            return await _fetch_from(worker, address, exchange, depot, output)
+            if depot in _lost:
+                return None
+            fetching = _fetch_from(worker, address, plan.name, depot, output)
+            try:
+                found = await asyncio.wait_for(fetching, plan.timeout)
+            except asyncio.TimeoutError:
+                found = None
+            if found is None:
+                _lost.add(depot)
+            return found
 
     places = list(manifest.inputs)
     answers = await asyncio.gather(*(fetch_one(*place) for place in places))
@@ -205,8 +233,6 @@ async def _fetch_from(
     worker: Any, address: str, exchange: str, depot: str, output: int
 ) -> Stretches | None:
     """Fetch the packed pieces of one output in one depot; None if they are lost."""
-    if depot in _lost:
-        return None
     if address == worker.address:
         return await _read(_depots.get(worker, {}), exchange, depot, output)
     what = {"exchange": exchange, "depot": depot, "output": output}
@@ -219,7 +245,6 @@ async def _fetch_from(
     else:
         answer = None
     if answer is None:
-        _lost.add(depot)
         return None
     content, start = memoryview(answer["content"]), 0
     stretches = []

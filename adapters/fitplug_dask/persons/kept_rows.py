@@ -186,7 +186,9 @@ def _encode_words(words: np.ndarray[Any, np.dtype[np.uint64]]) -> bytes:
 def _decode_words(content: bytes, width: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Read packed cells (n, w), with w the width."""
     numbers = np.frombuffer(content, "<u8")
-    return numbers[1 : 1 + int(numbers[0]) * width].reshape(-1, width).astype(np.uint64)
+    n = int(numbers[0])
+    # If nothing but the total is counted, w is 0, from which NumPy cannot tell n.
+    return numbers[1 : 1 + n * width].reshape(n, width).astype(np.uint64)
 
 
 def _report_half(report: Report, half: int) -> Report:

@@ -8,6 +8,7 @@
 | `failures` | tries again where a store fails, and turns errors into faults |
 | `stored_counts` | stores the exact counts that no process holds all of, encrypted |
 | `jobs` | says what every task of a release knows |
+| `slab_counts` | says how the counts of a slab reach the task that splits them |
 | `drawing` | draws the answers of a part, once |
 | `estimating` | estimates what an output has, and writes it as a part of a table |
 | `publishing` | computes all tables, and puts the complete release in its place |

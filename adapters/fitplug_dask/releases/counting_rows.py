@@ -13,7 +13,7 @@ from fitplug.errors import FitplugError
 from fitplug.workload import ONE_RECORD
 from fitplug_dask.counting import count, count_slabs
 from fitplug_dask.persons import RowStore
-from fitplug_dask.releases.exact_counts import ExactCounts, SlabCounts, TableCounts
+from fitplug_dask.releases.exact_counts import ExactCounts, StoredCounts, TableCounts
 from fitplug_dask.releases.failures import UNFINISHED
 from fitplug_dask.releases.jobs import PIECES_BYTES, RELEASE_PACKAGES
 from fitplug_dask.releases.kept_secret import KeptSecret
@@ -90,7 +90,7 @@ def _is_in_slabs(release: PartedRelease, counting: Mapping[str, Any]) -> bool:
     return cells > _MOST_CELLS
 
 
-def _find_charged(release: PartedRelease, store: CountStore) -> SlabCounts | None:
+def _find_charged(release: PartedRelease, store: CountStore) -> StoredCounts | None:
     """Return the counts that the ledger has charged for, if they are stored."""
     if release.charged_seal is None:
         return None
@@ -99,12 +99,12 @@ def _find_charged(release: PartedRelease, store: CountStore) -> SlabCounts | Non
         return None
     _LOG.info("the release goes on with the counts that it was charged for")
     of_run, seals = found
-    return SlabCounts(of_run, release.rows, release.charged_seal, seals)
+    return StoredCounts(of_run, release.rows, release.charged_seal, seals)
 
 
 def _count_slabs(
     source: Source, release: PartedRelease, counting: Mapping[str, Any], store: CountStore
-) -> SlabCounts:
+) -> StoredCounts:
     """Count all slabs on the workers, each of which stores what it counted."""
     keywords = dict(counting)
     del keywords["checkpoint"]
@@ -130,7 +130,7 @@ def _count_slabs(
     except OSError as error:
         why = (error.strerror or "it cannot be written").lower()
         raise FitplugError(f"{release.output}: {why}; {UNFINISHED}") from None
-    return SlabCounts(store, release.rows, seal, seals)
+    return StoredCounts(store, release.rows, seal, seals)
 
 
 def _describe(release: PartedRelease) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fitplug.counts import Tables
 from fitplug.mechanism import PartedStrategy, may_be_clamped
 from fitplug.numeric import IntArray
@@ -22,6 +20,7 @@ from fitplug_dask.kernel import Fault
 from fitplug_dask.progress import Report, ignore
 from fitplug_dask.releases.failures import report_faults
 from fitplug_dask.releases.jobs import ReleaseJob
+from fitplug_dask.releases.slab_counts import SlabCounts
 from fitplug_opendp.part_noise import draw_part
 
 
@@ -62,28 +61,13 @@ def answer_in_parts(plan: Plan, parted: PartedStrategy, report: Report = ignore)
     return AnswerPath(plan, plan.tables, answer)
 
 
-def split_counts(job: ReleaseJob, given: tuple[int, IntArray | str]) -> Mapping[int, Any] | Fault:
-    """Split the exact counts of a slab by the parts that are missing.
-
-    Args:
-        job: The release.
-        given: The number of the slab, and its counts or the seal of those that are stored. They
-            are confidential.
-    """
-    slab, held = given
-    counts = held if isinstance(held, np.ndarray) else _read_slab(job, slab, held)
+def split_counts(job: ReleaseJob, given: SlabCounts) -> Mapping[int, Any] | Fault:
+    """Split the exact counts of a slab by the parts that are missing."""
+    counts = given.read(job)
     if isinstance(counts, Fault):
         return counts
-    pieces = job.parted.split_counts(slab, counts)
+    pieces = job.parted.split_counts(given.number, counts)
     return {part: pieces[part] for part in pieces if part in job.missing}
-
-
-def _read_slab(job: ReleaseJob, slab: int, seal: str) -> IntArray | Fault:
-    """Read the counts of a slab that the task which counted it has stored."""
-    store = job.counts
-    assert store is not None
-    shape = job.parted.slabs[slab].shape_in(job.plan.domain)
-    return report_faults(lambda: store.read_slab(slab, seal, shape), store.place)
 
 
 def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> DurablePart | Fault:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 from fitplug.counts import Tables
 from fitplug.mechanism import PartedStrategy
 from fitplug.plan import Plan
+from fitplug_dask.releases.slab_counts import SentSlab, SlabCounts, StoredSlab
 from fitplug_dask.releases.stored_counts import CountStore
 from fitplug_opendp.counted_rows import CountedRows, find_seal, list_outside_attributes
 from fitplug_opendp.input_checks import check_tables
@@ -51,8 +51,8 @@ class ExactCounts(ABC):
         """List the attributes without use in the plan by which the count left records out."""
 
     @abstractmethod
-    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> list[tuple[int, Any]]:
-        """List slabs by number with what `split_counts` reads their counts from."""
+    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> Sequence[SlabCounts]:
+        """List the counts of slabs, for `split_counts`."""
 
 
 class TableCounts(ExactCounts):
@@ -90,16 +90,15 @@ class TableCounts(ExactCounts):
     def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
         return list_outside_attributes(plan, self._tables)
 
-    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> list[tuple[int, Any]]:
-        names = {parted.slabs[number].names for number in numbers}
-        marginals = {own: self._tables.marginal(own) for own in names}
+    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> Sequence[SlabCounts]:
+        slabs = {number: parted.slabs[number] for number in numbers}
+        marginals = {slab.names: self._tables.marginal(slab.names) for slab in slabs.values()}
         return [
-            (number, marginals[parted.slabs[number].names][parted.slabs[number].index])
-            for number in numbers
+            SentSlab(number, marginals[slab.names][slab.index]) for number, slab in slabs.items()
         ]
 
 
-class SlabCounts(ExactCounts):
+class StoredCounts(ExactCounts):
     """Counts of the plan's own slabs, which are stored encrypted."""
 
     def __init__(
@@ -126,5 +125,5 @@ class SlabCounts(ExactCounts):
     def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
         return ()
 
-    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> list[tuple[int, Any]]:
-        return [(number, self._seals[number]) for number in numbers]
+    def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> Sequence[SlabCounts]:
+        return [StoredSlab(number, self._seals[number]) for number in numbers]

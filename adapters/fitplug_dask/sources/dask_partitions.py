@@ -10,6 +10,7 @@ from fitplug.errors import DataError
 from fitplug_dask.sources.file_search import FoundFile
 from fitplug_dask.sources.formats import Format
 from fitplug_dask.sources.locations import UNTRACKED
+from fitplug_dask.workers import await_result
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +54,7 @@ class DaskPartition:
             # The function and not its name, for which old versions warn beside a client.
             return self.delayed.compute(scheduler=get)
         with worker_client() as client:
-            return client.compute(self.delayed).result()
+            return await_result(client, client.compute(self.delayed))
 
 
 def find_dask_partitions(source: Any) -> list[FoundFile]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 import time
@@ -151,6 +152,9 @@ def gather_ended(client: Any, ends: queue.SimpleQueue[Any], left: int) -> dict[A
         client: The client.
         ends: The futures that have ended.
         left: The number of futures that have not been gathered.
+
+    Raises:
+        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
     """
     futures = [_await_end(client, ends)]
     time.sleep(_UPDATE_SECONDS if left > 1 else 0)
@@ -159,17 +163,26 @@ def gather_ended(client: Any, ends: queue.SimpleQueue[Any], left: int) -> dict[A
             futures.append(ends.get_nowait())
     fetched: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-    async def gather() -> None:
-        try:
-            fetched.put((await client.gather(futures), None))
-        except Exception as error:
-            fetched.put((None, error))
+    async def gather() -> Any:
+        return await client.gather(futures)
 
-    client.loop.add_callback(gather)
-    results, error = _await_end(client, fetched)
-    if error is not None:
-        raise error
-    return dict(zip(futures, results, strict=True))
+    fetching = asyncio.run_coroutine_threadsafe(gather(), client.loop.asyncio_loop)
+    fetching.add_done_callback(fetched.put)
+    try:
+        return dict(zip(futures, _await_end(client, fetched).result(), strict=True))
+    finally:
+        fetching.cancel()
+
+
+def await_result(client: Any, future: Any) -> Any:
+    """Return the result of a future, which may take as long as it needs while workers run.
+
+    Raises:
+        FitplugError: As by `gather_ended`.
+    """
+    ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    future.add_done_callback(ends.put)
+    return gather_ended(client, ends, 1)[future]
 
 
 def _await_end(client: Any, ends: queue.SimpleQueue[Any]) -> Any:

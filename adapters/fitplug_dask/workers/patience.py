@@ -6,14 +6,17 @@ the first worker to come (`settings.read_timeout`). A task itself may take as lo
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import toolz
 
 from fitplug.errors import FitplugError
+from fitplug_dask._compat import WorkerState, read_worker_states
 from fitplug_dask.workers.settings import read_timeout
 
 T = TypeVar("T")
@@ -37,9 +40,36 @@ def ask(client: Any, request: Callable[[], Awaitable[T]], seconds: float | None 
     async def act() -> T:
         return await request()
 
+    return _await_answer(lambda: client.sync(act, callback_timeout=limit), limit)
+
+
+def ask_blocking(request: Callable[[], T], seconds: float | None = None) -> T:
+    """Return what a request to the cluster returns that blocks, and knows no limit of time.
+
+    Args:
+        request: Called in a thread of its own, which is left alone when the time is over.
+        seconds: How long to wait; None for `read_timeout()`.
+
+    Raises:
+        FitplugError: The scheduler does not answer.
+    """
+    limit = read_timeout() if seconds is None else seconds
+    answer: Future[T] = Future()
+
+    def act() -> None:
+        try:
+            answer.set_result(request())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=act, daemon=True).start()
+    return _await_answer(lambda: answer.result(limit), limit)
+
+
+def _await_answer(wait: Callable[[], T], limit: float) -> T:
+    """Return what `wait` returns, or raise FitplugError, which quotes nothing of the cluster's."""
     try:
-        answer: T = client.sync(act, callback_timeout=limit)
-        return answer
+        return wait()
     except Exception as error:
         failed = type(error).__name__
     within = f" within {limit:g} s" if failed == "TimeoutError" else ""
@@ -56,6 +86,15 @@ def read_threads(client: Any) -> dict[str, int]:
         FitplugError: The scheduler does not answer.
     """
     return dict(ask(client, client.nthreads))
+
+
+def list_workers(client: Any) -> list[WorkerState]:
+    """List what the scheduler knows of each worker.
+
+    Raises:
+        FitplugError: The scheduler does not answer.
+    """
+    return ask_blocking(lambda: read_worker_states(client))
 
 
 class WorkerWatch:
@@ -93,14 +132,9 @@ class WorkerWatch:
         """Return why no task can run now, and what to do; empty texts if one can."""
         if not read_threads(self._client):
             return "no worker", "start workers"
-        known = ask(self._client, self._client.scheduler.identity)
-        workers = list(known["workers"].values())
+        workers = list_workers(self._client)
         # Dask pauses a worker at 80 % of its memory; the tasks that it runs go on.
-        if len(workers) == known.get("n_workers", len(workers)) and all(
-            worker["status"] == "paused"
-            and not worker["metrics"].get("task_counts", {}).get("executing")
-            for worker in workers
-        ):
+        if workers and all(worker.is_paused and not worker.is_busy for worker in workers):
             return "only workers that Dask paused for want of memory", "give them more memory"
         return "", ""
 

@@ -1,0 +1,319 @@
+"""Plans of every shape through every way of releasing: charged once, and never for nothing.
+
+What a way cannot do it refuses before the charge. All else ends with estimates of the truth, and
+the same call finds the release again at no cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import opendp.prelude as dp
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client
+
+import fitplug as fp
+import fitplug_dask as fpd
+import fitplug_opendp as fpo
+from tests.helpers.audited_releases import use_slabs, use_small_parts
+from tests.helpers.command_line import fitplug
+from tests.helpers.local_workers import start_workers
+from tests.helpers.opendp_spaces import features  # noqa: F401
+from tests.helpers.shapes import SHAPES, SMALL, STRUCTURES, Shape, write_spec
+
+pl = pytest.importorskip("polars")
+
+KEY = "2026"
+REPLACED = "one record replaced"
+
+
+@dataclass
+class Place:
+    """Where a release goes, and what it is charged to."""
+
+    folder: Path
+    ledger: fp.Ledger
+    client: Client | None = None
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "out"
+
+    def charge(self) -> dict[str, Any]:
+        return {"ledger": self.ledger, "key": KEY}
+
+    def write(self, shape: Shape) -> Path:
+        path = self.folder / "rows.parquet"
+        if not path.exists():
+            pq.write_table(pa.table(shape.columns), path, row_group_size=100)
+        return path
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of releasing.
+
+    Attributes:
+        release: Releases a plan, and finds the release if it is called again.
+        refuse: Returns what the way says of a plan that it refuses; None of others.
+        is_in_slabs: Whether counts stay in slabs, as those of large plans do.
+    """
+
+    release: Callable[[Shape, Place], Any]
+    refuse: Callable[[Shape], str | None] = lambda shape: None
+    is_in_slabs: bool = False
+
+
+def find_unit(shape: Shape) -> str:
+    return str(shape.plan.unit)
+
+
+def refuse_public_totals(shape: Shape) -> str | None:
+    return "releases in parts are not made" if REPLACED in find_unit(shape) else None
+
+
+def refuse_lost_order(shape: Shape) -> str | None:
+    return None if shape.periods else "cannot be drawn period by period"
+
+
+def refuse_persons_within(shape: Shape) -> str | None:
+    return "counting by person does not keep" if "of the same" in find_unit(shape) else None
+
+
+def refuse_distances(shape: Shape) -> str | None:
+    unit = shape.plan.unit
+    is_plain = unit == fp.ReplaceOne() or unit.is_of_records
+    return None if is_plain else "is no measurement of OpenDP"
+
+
+def refuse_vectors(shape: Shape) -> str | None:
+    if shape.plan.unit == fp.ReplaceOne():
+        return "no distance between vectors"
+    domain, names = shape.plan.domain, shape.plan.workload.attributes
+    has_sums = any(isinstance(domain[name], fp.Measure) for name in names)
+    return refuse_distances(shape) or ("holds no sums" if has_sums else None)
+
+
+def refuse_frames(shape: Shape) -> str | None:
+    if shape.plan.unit == fp.ReplaceOne():
+        return "give the attribute a cell for other values"
+    return refuse_distances(shape)
+
+
+def count_persons(shape: Shape, place: Place) -> fp.Tables:
+    limit = {"contributions": 1} if shape.plan.unit == fp.AddRemove() else {}
+    return fpd.count(place.write(shape), shape.plan, person="person", **limit)
+
+
+def publish_tables(shape: Shape, place: Place) -> fp.Release:
+    return fpo.publish(shape.plan, shape.tables, place.output, **place.charge())
+
+
+def publish_persons(shape: Shape, place: Place) -> fp.Release:
+    tables = count_persons(shape, place)
+    return fpo.publish(shape.plan, tables, place.output, **place.charge())
+
+
+def release_tables_in_parts(shape: Shape, place: Place) -> fp.Release:
+    return fpd.release(shape.tables, shape.plan, place.output, **place.charge())
+
+
+def release_files(shape: Shape, place: Place) -> fp.Release:
+    rows = place.write(shape)
+    return fpd.release(rows, shape.plan, place.output, client=place.client, **place.charge())
+
+
+def release_persons(shape: Shape, place: Place) -> fp.Release:
+    keywords = {"client": place.client, "person": "person", **place.charge()}
+    return fpd.release(place.write(shape), shape.plan, place.output, **keywords)
+
+
+def release_series(shape: Shape, place: Place) -> fp.Release:
+    series = fpd.begin_series(shape.plan, place.output, ledger=place.ledger, key=KEY)
+    rows = place.write(shape)
+    for period in series.labels:
+        series.release(period, rows)
+    series.verify()
+    return series.to_release()
+
+
+def measure_tables(shape: Shape, place: Place) -> fp.Release:
+    metric = choose_metric(shape)
+    return fpo.make_fitness_for_use(fpo.tables_domain(shape.plan), metric, shape.plan)(shape.tables)
+
+
+def measure_vector(shape: Shape, place: Place) -> fp.Release:
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    measurement = fpo.make_fitness_for_use(*space, shape.plan)
+    names = shape.plan.workload.attributes
+    counts = fp.Tables.from_records(shape.plan.domain, shape.columns, [names])[names]
+    return measurement(np.array(counts).ravel())
+
+
+def measure_frame(shape: Shape, place: Place) -> fp.Release:
+    frame = pl.LazyFrame(shape.columns)
+    space = dp.domain_of(frame, infer=True), choose_metric(shape)
+    return fpo.make_fitness_for_use(*space, shape.plan)(frame)
+
+
+def choose_metric(shape: Shape) -> Any:
+    is_replaced = REPLACED in find_unit(shape)
+    return dp.change_one_distance() if is_replaced else dp.symmetric_distance()
+
+
+IN_FOLDERS = {
+    "publish": Way(publish_tables),
+    "publish, by person": Way(publish_persons, refuse_persons_within),
+    "parts, of tables": Way(release_tables_in_parts, refuse_public_totals),
+    "parts, of files": Way(release_files, refuse_public_totals),
+    "parts, of files in slabs": Way(release_files, refuse_public_totals, is_in_slabs=True),
+    "parts, by person": Way(release_persons, refuse_public_totals),
+    "parts, by person in slabs": Way(release_persons, refuse_public_totals, is_in_slabs=True),
+}
+ON_A_CLUSTER = {
+    name: way for name, way in IN_FOLDERS.items() if "parts, " in name and "tables" not in name
+}
+IN_SERIES = {"series": Way(release_series, refuse_lost_order)}
+MEASURED = {
+    "tables": Way(measure_tables, refuse_distances),
+    "vectors": Way(measure_vector, refuse_vectors),
+    "frames": Way(measure_frame, refuse_frames),
+}
+
+
+SOME = [
+    "one cell", "total alone", "one leaf", "measure", "total of a measure", "tree", "once per",
+    "pairs within",
+]  # fmt: skip
+"""Shapes that are released on a cluster each time, and by the command."""
+SLOW = [*SMALL, *(pytest.param(name, marks=pytest.mark.slow) for name in STRUCTURES)]
+LONG = [
+    pytest.param(name, marks=pytest.mark.slow if name in SOME else pytest.mark.long)
+    for name in SHAPES
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, fp.Ledger(tmp_path / "budget.db", rho=1e6))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Client]:
+    """Two processes, to which all travels that a worker needs."""
+    with start_workers(2, 1, processes=True) as client:
+        yield client
+
+
+def list_content(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.name != "rows.parquet"}
+
+
+def check_refused(way: Way, shape: Shape, place: Place, says: str) -> None:
+    """Check that a plan is refused in one sentence, and that nothing was charged or written."""
+    with pytest.raises((fp.FitplugError, ValueError), match=says) as caught:
+        way.release(shape, place)
+    assert "\n" not in str(caught.value)
+    assert not place.ledger.entries()
+    assert list_content(place.folder) <= {"budget.db"}
+
+
+def check_way(way: Way, shape: Shape, place: Place) -> None:
+    """Release once and once more, or see the plan refused."""
+    says = way.refuse(shape)
+    if says is not None:
+        check_refused(way, shape, place, says)
+        return
+    released = way.release(shape, place)
+    shape.check(released)
+    charges = place.ledger.entries()
+    again = way.release(shape, place)
+    np.testing.assert_array_equal(np.asarray(again.answers), np.asarray(released.answers))
+    assert place.ledger.entries() == charges
+    assert released.rho <= place.ledger.spent <= released.rho * (1 + 1e-12)
+    assert len([entry for entry in charges if entry.within is None]) == 1
+    assert {stage.state for stage in place.ledger.stages().values()} == {"published"}
+    assert list_content(place.folder) == {"budget.db", "out"}  # no counts and no secrets
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_the_check_has_power(name: str) -> None:
+    SHAPES[name].check_power()
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_in_memory(name: str, place: Place) -> None:
+    shape = SHAPES[name]
+    shape.check(fpo.release(shape.plan, shape.tables, **place.charge()))
+    assert len(place.ledger.entries()) == 1
+    with pytest.raises(fp.KeyTaken):
+        fpo.release(shape.plan, shape.tables, **place.charge())
+    assert len(place.ledger.entries()) == 1
+
+
+@pytest.mark.parametrize("way", IN_FOLDERS)
+@pytest.mark.parametrize("name", SLOW)
+def test_in_a_folder(name: str, way: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_in_folder(IN_FOLDERS[way], SHAPES[name], place, monkeypatch)
+
+
+@pytest.mark.parametrize("way", ON_A_CLUSTER)
+@pytest.mark.parametrize("name", LONG)
+def test_on_a_cluster(
+    name: str, way: str, place: Place, cluster: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.client = cluster
+    run_in_folder(ON_A_CLUSTER[way], SHAPES[name], place, monkeypatch)
+
+
+def run_in_folder(way: Way, shape: Shape, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way.is_in_slabs:
+        use_slabs(monkeypatch)
+        use_small_parts(monkeypatch, 5)
+    check_way(way, shape, place)
+    if way.refuse(shape) is None:
+        read = fp.Release.read(place.output)
+        read.verify()
+        shape.check(read)
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_in_a_series(name: str, place: Place) -> None:
+    check_way(IN_SERIES["series"], SHAPES[name], place)
+
+
+@pytest.mark.parametrize("way", MEASURED)
+@pytest.mark.parametrize("name", SLOW)
+def test_as_a_measurement(name: str, way: str, place: Place) -> None:
+    shape = SHAPES[name]
+    says = MEASURED[way].refuse(shape)
+    if says is not None:
+        check_refused(MEASURED[way], shape, place, says)
+    else:
+        shape.check(MEASURED[way].release(shape, place))
+
+
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("name", SOME)
+def test_by_the_command(name: str, parts: bool, place: Place) -> None:
+    shape = SHAPES[name]
+    spec = place.folder / "spec.toml"
+    spec.write_text(write_spec(shape, place.write(shape), parts), encoding="utf-8")
+    ran = fitplug("run", spec, "--key", KEY)
+    if parts and (says := refuse_public_totals(shape)):
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert says in ran.err
+        assert not (place.folder / "out").exists()
+        return
+    assert ran.code == 0, ran.err
+    shape.check(fp.Release.read(place.output))
+    again = fitplug("run", spec, "--key", KEY)
+    assert (again.code, again.err) == (0, "")
+    assert "done already" in again.out
+    assert len(place.ledger.entries()) == 1
