@@ -57,6 +57,22 @@ def check_selection_once() -> None:
     Raises:
         CheckError: They are not those of plain Python. Nothing was counted.
     """
+    try:
+        fault = _find_fault()
+    except (CheckError, MemoryError):
+        raise
+    except Exception as error:
+        fault = f"it ends with {type(error).__name__}"
+    if fault is not None:
+        raise CheckError(
+            f"the limit on the rows of a person fails its test on this machine: {fault}, with "
+            f"PyArrow {pa.__version__} and NumPy {np.__version__}; nothing was counted; install "
+            "other versions of these, or fitplug again"
+        )
+
+
+def _find_fault() -> str | None:
+    """Return what differs from plain Python, None if nothing does."""
     for length, expected in _VECTORS.items():
         message = bytes(range(length))
         for low, high in (
@@ -64,14 +80,15 @@ def check_selection_once() -> None:
             siphash128(_KEY, np.frombuffer(message, np.uint8).reshape(1, -1))[0].tolist(),
         ):
             if (low.to_bytes(8, "little") + high.to_bytes(8, "little")).hex() != expected:
-                _refuse("SipHash gives other numbers than its authors'")
+                return "SipHash gives other numbers than its authors'"
     for groups in (None, CellGroups(), ValueGroups(Packing(_JOB).find_field("year"))):
         selection = Selection("person", _LIMIT, _KEY, _OTHER_KEY, groups)
         for persons, arrays in ((_TEXTS, _store_texts()), (_NUMBERS, _store_numbers())):
             expected_rows = _select_plainly(persons[_FIRST:], _CELLS[_FIRST:], groups)
             for kind, column in arrays:
                 if _select(selection, column) != expected_rows:
-                    _refuse(f"persons stored as {kind} keep other rows than they should")
+                    return f"persons stored as {kind} keep other rows than they should"
+    return None
 
 
 def _store_texts() -> Iterator[tuple[str, Any]]:
@@ -165,11 +182,3 @@ def _hash_plainly(key: bytes, message: bytes) -> tuple[int, int]:
         mix(4)
         found.append(v[0] ^ v[1] ^ v[2] ^ v[3])
     return found[0], found[1]
-
-
-def _refuse(what: str) -> None:
-    raise CheckError(
-        f"the limit on the rows of a person fails its test on this machine: {what}, with PyArrow "
-        f"{pa.__version__} and NumPy {np.__version__}; nothing was counted; install other versions "
-        "of these, or fitplug again"
-    )
