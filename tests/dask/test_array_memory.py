@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import itertools
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import feather
 
 import fitplug as fp
 import fitplug_dask as fpd
@@ -226,6 +228,17 @@ def store(values: list[Any], kind: Any) -> Any:
     if pa.types.is_decimal(kind):
         values = [None if v is None else Decimal(v) for v in values]
     return pa.array(values, kind)
+
+
+@pytest.mark.parametrize("kind", [*TEXTS, *BYTES[:3], *DICTIONARIES[:2]], ids=str)
+def test_a_key_that_is_repeated_is_compared_in_every_type(tmp_path: Path, kind: Any) -> None:
+    sexes = ["1", "2", None, "1", "2"] * 9
+    table = pa.table({"sex": store(sexes, kind), "age": [i % 20 for i in range(45)]})
+    folder = tmp_path / "sex=2"
+    folder.mkdir()
+    feather.write_feather(table, folder / "a.arrow", "uncompressed")
+    counted = fpd.count(tmp_path, (DOMAIN, [("sex",)]))
+    assert counted["sex",].tolist() == [0, sexes.count("2")]
 
 
 @pytest.mark.usefixtures("either_loops")
