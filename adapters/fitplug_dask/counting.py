@@ -343,11 +343,12 @@ def _make_selection(
     person: str | None, limit: AddRemove | None, key: bytes | None, job: Job
 ) -> Selection | None:
     """Return which rows of each person are counted, or None if all rows are."""
-    from fitplug_dask.persons import Selection, find_record_groups
+    from fitplug_dask.persons import Selection, check_selection_once, find_record_groups
 
     if person is None and limit is None and key is None:
         return None
     groups = None if limit is None else find_record_groups(limit, job)
     selection = Selection.create(person, None if limit is None else limit.records, key, groups)
     check_person(person, tuple(job.attributes))
+    check_selection_once()  # each process that reads or selects rows makes this test, too
     return selection

@@ -43,12 +43,21 @@ def locate(columns: Sequence[Lookup], shared: int, cells: Array) -> None:
 
     Raises:
         IndexError: A value of a strict column is beyond its terms.
+        TypeError: Values have another type.
+        ValueError: A column has more or fewer values than there are cells, or no term.
     """
     cells.fill(shared)
+    if not len(cells):
+        return
     for values, low, terms, strict, _ in columns:
+        kind = values.dtype
+        if kind.kind not in "iu" or kind == np.uint64 or not kind.isnative:
+            raise TypeError("values must be integers of up to 32 bits, or int64")
+        if len(values) != len(cells) or not len(terms):
+            raise ValueError("there must be a term, and a value for each cell")
         indices = values.astype(np.int64)
         high = low + len(terms) - 1
-        if len(indices) and not (indices.min() >= low and indices.max() <= high):
+        if not (indices.min() >= low and indices.max() <= high):
             if strict:
                 raise IndexError("an index points nowhere")
             np.clip(indices, low, high, out=indices)
@@ -84,7 +93,10 @@ def increment_pairs(counter: Array, high: Array, size: int, low: Array) -> None:
     Raises:
         IndexError: A digit is negative, or a cell is beyond the counter. The counts then mean
             nothing.
+        ValueError: A row lacks a digit.
     """
+    if len(high) != len(low):
+        raise ValueError("each row must have both digits")
     if len(low) and (high.min() < 0 or low.min() < 0):
         raise IndexError("a cell lies beyond the table")
     np.add.at(counter, high * size + low, counter.dtype.type(1))
@@ -129,6 +141,8 @@ def add_weights_of_pairs(
         IndexError: A digit is negative, or a cell is beyond the counter. The sums then mean
             nothing.
     """
+    if len(high) != len(low):
+        raise ValueError("each row must have both digits")
     if len(high) != len(weights):
         raise ValueError("each row must have a weight")
     if len(low) and (high.min() < 0 or low.min() < 0):
@@ -206,7 +220,8 @@ def encode_numbers(
         null_code: The code of numbers that are not there, or NaN.
         codes: The codes (n,), int64, which are overwritten.
     """
-    if len(codes) != len(values) or (valid is not None and 8 * len(valid) < start + len(values)):
+    missing_bits = valid is not None and 8 * len(valid) < start + len(values)
+    if len(codes) != len(values) or missing_bits or start < 0:
         raise ValueError("each value must have a code, and a bit that says whether it is there")
     if values.dtype.kind == "f" or not all(float(v).is_integer() for v in (first, last, unit)):
         floats = values.astype(np.float64)

@@ -26,8 +26,13 @@ def hash_messages(first: int, second: int, messages: npt.NDArray[np.uint8], tags
         second: The second half of the key.
         messages: The bytes of the messages (n, length).
         tags: The hashes (n, 2), each as two words of 64 bits, which are overwritten.
+
+    Raises:
+        ValueError: There are more or fewer hashes than messages.
     """
     n, length = messages.shape
+    if tags.shape != (n, 2):
+        raise ValueError("each message must have a tag of two words")
     state = [np.full(n, initial, dtype=np.uint64) for initial in _INITIAL_STATE]
     for i, half in enumerate((first, second, first, second)):
         state[i] ^= np.uint64(half)
@@ -61,7 +66,11 @@ def hash_stretches(
 
     Raises:
         IndexError: A stretch lies beyond the content.
+        ValueError: There are more or fewer hashes than stretches.
     """
+    # A hash that is not written would be that of one person, whose rows then were of many.
+    if len(offsets) != len(tags) + 1 or tags.shape[1] != 2:
+        raise ValueError("each stretch must have an end and a tag of two words")
     lengths = np.diff(offsets)
     if len(lengths) and (lengths.min() < 0 or offsets[0] < 0 or offsets[-1] > len(content)):
         raise IndexError("a stretch lies beyond the content")
@@ -81,7 +90,12 @@ def hash_integers(first: int, second: int, values: npt.NDArray[np.int64], tags: 
         second: The second half of the key.
         values: The integers (n,).
         tags: The hashes (n, 2), which are overwritten.
+
+    Raises:
+        ValueError: There are more or fewer hashes than integers.
     """
+    if tags.shape != (len(values), 2):
+        raise ValueError("each value must have a tag of two words")
     messages = np.empty((len(values), 9), dtype=np.uint8)
     messages[:, :8] = values.astype("<i8", copy=False).view(np.uint8).reshape(-1, 8)
     messages[:, 8] = np.where(values < 0, 0xFF, 0)
@@ -112,7 +126,12 @@ def select_rows(
 
     Returns:
         The number of rows that are kept.
+
+    Raises:
+        ValueError: The arrays differ in their number of rows.
     """
+    if tags.shape != (len(words), 2) or len(kept) != len(words):
+        raise ValueError("each row must have a tag of two words, and room among those kept")
     order = np.argsort(tags[:, 0])
     starts = _find_runs(tags[order, 0])
     # Only persons that may have too many rows need priorities.
@@ -143,10 +162,19 @@ def sort_records(
         buckets: The bucket of each record (n,).
         ends: Where the records of each bucket begin (m,), which become where they end.
         ordered: The sorted records (n, width), which are overwritten.
+
+    Raises:
+        IndexError: A bucket is beyond those given, or a record beyond the room for its bucket.
+        ValueError: The arrays differ in their number of records, or in the width of these.
     """
+    if len(buckets) != len(records) or ordered.shape != records.shape:
+        raise ValueError("each record must have a bucket and a place")
+    sizes = np.bincount(buckets, minlength=len(ends))
+    if len(sizes) > len(ends) or not np.array_equal(ends, np.cumsum(sizes) - sizes):
+        raise IndexError("a bucket lies beyond the records")
     # The sort of numbers of 16 bits is linear in their number.
     np.take(records, np.argsort(buckets, kind="stable"), axis=0, out=ordered)
-    ends += np.bincount(buckets, minlength=len(ends))
+    ends += sizes
 
 
 def _find_runs(values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:

@@ -8,6 +8,7 @@ import pytest
 from distributed import Client
 
 import fitplug as fp
+from fitplug_dask import loops, numpy_loops, numpy_person_loops
 from fitplug_dask.exchange import memory
 from fitplug_dask.kernel import reading
 from fitplug_dask.persons import buckets, row_collector, shuffle
@@ -43,6 +44,18 @@ def client() -> Iterator[Client]:
     """Two workers in this process."""
     with start_workers(2, 1, processes=False) as client:
         yield client
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loops that are compiled, and those that are used where none are."""
+    if request.param == "compiled":
+        if not loops.COMPILED:
+            pytest.skip("no C compiler")
+        return
+    for name in set(loops.__all__) - {"COMPILED", "Lookup"}:
+        built = numpy_loops if hasattr(numpy_loops, name) else numpy_person_loops
+        monkeypatch.setattr(loops, name, getattr(built, name))
 
 
 @pytest.fixture

@@ -256,21 +256,30 @@ def test_a_negative_digit_is_no_digit(built: ModuleType, digits: tuple[int, int]
     assert not counter.any()
 
 
-@pytest.mark.skipif(not loops.COMPILED, reason="no C compiler")
-def test_arrays_that_do_not_fit_are_refused_by_what_is_compiled() -> None:
+@every_implementation
+def test_arrays_that_do_not_fit_are_refused(built: ModuleType) -> None:
     def numbers(n: int) -> Any:
         return np.zeros(n, dtype=np.int64)
 
     def located(values: Any, terms: int, cells: int) -> None:
-        compiled_loops.locate([Lookup(values, 0, numbers(terms), False, False)], 0, numbers(cells))
+        built.locate([Lookup(values, 0, numbers(terms), False, False)], 0, numbers(cells))
 
-    for values, terms, cells in [(3, 1, 2), (2, 1, 3), (2, 0, 2)]:
+    for values, terms, cells in [(3, 1, 2), (2, 1, 3), (1, 1, 2), (2, 0, 2)]:
         with pytest.raises(ValueError, match="there must be a term"):
             located(numbers(values), terms, cells)
-    with pytest.raises(ValueError, match="both digits"):
-        compiled_loops.increment_pairs(numbers(4), numbers(2), 2, numbers(1))
+    located(numbers(2), 1, 0)  # without rows nothing is looked at
+    for high, low in ((2, 1), (1, 2)):
+        with pytest.raises(ValueError, match="both digits"):
+            built.increment_pairs(numbers(4), numbers(high), 2, numbers(low))
+        with pytest.raises(ValueError, match="both digits"):
+            built.add_weights_of_pairs(numbers(4), numbers(high), 2, numbers(low), numbers(high))
+    valid = np.full(1, 255, dtype=np.uint8)
+    for start in (-1, 1):
+        with pytest.raises(ValueError, match="each value must have a code"):
+            built.encode_numbers(numbers(8), valid, start, 0.0, 1.0, 1.0, 1, -1, numbers(8))
     for wrong in (np.float64, np.uint64, np.bool_, ">i4"):
         with pytest.raises(TypeError, match="must be integers"):
             located(np.zeros(2, dtype=wrong), 1, 2)
-    with pytest.raises(ValueError, match="contiguous"):
-        located(np.zeros(4, dtype=np.int32)[::2], 1, 2)
+    if built is not numpy_loops:
+        with pytest.raises(ValueError, match="contiguous"):
+            located(np.zeros(4, dtype=np.int32)[::2], 1, 2)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import tracemalloc
 from collections import Counter, defaultdict
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import dask
 import duckdb
 import numpy as np
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client
@@ -22,11 +27,13 @@ import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, DataError, DomainError, TablesError
 from fitplug_dask import loops, numpy_person_loops
 from fitplug_dask.exchange import memory, spill_file
+from fitplug_dask.files import held_tables
 from fitplug_dask.kernel import Job, reading
 from fitplug_dask.persons import buckets, row_collector, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
-from tests.helpers.counting import STRINGS, make_array
+from fitplug_dask.sources import streams
+from tests.helpers.counting import STRINGS, WRITERS, make_array
 from tests.helpers.siphash import scalar_siphash128
 
 DOMAIN = fp.Domain(
@@ -54,11 +61,10 @@ def brute_force(rows: list[dict[str, Any]], k: int, key: bytes = KEY) -> dict[An
             persons[row["id"]].append(cells)
     counts = {t: np.zeros(DOMAIN.shape_of(t), dtype=np.int64) for t in TABLES}
     for person, held in persons.items():
-        text = (
-            person.encode()
-            if isinstance(person, str)
-            else person.to_bytes(9, "little", signed=True)
-        )
+        if isinstance(person, int):
+            text = person.to_bytes(9, "little", signed=True)
+        else:
+            text = person.encode() if isinstance(person, str) else person
         tag = b"".join(h.to_bytes(8, "little") for h in scalar_siphash128(chosen.tag_key, text))
 
         def priority(cells: tuple[int, ...], tag: bytes = tag) -> int:
@@ -212,6 +218,114 @@ def test_every_way_to_store_strings_names_the_same_persons(tmp_path: Path, id_ty
     write(tmp_path / "a.parquet", rows[:150], id_type=id_type)
     write(tmp_path / "b.parquet", rows[150:])
     assert_equal(limited(tmp_path, 2), brute_force(rows, 2))
+
+
+UUIDS = {n: hashlib.md5(b"%d" % n).digest() for n in range(200)}
+IDENTIFIERS: dict[str, tuple[Any, Any]] = {
+    **{str(t): (t, str) for t in (pa.string(), pa.large_string(), pa.string_view())},
+    **{str(t): (t, str) for t in (pa.binary(), pa.large_binary(), pa.binary_view())},
+    "dictionary of texts": (pa.dictionary(pa.int16(), pa.large_string()), str),
+    "dictionary of views": (pa.dictionary(pa.uint8(), pa.string_view()), str),
+    "dictionary of integers": (pa.dictionary(pa.int32(), pa.int16()), int),
+    "fixed bytes": (pa.binary(16), UUIDS.get),
+    "UUIDs": (pa.uuid(), UUIDS.get),
+    **{f"int{b}": (getattr(pa, f"int{b}")(), int) for b in (8, 16, 32, 64)},
+    **{f"uint{b}": (getattr(pa, f"uint{b}")(), int) for b in (8, 16, 32, 64)},
+    "largest integers": (pa.uint64(), lambda n: 2**64 - 1 - n),
+    "decimals": (pa.decimal128(18, 0), int),
+    "narrow decimals": (pa.decimal32(9, 0), int),
+    "wide decimals": (pa.decimal128(38, 0), str),
+}
+"""Types in which persons may be identified, and what the number of a person is in them."""
+
+
+def store_persons(identifiers: list[Any], kind: Any) -> pa.Array:
+    """Identifiers in a type, with the entries of dictionaries behind others that are cut off."""
+    if isinstance(kind, pa.DictionaryType):
+        coded = pa.array([identifiers[-1], *identifiers]).dictionary_encode()
+        entries = pa.concat_arrays([coded.dictionary[:1], coded.dictionary]).cast(kind.value_type)
+        indices = coded.indices[1:].cast(kind.index_type)
+        return pa.DictionaryArray.from_arrays(indices, entries.slice(1))
+    if pa.types.is_decimal(kind):
+        identifiers = [None if i is None else Decimal(i) for i in identifiers]
+    return pa.array(identifiers, kind)
+
+
+def number_persons(seed: int, share_of_nobody: float) -> list[dict[str, Any]]:
+    """Rows of 30 persons, whose identifiers are numbers."""
+    rng = np.random.default_rng(seed)
+    rows = people(seed, persons=30)
+    for row in rows:
+        row["id"] = None if rng.random() < share_of_nobody else int(rng.integers(30)) * 4
+    return rows
+
+
+@pytest.mark.usefixtures("either_loops")
+@pytest.mark.parametrize("name", IDENTIFIERS)
+# Without a null, other versions of Arrow cast a slice in another way than with one.
+@pytest.mark.parametrize("share_of_nobody", [0.0, 0.1])
+def test_slices_of_every_type_keep_the_rows_that_a_loop_keeps(
+    name: str, share_of_nobody: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (streams, held_tables):
+        monkeypatch.setattr(module, "SHARES", 1)
+    kind, identify = IDENTIFIERS[name]
+    rows = number_persons(8, share_of_nobody)[:200]
+    for row in rows:
+        row["id"] = None if row["id"] is None else identify(row["id"])
+    ids = store_persons([row["id"] for row in rows], kind)
+    columns = {n: pa.array([row[n] for row in rows]) for n in ("sex", "age", "race")}
+    table = pa.table({"id": ids, **columns})
+    for offset in (0, 1, 8, 65):
+        expected = brute_force(rows[offset:], 2)
+        assert expected[()] > 30
+        assert_equal(limited(table.slice(offset), 2), expected)
+
+
+SOURCES: dict[str, Any] = {
+    "a batch": lambda table: table.combine_chunks().to_batches()[0],
+    "chunks": lambda table: pa.concat_tables([table.slice(0, 9), table.slice(9, 70), table[79:]]),
+    "a reader": lambda table: pa.RecordBatchReader.from_batches(table.schema, table.to_batches(7)),
+    "a data set": pyarrow.dataset.dataset,
+    "a part of a data set": lambda t: pyarrow.dataset.dataset(t).filter(pc.field("age") < 99),
+    "a relation of DuckDB": lambda table: duckdb.from_arrow(table),
+    "a frame of Polars": pl.from_arrow,
+    "a slice in Polars": lambda t: pl.concat([pl.from_arrow(t)[:5], pl.from_arrow(t)])[5:].lazy(),
+    "delayed Arrow": lambda table: [dask.delayed(table.slice(i, 50)) for i in range(0, 999, 50)],
+    "delayed Polars": lambda table: [dask.delayed(pl.from_arrow(table)[:60]),
+                                     dask.delayed(pl.from_arrow(table)[60:])],
+    "delayed pandas": lambda table: [dask.delayed(table.to_pandas()[:60]),
+                                     dask.delayed(table.to_pandas()[60:])],
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("either_loops")
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("share_of_nobody", [0.0, 0.1])
+def test_slices_from_every_source_keep_the_rows_that_a_loop_keeps(
+    source: str, share_of_nobody: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 32)
+    rows = number_persons(9, share_of_nobody)
+    for row in rows:
+        row["id"] = None if row["id"] is None else f"person {row['id']}"
+    columns = {name: pa.array([row[name] for row in rows]) for name in rows[0]}
+    table = pa.table(columns).slice(5)
+    assert_equal(limited(SOURCES[source](table), 2), brute_force(rows[5:], 2))
+
+
+@pytest.mark.usefixtures("either_loops")
+@pytest.mark.parametrize("name", ["a.arrow", "a.arrows", "a.csv", "a.parquet"])
+def test_slices_of_files_keep_the_rows_that_a_loop_keeps(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_BATCH_ROWS", 32)
+    rows = number_persons(7, 0.0)
+    for row in rows:
+        row["id"] = f"person {row['id']}"
+    table = pa.table({name: pa.array([row[name] for row in rows]) for name in rows[0]})
+    WRITERS.get(Path(name).suffix, pq.write_table)(table, tmp_path / name)
+    assert_equal(limited(tmp_path / name, 2), brute_force(rows, 2))
 
 
 @pytest.mark.parametrize("id_type", [pa.int16(), pa.int32(), pa.uint8(), pa.uint64()], ids=str)

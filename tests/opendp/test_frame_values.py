@@ -76,6 +76,9 @@ def test_each_row_is_counted_by_its_own_value(name, kind):
     single = [counting(pl.LazyFrame({"x": column[i : i + 1]}))["x",] for i in range(len(column))]
     np.testing.assert_array_equal(together, np.sum(single, axis=0))
     assert {int(one.sum()) for one in single} <= {0, attribute.shares}
+    chunks = pl.concat([column, column], rechunk=False)[3 : len(column) + 2]
+    rows = [*single[3:], *single[:2]]
+    np.testing.assert_array_equal(counting(pl.LazyFrame({"x": chunks}))["x",], np.sum(rows, axis=0))
     if attribute.null_code >= 0:
         assert all(int(one.sum()) == attribute.shares for one in single)
 

@@ -67,6 +67,18 @@ def test_a_door_names_what_others_use() -> None:
         assert set(exported(room)) <= used[room], set(exported(room)) - used[room]
 
 
+def test_one_module_reads_the_buffers_of_arrow() -> None:
+    """An array may be a slice, and its buffers begin before it: see `array_memory`."""
+    reading = {
+        path.name
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("buffers", "from_buffers", "__array_interface__")
+    }
+    assert reading == {"array_memory.py"}
+
+
 def test_no_file_grows_past_what_a_reader_holds() -> None:
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
     assert {path: n for path, n in lengths.items() if n > MOST_LINES} == {}

@@ -4,6 +4,7 @@ Values outside the domain, of whatever spelling, raise no error: what rows hold 
 errors.
 """
 
+from fitplug_dask.encoding.array_memory import compact_batch, view_numbers, view_stretches
 from fitplug_dask.encoding.code_reader import CodeReader
 from fitplug_dask.encoding.column_encoder import ColumnEncoder
 from fitplug_dask.encoding.column_types import (
@@ -27,6 +28,7 @@ __all__ = [
     "ColumnEncoder",
     "classify_person_type",
     "classify_type",
+    "compact_batch",
     "convert_persons",
     "convert_values",
     "describe_values",
@@ -38,4 +40,6 @@ __all__ = [
     "needs_conversion",
     "parse_text",
     "spell_persons",
+    "view_numbers",
+    "view_stretches",
 ]

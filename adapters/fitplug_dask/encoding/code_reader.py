@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from fitplug.domain import OUTSIDE, Codes, Encoder, Measure
+from fitplug_dask import loops
 from fitplug_dask.encoding.column_codes import encode_column, encode_measure
 from fitplug_dask.encoding.column_encoder import ColumnEncoder
 from fitplug_dask.encoding.column_types import classify_type
-from fitplug_dask.loops import locate
 
 
 class CodeReader:
@@ -34,7 +34,7 @@ class CodeReader:
         if classify_type(column.type) == "null":
             codes.fill(self._attribute.null_code)
         elif self._encoder.has_table(column.type):
-            locate([self._encoder.make_lookup(column)], 0, codes)
+            loops.locate([self._encoder.make_lookup(column)], 0, codes)
         elif isinstance(self._attribute, Measure):
             encode_measure(self._attribute, column, codes)
         else:

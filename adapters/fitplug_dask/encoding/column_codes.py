@@ -11,7 +11,8 @@ import pyarrow.types as pt
 
 from fitplug.domain import Categories, Codes, Encoder, Measure, Texts
 from fitplug_dask import loops
-from fitplug_dask.encoding.column_types import classify_type, find_number_type
+from fitplug_dask.encoding.array_memory import view_numbers, view_stretches, view_validity
+from fitplug_dask.encoding.column_types import classify_type
 from fitplug_dask.encoding.text_values import encode_texts
 
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -68,14 +69,10 @@ def encode_measure(measure: Measure, column: Any, codes: Codes) -> None:
     if column.type in (pa.float16(), pa.uint64()) or not len(column):
         codes[:] = encode_column(measure, column)
         return
-    dtype = find_number_type(column.type)
-    valid, content = column.buffers()
-    values = np.frombuffer(content, dtype, len(column), column.offset * dtype.itemsize)
-    bits = np.frombuffer(valid, np.uint8) if column.null_count else None
+    bits, start = view_validity(column)
     first, last, unit = map(float, measure.scale)
-    loops.encode_numbers(
-        values, bits, column.offset, first, last, unit, measure.shares, measure.null_code, codes
-    )
+    values, shares, null_code = view_numbers(column), measure.shares, measure.null_code
+    loops.encode_numbers(values, bits, start, first, last, unit, shares, null_code, codes)
 
 
 def split_nulls(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
@@ -95,13 +92,7 @@ def split_nulls(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | 
 
 def _encode_strings(attribute: Categories, column: Any) -> Codes:
     """Return the codes (n,) of a column of strings or bytes, without making texts of Python."""
-    if not len(column):
-        return np.zeros(0, dtype=np.int64)
-    column = column.cast(pa.large_binary())
-    _, ends, content = column.buffers()
-    held = np.frombuffer(b"" if content is None else content, dtype=np.uint8)
-    offsets = np.frombuffer(ends, np.int64, len(column) + 1, 8 * column.offset)
-    codes = attribute.codes_of_texts(Texts.from_buffer(held, offsets))
+    codes = attribute.codes_of_texts(Texts.from_buffer(*view_stretches(column)))
     if column.null_count:
         codes[column.is_null().to_numpy(zero_copy_only=False)] = attribute.null_code
     return codes

@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from fitplug.domain import Codes, Encoder
+from fitplug_dask.encoding.array_memory import view_numbers
 from fitplug_dask.encoding.column_codes import (
     convert_to_days,
     encode_column,
     split_nulls,
 )
-from fitplug_dask.encoding.column_types import classify_type, find_number_type
+from fitplug_dask.encoding.column_types import classify_type
 from fitplug_dask.loops import Lookup
 
 _MAX_SPAN = 2**16
@@ -154,14 +155,9 @@ class ColumnEncoder:
 def _view_integers(column: Any) -> npt.NDArray[Any]:
     """Return an Arrow array (n,) of integers without nulls in a type that a Lookup takes.
 
-    What is too large for int64 becomes the largest int64. Arrow's own conversion is not used: it
-    releases Python's lock, which other threads then take.
+    What is too large for int64 becomes the largest int64.
     """
-    if not len(column):
-        return np.empty(0, dtype=np.int64)
-    dtype = find_number_type(column.type)
-    start = column.offset * dtype.itemsize
-    return _limit_to_int64(np.frombuffer(column.buffers()[1], dtype, len(column), start))
+    return _limit_to_int64(view_numbers(column))
 
 
 def _limit_to_int64(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

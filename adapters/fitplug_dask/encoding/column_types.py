@@ -6,7 +6,6 @@ import datetime
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -50,16 +49,6 @@ def classify_type(arrow_type: Any) -> str | None:
     if is_date(arrow_type):
         return "dates"
     return "null" if pt.is_null(arrow_type) else None
-
-
-def find_number_type(arrow_type: Any) -> np.dtype[Any]:
-    """Return the type of NumPy in which the buffer of an integer or a float can be viewed.
-
-    Arrow's own `to_pandas_dtype` is not used, because in PyArrow 25 it needs pandas.
-    """
-    is_signed = pt.is_signed_integer(arrow_type)
-    kind = "f" if pt.is_floating(arrow_type) else "i" if is_signed else "u"
-    return np.dtype(f"{kind}{arrow_type.bit_width // 8}")
 
 
 def is_date(arrow_type: Any) -> bool:

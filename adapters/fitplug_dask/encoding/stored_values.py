@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from fitplug_dask.encoding.array_memory import view_decimals
+
 INT64_DIGITS = 18
 """The most digits of a decimal such that int64 holds all of its values."""
 
@@ -137,9 +139,7 @@ def _split_decimals(
     Returns:
         Four words (n,) of 32 bits, the highest first; and the signs (n,).
     """
-    n = len(column)
-    held = np.frombuffer(column.buffers()[1], "<u8", 2 * n, 16 * column.offset) if n else None
-    words = np.zeros((0, 2), dtype=np.uint64) if held is None else held.reshape(-1, 2)
+    words = view_decimals(column)
     low, high = words[:, 0].copy(), words[:, 1].copy()
     negative = high >= np.uint64(2**63)
     # The two's complement of 128 bits.

@@ -11,6 +11,7 @@ from fitplug_dask.encryption import EncryptionMissingError
 from fitplug_dask.exchange.depot import Depot
 from fitplug_dask.exchange.pieces import unpack_piece
 from fitplug_dask.kernel import OUT_OF_MEMORY, Fault
+from fitplug_dask.workers import CheckError
 
 Split: TypeAlias = Callable[[Any, Any], "Mapping[int, Any] | Fault"]
 Fold: TypeAlias = Callable[[Any, Iterator[tuple[int, Mapping[int, Any]]]], Any]
@@ -133,7 +134,9 @@ def gather_outputs(plan: ExchangePlan, outputs: Sequence[int], fetch: Fetch) -> 
 
 
 def describe_failure(error: Exception) -> Fault:
-    """Return a Fault that names the type of an error and quotes nothing of it."""
+    """Return a Fault that names the type of an error and quotes nothing of it, unless it may."""
+    if isinstance(error, CheckError):
+        return Fault(str(error), of_data=False)
     return Fault(f"an exchange of rows failed ({type(error).__name__})", of_data=False)
 
 

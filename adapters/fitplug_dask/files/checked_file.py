@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from fitplug.files import Footer, ParquetSchema, RowGroup
+from fitplug_dask.encoding import compact_batch
 from fitplug_dask.files.adaptation import Adapt, Adaptation
 from fitplug_dask.sources import Format, State
 
@@ -146,9 +147,12 @@ class CheckedFile:
     def load_adaptation(self) -> Adapt:
         """Return what makes the columns to count of a batch of the columns that are read.
 
+        Batches of all sources pass here before anything else looks at them, and are compacted.
+
         Raises:
             Exception: What tells of deleted rows cannot be read.
         """
         if self.adaptation is None:
-            return lambda batch, first: batch
-        return self.adaptation.load()
+            return lambda batch, first: compact_batch(batch)
+        adapt = self.adaptation.load()
+        return lambda batch, first: adapt(compact_batch(batch), first)

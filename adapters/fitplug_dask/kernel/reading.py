@@ -26,7 +26,7 @@ from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.partial_counts import PartialCounts, choose_overflow_fault
 from fitplug_dask.kernel.partitions import FileSlice, Partition
 from fitplug_dask.sources import ChangedError, StoreError, get_request_pool
-from fitplug_dask.workers import OUT_OF_MEMORY, Fault
+from fitplug_dask.workers import OUT_OF_MEMORY, CheckError, Fault
 
 T = TypeVar("T")
 
@@ -143,6 +143,8 @@ def _decode_portion(
             consumer.take_batch(adapted, file.columns, shared)
     except MemoryError:
         return OUT_OF_MEMORY
+    except CheckError as error:
+        return Fault(str(error), of_data=False)
     except ImportError as error:
         return _make_package_fault(file, error)
     except Exception:
@@ -189,6 +191,8 @@ def _attempt_reading(file: CheckedFile, read: Callable[[], T]) -> T | Fault:
         return read()
     except MemoryError:
         return OUT_OF_MEMORY
+    except CheckError as error:
+        return Fault(str(error), of_data=False)
     except ChangedError:
         return _make_change_fault(file)
     except (DamagedFileError, StoreError) as error:
@@ -237,7 +241,7 @@ def _read_row_groups(consumer: RowConsumer, file_slice: FileSlice) -> Fault | No
                         consumer.take_identical_rows(adapted.num_rows, shared)
             except MemoryError:
                 return OUT_OF_MEMORY
-            except (DamagedFileError, StoreError, FileNotFoundError, ImportError):
+            except (CheckError, DamagedFileError, StoreError, FileNotFoundError, ImportError):
                 raise
             except OSError as error:
                 if error.errno is not None:

@@ -3,11 +3,13 @@
 from fitplug_dask.persons.enforced_units import choose_limit, find_record_groups
 from fitplug_dask.persons.kept_rows import RowStore, count_person_shards
 from fitplug_dask.persons.selection import Selection
+from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.persons.shuffle import count_by_person, cut_person_partitions
 
 __all__ = [
     "RowStore",
     "Selection",
+    "check_selection_once",
     "choose_limit",
     "count_by_person",
     "count_person_shards",

@@ -27,6 +27,7 @@ from fitplug_dask.kernel import (
 from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.row_collector import RowCollector
 from fitplug_dask.persons.selection import Selection
+from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.persons.siphash import Words
 
 Cells = npt.NDArray[np.int64]
@@ -60,7 +61,12 @@ class PersonJob:
 
 
 def split_partition(job: PersonJob, partition: Partition) -> Mapping[int, memoryview] | Fault:
-    """Return the records of the rows of one partition that may be kept, by bucket."""
+    """Return the records of the rows of one partition that may be kept, by bucket.
+
+    Raises:
+        CheckError: Hashing or selection fail a check.
+    """
+    check_selection_once()
     collector = RowCollector(job.job, job.selection)
     if fault := read_partition(collector, partition):
         return fault
@@ -99,7 +105,11 @@ def count_buckets(
     Args:
         job: What to count.
         buckets: The number of each bucket, and its records from all partitions.
+
+    Raises:
+        CheckError: The selection fails a check.
     """
+    check_selection_once()
     counters = [np.zeros(job.job.count_cells(joint), dtype=np.int64) for joint in job.job.joints]
     packing = Packing(job.job)
     records, most_records = 0, LARGEST_SUM // job.job.shares

@@ -20,6 +20,7 @@ from fitplug_dask.kernel import LARGEST_SUM, Fault, Job, Partition, choose_overf
 from fitplug_dask.persons.buckets import PersonJob, divide_rows, split_partition
 from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.selection import Selection
+from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.persons.shuffle import choose_buckets
 from fitplug_dask.progress import Report
 from fitplug_dask.sharding import Consume, ShardJob, SparseCounts, add_up, count_shards
@@ -137,7 +138,12 @@ def split_by_person(job: KeepJob, partition: Partition) -> Mapping[int, memoryvi
 def keep_buckets(
     job: KeepJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]
 ) -> Kept | Fault:
-    """Store the rows that the persons of some buckets keep; return the buckets that have any."""
+    """Store the rows that the persons of some buckets keep; return the buckets that have any.
+
+    Raises:
+        CheckError: The selection fails a check.
+    """
+    check_selection_once()
     packing = Packing(job.persons.job)
     kept = []
     for number, pieces in buckets:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from fitplug_dask import loops
-from fitplug_dask.encoding import classify_person_type
+from fitplug_dask.encoding import classify_person_type, view_numbers, view_stretches
 from fitplug_dask.persons.siphash import Words, halve_key
 
 Known: TypeAlias = npt.NDArray[np.bool_]
@@ -26,16 +26,18 @@ class PersonHasher:
         self._hashes_of_entries: tuple[Words, Known] | None = None
 
     def hash_persons(self, column: Any) -> tuple[Words, Known]:
-        """Hash the persons of an Arrow array (n,).
+        """Hash the persons of a compact Arrow array (n,), or of a slice of one.
 
         Strings are hashed by their bytes in whichever type they are stored, integers by their
         value in whichever width.
 
         Returns:
             The hashes (n, 2), and whether there is a person (n,): null is none.
+
+        Raises:
+            CheckError: The array is not compact, or holds what cannot identify persons.
+            IndexError: An index is beyond its dictionary.
         """
-        if isinstance(column, pa.ExtensionArray):
-            column = column.storage
         if not pt.is_dictionary(column.type):
             return self._hash_values(column)
         entries = column.dictionary
@@ -44,30 +46,29 @@ class PersonHasher:
         tags, known = self._hashes_of_entries
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         indices = column.indices.cast(pa.int64()).fill_null(0).to_numpy()
-        if not len(entries):
-            return np.zeros((len(column), 2), dtype=np.uint64), np.zeros(len(column), dtype=bool)
+        if not valid.any():
+            return np.zeros((len(column), 2), dtype=np.uint64), valid
+        if indices.min() < 0:  # which NumPy would count from the end
+            raise IndexError("an index is below its dictionary")
         return tags[indices], known[indices] & valid
 
     def _hash_values(self, column: Any) -> tuple[Words, Known]:
         """Hash a column without a dictionary, as `hash_persons` does."""
         known = column.is_valid().to_numpy(zero_copy_only=False)
-        held = classify_person_type(column.type)
         tags = np.zeros((len(column), 2), dtype=np.uint64)
-        if not len(column):
+        held = classify_person_type(column.type)
+        if held == "null":
             return tags, known
-        if held is not None and held.startswith(("strings", "bytes")):
-            _, ends, content = column.cast(pa.large_binary()).buffers()
-            offsets = np.frombuffer(ends, dtype=np.int64)[column.offset :][: len(column) + 1]
-            held_bytes = np.frombuffer(content or b"", dtype=np.uint8)
-            loops.hash_stretches(*self._key, held_bytes, offsets, tags)
-        elif held == "integers":
-            values = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy()
-            if values.dtype.kind == "u" and len(values) and values.max() >= 2**63:
-                # The ninth byte distinguishes the largest unsigned integers from negative ones:
-                # persons that were taken for one would share the rows that are kept.
-                messages = np.zeros((len(values), 9), dtype=np.uint8)
-                messages[:, :8] = values.astype("<u8").view(np.uint8).reshape(-1, 8)
-                loops.hash_messages(*self._key, messages, tags)
-            else:
-                loops.hash_integers(*self._key, values.astype(np.int64, copy=False), tags)
+        if held != "integers":
+            loops.hash_stretches(*self._key, *view_stretches(column), tags)
+            return tags, known
+        values = view_numbers(column)
+        if values.dtype.kind == "u" and values.max(initial=0) >= 2**63:
+            # The ninth byte distinguishes the largest unsigned integers from negative ones:
+            # persons that were taken for one would share the rows that are kept.
+            messages = np.zeros((len(values), 9), dtype=np.uint8)
+            messages[:, :8] = values.astype("<u8").view(np.uint8).reshape(-1, 8)
+            loops.hash_messages(*self._key, messages, tags)
+        else:
+            loops.hash_integers(*self._key, values.astype(np.int64, copy=False), tags)
         return tags, known

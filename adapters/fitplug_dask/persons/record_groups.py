@@ -88,6 +88,16 @@ def select_one_of_each_group(key: bytes, rows: Rows, groups: RecordGroups) -> np
     return np.concatenate([np.flatnonzero(~is_crowded), candidates[ranked[is_first]]])
 
 
+def mix_words(tags: npt.NDArray[np.uint64], identities: Words) -> npt.NDArray[np.uint64]:
+    """Mix the hash (n,) of a row's person and its group (n, g) to one number (n,)."""
+    mixed = tags.copy()
+    for column in identities.T:
+        mixed ^= column
+        mixed *= _ODD
+        mixed ^= mixed >> np.uint64(32)
+    return mixed
+
+
 def _find_repeated(tags: npt.NDArray[np.uint64], identities: Words) -> npt.NDArray[np.bool_]:
     """Find rows that may be in one group of one person with another row.
 
@@ -97,11 +107,7 @@ def _find_repeated(tags: npt.NDArray[np.uint64], identities: Words) -> npt.NDArr
         tags: The first half (n,) of the hash of each row's person.
         identities: The group of each row (n, g).
     """
-    mixed = tags.copy()
-    for column in identities.T:
-        mixed ^= column
-        mixed *= _ODD
-        mixed ^= mixed >> np.uint64(32)
+    mixed = mix_words(tags, identities)
     order = np.argsort(mixed)
     ordered = mixed[order]
     is_as_before = np.zeros(len(order) + 1, dtype=bool)

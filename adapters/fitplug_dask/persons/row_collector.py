@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain import OUTSIDE
+from fitplug_dask import loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel import Job
-from fitplug_dask.loops import locate
 from fitplug_dask.persons.packing import Packing, Rows, concatenate_rows
 from fitplug_dask.persons.person_hashes import PersonHasher
 from fitplug_dask.persons.selection import Selection
@@ -45,7 +45,8 @@ class RowCollector:
             return
         passing = self._passing[: batch.num_rows]
         filters = [(name, encoder) for name, encoder in self._filters.items() if name in columns]
-        locate([encoder.make_lookup(batch.column(name)) for name, encoder in filters], 0, passing)
+        lookups = [encoder.make_lookup(batch.column(name)) for name, encoder in filters]
+        loops.locate(lookups, 0, passing)
         tags, wanted = self._hasher.hash_persons(batch.column(self._selection.person))
         for column in codes.values():
             wanted = wanted & (column != OUTSIDE)

@@ -36,6 +36,7 @@ from fitplug.errors import BudgetError
 from fitplug.privacy import check_contributions
 from fitplug_dask import loops
 from fitplug_dask.persons.packing import Rows
+from fitplug_dask.persons.postconditions import check_rows, check_selection
 from fitplug_dask.persons.record_groups import RecordGroups, select_one_of_each_group
 from fitplug_dask.persons.siphash import KEY_BYTES, halve_key
 
@@ -108,11 +109,18 @@ class Selection:
 
         Returns:
             The positions of the rows.
+
+        Raises:
+            CheckError: What was selected breaks a limit, or the rows lack hashes of persons.
         """
-        if self.groups is not None:
+        check_rows(rows)
+        if self.groups is None:
+            kept = self._select_lowest(rows)
+        else:
             alone = select_one_of_each_group(self.priority_key, rows, self.groups)
-            return alone[self._select_lowest(rows.take(alone))]
-        return self._select_lowest(rows)
+            kept = alone[self._select_lowest(rows.take(alone))]
+        check_selection(rows, kept, self.contributions, self.groups)
+        return kept
 
     def _select_lowest(self, rows: Rows) -> Positions:
         """Select the k rows of lowest priority of each person."""

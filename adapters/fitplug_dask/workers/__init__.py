@@ -1,7 +1,7 @@
 """Workers: processes that count once they have proven to run the code of this one."""
 
 from fitplug_dask.workers.execution import attempt, await_result, run_on_cluster
-from fitplug_dask.workers.faults import OUT_OF_MEMORY, Fault
+from fitplug_dask.workers.faults import OUT_OF_MEMORY, CheckError, Fault
 from fitplug_dask.workers.graphs import Graph, Key, draw_run, hold, is_key, name_tasks
 from fitplug_dask.workers.handshake import COUNTING_PACKAGES, check_workers
 from fitplug_dask.workers.inspection import describe_sources
@@ -12,6 +12,7 @@ from fitplug_dask.workers.single_tasks import SingleTasks
 __all__ = [
     "COUNTING_PACKAGES",
     "OUT_OF_MEMORY",
+    "CheckError",
     "Fault",
     "Graph",
     "Key",

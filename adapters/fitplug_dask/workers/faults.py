@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fitplug.errors import FitplugError
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -20,6 +22,13 @@ class Fault:
 
     message: str
     of_data: bool = True
+
+
+class CheckError(FitplugError):
+    """A check fails that counting makes of itself. Its words tell nothing of rows.
+
+    A task returns it as a Fault of the machines.
+    """
 
 
 OUT_OF_MEMORY = Fault(

@@ -3,10 +3,14 @@
 
 class Selection:
     def select_rows(self, rows):
-        if self.groups is not None:
+        check_rows(rows)
+        if self.groups is None:
+            kept = self._select_lowest(rows)
+        else:
             alone = select_one_of_each_group(self.priority_key, rows, self.groups)
-            return alone[self._select_lowest(rows.take(alone))]
-        return self._select_lowest(rows)
+            kept = alone[self._select_lowest(rows.take(alone))]
+        check_selection(rows, kept, self.contributions, self.groups)  # `\label{line:check}`
+        return kept
 
     def _select_lowest(self, rows):
         kept = np.empty(len(rows.tags), dtype=np.int64)
@@ -47,12 +51,17 @@ def select_one_of_each_group(key, rows, groups):
     )
 
 
-def _find_repeated(tags, identities):
+def mix_words(tags, identities):
     mixed = tags.copy()
     for column in identities.T:
         mixed ^= column
         mixed *= _ODD
         mixed ^= mixed >> np.uint64(32)
+    return mixed
+
+
+def _find_repeated(tags, identities):
+    mixed = mix_words(tags, identities)
     order = np.argsort(mixed)
     ordered = mixed[order]
     is_as_before = np.zeros(len(order) + 1, dtype=bool)
@@ -66,6 +75,8 @@ def _find_repeated(tags, identities):
 
 
 def select_rows(first, second, tags, words, limit, kept):
+    if tags.shape != (len(words), 2) or len(kept) != len(words):
+        raise ValueError("each row must have a tag of two words, and room among those kept")
     order = np.argsort(tags[:, 0])
     starts = _find_runs(tags[order, 0])
     lengths = np.diff(np.append(starts, len(order)))

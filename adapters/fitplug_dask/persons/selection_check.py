@@ -1,0 +1,184 @@
+"""The test of hashing and selection that each process makes before it counts by person.
+
+The limit on the rows of a person rests on what PyArrow, NumPy and the loops of this process do, and
+a fault there shows in no count. So a few known rows are given to them, in slices of arrays of the
+kinds that persons are stored in. The rows that come out must be those of plain Python: a second
+SipHash on Python's integers, itself tested by vectors of its authors, and a loop over the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from fitplug.domain import Integers
+from fitplug_dask.encoding import compact_batch
+from fitplug_dask.kernel import Job
+from fitplug_dask.persons.packing import Packing
+from fitplug_dask.persons.record_groups import CellGroups, RecordGroups, ValueGroups
+from fitplug_dask.persons.row_collector import RowCollector
+from fitplug_dask.persons.selection import Selection
+from fitplug_dask.persons.siphash import siphash128
+from fitplug_dask.workers import CheckError
+
+Person: TypeAlias = str | int | None
+Kept: TypeAlias = list[tuple[int, int, int]]
+"""Of each row that is kept, the two words of its person's hash, and its cell; ascending."""
+
+_KEY = bytes(range(16))
+_OTHER_KEY = bytes(range(16, 32))
+_VECTORS = {
+    0: "a3817f04ba25a8e66df67214c7550293",
+    8: "3b62a9ba6258f5610f83e264f31497b4",
+    15: "5493e99933b0a8117e08ec0f97cfc3d9",
+    63: "5150d1772f50834a503e069a973fbd7c",
+}
+"""By n, the hash of the bytes 0..n-1 under the key of the bytes 0..15, by SipHash's authors."""
+
+_SIZE, _YEARS = 12, 3
+_JOB = Job({"value": Integers(0, _SIZE // _YEARS - 1), "year": Integers(1, _YEARS)}, ())
+_LIMIT = 2
+_FIRST = 3
+"""The rows before this one are cut off."""
+
+_TEXTS: list[Person] = [*"xyz", "", "a", None, "person 8", "a", "a longer person", "a", None, "a"]
+_NUMBERS: list[Person] = [5, 6, 7, 0, -1, None, 100, -1, 7, -1, None, -1]
+_CELLS = [0, 5, 3, 7, 7, 2, 9, 4, 11, 7, 10, 1]
+
+
+@lru_cache(maxsize=1)
+def check_selection_once() -> None:
+    """Test the hashes of persons and the selection of rows, once in a process that passes.
+
+    Raises:
+        CheckError: They are not those of plain Python. Nothing was counted.
+    """
+    try:
+        fault = _find_fault()
+    except (CheckError, MemoryError):
+        raise
+    except Exception as error:
+        fault = f"it ends with {type(error).__name__}"
+    if fault is not None:
+        raise CheckError(
+            f"the limit on the rows of a person fails its test on this machine: {fault}, with "
+            f"PyArrow {pa.__version__} and NumPy {np.__version__}; nothing was counted; install "
+            "other versions of these, or fitplug again"
+        )
+
+
+def _find_fault() -> str | None:
+    """Return what differs from plain Python, None if nothing does."""
+    for length, expected in _VECTORS.items():
+        message = bytes(range(length))
+        for low, high in (
+            _hash_plainly(_KEY, message),
+            siphash128(_KEY, np.frombuffer(message, np.uint8).reshape(1, -1))[0].tolist(),
+        ):
+            if (low.to_bytes(8, "little") + high.to_bytes(8, "little")).hex() != expected:
+                return "SipHash gives other numbers than its authors'"
+    for groups in (None, CellGroups(), ValueGroups(Packing(_JOB).find_field("year"))):
+        selection = Selection("person", _LIMIT, _KEY, _OTHER_KEY, groups)
+        for persons, arrays in ((_TEXTS, _store_texts()), (_NUMBERS, _store_numbers())):
+            expected_rows = _select_plainly(persons[_FIRST:], _CELLS[_FIRST:], groups)
+            for kind, column in arrays:
+                if _select(selection, column) != expected_rows:
+                    return f"persons stored as {kind} keep other rows than they should"
+    return None
+
+
+def _store_texts() -> Iterator[tuple[str, Any]]:
+    """Yield the texts in every way in which Arrow stores them, after what they are called."""
+    plain = pa.array(_TEXTS, pa.string())
+    for kind in (pa.string(), pa.large_binary(), pa.string_view()):
+        yield str(kind), plain.cast(kind)
+    entries = pa.array(["no person", None, *dict.fromkeys(filter(None, _TEXTS)), ""]).slice(1)
+    indices = pa.array([entries.to_pylist().index(text) for text in _TEXTS], pa.int8())
+    yield "a dictionary", pa.DictionaryArray.from_arrays(indices, entries)
+
+
+def _store_numbers() -> Iterator[tuple[str, Any]]:
+    """Yield the integers in a narrow and in a wide type, as `_store_texts` does."""
+    for kind in (pa.int8(), pa.int64()):
+        yield str(kind), pa.array(_NUMBERS, kind)
+
+
+def _select(selection: Selection, persons: Any) -> Kept:
+    """Return the rows that are kept, as a count selects them.
+
+    The rows are read twice, once as a slice that was compacted, and once as a slice of what was.
+    """
+    cells = np.array(_CELLS, dtype=np.int64)
+    columns = [persons, pa.array(cells // _YEARS), pa.array(cells % _YEARS + 1)]
+    batch = pa.RecordBatch.from_arrays(columns, names=["person", *_JOB.attributes])
+    kept: list[Kept] = []
+    for one in (compact_batch(batch.slice(_FIRST)), compact_batch(batch).slice(_FIRST)):
+        collector = RowCollector(_JOB, selection)
+        collector.take_batch(one, list(_JOB.attributes), {})
+        rows = collector.collect()
+        rows = rows.take(selection.select_rows(rows))
+        held = zip(rows.tags.tolist(), rows.words.tolist(), strict=True)
+        kept.append(sorted((*tag, *words) for tag, words in held))
+    return kept[1] if kept[0] == kept[1] else []
+
+
+def _select_plainly(persons: list[Person], cells: list[int], groups: RecordGroups | None) -> Kept:
+    """Return the rows that should be kept, by a loop in the order of their priorities."""
+    ranked = []
+    for person, cell in zip(persons, cells, strict=True):
+        if person is None:
+            continue
+        if isinstance(person, str):
+            tag = _hash_plainly(_KEY, person.encode())
+        else:
+            tag = _hash_plainly(_KEY, person.to_bytes(9, "little", signed=True))
+        message = b"".join(word.to_bytes(8, "little") for word in (*tag, cell))
+        ranked.append((_hash_plainly(_OTHER_KEY, message)[0], tag, cell))
+    kept: Kept = []
+    seen = set()
+    for number, (_, tag, cell) in enumerate(sorted(ranked)):
+        group = number
+        if groups is not None:
+            group = cell if isinstance(groups, CellGroups) else cell % _YEARS
+        held = sum(row[:2] == tag for row in kept)
+        if (tag, group) not in seen and held < _LIMIT:
+            seen.add((tag, group))
+            kept.append((*tag, cell))
+    return sorted(kept)
+
+
+def _hash_plainly(key: bytes, message: bytes) -> tuple[int, int]:
+    """Hash a message by SipHash-2-4 with 128 bits of output, on integers of Python."""
+    mask = 2**64 - 1
+    halves = [int.from_bytes(key[i : i + 8], "little") for i in (0, 8)]
+    initial = b"somepseudorandomlygeneratedbytes"
+    v = [int.from_bytes(initial[8 * i : 8 * i + 8], "big") ^ halves[i % 2] for i in range(4)]
+    v[1] ^= 0xEE
+
+    def rotate(number: int, bits: int) -> int:
+        return (number << bits | number >> 64 - bits) & mask
+
+    def mix(rounds: int) -> None:
+        for _ in range(rounds):
+            for a, b, c, d, left, right in ((0, 1, 2, 3, 13, 16), (2, 1, 0, 3, 17, 21)):
+                v[a] = (v[a] + v[b]) & mask
+                v[c] = (v[c] + v[d]) & mask
+                v[b], v[d] = rotate(v[b], left) ^ v[a], rotate(v[d], right) ^ v[c]
+                v[a] = rotate(v[a], 32)
+
+    padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
+    for i in range(0, len(padded), 8):
+        word = int.from_bytes(padded[i : i + 8], "little")
+        v[3] ^= word
+        mix(2)
+        v[0] ^= word
+    found = []
+    for which, mark in ((2, 0xEE), (1, 0xDD)):
+        v[which] ^= mark
+        mix(4)
+        found.append(v[0] ^ v[1] ^ v[2] ^ v[3])
+    return found[0], found[1]
