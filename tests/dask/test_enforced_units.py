@@ -434,7 +434,7 @@ OPEN_ENDED = fp.Domain({"site": fp.Categories([0], other="far"), "month": fp.Int
         (fp.AddRemove(3, once_per="site"), lambda site, month: site == 0),
         (fp.AddRemove(9, distinct=True), lambda site, month: (site == 0, month)),
     ],
-    ids=str,
+    ids=["once per", "distinct"],
 )
 def test_other_values_and_null_are_one_cell_of_a_person(
     tmp_path: Path, client: Client, unit: Any, group: Any
