@@ -32,7 +32,7 @@ from fitplug_dask.persons import (
 )
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.postconditions import check_rows, check_selection
-from fitplug_dask.persons.record_groups import CellGroups, ValueGroups
+from fitplug_dask.persons.record_groups import AttributeGroups, CellGroups
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.workers import CheckError
@@ -218,7 +218,7 @@ def draw_rows(rng: np.random.Generator, rows: int) -> Rows:
 @given(
     rows=st.integers(0, 30),
     limit=st.integers(1, 6),
-    grouped=st.sampled_from([None, CellGroups(), ValueGroups(Packing(JOB).find_field("year"))]),
+    grouped=st.sampled_from([None, CellGroups(), AttributeGroups(Packing(JOB).find_field("year"))]),
     share=st.sampled_from([0.1, 0.3, 0.6, 1.0]),
     wrong=st.sampled_from([None, -1, 0, 30, 2**62]),
     seed=st.integers(0, 2**32 - 1),

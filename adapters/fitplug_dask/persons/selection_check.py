@@ -19,7 +19,7 @@ from fitplug.domain import Integers
 from fitplug_dask.encoding import compact_batch
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons.packing import Packing
-from fitplug_dask.persons.record_groups import CellGroups, RecordGroups, ValueGroups
+from fitplug_dask.persons.record_groups import AttributeGroups, CellGroups, RecordGroups
 from fitplug_dask.persons.row_collector import RowCollector
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.siphash import siphash128
@@ -81,7 +81,7 @@ def _find_fault() -> str | None:
         ):
             if (low.to_bytes(8, "little") + high.to_bytes(8, "little")).hex() != expected:
                 return "SipHash gives other numbers than its authors'"
-    for groups in (None, CellGroups(), ValueGroups(Packing(_JOB).find_field("year"))):
+    for groups in (None, CellGroups(), AttributeGroups(Packing(_JOB).find_field("year"))):
         selection = Selection("person", _LIMIT, _KEY, _OTHER_KEY, groups)
         for persons, arrays in ((_TEXTS, _store_texts()), (_NUMBERS, _store_numbers())):
             expected_rows = _select_plainly(persons[_FIRST:], _CELLS[_FIRST:], groups)
