@@ -64,7 +64,6 @@ def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
     header, arrays = header | of_strategy[0], arrays | of_strategy[1]
     header |= {
         "format": FORMAT,
-        "unit": plan.unit.to_spec(),
         "noise_std": plan.noise_std.hex(),
         "scale": plan.scale.hex(),
         "lower_bound": plan.lower_bound.hex(),
@@ -167,6 +166,7 @@ def describe_strategy(strategy: IntegerStrategy) -> tuple[Header, Arrays]:
             arrays[f"tree{i}.step{j}.dense"] = step.dense
     header: Header = {
         **strategy.structure.names_in_files,
+        "unit": strategy.structure.unit.to_spec(),
         "bases": [block_set.basis.kind for block_set in strategy.block_sets],
         "sensitivity_squared": str(strategy.sensitivity_squared),
         "max_records": str(strategy.max_records),

@@ -12,7 +12,6 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.files import write_with_digest
-from fitplug.plan import plan_file as planfile
 from tests.helpers.many_releases import release_often
 from tests.helpers.plans import describe
 
@@ -129,8 +128,6 @@ class TestFiles:
     def test_are_read_back(self, tmp_path):
         plan = fp.design(people_and_money(25.0))
         plan.save(tmp_path / "plan.npz")
-        header, _, _ = planfile.read_contents(tmp_path / "plan.npz")
-        assert header["format"] == 8
         again = fp.Plan.load(tmp_path / "plan.npz")
         again.verify()
         assert (again.digest, again.domain) == (plan.digest, plan.domain)
@@ -150,7 +147,7 @@ class TestFiles:
             lambda h: h.update(sensitivity_squared=str(int(h["sensitivity_squared"]) + 1)),
             lambda h: h.update(max_records=str(10 * int(h["max_records"]))),
             lambda h: h.update(noise_std=(float.fromhex(h["noise_std"]) / 10).hex()),
-            lambda h: h.update(format=3),
+            lambda h: h.update(format=2),
         ],
     )
     def test_edited_ones_are_refused(self, edit, tmp_path):

@@ -10,7 +10,6 @@ from fitplug.errors import DataError
 from fitplug_dask.sources.file_search import FoundFile
 from fitplug_dask.sources.formats import Format
 from fitplug_dask.sources.locations import UNTRACKED
-from fitplug_dask.workers import await_result
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +45,8 @@ class DaskPartition:
         """Compute the frame, in this thread or, within a task of a cluster, on the cluster."""
         try:
             from distributed import get_worker, worker_client
+
+            from fitplug_dask.workers import await_result  # it imports Dask
 
             get_worker()
         except (ImportError, ValueError):  # no task of a cluster
