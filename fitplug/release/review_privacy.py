@@ -9,7 +9,7 @@ from typing import Any
 from fitplug.display import format_down, format_up
 from fitplug.domain import Attribute, Domain
 from fitplug.ledger import Budget, Entry
-from fitplug.numeric import ceil_float, floor_float
+from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.plan import Plan
 from fitplug.release.population import describe_population
 from fitplug.release.release import Release
@@ -166,7 +166,7 @@ def _describe_composition(
             "people adds its rho to this one's."
         )
     budget, entries = statement
-    total = f"rho = {format_down(floor_float(budget.total))}"
+    total = f"rho = {format_down(floor_written(budget.total))}"
     if budget.epsilon is not None:
         total += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r})"
     shown, rest = split_rows(entries[::-1])
@@ -184,8 +184,8 @@ def _describe_composition(
     has_free = any(entry.within is not None for entry in entries)
     return (
         f"{one_mechanism}rho adds up over releases. The budget for these people is {total}; spent "
-        f"are rho = {format_up(ceil_float(budget.spent))} by {len(entries)} release(s), and "
-        f"rho = {format_down(floor_float(budget.left))} is left.\n\n{table}"
+        f"are rho = {format_up(ceil_written(budget.spent))} by {len(entries)} release(s), and "
+        f"rho = {format_down(floor_written(budget.left))} is left.\n\n{table}"
         + (f"\n\n{len(rest)} older charge(s) are not listed." if rest else "")
         + (
             "\n\nA free release costs no cell more than an earlier charge paid for: their costs "
