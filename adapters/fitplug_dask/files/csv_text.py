@@ -99,7 +99,10 @@ def _parse(file: CheckedFile, rows: int) -> Batches:
 
 
 class _SentinelStream:
-    """A stream of bytes that is followed by one record of sentinels.
+    """A stream of bytes that is followed by one record of sentinels, on a line of its own.
+
+    The last line of the stream may end or not: not all programs end it, and a file that was cut off
+    within its last line cannot be told from one whose last line is short.
 
     Arrow's parser closes a quote that is still open at the end of the file. The sentinels are then
     inside of the quote and are no record, which reveals a truncated file.
@@ -125,9 +128,9 @@ class _SentinelStream:
         if read:
             self._last = read[-1:]
             return read
-        if self._last not in (b"\n", b"\r"):
-            raise ValueError("the last line does not end")
         record, self._record = self._record, b""
+        if record and self._last not in (b"\n", b"\r"):
+            record = b"\n" + record
         return record
 
 
