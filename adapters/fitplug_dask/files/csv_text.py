@@ -109,29 +109,28 @@ class _SentinelStream:
 
     Where a block ends in a carriage return and the next begins with a line feed, the parser drops
     the line feed even inside of a quote. So no block that this stream returns ends in a carriage
-    return.
+    return. The last block holds the sentinels too, as the first one must hold the names and their
+    line end.
     """
 
     def __init__(self, stream: Any, record: bytes) -> None:
         self._stream, self._record = stream, record
-        self._last = b"\n"
-        self._held = b""
+        self._next = b""  # the byte that follows what was returned
+        self._at_end = False
         self.closed = False
 
     def read(self, size: int) -> bytes:
-        read: bytes = self._held + self._stream.read(size - 2)
-        self._held = b""
-        if read.endswith(b"\r"):
-            read += self._stream.read(1)
-        if read.endswith(b"\r") and len(read) > 1:
-            read, self._held = read[:-1], read[-1:]
-        if read:
-            self._last = read[-1:]
+        if self._at_end:
+            return b""
+        read: bytes = self._next + self._stream.read(size - 2)
+        self._next = self._stream.read(1)
+        while self._next and read.endswith(b"\r"):
+            read += self._next
+            self._next = self._stream.read(1)
+        if self._next:
             return read
-        record, self._record = self._record, b""
-        if record and self._last not in (b"\n", b"\r"):
-            record = b"\n" + record
-        return record
+        self._at_end = True
+        return read + (b"" if read.endswith((b"\n", b"\r")) else b"\n") + self._record
 
 
 def _drop_sentinel(reader: Any, sentinel: bytes) -> Batches:
