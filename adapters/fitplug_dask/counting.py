@@ -142,7 +142,6 @@ def count(
         zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin";
             also text with an offset, such as "2020-12-31T23:30Z". Without it such text counts on
             the day that it shows, and columns of the type of such times are refused.
-            Without it they are refused where the domain expects dates.
         missing: {column: value}: for files without the column, the value of all of their rows;
             None is null. Without it such files are refused.
 
