@@ -205,9 +205,12 @@ def read_values(column: Any) -> npt.ArrayLike:
 
 
 def _read_list(values: Sequence[Any]) -> npt.ArrayLike:
-    """Read a list; NumPy would convert text and numbers, or truth values and numbers, silently."""
+    """Read a list. NumPy would convert text and numbers, or truth values and numbers, silently, and
+    would make floats of all integers if one is large.
+    """
     types = {np.str_ if kind is str else kind for kind in map(type, values)}
-    if len(types) > 1 and types & {np.str_, bool, np.bool_}:
+    mixed = len(types) > 1 and bool(types & {np.str_, bool, np.bool_})
+    if mixed or (types == {int} and np.asarray(values).dtype.kind not in "iu"):
         return np.array([*values, None], dtype=object)[:-1]
     return values
 

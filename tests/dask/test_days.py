@@ -252,3 +252,16 @@ def test_times_with_a_zone(zone: str, tmp_path: Path) -> None:
         assert_counts(count_source(sources.__getitem__, zone=zone), days, unit)
         shown = convert_values(array, datetime.date, zone).cast(pa.int64()).to_pylist()
         assert [find_day(t // TICKS[unit]) for t in shown] == days
+
+
+def test_a_far_time_does_not_agree_with_the_day_of_its_folder(tmp_path: Path) -> None:
+    """2**32 days later a date of 32 bits would be the same."""
+    folder = tmp_path / "day=1970-01-02"
+    folder.mkdir()
+    times = [86_400, 86_400 + 43_200, 86_400 * (1 + 2**32), 0, 2**62, None]
+    for suffix, array in (("a", pa.array(times, pa.timestamp("s"))), ("b", pa.nulls(2))):
+        pf.write_feather(
+            pa.table({"day": array, "x": ["1"] * len(array)}), folder / f"{suffix}.arrow"
+        )
+    domain = fp.Domain({"day": fp.Dates("1970-01-01", "1970-01-03"), "x": ["1"]})
+    assert fpd.count(tmp_path, (domain, [("day", "x")]))["day", "x"].tolist() == [[0], [2], [0]]
