@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from fitplug.errors import BudgetError, InputError
+from fitplug.numeric import read_exact_number
 
 Method: TypeAlias = Literal["gaussian", "zcdp"]
 
@@ -43,6 +45,18 @@ def check_rho(rho: float) -> None:
         BudgetError: `rho` is no such number.
     """
     _check_range("rho", rho, 1e-30, 1e12)
+
+
+def read_rho(rho: float) -> Fraction:
+    """Read a rho that a person writes, such as 0.1 for one tenth: see `read_exact_number`.
+
+    Raises:
+        BudgetError: `rho` is no number that `check_rho` allows.
+    """
+    check_rho(rho)
+    exact = read_exact_number(rho)
+    assert exact is not None
+    return exact
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -140,8 +140,9 @@ def count(
             integers, booleans or dates, of one type a column, which say how its values are read,
             as attributes do; null never matches. The columns may be attributes, folder keys (files
             in folders of other keys are not read) or neither.
-        zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin".
-            Without it they are refused where the domain expects dates.
+        zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin";
+            also text with an offset, such as "2020-12-31T23:30Z". Without it such text counts on
+            the day that it shows, and columns of the type of such times are refused.
         missing: {column: value}: for files without the column, the value of all of their rows;
             None is null. Without it such files are refused.
 

@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import Tables
-from fitplug.domain import Attribute
+from fitplug.domain import Attribute, find_days
 from fitplug.errors import DataError
 from fitplug.plan import Plan
-
-_UNITS_OF_A_DAY = {"ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 
 
 def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
@@ -65,22 +63,26 @@ def encode_column(attribute: Attribute, column: Any) -> npt.NDArray[np.int64]:
 
     if attribute.value_type is str or column.dtype == pl.String:
         return _encode_texts(attribute, column.cast(pl.String))
-    if attribute.value_type is datetime.date:
-        column = _find_days(column)
     missing = column.is_null().to_numpy()
-    filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
+    if attribute.value_type is datetime.date:
+        filled, are_days = _find_days(column)
+        missing = missing | ~are_days
+    else:
+        filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
     return np.where(missing, attribute.null_code, attribute.codes_of_numbers(filled))
 
 
-def _find_days(column: Any) -> Any:
+def _find_days(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Find the days since 1970-01-01 of a Polars series of dates, or of times without a zone.
+
+    Returns:
+        The days (n,), and whether each is one (n,), which nulls need not be asked.
 
     Polars casts times to dates with a panic, which ends the process, if one time is too far away
     for a date. One row would decide whether there is a release, so its cast is not used.
     """
-    days = column.to_physical()
-    unit = getattr(column.dtype, "time_unit", None)
-    return days if unit is None else days // _UNITS_OF_A_DAY[unit]
+    ticks = column.to_physical().fill_null(0).to_numpy().astype(np.int64)
+    return find_days(ticks, getattr(column.dtype, "time_unit", "D"))
 
 
 def _encode_texts(attribute: Attribute, texts: Any) -> npt.NDArray[np.int64]:

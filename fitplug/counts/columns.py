@@ -135,6 +135,20 @@ def count_values(named: str, column: Any) -> int:
     return count
 
 
+_ZONED = re.compile(
+    r"Datetime\(time_unit='\w+', time_zone='.*'\)"  # Polars
+    r"|timestamp\[\w+, tz=.*\]"  # Arrow
+    r"|datetime64\[\w+, .*\]"  # pandas
+)
+"""How the libraries write their types of times with a zone."""
+
+_DURATIONS = re.compile(
+    r"Duration\(.*\)|Time"  # Polars
+    r"|duration\[\w+\]|time(32|64)\[\w+\]|\w*interval"  # Arrow
+    r"|timedelta64\[\w+\]"  # pandas
+)
+"""How the libraries write their types of durations, and of times of a day that they do not name."""
+
 _TIMES = re.compile(
     r"Date|Datetime\(time_unit='\w+', time_zone=None\)"  # Polars
     r"|date32\[day\]|date64\[ms\]|timestamp\[\w+\]"  # Arrow
@@ -156,9 +170,26 @@ def read_values(column: Any) -> npt.ArrayLike:
     Returns:
         The values (n,), with None for null if the library has a null of its own; for dates and
         times NaT.
+
+    Raises:
+        DataError: The type of the column is one that no attribute reads.
     """
-    if _TIMES.fullmatch(str(getattr(column, "dtype", getattr(column, "type", None)))):
+    held: Any = getattr(column, "dtype", getattr(column, "type", None))
+    if hasattr(held, "pyarrow_dtype"):  # pandas' columns of Arrow
+        return read_values(getattr(column, "array", column).__arrow_array__())
+    if hasattr(held, "index_type"):  # Arrow's dictionaries
+        return read_values(column.cast(held.value_type))
+    if _TIMES.fullmatch(str(held)):
         return np.asarray(column)
+    # The type is refused, and not the first value that is not null: no error may tell of one.
+    if _ZONED.fullmatch(str(held)):
+        raise DataError(
+            "the column holds times of a zone, whose day depends on the zone; convert it to dates"
+        )
+    if _DURATIONS.fullmatch(str(held)):
+        raise DataError(f"the column holds {held}, which no attribute reads; convert it")
+    if isinstance(column, (list, tuple)):
+        return _read_list(column)
     if hasattr(column, "to_pylist"):  # Arrow
         nulls, as_list = column.null_count, column.to_pylist
     elif hasattr(column, "isna"):  # pandas
@@ -171,6 +202,17 @@ def read_values(column: Any) -> npt.ArrayLike:
     if plain is not None and plain.dtype.kind in "biuf":
         return plain
     return np.array([*as_list(), None], dtype=object)[:-1]
+
+
+def _read_list(values: Sequence[Any]) -> npt.ArrayLike:
+    """Read a list. NumPy would convert text and numbers, or truth values and numbers, silently, and
+    would make floats of all integers if one is large.
+    """
+    types = {np.str_ if kind is str else kind for kind in map(type, values)}
+    mixed = len(types) > 1 and bool(types & {np.str_, bool, np.bool_})
+    if mixed or (types == {int} and np.asarray(values).dtype.kind not in "iu"):
+        return np.array([*values, None], dtype=object)[:-1]
+    return values
 
 
 def _read_pandas_values(column: Any) -> npt.ArrayLike:

@@ -3,7 +3,8 @@
 from fitplug.domain.attribute import OUTSIDE, TYPE_NAMES, Attribute, Codes, Encoder
 from fitplug.domain.bins import Bins
 from fitplug.domain.categories import Categories
-from fitplug.domain.dates import Dates, parse_day
+from fitplug.domain.dates import Dates
+from fitplug.domain.days import BLANKS, EPOCH, find_day, find_days, parse_day, parse_moment
 from fitplug.domain.domain import Domain
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.integers import Integers
@@ -15,6 +16,8 @@ from fitplug.domain.texts import Texts
 from fitplug.domain.value_lookup import ValueLookup
 
 __all__ = [
+    "BLANKS",
+    "EPOCH",
     "MOST_SHARES",
     "OUTSIDE",
     "TYPE_NAMES",
@@ -32,6 +35,9 @@ __all__ = [
     "Texts",
     "ValueLookup",
     "describe_measures",
+    "find_day",
+    "find_days",
     "parse_day",
+    "parse_moment",
     "suggest_fewer_cells",
 ]

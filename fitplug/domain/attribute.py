@@ -9,6 +9,7 @@ A new kind of attribute is a file with a subclass of `Attribute` and an entry in
 from __future__ import annotations
 
 import datetime
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain.spec_form import SpecForm
-from fitplug.errors import DomainError, quote, suggest_nearest
+from fitplug.errors import DataError, DomainError, quote, suggest_nearest
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 
 OUTSIDE = -1
@@ -31,6 +32,9 @@ TYPE_NAMES: dict[type, str] = {
     datetime.date: "dates",
 }
 """How messages call the values of each type that an attribute may expect."""
+
+MOST_NUMBER = 2**53
+"""Edges and bounds are below this, and up to it floats hold all integers."""
 
 _MOST_NAMES = 8
 
@@ -338,6 +342,21 @@ def widen_to_int64(array: AnyArray) -> Codes:
     if array.dtype == np.uint64:
         return np.minimum(array, np.uint64(2**63 - 1)).astype(np.int64)
     return array.astype(np.int64)
+
+
+def to_float(value: Any) -> float:
+    """Convert a number or null; larger integers become MOST_NUMBER, which is beyond all bounds.
+
+    Raises:
+        DataError: The value has another type.
+    """
+    if value is None or value != value:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise DataError(describe_wrong_type(float, type(value).__name__))
+    if isinstance(value, np.floating):
+        return float(value)
+    return float(max(-MOST_NUMBER, min(MOST_NUMBER, value)))
 
 
 def describe_wrong_type(expected: type, found: str) -> str:

@@ -18,6 +18,7 @@ from fitplug.domain.attribute import (
     Codes,
     describe_wrong_type,
     suggest_name,
+    to_float,
     widen_to_int64,
 )
 from fitplug.domain.spec_form import SpecForm
@@ -91,7 +92,7 @@ class Bins(Attribute):
         """
         array = np.asarray(values)
         if array.dtype.kind == "O":
-            return self.codes(np.array([_to_float(v) for v in array.tolist()], dtype=np.float64))
+            return self.codes(np.array([to_float(v) for v in array.tolist()], dtype=np.float64))
         if array.dtype.kind not in "iuf":
             if not array.size:
                 return np.zeros(0, dtype=np.int64)
@@ -146,12 +147,3 @@ class Bins(Attribute):
     def from_spec(cls, spec: Mapping[str, Any]) -> Bins:
         """Make the attribute of a table such as `{ bins = [0, 10000, 50000] }`."""
         return cls(spec["bins"])
-
-
-def _to_float(value: Any) -> float:
-    """Convert a number or null; integers beyond any edge stay beyond it."""
-    if value is None or value != value:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise DataError(describe_wrong_type(float, type(value).__name__))
-    return float(max(-(2**53), min(2**53, value)))

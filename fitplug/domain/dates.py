@@ -13,6 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain.attribute import OUTSIDE, Attribute, Codes, describe_wrong_type
+from fitplug.domain.days import (
+    BLANKS,
+    EPOCH,
+    NO_DAY,
+    find_day,
+    find_days,
+    has_days,
+    parse_date,
+    parse_day,
+)
 from fitplug.domain.spec_form import SpecForm, read_ends
 from fitplug.errors import DataError, DomainError
 from fitplug.numeric import AnyArray, IntArray, frozen_property
@@ -25,22 +35,11 @@ _STEPS: dict[str, Any] = {by: np.ones((), f"m8[{unit}]")[()] for by, unit in _NU
 
 _COARSER = {"day": "month", "month": "year"}
 
-_UNITS_WITHOUT_DAY = ("generic", "Y", "M", "W")
-"""NumPy's units of time that name no day."""
-
-_ISO_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_ISO_TIME = re.compile(
-    rf"({_ISO_DAY.pattern})"
-    r"([ T]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]+)?)?)?"
-)
-
 _LABELS = {"month": re.compile(r"[0-9]{4}-[0-9]{2}"), "year": re.compile(r"[0-9]{4}")}
 """How a month and a year are labelled. The label of a day is the day itself."""
 
 _FIRST_DAYS = {"month": "-01", "year": "-01-01"}
 """What makes the text of a period's first day of its label."""
-
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True, init=False)
@@ -50,10 +49,11 @@ class Dates(Attribute):
         fp.Dates("1920-01-01", "2020-12-31", by="year")
 
     Records hold dates, times without a zone, which count as their date, or text of exactly the form
-    2020-12-31 or 2020-12-31T23:59:59. By month, text may also be 2020-12, and by year 2020. Other
-    days, and text of another form, are outside. Tables show cells as ISO 8601 does: 2020-12-31,
-    2020-12 or 2020. Ranges name these labels, or days as datetime.date, or years as integers. The
-    calendar is the proleptic Gregorian one.
+    2020-12-31 or 2020-12-31T23:59:59. By month, text may also be 2020-12, and by year 2020. A text
+    with an offset, such as 2020-12-31T23:59:59Z, counts as the date that it shows. Other days,
+    times of years before 1 or after 9999, and text of another form, are outside. Tables show cells
+    as ISO 8601 does: 2020-12-31, 2020-12 or 2020. Ranges name these labels, or days as
+    datetime.date, or years as integers. The calendar is the proleptic Gregorian one.
 
     Args:
         first: The first day, as a date or as text, "2020-12-31". It must begin a period. The label
@@ -138,22 +138,21 @@ class Dates(Attribute):
         Raises:
             DataError: If a value has another type, or is a time of a zone.
         """
+        if isinstance(values, (list, tuple)):
+            # NumPy would convert times of several units to the finest, in which far ones wrap.
+            values = np.array([*values, None], dtype=object)[:-1]
         array = np.asarray(values)
         if not array.size:
             return np.zeros(0, dtype=np.int64)
-        if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] not in _UNITS_WITHOUT_DAY:
-            try:
-                days = array.astype("M8[D]")
-            except OverflowError:  # units so fine that they reach hours only
-                raise DataError(describe_wrong_type(datetime.date, str(array.dtype))) from None
-            # NumPy's "not a time" is the least integer, which lies before any domain.
-            return self.codes_of_days(days.astype(np.int64))
+        if array.dtype.kind == "M" and has_days(*np.datetime_data(array.dtype)):
+            ticks = array.astype(array.dtype.newbyteorder("=")).view(np.int64)
+            days, are_days = find_days(ticks, *np.datetime_data(array.dtype))
+            return self.codes_of_days(np.where(are_days, days, NO_DAY))
         if array.dtype.kind not in "OUT":
             raise DataError(describe_wrong_type(datetime.date, str(array.dtype)))
-        outside = self.days[0] - 1
         days_or_none = [_count_days(value, self.by) for value in array.tolist()]
         return self.codes_of_days(
-            np.array([outside if day is None else day for day in days_or_none], dtype=np.int64)
+            np.array([NO_DAY if day is None else day for day in days_or_none], dtype=np.int64)
         )
 
     def codes_of_numbers(self, numbers: AnyArray) -> Codes:
@@ -211,41 +210,17 @@ class Dates(Attribute):
         return cls(first, last, by=spec.get("by", "day"))
 
 
-def parse_day(text: str) -> int | None:
-    """Find the day that text names.
-
-    Args:
-        text: A date, 2020-12-31, or a time of a day without a zone, 2020-12-31T23:59:59.5.
-
-    Returns:
-        Days since 1970-01-01, or None if the text has another form or names no day.
-    """
-    match = _ISO_TIME.fullmatch(text)
-    day = _parse_date(match[1]) if match else None
-    return None if day is None else day.toordinal() - _EPOCH
-
-
-def _parse_date(text: str) -> datetime.date | None:
-    """Convert text of the form 2020-12-31 to the date that it names, if it names one."""
-    if not _ISO_DAY.fullmatch(text):
-        return None
-    try:
-        return datetime.date.fromisoformat(text)
-    except ValueError:
-        return None
-
-
 def _parse_label(text: str, by: str) -> datetime.date | None:
     """Convert the label of a month or year to its first day, if periods are labelled so."""
     form = _LABELS.get(by)
-    return _parse_date(text + _FIRST_DAYS[by]) if form and form.fullmatch(text) else None
+    return parse_date(text + _FIRST_DAYS[by]) if form and form.fullmatch(text) else None
 
 
 def _read_date(end: Any, by: str, *, at_end: bool = False) -> datetime.date:
     """Read an end of the domain: a date, its text, or the label of a period that has this end."""
     if type(end) is datetime.date:
         return end
-    day = _parse_date(end) if isinstance(end, str) else None
+    day = parse_date(end) if isinstance(end, str) else None
     if day is None and isinstance(end, str):
         day = _parse_label(end, by)
         if day is not None and at_end:
@@ -270,14 +245,15 @@ def _count_days(value: Any, by: str) -> int | None:
     if isinstance(value, str):
         day = parse_day(value)
         if day is None and by != "day":
-            first = _parse_label(value, by)
-            day = None if first is None else first.toordinal() - _EPOCH
+            label = value.strip(BLANKS)
+            if by == "year":  # a column of years with nulls, written as floats
+                label = label.removesuffix(".0")
+            first = _parse_label(label, by)
+            day = None if first is None else first.toordinal() - EPOCH
         return day
-    if isinstance(value, np.datetime64):
-        return int(value.astype("M8[D]").astype(np.int64))
-    if getattr(value, "tzinfo", None) is not None:
-        found = "times of a zone, whose day depends on the zone"
-        raise DataError(describe_wrong_type(datetime.date, found))
-    if not isinstance(value, datetime.date):
-        raise DataError(describe_wrong_type(datetime.date, type(value).__name__))
-    return value.toordinal() - _EPOCH
+    try:
+        return find_day(value)
+    except TypeError:
+        zoned = getattr(value, "tzinfo", None) is not None
+    found = "times of a zone, whose day depends on the zone" if zoned else type(value).__name__
+    raise DataError(describe_wrong_type(datetime.date, found))

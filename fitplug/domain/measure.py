@@ -21,10 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain.attribute import (
+    MOST_NUMBER,
     OUTSIDE,
     Attribute,
     Codes,
     describe_wrong_type,
+    to_float,
     widen_to_int64,
 )
 from fitplug.domain.dates import Dates
@@ -35,8 +37,6 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray
 MOST_SHARES = 2**25
 """The most units between the bounds of a measure. With more, 64 bits might not hold the shares of
 all people of the earth."""
-
-_MOST_NUMBER = 2**53
 
 Bound: TypeAlias = int | float | datetime.date
 
@@ -81,7 +81,7 @@ class Measure(Attribute):
         self, low: Bound | str, high: Bound | str, unit: int | float = 1, other: str | None = None
     ) -> None:
         ends = _read_bounds(low, high)
-        if type(unit) not in (int, float) or not 0 < unit < _MOST_NUMBER:
+        if type(unit) not in (int, float) or not 0 < unit < MOST_NUMBER:
             raise DomainError(f"unit = {unit!r} must be a positive number below 2**53")
         if other is not None and (not isinstance(other, str) or other in map(str, ends)):
             raise DomainError(
@@ -195,12 +195,12 @@ class Measure(Attribute):
         Raises:
             DataError: If a value has another type.
         """
-        array = np.asarray(values)
         if isinstance(self.low, datetime.date):
-            return self._encode_dates(array)
+            return self._encode_dates(values)
+        array = np.asarray(values)
         if array.dtype.kind == "O":
             return self.codes_of_numbers(
-                np.array([_to_float(v) for v in array.tolist()], dtype=np.float64)
+                np.array([to_float(v) for v in array.tolist()], dtype=np.float64)
             )
         if array.dtype.kind not in "iuf":
             if not array.size:
@@ -212,7 +212,8 @@ class Measure(Attribute):
         """Compute the distances from `low`, in units, of values that a file stores as numbers.
 
         Args:
-            numbers: Integers or floats (n,); for dates, days since 1970-01-01.
+            numbers: Integers or floats (n,); for dates, days since 1970-01-01 that `find_days`
+                found, as other days have no value.
 
         Returns:
             As `codes` returns.
@@ -220,7 +221,7 @@ class Measure(Attribute):
         first, last = self._ends
         unit = _read_exactly(self.unit)
         if numbers.dtype.kind in "iu":
-            numbers = np.clip(widen_to_int64(numbers), -_MOST_NUMBER, _MOST_NUMBER)
+            numbers = np.clip(widen_to_int64(numbers), -MOST_NUMBER, MOST_NUMBER)
             if first.denominator == last.denominator == unit.denominator == 1:
                 above = np.clip(numbers, int(first), int(last)) - int(first)
                 return np.asarray((2 * above + int(unit)) // (2 * int(unit)))
@@ -232,10 +233,10 @@ class Measure(Attribute):
         codes = np.clip(near, 0, self.shares).astype(np.int64)
         return np.where(missing, self.null_code, codes)
 
-    def _encode_dates(self, array: AnyArray) -> Codes:
+    def _encode_dates(self, values: npt.ArrayLike) -> Codes:
         """Compute the distances of dates from `low`."""
         wide = Dates(datetime.date.min, datetime.date.max)
-        cells = wide.codes(array)
+        cells = wide.codes(values)
         codes = self.codes_of_numbers(cells + wide.days[0])
         return np.where(cells < 0, self.null_code, codes)
 
@@ -295,7 +296,7 @@ def _read_bounds(low: Any, high: Any) -> tuple[Any, Any]:
                 "as '2020-12-31'"
             ) from None
     for end in (low, high):
-        if type(end) not in (int, float) or not math.isfinite(end) or abs(end) >= _MOST_NUMBER:
+        if type(end) not in (int, float) or not math.isfinite(end) or abs(end) >= MOST_NUMBER:
             raise DomainError(
                 f"the measure's bound {end!r} must be a finite number below 2**53 in size"
             )
@@ -305,14 +306,3 @@ def _read_bounds(low: Any, high: Any) -> tuple[Any, Any]:
 def _read_exactly(number: int | float) -> Fraction:
     """Read a number as the decimal that Python shows for it: 0.1 as one tenth."""
     return Fraction(repr(number))
-
-
-def _to_float(value: Any) -> float:
-    """Convert a number or null; larger integers become the largest number."""
-    if value is None or value != value:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise DataError(describe_wrong_type(float, type(value).__name__))
-    if isinstance(value, np.floating):
-        return float(value)
-    return float(max(-_MOST_NUMBER, min(_MOST_NUMBER, value)))

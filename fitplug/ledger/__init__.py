@@ -1,6 +1,6 @@
 """Ledgers: the privacy budget, kept in a file."""
 
-from fitplug.ledger.budget import Budget
+from fitplug.ledger.budget import Budget, make_budget
 from fitplug.ledger.cell_costs import CellCosts
 from fitplug.ledger.draws import DrawRequest
 from fitplug.ledger.entry import Entry
@@ -23,4 +23,5 @@ __all__ = [
     "decode_fraction",
     "encode_fraction",
     "hash_values",
+    "make_budget",
 ]

@@ -11,7 +11,7 @@ from fitplug.errors import BudgetError
 from fitplug.ledger.fraction_text import encode_fraction
 from fitplug.ledger.hash_chain import hash_values
 from fitplug.ledger.unit_text import encode_unit
-from fitplug.numeric import ceil_float, read_exact_number
+from fitplug.numeric import ceil_written, read_exact_number
 from fitplug.privacy import check_budget, rho_at
 from fitplug.workload import BoundUnit
 
@@ -115,7 +115,7 @@ def make_budget(
 
 
 def check_amount(rho: float | Fraction) -> Fraction:
-    """Return rho as the exact number that it is, unless it is not finite or not above 0.
+    """Return the exact number that rho means (`read_exact_number`), if it is finite and above 0.
 
     Raises:
         BudgetError: rho is no finite number above 0.
@@ -125,6 +125,6 @@ def check_amount(rho: float | Fraction) -> Fraction:
     with contextlib.suppress(OverflowError):
         if exact is not None:
             given = str(float(exact))
-            if exact > 0 and ceil_float(exact) < math.inf:
+            if exact > 0 and ceil_written(exact) < math.inf:
                 return exact
     raise BudgetError(f"rho must be a finite number above 0, not {given}")

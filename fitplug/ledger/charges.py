@@ -14,7 +14,7 @@ from fitplug.ledger.budget import Budget
 from fitplug.ledger.cell_costs import CellCosts
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
-from fitplug.numeric import ceil_float, floor_float
+from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.workload import BoundUnit
 
 
@@ -51,7 +51,7 @@ class Charge:
 def check_fits(file: LedgerFile, amount: Fraction, left: Fraction, changes: int = 1) -> None:
     """Raise OverBudget if this much rho, which is that of so many changes, is more than is left."""
     if amount > left:
-        requested, remaining = ceil_float(amount), floor_float(left)
+        requested, remaining = ceil_written(amount), floor_written(left)
         of_changes = (
             f"; the charge is {changes**2} times the cost in the release's own unit of privacy, as "
             f"a change in the ledger's unit is made of {changes} changes in it"

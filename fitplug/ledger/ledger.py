@@ -40,7 +40,7 @@ from fitplug.ledger.measurement_cost import evaluate_rho
 from fitplug.ledger.opening import open_ledger
 from fitplug.ledger.requests import ChargeReference, ChargeRequest, StagedCharge
 from fitplug.ledger.stages import Stage
-from fitplug.numeric import FloatArray, ceil_float, floor_float
+from fitplug.numeric import FloatArray, ceil_written, floor_written
 from fitplug.plan import Plan
 from fitplug.workload import BoundUnit, Unit
 
@@ -50,8 +50,8 @@ class Ledger:
 
     Args:
         path: The file of the ledger.
-        rho: The total budget, which is kept exactly. It is needed to create a ledger at `path`. To
-            open an existing ledger, leave it out or give the same budget.
+        rho: The total budget, kept exactly and read as by `charge`. It is needed to create a ledger
+            at `path`. To open an existing ledger, leave it out or give the same budget.
         epsilon: Instead of rho, the budget is the largest rho that is proven to satisfy
             (epsilon, delta)-differential privacy.
         delta: Is given together with epsilon.
@@ -89,17 +89,17 @@ class Ledger:
     @property
     def total(self) -> float:
         """The total budget in rho of zCDP, rounded down."""
-        return floor_float(self._read_budget().total)
+        return floor_written(self._read_budget().total)
 
     @property
     def spent(self) -> float:
         """The sum of all charges in rho of zCDP, rounded up."""
-        return ceil_float(self._read_budget().spent)
+        return ceil_written(self._read_budget().spent)
 
     @property
     def remaining(self) -> float:
         """What is left in rho of zCDP, rounded down: a charge of it fits."""
-        return floor_float(self._read_budget().left)
+        return floor_written(self._read_budget().left)
 
     @property
     def privacy(self) -> tuple[float, float] | None:
@@ -177,11 +177,11 @@ class Ledger:
     ) -> Entry:
         """Charge exactly rho of zCDP. Draw noise after this returns, and only then.
 
-        A charge takes as long with many entries as with few, as only the newest are verified. If
-        the disk fails, the charge may still be entered, which is safe: nothing was drawn on it.
+        Only the newest entries are verified, so many take no longer than few. If the disk fails,
+        the charge may still be entered, which is safe: nothing was drawn on it.
 
         Args:
-            rho: The charge.
+            rho: The charge. A float of up to 12 digits is its decimal (docs/ledger.md).
             what: What the charge pays for.
             key: A name for the charge. A second charge with the same key is refused.
             plan_digest: The digest of the plan that is released.

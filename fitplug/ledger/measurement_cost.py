@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import sys
+from fractions import Fraction
 from typing import Any
 
 from fitplug.errors import InputError
 from fitplug.numeric import read_python_number
 
 
-def evaluate_rho(measurement: Any, d_in: Any) -> float:
+def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
     """Evaluate the privacy map of an OpenDP measurement at an input distance.
 
     The classes of objects are compared exactly, and methods are called through these classes, so
@@ -25,7 +26,7 @@ def evaluate_rho(measurement: Any, d_in: Any) -> float:
             tuple of them where the input metric has such.
 
     Returns:
-        rho of zCDP.
+        rho of zCDP: the float that the map computes, exactly.
 
     Raises:
         InputError: The object is no such measurement, or has no cost at `d_in`.
@@ -59,7 +60,8 @@ def evaluate_rho(measurement: Any, d_in: Any) -> float:
             f"the measurement costs rho = {rho!r} at d_in = {distance!r}, which is no finite "
             "number above 0: give the distance that one person's records make"
         )
-    return rho
+    # A decimal of the same digits may be below what the map has bounded.
+    return Fraction(rho)
 
 
 def _convert_distance(d_in: Any) -> Any:

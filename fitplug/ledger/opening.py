@@ -10,7 +10,7 @@ from fitplug.errors import BudgetError
 from fitplug.ledger import rows as rows
 from fitplug.ledger.budget import Budget, make_budget
 from fitplug.ledger.file import LedgerFile
-from fitplug.numeric import floor_float
+from fitplug.numeric import floor_written
 from fitplug.workload import BoundUnit, Unit
 
 
@@ -35,7 +35,7 @@ def open_ledger(
         held, _ = rows.read_entries(database)
     if given is not None and not held.has_total_of(given):
         wanted = f"epsilon = {epsilon!r} at delta = {delta!r}" if rho is None else repr(rho)
-        kept = f"rho = {floor_float(held.total)!r}"
+        kept = f"rho = {floor_written(held.total)!r}"
         if held.epsilon is not None:
             kept += f", epsilon = {held.epsilon!r} at delta = {held.delta!r}"
         raise file.make_error(

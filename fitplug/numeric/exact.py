@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -9,6 +10,11 @@ from typing import Any
 import numpy as np
 
 from fitplug.numeric.arrays import AnyArray, IntArray
+from fitplug.numeric.rounding import ceil_float
+
+_WRITTEN = 12
+"""The most digits of a float that a person wrote; different decimals of so many digits are
+different floats."""
 
 _NUMPY_NUMBERS = frozenset(np.dtype(code).type for code in "efdbBhHiIlLqQ")
 
@@ -28,16 +34,42 @@ def read_python_number(value: Any) -> int | float | None:
 
 
 def read_exact_number(value: Any) -> Fraction | None:
-    """Convert a finite int, float, Fraction, Decimal or number of NumPy to a Fraction, exactly.
+    """Convert a finite int, float, Fraction, Decimal or number of NumPy to a Fraction.
+
+    A float whose shortest decimal has at most 12 digits is that decimal, as a person writes it: 0.1
+    is one tenth. Every such decimal has a float of its own. A float with more digits was computed,
+    and is converted exactly, as all other numbers are.
 
     Returns:
         The number, or None for every other type, subclasses included, and for infinity and nan.
     """
     number = value if type(value) in (Fraction, Decimal) else read_python_number(value)
     try:
+        if type(number) is float and len(Decimal(repr(number)).as_tuple().digits) <= _WRITTEN:
+            return Fraction(repr(number))
         return None if number is None else Fraction(number)
     except (ValueError, OverflowError):  # not finite
         return None
+
+
+def ceil_written(exact: Fraction) -> float:
+    """Return the smallest float that `read_exact_number` reads as a number >= `exact`."""
+    value = ceil_float(exact)
+    below = math.nextafter(value, -math.inf)
+    if _read_float(below) >= exact:
+        return below
+    return value if _read_float(value) >= exact else math.nextafter(value, math.inf)
+
+
+def floor_written(exact: Fraction) -> float:
+    """Return the largest float that `read_exact_number` reads as a number <= `exact`."""
+    return 0.0 - ceil_written(-exact)
+
+
+def _read_float(value: float) -> Fraction:
+    """Read a float as `read_exact_number` does; infinity as more than all other floats."""
+    exact = read_exact_number(value)
+    return Fraction(2**1024) * (1 if value > 0 else -1) if exact is None else exact
 
 
 def multiply_exactly(a: AnyArray, b: AnyArray) -> AnyArray:

@@ -28,7 +28,7 @@ import numpy as np
 from fitplug.errors import BudgetError, InputError, WorkloadError, suggest_nearest
 from fitplug.numeric import FloatArray, floor_float
 from fitplug.optimizer import SOLVERS, GapProgress, Options, Solver
-from fitplug.privacy import check_budget, check_rho, privacy_cost_at
+from fitplug.privacy import check_budget, privacy_cost_at, read_rho
 from fitplug.proof import LEAST_TOLERANCE
 from fitplug.structure import (
     CellBudgets,
@@ -237,11 +237,11 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
 
 
 def _read_budget(rho: float | None, epsilon: float | None, delta: float | None) -> float | None:
-    """Return the rho to spend, rounded down, or None if no budget is given."""
+    """Return the rho to spend, as the largest float below it, or None if no budget is given."""
     check_budget(rho, epsilon, delta)
     if rho is not None:
-        check_rho(rho)
-        return float(rho)
+        # What is charged for the plan is a float, exactly, and fits into a budget of this rho.
+        return floor_float(read_rho(rho))
     if epsilon is None or delta is None:
         return None
     return floor_float(Fraction(privacy_cost_at(epsilon, delta)) ** 2 / 2)

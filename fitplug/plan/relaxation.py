@@ -13,11 +13,11 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import linprog
 
-from fitplug.numeric import FloatArray, IntArray, ceil_float, guard_linear_algebra
+from fitplug.numeric import FloatArray, IntArray, ceil_float, floor_float, guard_linear_algebra
 from fitplug.plan.designer import design
 from fitplug.plan.plan import Plan
 from fitplug.plan.prices import price_groups
-from fitplug.privacy import check_rho
+from fitplug.privacy import read_rho
 from fitplug.workload import ONE_RECORD, Unit, Workload
 
 _MOST_DESIGNS = 60
@@ -84,7 +84,7 @@ def relax(
         BudgetError: rho is out of range.
         DesignError: A design cannot be certified.
     """
-    check_rho(rho)
+    rho = floor_float(read_rho(rho))
     groups = len(workload.groups)
     search = _RelaxationSearch(
         workload,

@@ -22,6 +22,7 @@ from fitplug.numeric import (
     AnyArray,
     FloatArray,
     ceil_float,
+    ceil_written,
     floor_float,
     freeze,
     guard_linear_algebra,
@@ -128,8 +129,12 @@ class PlanRecord:
 
     @cached_property
     def rho(self) -> float:
-        """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's map does."""
-        return self.strategy.bound_rho(self.noise_std)
+        """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's map does. Where the
+        decimal that Python prints for it would be below it, it is the next float.
+        """
+        bound = self.strategy.bound_rho(self.noise_std)
+        # A ledger may be charged this float, and reads a short one as its decimal.
+        return ceil_written(Fraction(bound))
 
     @cached_property
     def privacy_cost(self) -> float:

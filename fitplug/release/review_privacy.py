@@ -9,7 +9,7 @@ from typing import Any
 from fitplug.display import format_down, format_up
 from fitplug.domain import Attribute, Domain
 from fitplug.ledger import Budget, Entry
-from fitplug.numeric import ceil_float, floor_float
+from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.plan import Plan
 from fitplug.release.population import describe_population
 from fitplug.release.release import Release
@@ -166,7 +166,7 @@ def _describe_composition(
             "people adds its rho to this one's."
         )
     budget, entries = statement
-    total = f"rho = {format_down(floor_float(budget.total))}"
+    total = f"rho = {format_down(floor_written(budget.total))}"
     if budget.epsilon is not None:
         total += f" (epsilon = {budget.epsilon!r} at delta = {budget.delta!r})"
     shown, rest = split_rows(entries[::-1])
@@ -188,8 +188,8 @@ def _describe_composition(
     has_free = any(entry.within is not None for entry in entries)
     return (
         f"{one_mechanism}rho adds up over releases. The budget for these people is "
-        f"{total}{person}; spent are rho = {format_up(ceil_float(budget.spent))} by "
-        f"{len(entries)} release(s), and rho = {format_down(floor_float(budget.left))} is left."
+        f"{total}{person}; spent are rho = {format_up(ceil_written(budget.spent))} by "
+        f"{len(entries)} release(s), and rho = {format_down(floor_written(budget.left))} is left."
         f"\n\n{table}"
         + (f"\n\n{len(rest)} older charge(s) are not listed." if rest else "")
         + (

@@ -105,6 +105,11 @@ class TestCodebooks:
             ('{"SEX": {}}', "c.json", "attribute 1 must be a list"),
             ('{"SEX": ["1", "1"]}', "c.json", "'SEX': what "),
             ("attribute,value\nSEX,1\nSEX,2\nSEX,1\n", "c.csv", "line 4 repeats line 2"),
+            ('attribute,value\nSEX,1\nSEX," 2"\n', "c.csv", "line 3: its value has blanks around"),
+            ("attribute,value\nSEX,1 \nSEX,2\n", "c.csv", "line 2: its value has blanks around"),
+            ("attribute,value\nSEX,1\nSEX ,2\n", "c.csv", "line 3: its attribute has blanks"),
+            ('{"SEX": ["1", "2\\t"]}', "c.json", "a value of attribute 1 has blanks around it"),
+            ('{"SEX": {" 1": "male"}}', "c.json", "a value of attribute 1 has blanks around it"),
         ],
     )
     def test_what_is_wrong_with_one(self, tmp_path, content, name, message):

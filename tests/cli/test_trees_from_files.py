@@ -125,6 +125,7 @@ WRONG = {
     "header.csv": ("GEOID\n", "nothing in column 1"),
     "twice.csv": ("GEOID\n{0}\n{1}\n{0}\n", "twice.csv: line 4: the code is listed twice"),
     "short.csv": ("GEOID\n{0}\n01\n", "line 3: the code has 2 characters; those of level 'tract'"),
+    "blank.csv": ("GEOID,x\n{0},1\n{1} ,2\n", "line 3: the value in column 1 has blanks"),
     "gap.csv": ("GEOID,x\n{0},1\n,2\n", "line 3: there is no value in column 1"),
     "ragged.csv": ("GEOID,x\n{0},1\n{1}\n", "line 3 has another number of cells"),
     "other.csv": ("ZEBRACANARY,x\n{0},1\n", "no column 'GEOID' or 'tract'"),

@@ -235,7 +235,7 @@ def test_weighted_rows_are_divided(tables: Any, people: dict[str, pa.Array], fol
 
 def test_text_spells_numbers_and_other_text_is_no_value(tmp_path: Path) -> None:
     spelled = ["1", "12.4", "-3", "1e9", "", " 7", "7 ", "+3", "1,5", "N", "nan", "0x1", '""']
-    values = [1, 12.4, -3, 1e9] + [None] * 9
+    values = [1, 12.4, -3, 1e9, None, 7, 7, 3] + [None] * 5
     lines = [f'1,"{text}"' if "," in text else f"1,{text}" for text in spelled]
     (tmp_path / "a.csv").write_text("\n".join(["sex,pay", *lines, ""]))
     tables = [("sex", "pay"), ("sex",)]

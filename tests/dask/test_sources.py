@@ -210,12 +210,19 @@ def test_hive_keys_lie_anywhere_on_the_path(
     np.testing.assert_array_equal(counted["sex", "state"], [[1, 2], [1, 2]])
 
 
-@pytest.mark.parametrize("value", ["1.5", "x", "", "+1", "1_0", " 1", "٣"])
+@pytest.mark.parametrize("value", ["1.5", "x", "", "1_0", "1 0", "٣"])
 def test_a_folder_that_spells_no_integer(tmp_path: Path, value: str) -> None:
     hive(tmp_path, "state", ["1", value])
     message = fails(tmp_path, (fp.Domain({"state": fp.Integers(0, 9)}), [("state",)]))
     assert message.startswith(f"folder {tmp_path}/state={value}: ")
     assert "expects integers for 'state'" in message
+
+
+@pytest.mark.parametrize("value", ["7", "07", "+7", " 7", "7.0"])
+def test_a_folder_spells_an_integer_as_a_csv_file_does(tmp_path: Path, value: str) -> None:
+    hive(tmp_path, "state", [value])
+    counted = fpd.count(tmp_path, (fp.Domain({"state": fp.Integers(0, 9)}), [("state",)]))
+    assert np.flatnonzero(counted["state"]).tolist() == [7]
 
 
 def test_folders_that_spell_no_number_or_boolean(tmp_path: Path) -> None:

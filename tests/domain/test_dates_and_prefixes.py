@@ -83,7 +83,7 @@ class TestDates:
     def test_labels_of_periods_are_text_of_them(self) -> None:
         texts = ["1969", "1969-12", "1969-12-31", "1969-13", "1969-00", "1970-1", " 1970", "", None]
         values = np.array(texts, dtype=object)
-        assert DOMAIN["born"].codes(values).tolist() == [1, -1, 1, -1, -1, -1, -1, -1, -1]
+        assert DOMAIN["born"].codes(values).tolist() == [1, -1, 1, -1, -1, -1, 2, -1, -1]
         assert DOMAIN["seen"].codes(values).tolist() == [-1, 1, 1, -1, -1, -1, -1, -1, -1]
         assert DOMAIN["died"].codes(values).tolist() == [-1, -1, 3, -1, -1, -1, -1, -1, -1]
         for name in ("born", "seen", "died"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -189,3 +190,9 @@ def marginal(plan, x, names):
     summed = shaped.sum(axis=tuple(i for i, n in enumerate(used) if n not in names))
     # Attributes that no query uses are summed out already.
     return summed.transpose([[n for n in used if n in names].index(n) for n in names])
+
+
+def as_written(amount: float | Fraction) -> Fraction:
+    """The amount that a person means by a number: by a float of 12 digits, its decimal."""
+    is_short = isinstance(amount, float) and float(f"{amount:.11e}") == amount
+    return Fraction(Decimal(repr(amount))) if is_short else Fraction(amount)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sqlite3
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -431,3 +433,26 @@ def test_a_release_can_always_be_charged_for_many_records(tmp_path, k):
         charged = ledger.entries()[-1].rho
         assert made.rho <= charged <= made.rho * (1 + 1e-15)
         assert charged >= plan.rho_exact * k**2
+
+
+@pytest.mark.parametrize("rho", [0.1, 0.2, 0.3, 0.7, 0.05])
+def test_a_plan_for_a_budget_fits_into_it(tmp_path: Path, rho: float) -> None:
+    """Floats of these decimals lie on both sides of them, and the release is charged a float."""
+    made = plan(YOUNG, ALL, rho=rho)
+    budget = fp.Ledger(tmp_path / "budget.db", rho=rho)
+    fpo.release(made, tables(made), ledger=budget)
+    (entry,) = budget.entries()
+    assert made.rho_exact <= entry.rho <= Fraction(str(rho))
+
+
+def test_the_rho_of_a_plan_is_charged_as_no_decimal_below_it(tmp_path: Path) -> None:
+    ledger, doubtful = fp.Ledger(tmp_path / "budget.db", rho=1e6), 0
+    for tenths in range(1, 100):
+        rho = tenths / 10
+        std = FIRST.strategy.sensitivity / math.sqrt(2 * rho)
+        for noise_std in (std, math.nextafter(std, 0), math.nextafter(std, math.inf)):
+            made = replace(FIRST, noise_std=noise_std)
+            doubtful += made.strategy.bound_rho(noise_std) == rho > Fraction(str(rho))
+            entry = ledger.charge(made.rho, what="x", profile=CellCosts.from_plan(made))
+            assert entry.rho >= made.rho_exact
+    assert doubtful > 5

@@ -20,6 +20,7 @@ from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
 from fitplug.ledger import rows as ledgerrows
 from fitplug.ledger.ledger import Ledger
 from fitplug.privacy import epsilon_at, rho_at
+from tests.helpers.exact import as_written
 
 DIGEST = "ab" * 32
 
@@ -256,13 +257,14 @@ class AgainstAList(RuleBasedStateMachine):
         if key is not None and key in [known for _, known in self.made]:
             with pytest.raises(LedgerError, match="already"):
                 self.ledger.charge(amount, what="x", key=key)
-        elif Fraction(amount) > self.left:
+        elif as_written(amount) > self.left:
             with pytest.raises(OverBudget) as caught:
                 self.ledger.charge(amount, what="x", key=key)
-            assert caught.value.remaining <= self.left < caught.value.requested
+            assert as_written(caught.value.remaining) <= self.left
+            assert self.left < as_written(caught.value.requested)
         else:
             self.ledger.charge(amount, what="x", key=key)
-            self.made.append((Fraction(amount), key))
+            self.made.append((as_written(amount), key))
 
     @rule()
     def charge_the_rest(self) -> None:
@@ -271,7 +273,7 @@ class AgainstAList(RuleBasedStateMachine):
 
     @rule(amount=amounts)
     def check(self, amount: float | Fraction) -> None:
-        if Fraction(amount) <= self.left:
+        if as_written(amount) <= self.left:
             self.ledger.check(amount)
         else:
             with pytest.raises(OverBudget):
@@ -287,7 +289,8 @@ class AgainstAList(RuleBasedStateMachine):
         assert [(e.rho, e.key) for e in entries] == self.made
         assert [e.id for e in entries] == list(range(1, len(entries) + 1))
         assert (budget.total, budget.left) == (self.total, self.left)
-        assert self.ledger.remaining <= self.left <= math.nextafter(self.ledger.remaining, 4.0)
+        left = self.ledger.remaining
+        assert as_written(left) <= self.left <= as_written(math.nextafter(left, 4.0))
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):

@@ -30,6 +30,7 @@ from fitplug.ledger import Entry, Ledger
 from fitplug.ledger import file as ledgerfile
 from fitplug.ledger import ledger as ledger_module
 from fitplug.workload import AddRemove, BoundUnit
+from tests.helpers.exact import as_written
 
 TENTH = Fraction(1, 10)
 ONE = BoundUnit(AddRemove())
@@ -134,28 +135,48 @@ def test_first_use_begins_it_and_later_ones_find_it(path: Path) -> None:
     assert names_in(path.parent) == ["budget.db"]  # nothing else is left lying about
 
 
-def test_tenths_are_what_they_are(path: Path, tmp_path: Path) -> None:
-    ledger = Ledger(path, 1.0)
-    for _ in range(9):
-        ledger.charge(0.1, what="a tenth as a float, a little more than 1/10")
-    assert spent(ledger) == 9 * Fraction(0.1)
-    with pytest.raises(OverBudget) as caught:
-        ledger.charge(0.1, what="the tenth")
-    assert caught.value.requested == 0.1
-    assert caught.value.remaining == ledger.remaining < 0.1
-    assert "0.1 " in str(caught.value)
-    assert repr(ledger.remaining) in str(caught.value)
-    assert str(path) in str(caught.value)
-    ledger.charge(ledger.remaining, what="all that a float can say is left")
-    assert Fraction(1) - spent(ledger) < Fraction(1, 10**16)
-
-    exact = Ledger(tmp_path / "exact.db", 1.0)
-    for _ in range(10):
-        exact.charge(TENTH, what="a tenth")
-    assert spent(exact) == 1
-    assert (exact.spent, exact.remaining) == (1.0, 0.0)
+def test_amounts_are_the_decimals_that_a_person_writes(path: Path, tmp_path: Path) -> None:
+    ledger = Ledger(path, 0.3)
+    assert (ledger.total, ledger.remaining) == (0.3, 0.3)
+    ledger.charge(0.1, what="one")
+    ledger.charge(0.2, what="two")
+    assert (spent(ledger), ledger.spent, ledger.remaining) == (3 * TENTH, 0.3, 0.0)
     with pytest.raises(OverBudget):
-        exact.charge(5e-324, what="the least there is")
+        ledger.charge(5e-324, what="the least there is")
+
+    ten = Ledger(tmp_path / "ten.db", 1)
+    for amount in [0.1] * 4 + [np.float64(0.1), Decimal("0.1"), TENTH] + [0.1] * 3:
+        ten.charge(amount, what="a tenth")  # type: ignore[arg-type]
+    assert (spent(ten), ten.remaining) == (1, 0.0)
+
+
+def test_a_float_that_was_computed_is_charged_exactly(path: Path) -> None:
+    """A decimal with as many digits might be below a cost that the float covers."""
+    ledger = Ledger(path, 1.0)
+    for amount in (0.1 + 0.2, math.nextafter(0.1, 1), math.sqrt(0.02), float(np.float32(0.1))):
+        assert ledger.charge(amount, what="computed").rho == Fraction(amount)
+    rest = ledger.remaining
+    with pytest.raises(OverBudget) as caught:
+        ledger.charge(math.nextafter(rest, 1), what="more")
+    assert (caught.value.requested, caught.value.remaining) == (math.nextafter(rest, 1), rest)
+    assert str(path) in str(caught.value)
+    assert ledger.charge(rest, what="the rest").rho == as_written(rest)
+    assert 1 - spent(ledger) < Fraction(1, 10**15)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@given(parts=st.lists(st.integers(1, 10**11), min_size=1, max_size=6), places=st.integers(0, 20))
+def test_decimals_add_up_as_in_the_decimal_module(parts: list[int], places: int) -> None:
+    written = [Decimal(part).scaleb(-places) for part in parts]
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder, "budget.db"), float(sum(written)))
+        for amount in written:
+            left = ledger.remaining
+            ledger.charge(float(amount), what="x")
+            assert ledger.remaining == float(Decimal(repr(left)) - amount)
+        assert (ledger.remaining, ledger.spent) == (0.0, ledger.total)
+        with pytest.raises(OverBudget):
+            ledger.check(1e-30)
 
 
 def test_check_charges_nothing(path: Path) -> None:
@@ -185,18 +206,20 @@ def test_it_does_what_rational_arithmetic_does(
         ledger = Ledger(Path(folder, "budget.db"), total)
         made: list[Fraction] = []
         for amount in amounts:
-            left = Fraction(total) - sum(made)
-            if Fraction(amount) <= left:
+            left = as_written(total) - sum(made)
+            if as_written(amount) <= left:
                 made.append(ledger.charge(amount, what="x").rho)
-                assert made[-1] == Fraction(amount)
+                assert made[-1] == as_written(amount)
             else:
                 with pytest.raises(OverBudget) as caught:
                     ledger.charge(amount, what="x")
-                assert caught.value.remaining <= left < Fraction(amount) <= caught.value.requested
+                assert as_written(caught.value.remaining) <= left < as_written(amount)
+                assert as_written(amount) <= as_written(caught.value.requested)
         assert [entry.rho for entry in Ledger(ledger.path, total).entries()] == made
-        assert math.nextafter(ledger.spent, -1.0) < sum(made) <= ledger.spent
-        left = Fraction(total) - sum(made)
-        assert ledger.remaining <= left < math.nextafter(ledger.remaining, 3.0)
+        spent, left = ledger.spent, ledger.remaining
+        assert as_written(math.nextafter(spent, -1.0)) < sum(made) <= as_written(spent)
+        exact = as_written(total) - sum(made)
+        assert as_written(left) <= exact < as_written(math.nextafter(left, 3.0))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +283,7 @@ def test_a_key_is_charged_once(path: Path) -> None:
     assert [entry.key for entry in ledger.entries()] == ["release 1", None, None]
 
 
-@pytest.mark.parametrize("other", [2.0, math.nextafter(0.1, 1), TENTH])
+@pytest.mark.parametrize("other", [2.0, math.nextafter(0.1, 1), Fraction(0.1)])
 def test_another_total(path: Path, other: float | Fraction) -> None:
     Ledger(path, 0.1).charge(0.01, what="x")
     refused(path, other, "rho = 0.1,", f"not {other!r}", "name another file")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from fitplug.display import format_down, format_up
 from fitplug.errors import LedgerError, OverBudget
 from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
+from fitplug.numeric import floor_written
 from fitplug.plan import Plan
+from fitplug.privacy import read_rho
 from fitplug_cli import person_costs
 from fitplug_cli.output import out
 from fitplug_cli.output.release_record import read_release_record
@@ -85,18 +88,18 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
     """
     if spec.ledger is None:
         return None
-    left = spec.ledger.total
+    left = spec.ledger.exact_total
     if has_ledger_file(spec):
         ledger = open_ledger(spec)
         assert ledger is not None
         kept = ledger.bound_unit
         if kept is not None and kept.complete(plan.bound_unit) != plan.bound_unit:
             return None
-        left = ledger.remaining
+        left = ledger.statement()[0].left
     needed = compute_rho(spec, plan)
-    if needed <= left:
+    if Fraction(needed) <= left:
         return None
-    shown = format_down(left)
+    shown = format_down(floor_written(left))
     return (
         f"{spec.path}: the ledger {spec.ledger_path} has rho = {shown} left, and this plan costs "
         f"{format_up(needed)}; `fitplug report {spec.path} --max-rho {shown}` tells how to relax "
@@ -129,7 +132,7 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
         OverBudget: If the plan costs more; the message names a factor for the targets.
     """
     most, needed = spec.privacy.max_rho, compute_rho(spec, plan)
-    if most is None or needed <= most:
+    if most is None or Fraction(needed) <= read_rho(most):
         return
     # The next design may end at another gap within the tolerance, so that the factor has room for
     # it. Then the factor is rounded up to 4 digits.
@@ -158,14 +161,15 @@ def check_first_charge(spec: Spec, plan: Plan, within: int | str | None) -> None
         OverBudget: If the plan costs more than the total budget.
     """
     assert spec.ledger is not None
-    needed, total = compute_rho(spec, plan), spec.ledger.total
+    needed, total = compute_rho(spec, plan), spec.ledger.exact_total
     if within is not None:
         raise LedgerError(f"the ledger {spec.ledger_path} does not exist yet: leave --within out")
-    if needed > total:
+    if Fraction(needed) > total:
+        shown = floor_written(total)
         raise OverBudget(
             f"{spec.path}: the release costs rho = {format_up(needed)}, more than the whole "
-            f"budget, [ledger] {total:g}; nothing was charged: relax the targets, "
-            f"`fitplug report {spec.path} --max-rho {format_down(total)}` tells how",
+            f"budget, [ledger] {shown:g}; nothing was charged: relax the targets, "
+            f"`fitplug report {spec.path} --max-rho {format_down(shown)}` tells how",
             requested=needed,
-            remaining=total,
+            remaining=shown,
         )

@@ -16,7 +16,7 @@ from rich.table import Table
 from fitplug.display import format_down, format_up
 from fitplug.errors import BudgetError, InputError
 from fitplug.ledger import Budget, Entry, Ledger, Stage
-from fitplug.numeric import ceil_float, floor_float
+from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.privacy import epsilon_at
 from fitplug_cli.output import neutralise_record, out, print_json, print_table
 
@@ -169,9 +169,9 @@ def _open_existing(path: Path) -> Ledger:
 def _list_amounts(budget: Budget) -> dict[str, float]:
     """Return the amounts in rho, each rounded to the safe side."""
     return {
-        "total": floor_float(budget.total),
-        "spent": ceil_float(budget.spent),
-        "remaining": floor_float(budget.left),
+        "total": floor_written(budget.total),
+        "spent": ceil_written(budget.spent),
+        "remaining": floor_written(budget.left),
     }
 
 

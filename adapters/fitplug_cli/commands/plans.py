@@ -10,6 +10,7 @@ from fitplug.files import compute_digest
 from fitplug.numeric import floor_float
 from fitplug.plan import Plan, describe_workload
 from fitplug.plan import design as design_plan
+from fitplug.privacy import read_rho
 from fitplug.workload import ONE_RECORD
 from fitplug_cli.commands.budgets import check_max_rho, compute_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
@@ -53,7 +54,7 @@ def design_at_any_cost(spec: Spec) -> Plan:
     if rho is not None and (square > 1 or spec.unit != ONE_RECORD):
         # The rho of one record is below rho / k^2 by more than the amount by which OpenDP's map
         # for k records rounds up.
-        rho = floor_float(Fraction(rho) / square * (1 - Fraction(1, 2**49)))
+        rho = floor_float(read_rho(rho) / square * (1 - Fraction(1, 2**49)))
     with open_progress_bar("design") as bar:
         try:
             plan = design_plan(

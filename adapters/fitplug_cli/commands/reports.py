@@ -10,7 +10,7 @@ from fitplug.display import format_up
 from fitplug.errors import InputError, OverBudget
 from fitplug.numeric import ceil_float, floor_float
 from fitplug.plan import Plan, Relaxation, relax
-from fitplug.privacy import check_delta, check_rho
+from fitplug.privacy import check_delta, read_rho
 from fitplug.release import Limited
 from fitplug_cli import person_costs
 from fitplug_cli.commands.budgets import find_budget_warning
@@ -142,8 +142,7 @@ def _find_data_warning(spec: Spec) -> str | None:
 
 def _relax(plan: Plan, max_rho: float, contributions: int) -> Relaxation | None:
     """Find how to relax the targets; None if they cost no more than max_rho."""
-    check_rho(max_rho)
-    most = floor_float(Fraction(max_rho) / plan.compare_records(contributions) ** 2)
+    most = floor_float(read_rho(max_rho) / plan.compare_records(contributions) ** 2)
     with open_progress_bar("relax") as bar:
         return relax(
             plan.workload,

@@ -23,6 +23,12 @@ Code: TypeAlias = str | int
 ErrorClass: TypeAlias = type[InputError]
 ColumnReader: TypeAlias = Callable[[int], list[Any]]
 
+BLANKS_FAULT = (
+    "has blanks around it, which nobody sees; remove them, or list the values in the spec if the "
+    "rows hold them so"
+)
+"""What is wrong with a value of `has_outer_blanks`."""
+
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
@@ -54,7 +60,7 @@ class CodeFile:
             self.names, self._read, self._lines = _read_csv(path, what, error)
 
     def read_column(self, name: str) -> list[Code]:
-        """Read the codes of a column; no code may be empty.
+        """Read the codes of a column; no code may be empty, or have blanks around it.
 
         Args:
             name: The name of the column.
@@ -78,6 +84,10 @@ class CodeFile:
             raise self._error(f"{self.locate(i)}: there is no value in column {numbers[0] + 1}")
         if not codes:
             raise self._error(f"{self.path}: there is nothing in column {numbers[0] + 1}")
+        padded = next((i for i, code in enumerate(codes) if has_outer_blanks(code)), None)
+        if padded is not None:
+            found = f"the value in column {numbers[0] + 1}"
+            raise self._error(f"{self.locate(padded)}: {found} {BLANKS_FAULT}")
         return codes
 
     def locate(self, i: int) -> str:
@@ -103,8 +113,14 @@ class CodeFile:
         return f"row {i + 1}" if self._lines is None else f"line {self._lines[i]}"
 
 
+def has_outer_blanks(value: Any) -> bool:
+    """Return whether a value is a text that begins or ends with blanks, which nobody sees."""
+    return isinstance(value, str) and value != value.strip()
+
+
 def read_code_list(path: Path, what: str, error: ErrorClass) -> tuple[list[str], list[int]]:
-    """Read a text file that has one code on each line; empty lines are skipped.
+    """Read a text file that has one code on each line; empty lines are skipped, and blanks around
+    codes are no part of them.
 
     Args:
         path: The file.

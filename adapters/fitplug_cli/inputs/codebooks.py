@@ -36,7 +36,12 @@ from fitplug_cli.inputs.attributes_from_files import (
     build_attribute,
     names_code_file,
 )
-from fitplug_cli.inputs.code_files import PARQUET_SUFFIXES, CodeFile
+from fitplug_cli.inputs.code_files import (
+    BLANKS_FAULT,
+    PARQUET_SUFFIXES,
+    CodeFile,
+    has_outer_blanks,
+)
 from fitplug_cli.inputs.csv_errors import convert_csv_errors
 
 _RANGE = r"\s*-?[0-9]+\s*(-|\.\.+|to|\u2013)\s*-?[0-9]+\s*"
@@ -120,6 +125,8 @@ def read_codebook(path: Path) -> dict[str, Any]:
     if not found:
         raise DomainError(f"{path}: the codebook is empty")
     for number, values in enumerate(found.values(), 1):
+        if isinstance(values, list) and any(map(has_outer_blanks, values)):
+            raise DomainError(f"{path}: a value of attribute {number} {BLANKS_FAULT}")
         only_value = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
         if re.fullmatch(_RANGE, only_value):
             raise DomainError(
@@ -146,6 +153,9 @@ def _parse_csv(path: Path, text: str) -> dict[str, Any]:
             low, high = row.get("min"), row.get("max")
             if name is None or (not value and not (low and high)):
                 raise DomainError(f"{where} has no value, and no min and max")
+            for what, text in (("attribute", name), ("value", value)):
+                if has_outer_blanks(text):
+                    raise DomainError(f"{where}: its {what} {BLANKS_FAULT}")
             listed = found.setdefault(name, []) if value else None
             if value and isinstance(listed, list):
                 first = lines.setdefault((name, value), rows.line_num)

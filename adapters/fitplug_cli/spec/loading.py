@@ -186,7 +186,7 @@ def _check_budget(path: Path, ledger: LedgerSection) -> None:
             f"{path}: [ledger] has {' and '.join(given)}; give rho alone, or epsilon and delta"
         )
     try:
-        _ = ledger.total
+        _ = ledger.exact_total
     except FitplugError as error:
         raise SpecError(f"{path}: [ledger] {error}") from None
 

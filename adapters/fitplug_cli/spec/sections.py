@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from fitplug.counts import describe_rows, make_filters
-from fitplug.privacy import MOST_CONTRIBUTIONS, rho_at
+from fitplug.ledger import make_budget
+from fitplug.privacy import MOST_CONTRIBUTIONS
 from fitplug.release import About
 from fitplug.structure import LARGEST_WEIGHT
 from fitplug.workload import LEAST_CONFIDENCE
@@ -102,16 +104,15 @@ class LedgerSection(_Section):
         return {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
 
     @property
-    def total(self) -> float:
-        """The total budget in rho.
+    def exact_total(self) -> Fraction:
+        """The total budget in rho, as the ledger keeps it.
 
         Raises:
-            BudgetError: If epsilon or delta is out of range.
+            BudgetError: If a number is out of range.
         """
-        if self.epsilon is None or self.delta is None:
-            assert self.rho is not None
-            return self.rho
-        return rho_at(self.epsilon, self.delta)
+        budget = make_budget(self.rho, self.epsilon, self.delta)
+        assert budget is not None
+        return budget.total
 
 
 class OutputSection(_Section):

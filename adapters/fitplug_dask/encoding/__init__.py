@@ -6,6 +6,7 @@ errors.
 
 from fitplug_dask.encoding.array_memory import compact_batch, view_numbers, view_stretches
 from fitplug_dask.encoding.code_reader import CodeReader
+from fitplug_dask.encoding.column_codes import convert_to_days
 from fitplug_dask.encoding.column_encoder import ColumnEncoder
 from fitplug_dask.encoding.column_types import (
     classify_person_type,
@@ -18,6 +19,7 @@ from fitplug_dask.encoding.column_types import (
 from fitplug_dask.encoding.stored_values import (
     convert_persons,
     convert_values,
+    is_text,
     needs_conversion,
     spell_persons,
 )
@@ -30,6 +32,7 @@ __all__ = [
     "classify_type",
     "compact_batch",
     "convert_persons",
+    "convert_to_days",
     "convert_values",
     "describe_values",
     "encode_text",
@@ -37,6 +40,7 @@ __all__ = [
     "explain_person_mismatch",
     "explain_value_mismatch",
     "holds_integers_only",
+    "is_text",
     "needs_conversion",
     "parse_text",
     "spell_persons",

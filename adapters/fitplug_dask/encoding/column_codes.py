@@ -9,27 +9,27 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fitplug.domain import Categories, Codes, Encoder, Measure, Texts
+from fitplug.domain import Categories, Codes, Encoder, Measure, Texts, find_days
 from fitplug_dask import loops
 from fitplug_dask.encoding.array_memory import view_numbers, view_stretches, view_validity
 from fitplug_dask.encoding.column_types import classify_type
 from fitplug_dask.encoding.text_values import encode_texts
 
-_TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
 
 def convert_to_days(column: Any) -> Any:
-    """Return the days since 1970-01-01, an Arrow array of int64 (n,).
+    """Return the days since 1970-01-01, an Arrow array of int64 (n,); null if there is no day.
 
     Args:
         column: An Arrow array (n,) of dates, or of times without a time zone.
     """
-    if pt.is_date32(column.type):
-        return column.cast(pa.int32()).cast(pa.int64())
     unit = getattr(column.type, "unit", "ms")  # date64 is in milliseconds
-    ticks = 86_400 * _TICKS_A_SECOND[unit]
-    values, missing = split_nulls(column.cast(pa.int64()))
-    return pa.array(values // ticks, mask=missing)
+    if pt.is_date32(column.type):
+        column, unit = column.cast(pa.int32()), "D"
+    ticks, missing = split_nulls(column.cast(pa.int64()))
+    days, are_days = find_days(ticks, unit)
+    if missing is not None:
+        are_days &= ~missing
+    return pa.array(days, mask=None if are_days.all() else ~are_days)
 
 
 def encode_column(attribute: Encoder, column: Any) -> Codes:

@@ -11,10 +11,8 @@ import pyarrow.types as pt
 
 from fitplug.counts import WEIGHT
 from fitplug.domain import TYPE_NAMES, Encoder
-from fitplug_dask.encoding.stored_values import INT64_DIGITS, is_decimal, is_zoned
+from fitplug_dask.encoding.stored_values import INT64_DIGITS, is_decimal, is_text, is_zoned
 
-_STRINGS = ("is_string", "is_large_string", "is_string_view")
-_BYTES = ("is_binary", "is_large_binary", "is_binary_view")
 _ACCEPTED: dict[type, set[str]] = {
     str: {"strings", "null"},
     int: {"integers", "floats", "decimals", "null"},
@@ -28,15 +26,13 @@ _ACCEPTED: dict[type, set[str]] = {
 def classify_type(arrow_type: Any) -> str | None:
     """Return what a column of an Arrow type holds, as attributes distinguish values.
 
-    Binary columns count as strings, since writers that set no logical type store UTF-8 text so.
-
     Returns:
         "strings", "integers", "floats", "decimals", "booleans", "dates" or "null"; None for other
         types.
     """
     if pt.is_dictionary(arrow_type):
         return classify_type(arrow_type.value_type)
-    if any(getattr(pt, test)(arrow_type) for test in (*_STRINGS, *_BYTES)):
+    if is_text(arrow_type):
         return "strings"
     if pt.is_integer(arrow_type):
         return "integers"

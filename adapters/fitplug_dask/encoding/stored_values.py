@@ -1,8 +1,9 @@
 """Stored values: columns that are converted before they are encoded.
 
-Decimals and floats may hold integers, and times with a zone hold days once a zone is chosen. What
-is converted is decided by types alone. A value that cannot be converted, such as 2.5 where integers
-are expected, becomes null: like null, it has no cell unless one cell takes all other values.
+Decimals and floats may hold integers, and times with a zone hold days once a zone is chosen, also
+where they are text. What is converted is decided by types and by the zone alone. A value that
+cannot be converted, such as 2.5 where integers are expected, becomes null: like null, it has no
+cell unless one cell takes all other values.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import datetime
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from fitplug.domain import EPOCH, find_days, parse_moment
 from fitplug_dask.encoding.array_memory import view_decimals
 
 INT64_DIGITS = 18
@@ -27,7 +30,21 @@ _EXACT_FLOAT = 2**53
 _EXACT_POWER = 22  # 10**22 is the largest power of ten that a float holds exactly
 
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_MOST_SECONDS = 300_000_000_000  # some 9,500 years from 1970: beyond all dates that a domain has
+_MOST_SECONDS = 300_000_000_000  # some 9,500 years from 1970: beyond all days
+_LATE_SECONDS = 2_114_380_800  # 2037: Arrow does not know the rules that zones follow from 2038 on
+_CYCLE = 146_097 * 86_400  # after 400 years the calendar repeats, and those rules with it
+_QUARTER = 900  # clocks change at whole quarters of an hour
+_START = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+_TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+
+
+def is_text(arrow_type: Any) -> bool:
+    """Return whether a column of this type holds text.
+
+    Binary columns do, since writers that set no logical type store UTF-8 text so.
+    """
+    return any(getattr(pt, f"is_{name}")(arrow_type) for name in _TEXTS)
 
 
 def is_zoned(arrow_type: Any) -> bool:
@@ -40,15 +57,18 @@ def is_decimal(arrow_type: Any) -> bool:
     return pt.is_decimal(arrow_type) and not pt.is_decimal256(arrow_type)
 
 
-def needs_conversion(value_type: type, arrow_type: Any) -> bool:
+def needs_conversion(value_type: type, arrow_type: Any, zone: str | None = None) -> bool:
     """Return whether `convert_values` changes a column of this type.
 
     Args:
         value_type: The type of the values that an attribute expects.
         arrow_type: The type of the column, which the attribute accepts.
+        zone: The time zone in which times with a zone are read as days.
     """
     if pt.is_dictionary(arrow_type):
-        return needs_conversion(value_type, arrow_type.value_type)
+        return needs_conversion(value_type, arrow_type.value_type, zone)
+    if value_type is datetime.date and zone is not None and is_text(arrow_type):
+        return True
     if value_type is int and pt.is_floating(arrow_type):
         return True
     return is_decimal(arrow_type) or (value_type is datetime.date and is_zoned(arrow_type))
@@ -65,8 +85,10 @@ def convert_values(column: Any, value_type: type, zone: str | None = None) -> An
     Returns:
         The column itself, if it needs no conversion.
     """
-    if not needs_conversion(value_type, column.type):
+    if not needs_conversion(value_type, column.type, zone):
         return column
+    if is_text(column.type.value_type if pt.is_dictionary(column.type) else column.type):
+        return _convert_texts(column, zone)
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
     if is_zoned(column.type):
@@ -120,7 +142,43 @@ def _convert_times(column: Any, zone: str | None) -> Any:
     most = min(_MOST_SECONDS * second, 2**63 - 2 * 86_400 * second)
     inside = pc.and_(pc.less_equal(ticks, most), pc.greater_equal(ticks, -most))
     ticks = pc.if_else(inside, ticks, pa.scalar(None, pa.int64()))
-    return pc.local_timestamp(ticks.cast(pa.timestamp(unit, zone)))
+    local = pc.local_timestamp(ticks.cast(pa.timestamp(unit, zone)))
+    late = pc.greater_equal(ticks, _LATE_SECONDS * second).fill_null(False)
+    moments = ticks.filter(late).to_numpy(zero_copy_only=False)
+    if not len(moments):
+        return local
+    quarters, rows = np.unique(moments // (_QUARTER * second), return_inverse=True)
+    offsets = np.array([_find_offset(int(q) * _QUARTER, zone) for q in quarters]) * second
+    shown = pa.array(moments + offsets[rows.ravel()]).cast(local.type)
+    return pc.replace_with_mask(local, late, shown)
+
+
+def _find_offset(seconds: int, zone: str | None) -> int:
+    """Return by how many seconds clocks of a zone are ahead of UTC at a late moment."""
+    cycles = max(0, (seconds - _LATE_SECONDS) // _CYCLE)
+    moment = _START + datetime.timedelta(seconds=seconds - cycles * _CYCLE)
+    offset = moment.astimezone(ZoneInfo(str(zone))).utcoffset()
+    return 0 if offset is None else int(offset.total_seconds())
+
+
+def _convert_texts(column: Any, zone: str | None) -> Any:
+    """Return texts (n,) with the day in the zone in the place of each time with an offset."""
+    if not pt.is_dictionary(column.type):
+        column = column.cast(pa.large_binary()).dictionary_encode()
+    raw = column.dictionary.cast(pa.large_binary()).to_pylist()
+    texts = [None if text is None else text.decode("utf-8", "surrogateescape") for text in raw]
+    moments = [None if text is None else parse_moment(text) for text in texts]
+    local = _convert_times(pa.array(moments, pa.timestamp("s", "UTC")), zone).cast(pa.int64())
+    days, are_days = find_days(local.fill_null(0).to_numpy(zero_copy_only=False), "s")
+    shown = [
+        text if moment is None else _write_day(int(day)) if is_day else b""
+        for text, moment, day, is_day in zip(raw, moments, days, are_days, strict=True)
+    ]
+    return pa.DictionaryArray.from_arrays(column.indices, pa.array(shown, pa.large_binary()))
+
+
+def _write_day(day: int) -> bytes:
+    return datetime.date.fromordinal(day + EPOCH).isoformat().encode()
 
 
 def _convert_whole_floats(column: Any) -> Any:

@@ -1,8 +1,10 @@
 """Text values: the values that the text of a CSV file or of a folder's name spells.
 
 The attribute alone says how text is read: "01" is the string "01" for string categories and the
-integer 1 for integers. Text with a blank, a sign "+", a thousands separator or another spelling
-is no value.
+integer 1 for integers. Strings are compared as they are. Around a number, a truth value or a date
+blanks mean nothing. "34.0" and "3.4e1" are the integer 34, as programs write columns of integers
+that have nulls; "34.5" is no integer. Text with a thousands separator, or of another spelling, is
+no value.
 """
 
 from __future__ import annotations
@@ -15,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.domain import TYPE_NAMES, Codes, Dates, Encoder, parse_day
+from fitplug.domain import BLANKS, EPOCH, TYPE_NAMES, Codes, Dates, Encoder, parse_day
 
-_INTEGER = re.compile(r"-?[0-9]+")
-_NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_EPOCH = datetime.date(1970, 1, 1)
+_NUMBER = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?")
+_INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 _BOOLEAN = {"true": True, "false": False}
 _DIGITS = 4000  # Python refuses to convert longer integers, and no domain reaches as far
 
@@ -64,26 +65,49 @@ def parse_text(value_type: type, text: str) -> Any:
 
 
 def _parse_integer(text: str) -> int | None:
-    if not _INTEGER.fullmatch(text):
+    """Return the integer that a numeral spells, None if it spells none or another number.
+
+    Numbers of more than _DIGITS digits become another one that is as far beyond all domains.
+    """
+    text = text.strip(BLANKS)
+    match = _NUMBER.fullmatch(text)
+    if match is None or not (match[2] or match[3]):
         return None
-    if len(text) > _DIGITS:
-        text = text[0] + text[1:].lstrip("0")[:_DIGITS]
-    return int(text)
+    sign, whole, fraction, exponent = match.groups()
+    # The number is digits * 10**power, and no digit of these is a zero at either end.
+    digits = (whole + fraction).lstrip("0")
+    power = _cut(exponent or "") - len(fraction)
+    power += len(digits) - len(digits := digits.rstrip("0"))
+    if not digits:
+        return 0
+    if power < 0:
+        return None
+    magnitude = int(digits[:_DIGITS]) * 10 ** min(power, _DIGITS)
+    return -magnitude if sign == "-" else magnitude
+
+
+def _cut(exponent: str) -> int:
+    """Convert an exponent; one of very many digits becomes another very large one."""
+    size = int(exponent.lstrip("+-0")[:12] or "0")
+    return -size if exponent.startswith("-") else size
 
 
 def _parse_number(text: str) -> float | None:
+    text = text.strip(BLANKS)
     if text.lower() == "nan":
         return math.nan
-    return float(text) if _NUMBER.fullmatch(text) else None
+    match = _NUMBER.fullmatch(text)
+    is_number = match is not None and bool(match[2] or match[3])
+    return float(text) if is_number or _INFINITY.fullmatch(text) else None
 
 
 def _parse_boolean(text: str) -> bool | None:
-    return _BOOLEAN.get(text.lower())
+    return _BOOLEAN.get(text.strip(BLANKS).lower())
 
 
 def _parse_date(text: str) -> datetime.date | None:
     day = parse_day(text)
-    return None if day is None else _EPOCH + datetime.timedelta(days=day)
+    return None if day is None else datetime.date.fromordinal(day + EPOCH)
 
 
 _PARSERS: dict[type, Callable[[str], Any]] = {

@@ -17,13 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from fitplug.domain import parse_day
 from fitplug_dask.encoding import (
     classify_person_type,
     convert_persons,
+    convert_to_days,
     convert_values,
     explain_person_mismatch,
     explain_value_mismatch,
     holds_integers_only,
+    is_text,
     parse_text,
     spell_persons,
 )
@@ -159,17 +162,15 @@ def _find_agreeing(column: Any, key: RepeatedKey, zone: str | None) -> Any:
         return column.is_null().to_numpy(zero_copy_only=False)
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if key.value_type is datetime.date and (
-        pt.is_timestamp(column.type) or pt.is_date(column.type)
-    ):
-        column = column.cast(pa.date32(), safe=False)
-    texts = _is_text(column.type)
-    if texts and key.value_type is not str:
+    if is_text(column.type) and key.value_type is not str:
         # The text of CSV files: another spelling of the value is another text.
         texts = column.cast(pa.large_binary()).to_pylist()
         value = parse_text(key.value_type, key.text)
         return np.array([t is not None and _parse(key.value_type, t) == value for t in texts], bool)
-    if texts:
+    if key.value_type is datetime.date:
+        column = convert_to_days(column)
+        wanted = pa.scalar(parse_day(key.text), pa.int64())
+    elif is_text(column.type):
         column = column.cast(pa.large_binary())
         wanted = pa.scalar(key.text.encode(), pa.large_binary())
     else:
@@ -189,9 +190,3 @@ def _make_scalar(value: Any, arrow_type: Any) -> Any:
         return pa.scalar(value, arrow_type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return None
-
-
-def _is_text(arrow_type: Any) -> bool:
-    tests = (pt.is_string, pt.is_large_string, pt.is_string_view)
-    raw = (pt.is_binary, pt.is_large_binary, pt.is_binary_view)
-    return any(test(arrow_type) for test in (*tests, *raw))

@@ -214,9 +214,8 @@ class _ColumnCheck:
             self._value_types[name] = attribute.value_type
             return
         self._check_type(stored, attribute, wording)
-        if self._found.format in TEXT_FORMATS:
-            return
-        if needs_conversion(attribute.value_type, self._schema.field(stored).type):
+        held = self._schema.field(stored).type
+        if needs_conversion(attribute.value_type, held, self._rules.zone):
             self._value_types[name] = attribute.value_type
 
     def _check_type(self, stored: str, attribute: Encoder, wording: _Wording) -> None:

@@ -99,36 +99,38 @@ def _parse(file: CheckedFile, rows: int) -> Batches:
 
 
 class _SentinelStream:
-    """A stream of bytes that is followed by one record of sentinels.
+    """A stream of bytes that is followed by one record of sentinels, on a line of its own.
+
+    The last line of the stream may end or not: not all programs end it, and a file that was cut off
+    within its last line cannot be told from one whose last line is short.
 
     Arrow's parser closes a quote that is still open at the end of the file. The sentinels are then
     inside of the quote and are no record, which reveals a truncated file.
 
     Where a block ends in a carriage return and the next begins with a line feed, the parser drops
     the line feed even inside of a quote. So no block that this stream returns ends in a carriage
-    return.
+    return. The last block holds the sentinels too, as the first one must hold the names and their
+    line end.
     """
 
     def __init__(self, stream: Any, record: bytes) -> None:
         self._stream, self._record = stream, record
-        self._last = b"\n"
-        self._held = b""
+        self._next = b""  # the byte that follows what was returned
+        self._at_end = False
         self.closed = False
 
     def read(self, size: int) -> bytes:
-        read: bytes = self._held + self._stream.read(size - 2)
-        self._held = b""
-        if read.endswith(b"\r"):
-            read += self._stream.read(1)
-        if read.endswith(b"\r") and len(read) > 1:
-            read, self._held = read[:-1], read[-1:]
-        if read:
-            self._last = read[-1:]
+        if self._at_end:
+            return b""
+        read: bytes = self._next + self._stream.read(size - 2)
+        self._next = self._stream.read(1)
+        while self._next and read.endswith(b"\r"):
+            read += self._next
+            self._next = self._stream.read(1)
+        if self._next:
             return read
-        if self._last not in (b"\n", b"\r"):
-            raise ValueError("the last line does not end")
-        record, self._record = self._record, b""
-        return record
+        self._at_end = True
+        return read + (b"" if read.endswith((b"\n", b"\r")) else b"\n") + self._record
 
 
 def _drop_sentinel(reader: Any, sentinel: bytes) -> Batches:

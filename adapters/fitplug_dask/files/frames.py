@@ -10,11 +10,11 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
+from fitplug.domain import EPOCH, find_day
 from fitplug_dask.files.header import DamagedFileError
 
 _INT64 = range(-(2**63), 2**63)
@@ -111,21 +111,20 @@ def _read_boolean(value: Any, zone: str | None) -> bool | None:
 
 
 def _read_day(value: Any, zone: str | None) -> bytes | None:
-    """Return a day as text. Other text is the attribute's to read, as a month is no day."""
+    """Return a day as text. Other text is the attribute's to read, as a month is no day; so is a
+    time with a zone, if its day is to be found in another one.
+    """
     if isinstance(value, str):
         return _read_text(value, zone)
-    day = _find_day(value, zone)
-    return None if day is None else day.isoformat().encode()
-
-
-def _find_day(value: Any, zone: str | None) -> datetime.date | None:
     if value != value:  # pandas' NaT, which is a time
         return None
-    if isinstance(value, datetime.datetime):
-        if value.tzinfo is None:
-            return value.date()
-        return value.astimezone(ZoneInfo(zone)).date() if zone is not None else None
-    return value if isinstance(value, datetime.date) else None
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return None if zone is None else value.isoformat().encode()
+    try:
+        day = find_day(value)
+    except TypeError:
+        return None
+    return None if day is None else datetime.date.fromordinal(day + EPOCH).isoformat().encode()
 
 
 def _read_person(value: Any, zone: str | None) -> bytes | None:

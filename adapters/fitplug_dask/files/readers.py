@@ -82,8 +82,8 @@ def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be re
     if file.format in TEXT_FORMATS:
         return (
             f"{file.display_path} cannot be read as CSV to its end: records must have as many "
-            "values as there are column names, quotes must close, and the last line must end; it "
-            "may be truncated, write it again"
+            "values as there are column names, and quotes must close; it may be truncated, write "
+            "it again"
         )
     if file.format in HELD_FORMATS:
         return f"{file.display_path} {what}; see that what makes its rows works, and count again"

@@ -104,9 +104,18 @@ def _identify_columns(by, number):
     return number  # `\label{line:number}`
 
 
-# fitplug_opendp.lazyframe_counts
+# fitplug.domain.days
 
-_UNITS_OF_A_DAY = {"ms": 86400 * 10**3, "us": 86400 * 10**6, "ns": 86400 * 10**9}
+
+def find_days(ticks, unit, step=1):
+    shared = math.gcd(step, _TICKS_A_DAY[unit])
+    step, a_day = (step // shared, _TICKS_A_DAY[unit] // shared)
+    most = min((_LAST + 2) * a_day // step + 1, (2**63 - 1) // step)
+    days = np.clip(ticks, -most, most) * np.int64(step) // np.int64(a_day)
+    return days, (ticks != _NOT_A_TIME) & (days >= _FIRST) & (days <= _LAST)
+
+
+# fitplug_opendp.lazyframe_counts
 
 
 def count_frame(plan, schema, frame):
@@ -129,19 +138,20 @@ def count_frame(plan, schema, frame):
 def encode_column(attribute, column):
     if attribute.value_type is str or column.dtype == pl.String:
         return _encode_texts(attribute, column.cast(pl.String))  # `\label{line:texts}`
-    if attribute.value_type is datetime.date:
-        column = _find_days(column)  # `\label{line:days}`
     missing = column.is_null().to_numpy()
-    filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
+    if attribute.value_type is datetime.date:
+        filled, are_days = _find_days(column)  # `\label{line:days}`
+        missing = missing | ~are_days
+    else:
+        filled = column.fill_null(False if column.dtype == pl.Boolean else 0).to_numpy()
     return np.where(
         missing, attribute.null_code, attribute.codes_of_numbers(filled)  # `\label{line:null}`
     )
 
 
 def _find_days(column):
-    days = column.to_physical()
-    unit = getattr(column.dtype, "time_unit", None)
-    return days if unit is None else days // _UNITS_OF_A_DAY[unit]
+    ticks = column.to_physical().fill_null(0).to_numpy().astype(np.int64)
+    return find_days(ticks, getattr(column.dtype, "time_unit", "D"))
 
 
 def _encode_texts(attribute, texts):

@@ -1,0 +1,269 @@
+"""CSV files that other programs write count as the same rows do in Parquet files and in memory."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo
+
+import dask
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fitplug as fp
+import fitplug_dask as fpd
+from fitplug_dask.encoding import parse_text
+from fitplug_dask.files import csv_text
+
+DOMAIN = fp.Domain(
+    {
+        "age": fp.Integers(0, 99),
+        "code": fp.Categories([1, 20, 3_000_000_000], other="rest"),
+        "pay": fp.Bins([-10, 0, 0.5, 9e15]),
+        "worth": fp.Measure(-100, 100, other="none"),
+        "born": fp.Dates("1960", "1980", by="year"),
+        "adult": [True, False],
+        "name": fp.Categories(["a", "b "], other="rest"),
+    }
+)
+Counts: TypeAlias = dict[tuple[str, ...], Any]
+TABLES = [(name,) for name in DOMAIN.names]
+ROWS = 400
+
+
+def draw(values: list[Any], seed: int, nulls: bool = True) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    held = [*values, None] if nulls else values
+    return [held[i] for i in rng.integers(0, len(held), ROWS)]
+
+
+def make_columns() -> dict[str, list[Any]]:
+    days = [datetime.date(1959, 12, 31), datetime.date(1960, 1, 1), datetime.date(1980, 7, 1)]
+    return {
+        "age": draw([0, 34, 99, 100, -1], 1),
+        "code": draw([1, 20, 3_000_000_000, 2**62], 2),
+        "pay": draw([-10.0, -0.0, 0.25, 1e16, 5e-324, 1e17, 8e15], 3),
+        "worth": draw([1e300, -1e300, float("inf"), float("-inf"), 12.25], 4),
+        "born": draw(days, 5),
+        "adult": draw([True, False], 6),
+        "name": draw(["a", "b ", "b", " a"], 7),
+        "n": draw([0, 1, 7], 8),
+    }
+
+
+def write_by_pandas(columns: dict[str, list[Any]], path: Path) -> None:
+    frame = pd.DataFrame(columns)
+    assert frame["age"].dtype == frame["n"].dtype == np.float64  # as 34.0
+    frame.to_csv(path, index=False)
+    assert "34.0" in path.read_text()
+
+
+def write_by_polars(columns: dict[str, list[Any]], path: Path) -> None:
+    pl.DataFrame(columns).write_csv(path)
+
+
+def write_by_arrow(columns: dict[str, list[Any]], path: Path) -> None:
+    pc.write_csv(pa.table(columns), path)
+
+
+def write_by_duckdb(columns: dict[str, list[Any]], path: Path) -> None:
+    held = pa.table(columns)
+    with duckdb.connect() as connection:
+        connection.register("held", held)
+        connection.execute(f"COPY held TO '{path}' (HEADER)")
+
+
+WRITERS: list[Callable[[dict[str, list[Any]], Path], None]] = [
+    write_by_pandas,
+    write_by_polars,
+    write_by_arrow,
+    write_by_duckdb,
+]
+
+
+def assert_equal(found: Counts, wanted: Counts) -> None:
+    for names in TABLES:
+        np.testing.assert_array_equal(found[names], wanted[names], err_msg=str(names))
+
+
+def count_each(source: Any, **keywords: Any) -> Counts:
+    """Each table by itself, as a row that is outside of one is in no table."""
+    return {t: fpd.count(source, (DOMAIN, [t]), **keywords)[t] for t in TABLES}
+
+
+def count_in_memory(columns: Any, **keywords: Any) -> Counts:
+    return {t: fp.Tables.from_records(DOMAIN, columns, [t], **keywords)[t] for t in TABLES}
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_files_of_other_programs(write: Any, tmp_path: Path) -> None:
+    columns = make_columns()
+    write(columns, tmp_path / "a.csv")
+    expected = count_in_memory(columns)
+    assert_equal(count_each(tmp_path / "a.csv"), expected)
+    assert min(expected[("age",)][[0, 34, 99]]) > 30
+    # Pandas makes floats of integers in this frame, and strings of nothing.
+    pd.DataFrame(columns).to_parquet(tmp_path / "a.parquet")
+    assert_equal(count_each(tmp_path / "a.parquet"), expected)
+    weighted = count_in_memory(columns, weights="n")
+    assert_equal(count_each(tmp_path / "a.csv", weight="n"), weighted)
+    years = [None if day is None else day.year for day in columns["born"]]
+    write(columns | {"born": years}, tmp_path / "a.csv")
+    assert fpd.count(tmp_path / "a.csv", (DOMAIN, [("born",)]))["born"].sum() > ROWS / 3
+    np.testing.assert_array_equal(
+        fpd.count(tmp_path / "a.csv", (DOMAIN, [("born",)]))["born"], expected[("born",)]
+    )
+
+
+def test_blanks_around_numbers_and_dates_mean_nothing_and_text_is_itself(tmp_path: Path) -> None:
+    columns = make_columns() | {"name": draw(["a", "b ", "b", " a"], 7, nulls=False)}
+    texts = {
+        name: ["" if v is None else str(v) if name == "name" else f" \t{v} " for v in values]
+        for name, values in columns.items()
+    }
+    pd.DataFrame(texts).to_csv(tmp_path / "a.csv", index=False)
+    assert_equal(count_each(tmp_path / "a.csv"), count_in_memory(columns))
+
+
+NUMERALS = r"[ \t]{0,2}[+-]?[0-9]{0,4}\.?[0-9]{0,3}([eE][+-]?[0-9]{1,3})?[ \t]{0,2}"
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(text=st.from_regex(NUMERALS, fullmatch=True) | st.text(" +-.e0159x_", max_size=6))
+def test_numerals_are_those_of_the_decimal_module(text: str) -> None:
+    try:
+        value = None if "_" in text else Decimal(text.strip(" \t"))
+    except InvalidOperation:
+        value = None
+    assert parse_text(float, text) == (None if value is None else float(value))
+    whole = value is not None and value == value.to_integral_value()
+    assert parse_text(int, text) == (int(value) if whole and value is not None else None)
+
+
+def test_numerals_of_any_length_are_read_in_no_time() -> None:
+    assert parse_text(int, "1e999999999999") > 2**100
+    assert parse_text(int, "-1e" + "9" * 5000) < -(2**100)
+    assert parse_text(int, "1e-" + "9" * 5000) is None
+    assert parse_text(int, "1" + "0" * 6000 + "e-6000") == 1
+    assert parse_text(int, "7e" + "0" * 30 + "1") == 70
+    assert parse_text(int, "0" * 6000 + "7." + "0" * 6000) == 7
+    assert parse_text(int, "." + "0" * 6000 + "7e6001") == 7
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r"])
+@pytest.mark.parametrize("last", ["2,b", '2,"b"', "2,", '"2","x\ny"'])
+@pytest.mark.parametrize("block", [2**9, 2**22])
+def test_the_last_line_needs_no_end(
+    tmp_path: Path, suffix: str, end: str, last: str, block: int, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(csv_text, "_BLOCK_BYTES", block)
+    eol = end or "\n"
+    wanted = (fp.Domain({"x": fp.Integers(0, 2)}), [("x",)])
+    for rows in (0, 1, 127, 128, 129, 300):
+        text = eol.join(["x,y", *["1,a"] * rows, last]) + end
+        raw = text.encode()
+        path = tmp_path / f"a{suffix}"
+        path.write_bytes(gzip.compress(raw) if suffix == ".csv.gz" else raw)
+        assert fpd.count(path, wanted)["x"].tolist() == [0, rows, 1]
+        assert len(pd.read_csv(path)) == rows + 1
+    plain = eol.join(["x", "1", "2", "1"]) + end
+    (tmp_path / "b.csv").write_bytes(plain.encode())
+    assert fpd.count(tmp_path / "b.csv", wanted)["x"].tolist() == [0, 2, 1]
+    (tmp_path / "b.csv").write_bytes(b"x" + end.encode())
+    assert fpd.count(tmp_path / "b.csv", wanted)["x"].tolist() == [0, 0, 0]
+
+
+DAYS = fp.Domain(
+    {"day": fp.Dates("1899-12-30", "2101-01-01"), "span": fp.Measure("1950-01-01", "2050-01-01")}
+)
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def draw_moments() -> list[datetime.datetime]:
+    rng = np.random.default_rng(5)
+    start = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    seconds = rng.integers(-2_200_000_000, 4_000_000_000, 300)
+    return [start + datetime.timedelta(seconds=int(s)) for s in seconds]
+
+
+def write_times(moments: list[datetime.datetime], path: Path) -> dict[str, list[str]]:
+    """The moments as text, by who writes them."""
+    column = pa.array(moments, pa.timestamp("us", "UTC"))
+    berlin = [moment.astimezone(BERLIN) for moment in moments]
+    pd.DataFrame({"x": pd.Series(berlin)}).to_csv(path / "pandas.csv", index=False)
+    pl.DataFrame({"x": pl.from_arrow(column).dt.convert_time_zone("Asia/Tokyo")}).write_csv(
+        path / "polars.csv"
+    )
+    pc.write_csv(pa.table({"x": column}), path / "arrow.csv")
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'America/St_Johns'")
+        connection.register("held", pa.table({"x": column}))
+        connection.execute(f"COPY held TO '{path}/duckdb.csv' (HEADER)")
+    texts = {
+        name: pd.read_csv(path / f"{name}.csv", dtype=str)["x"].tolist()
+        for name in ("pandas", "polars", "arrow", "duckdb")
+    }
+    texts["Python"] = [moment.isoformat() for moment in berlin]
+    texts["Z"] = [f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in moments]
+    texts["BigQuery"] = [f"{moment:%Y-%m-%d %H:%M:%S} UTC" for moment in moments]
+    return texts
+
+
+def count_days(source: Any, zone: str | None) -> list[Any]:
+    return [fpd.count(source, (DAYS, [(n,)]), zone=zone)[(n,)] for n in DAYS.names]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "UTC"])
+def test_times_with_an_offset_are_read_as_times_with_a_zone(zone: str, tmp_path: Path) -> None:
+    moments = draw_moments()
+    column = pa.array(moments, pa.timestamp("us", "UTC"))
+    expected = count_days(pa.table({"day": column, "span": column}), zone)
+    assert expected[0].sum() > 200
+    local = [moment.astimezone(ZoneInfo(zone)).date() for moment in moments]
+    in_memory = fp.Tables.from_records(DAYS, {"day": local, "span": local}, [("day",)])
+    np.testing.assert_array_equal(expected[0], in_memory["day",])
+    objects = pd.Series([m.astimezone(BERLIN) for m in moments], dtype=object)
+    frames = [dask.delayed(pd.DataFrame({"day": objects, "span": objects}))]
+    for found, wanted in zip(count_days(frames, zone), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    for who, texts in write_times(moments, tmp_path).items():
+        held = pa.array([*texts, None, "2020-01-01T25:00Z", "2020-02-30 10:00+01"])
+        table = pa.table({"day": held, "span": held})
+        pc.write_csv(table, tmp_path / "a.csv")
+        pq.write_table(table, tmp_path / "a.parquet")
+        pq.write_table(table, tmp_path / "b.parquet", use_dictionary=False)
+        for source in (tmp_path / "a.csv", tmp_path / "a.parquet", tmp_path / "b.parquet", table):
+            for found, wanted in zip(count_days(source, zone), expected, strict=True):
+                np.testing.assert_array_equal(found, wanted, err_msg=who)
+
+
+def test_without_a_zone_the_day_is_the_one_that_the_text_shows(tmp_path: Path) -> None:
+    """In memory as in files; text without an offset is the same with a zone as without one."""
+    texts = ["2020-01-01T23:30:00Z", "2020-01-01 23:30+14:00", "2020-01-01T00:00:00.5-1130"]
+    texts += ["2020-01-02 00:00:00 UTC", "2020-01-02", "2020-01-02T23:59:59", "2020-01-02+01:00"]
+    wanted = (fp.Domain({"day": fp.Dates("2020-01-01", "2020-01-02")}), [("day",)])
+    (tmp_path / "a.csv").write_text("\n".join(["day", *texts]))
+    assert fpd.count(tmp_path / "a.csv", wanted)["day"].tolist() == [3, 3]
+    assert fp.Tables.from_records(wanted[0], {"day": texts}, [("day",)])["day",].tolist() == [3, 3]
+    assert fpd.count(tmp_path / "a.csv", wanted, zone="Asia/Tokyo")["day"].tolist() == [2, 4]
+
+
+def test_a_zone_moves_days_out_of_the_calendar(tmp_path: Path) -> None:
+    texts = ["0001-01-01T00:30:00+05:00", "9999-12-31T23:30:00-05:00", "9999-12-31T23:30:00Z"]
+    wide = fp.Domain({"day": fp.Dates("0001-01-01", "9999-12-31", by="year")})
+    (tmp_path / "a.csv").write_text("\n".join(["day", *texts]))
+    counted = fpd.count(tmp_path / "a.csv", (wide, [("day",)]), zone="UTC")["day"]
+    assert (counted.sum(), counted[-1]) == (1, 1)
