@@ -267,3 +267,20 @@ def test_a_zone_moves_days_out_of_the_calendar(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("\n".join(["day", *texts]))
     counted = fpd.count(tmp_path / "a.csv", (wide, [("day",)]), zone="UTC")["day"]
     assert (counted.sum(), counted[-1]) == (1, 1)
+
+
+def test_a_person_is_one_however_programs_write_its_number(tmp_path):
+    """pandas writes 34 in a month without nulls, and 34.0 in one with a null."""
+    ids = [34, 34, 7, -2, 10**15, 0]
+    months = {"a": [*ids], "b": [*ids, None]}
+    for name, own in months.items():
+        frame = pd.DataFrame({"id": own, "age": [1] * len(own)})
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    assert "34.0" in (tmp_path / "b.csv").read_text()
+    assert "34.0" not in (tmp_path / "a.csv").read_text()
+    (tmp_path / "c.csv").write_text(
+        'id,age\n 34 ,1\n+7,1\n"34.",1\n007,1\n34.5,1\nx34.0,1\n\xff,1\n'
+    )
+    counted = fpd.count(tmp_path, (DOMAIN, [("age",)]), person="id", contributions=1, key=b"0" * 16)
+    # The five numbers, and four texts that are none, or have zeros in front.
+    assert counted["age"].sum() == 5 + 4

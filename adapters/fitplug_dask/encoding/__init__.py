@@ -22,6 +22,7 @@ from fitplug_dask.encoding.stored_values import (
     is_text,
     needs_conversion,
     spell_persons,
+    unify_written_persons,
 )
 from fitplug_dask.encoding.text_values import describe_values, encode_text, parse_text
 
@@ -44,6 +45,7 @@ __all__ = [
     "needs_conversion",
     "parse_text",
     "spell_persons",
+    "unify_written_persons",
     "view_numbers",
     "view_stretches",
 ]

@@ -29,12 +29,16 @@ from fitplug_dask.encoding import (
     is_text,
     parse_text,
     spell_persons,
+    unify_written_persons,
 )
 from fitplug_dask.files.deletions import DeletedRows, PlannedDeletion, load_deleted_rows
 from fitplug_dask.files.header import DamagedFileError
 
 Adapt: TypeAlias = Callable[[Any, int], Any]
 """From a batch (n,) and the position of its first row in the file to the batch to count."""
+
+
+WRITTEN = "written"
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Adaptation:
         value_types: The type of the values that each column is read as, where it is converted.
         person: The column that identifies persons, if it is converted.
         person_held: What that column holds, as `classify_person_type` says; "" if it may hold text
-            as well as integers.
+            as well as integers, and `WRITTEN` if it is text that may be written numbers.
         weight: The column of weights, if its type is unchecked.
         zone: The time zone in which times with a zone are read as days.
         repeated: The keys of folders that the file also holds as columns.
@@ -135,6 +139,8 @@ class Adaptation:
         return convert_values(column, value_type, self.zone)
 
     def _read_persons(self, name: str, column: Any) -> Any:
+        if self.person_held == WRITTEN:
+            return unify_written_persons(column)
         if not self.unchecked:
             return convert_persons(column)
         why = explain_person_mismatch(column.type, floats=True)

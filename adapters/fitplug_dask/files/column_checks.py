@@ -20,7 +20,7 @@ from fitplug_dask.encoding import (
     explain_person_mismatch,
     needs_conversion,
 )
-from fitplug_dask.files.adaptation import Adaptation, RepeatedKey
+from fitplug_dask.files.adaptation import WRITTEN, Adaptation, RepeatedKey
 from fitplug_dask.files.checked_file import CheckedFile, ParquetLayout
 from fitplug_dask.files.deletions import PlannedDeletion
 from fitplug_dask.files.header import Header
@@ -165,7 +165,9 @@ class _ColumnCheck:
         if why := explain_person_mismatch(arrow_type):
             raise DataError(f"{self._found.path}: column {name!r} {why}; convert the column")
         held = classify_person_type(arrow_type)
-        if self._header.unchecked:
+        if self._found.format in TEXT_FORMATS:
+            self._person_held = WRITTEN
+        elif self._header.unchecked:
             self._person_held = "" if held == "null" else held
         elif classify_type(arrow_type) == "decimals":
             self._person_held = held
