@@ -48,11 +48,6 @@ CheckpointOption = Annotated[
     ),
 ]
 
-ContributionsOption = Annotated[
-    int | None,
-    typer.Option("--contributions", min=1, help="The largest number of rows of one person."),
-]
-
 ConfidenceOption = Annotated[
     float, typer.Option("--confidence", help="The confidence of the intervals.")
 ]

@@ -11,7 +11,6 @@ from fitplug.display import format_down, format_up
 from fitplug.mechanism import is_causal
 from fitplug.proof import PlanRecord
 from fitplug.structure import list_names
-from fitplug.workload import ONE_RECORD
 
 _NEXT_TO_NOTHING = 1e-9
 """A smaller overstatement of the privacy cost is that of roundings, which nobody needs to know."""
@@ -74,8 +73,8 @@ def describe_certificate(plan: PlanRecord) -> str:
 
 def summarise(plan: PlanRecord, delta: float) -> str:
     """Format a plan as a text table; see `Plan.summary`."""
-    lines = [] if plan.unit == ONE_RECORD else [f"unit          {plan.unit}"]
-    lines += [
+    lines = [
+        f"unit          {plan.unit}",
         f"privacy cost  Delta = {format_up(plan.privacy_cost)}   "
         f"rho = {format_up(plan.rho)} (zCDP)",
         f"epsilon       {format_up(plan.epsilon(delta), 4)} at delta = {delta:g} "

@@ -8,9 +8,9 @@ from fitplug.display import format_down, format_up
 from fitplug.errors import LedgerError, OverBudget
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
-from fitplug_cli import person_costs
 from fitplug_cli.output import out
 from fitplug_cli.output.release_record import read_release_record
+from fitplug_cli.person_costs import compute_rho
 from fitplug_cli.spec import Spec
 
 
@@ -83,7 +83,7 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
         if ledger.unit not in (None, plan.unit):
             return None
         left = ledger.remaining
-    needed = compute_rho(spec, plan)
+    needed = compute_rho(plan)
     if needed <= left:
         return None
     shown = format_down(left)
@@ -92,20 +92,6 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
         f"{format_up(needed)}; `fitplug report {spec.path} --max-rho {shown}` tells how to relax "
         "the targets"
     )
-
-
-def compute_rho(spec: Spec, plan: Plan) -> float:
-    """Compute the rho that is charged for a plan.
-
-    Args:
-        spec: The spec.
-        plan: Its plan.
-
-    Returns:
-        The rho for all records of one person, rounded up.
-    """
-    records = person_costs.find_records(plan, spec.data.contributions)
-    return person_costs.compute_rho(plan, records)
 
 
 def check_max_rho(spec: Spec, plan: Plan) -> None:
@@ -118,7 +104,7 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
     Raises:
         OverBudget: If the plan costs more; the message names a factor for the targets.
     """
-    most, needed = spec.privacy.max_rho, compute_rho(spec, plan)
+    most, needed = spec.privacy.max_rho, compute_rho(plan)
     if most is None or needed <= most:
         return
     # The next design may end at another gap within the tolerance, so that the factor has room for
@@ -148,7 +134,7 @@ def check_first_charge(spec: Spec, plan: Plan, within: int | str | None) -> None
         OverBudget: If the plan costs more than the total budget.
     """
     assert spec.ledger is not None
-    needed, total = compute_rho(spec, plan), spec.ledger.total
+    needed, total = compute_rho(plan), spec.ledger.total
     if within is not None:
         raise LedgerError(f"the ledger {spec.ledger_path} does not exist yet: leave --within out")
     if needed > total:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from fitplug.counts import AttributeSet, Tables
 from fitplug.errors import FitplugError, InputError
 from fitplug.plan import Plan
-from fitplug.workload import ONE_RECORD, Unit
 from fitplug_cli.files import check_target
 from fitplug_cli.output import open_progress_bar, print_row_rules, print_survey, read_counts
 from fitplug_cli.spec import Spec, SpecError
@@ -89,23 +88,10 @@ def count_tables(
             plan if tables is None else (plan.domain, tables),
             client=client,
             progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
-            contributions=_find_limit(spec),
-            unit=_find_unit(spec, plan) if tables is not None else None,
+            unit=None if spec.data.person is None else plan.unit,
             checkpoint=checkpoint,
             **list_reading_options(spec),
         )
-
-
-def _find_limit(spec: Spec) -> int | None:
-    """Return the most records of a person that are counted, if the plan's unit does not say it."""
-    if spec.data.person is None or spec.unit != ONE_RECORD:
-        return None
-    return spec.data.contributions
-
-
-def _find_unit(spec: Spec, plan: Plan) -> Unit | None:
-    """Return the unit that a count enforces which is not told the plan, if it limits persons."""
-    return None if spec.data.person is None or plan.unit == ONE_RECORD else plan.unit
 
 
 def find_source(spec: Spec) -> Source:

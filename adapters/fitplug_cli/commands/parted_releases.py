@@ -96,7 +96,6 @@ def publish_in_parts(
     request = ReleaseRequest(
         plan,
         location,
-        contributions=spec.data.contributions,
         ledger=ledger,
         is_enforced=spec.data.person is not None,
         within=options.within,

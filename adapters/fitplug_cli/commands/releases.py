@@ -13,7 +13,6 @@ from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release, review
 from fitplug.structure import list_names
-from fitplug_cli import person_costs
 from fitplug_cli.commands.budgets import (
     check_first_charge,
     check_ledger_is_kept,
@@ -184,7 +183,6 @@ def _prepare_publication(
         ReleaseRequest(
             plan,
             spec.output_dir,
-            contributions=spec.data.contributions,
             ledger=ledger,
             is_enforced=spec.data.person is not None,
             within=options.within,
@@ -258,7 +256,7 @@ def _describe_rows(spec: Spec) -> CountedRows:
 def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | None) -> None:
     """Raise TablesError unless the counts are those that the spec describes."""
     try:
-        check_limit(plan, tables, person_costs.find_records(plan, spec.data.contributions))
+        check_limit(plan, tables, plan.structure.changes)
         check_tables(plan, tables)
     except TablesError as error:
         raise TablesError(f"{counts_file or f'{spec.path}: the data'}: {error}") from None

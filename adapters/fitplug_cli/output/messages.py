@@ -15,7 +15,7 @@ from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, has_sums
 from fitplug.release import Release
 from fitplug.structure import list_names
-from fitplug.workload import ONE_RECORD, Workload
+from fitplug.workload import Workload
 from fitplug_cli import person_costs
 from fitplug_cli.output.console import err, out, print_table
 from fitplug_cli.output.csv_tables import find_formula_warning
@@ -25,41 +25,26 @@ if TYPE_CHECKING:
     from fitplug_dask import Survey
     from fitplug_opendp.publication import PublicationState, PublishedRelease
 
-ONE_ROW_ASSUMED = (
-    "assumed: no person has more than one row, as [data] does not say how many; write "
-    "contributions = 1 if this is true"
-)
-"""What is said of a spec without the number of rows of a person."""
-
 _MOST_VALUES = 3
 """The largest number of a filter's values that a message names; others are only counted."""
 
 
-def print_plan(plan: Plan, contributions: int, delta: float) -> None:
+def print_plan(plan: Plan, delta: float) -> None:
     """Print what a plan costs, and what each group of queries gets.
 
     Args:
         plan: The plan.
-        contributions: The largest number of records of one person.
         delta: The delta at which epsilon is printed.
     """
     from fitplug.privacy import epsilon_at
 
-    contributions = person_costs.find_records(plan, contributions)
-    cost = person_costs.compute_privacy_cost(plan, contributions)
+    cost = person_costs.compute_privacy_cost(plan)
     rows = Table.grid(padding=(0, 2))
-    if plan.unit != ONE_RECORD:
-        rows.add_row("unit", str(plan.unit))
-    rows.add_row(
-        "privacy cost", f"rho = {format_up(person_costs.compute_rho(plan, contributions))} (zCDP)"
-    )
-    if contributions > 1:
-        in_unit = plan.rho_exact * plan.compare_records(1) ** 2
-        one = plan.rho if plan.structure.changes == 1 else ceil_float(in_unit)
-        rows.add_row(
-            "",
-            f"{contributions:,} records a person cost {contributions**2:,} x {format_up(one)}",
-        )
+    rows.add_row("unit", str(plan.unit))
+    rows.add_row("privacy cost", f"rho = {format_up(person_costs.compute_rho(plan))} (zCDP)")
+    if (k := plan.structure.changes) > 1:
+        one = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
+        rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(one)}")
     rows.add_row(
         f"epsilon at delta {delta:g}",
         f"{format_up(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
@@ -102,13 +87,11 @@ def _list_strict_attributes(plan: Plan) -> list[str]:
 
 
 def print_row_rules(spec: Spec) -> None:
-    """Print the weights and filters of the rows, and what is assumed of persons, if anything is.
+    """Print the weights and filters of the rows, if there are any.
 
     Args:
         spec: The spec.
     """
-    if spec.assumes_one_row:
-        out.print(ONE_ROW_ASSUMED)
     data = spec.data
     rules = describe_rows(data.weight, make_filters(data.where), _MOST_VALUES)
     if rules is not None:
