@@ -63,7 +63,6 @@ def spec(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("written", "unit"),
     [
-        ("", fp.AddRemove()),
         ("unit = { records = 1 }", fp.AddRemove()),
         (UNIT, fp.AddRemove(3)),
         ("unit = { records = 3, distinct = true }", fp.AddRemove(3, distinct=True)),
@@ -73,8 +72,7 @@ def spec(tmp_path: Path) -> Path:
     ],
 )
 def test_units_are_read(spec: Path, written: str, unit: object) -> None:
-    needs_limit = not written or "STATE" in written
-    text = SPEC.replace(PERSON, "") if needs_limit else SPEC
+    text = SPEC.replace(PERSON, "") if "STATE" in written else SPEC
     spec.write_text(text.replace(UNIT, written), encoding="utf-8")
     assert load_spec(spec).unit == unit
 
@@ -82,7 +80,6 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ("unit = 3", "[privacy] unit = 3 must be a table, such as { records = 3 }"),
         ("unit = {}", "[privacy] unit: the unit of privacy does not say how many records"),
         ("unit = { records = 0 }", "records must be an integer of at least 1, not 0"),
         ("unit = { record = 3 }", "the unit of privacy has 'record'; write { records = 3 }"),
@@ -108,14 +105,6 @@ def test_what_is_wrong_is_named(spec: Path, written: str, says: str) -> None:
     assert "\n" not in message
 
 
-def test_contributions_are_left_out_beside_a_unit(spec: Path) -> None:
-    spec.write_text(SPEC.replace("[domain]", "contributions = 3\n\n[domain]"), encoding="utf-8")
-    ran = fitplug("design", spec, "--output", spec.parent / "plan.npz")
-    assert ran.code == 2
-    assert "[data] contributions = 3 is beside [privacy] unit" in ran.err
-    assert "leave out contributions" in ran.err
-
-
 def test_a_run_enforces_the_unit_and_charges_for_it(spec: Path) -> None:
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
@@ -135,19 +124,21 @@ def test_a_run_enforces_the_unit_and_charges_for_it(spec: Path) -> None:
 @pytest.mark.parametrize(
     ("unit", "kept"),
     [
-        ("{ records = 3, distinct = true }", "at most 3 records, each in another cell"),
-        ('{ records = 4, once_per = "MONTH" }', "at most 4 records, at most one for each MONTH"),
+        ("{ records = 3, distinct = true }", fp.AddRemove(3, distinct=True)),
+        ('{ records = 4, once_per = "MONTH" }', fp.AddRemove(4, once_per="MONTH")),
     ],
 )
-def test_reviews_say_how_many_records_a_person_has(spec: Path, unit: str, kept: str) -> None:
+def test_reviews_say_how_many_rows_a_person_has(spec: Path, unit: str, kept: fp.AddRemove) -> None:
     text = SPEC.replace(UNIT, f"unit = {unit}").replace('STATE = ["A", "B"]\n', "")
     spec.write_text(text, encoding="utf-8")
     assert fitplug("run", spec).code == 0
     review = (spec.parent / "release/review.md").read_text(encoding="utf-8")
-    assert f"A person has {kept}; further records are left out" in review
-    assert f"Of each person, {kept.replace('records', 'record(s)')}, are kept" in review
+    most = f"at most {kept.records} rows per person{kept.apart}"
+    assert f"Counting kept {most}: further rows were left out" in review
+    assert f"Of each person, at most {kept.records} row(s){kept.apart}, are kept" in review
     record = json.loads((spec.parent / "release/release.json").read_text())
-    assert kept.replace(" records,", ",") in record["neighbours"]
+    assert str(kept) in record["neighbours"]
+    assert record["population"].startswith(f"Counting kept {most}.")
 
 
 def test_rho_is_for_the_unit(spec: Path) -> None:

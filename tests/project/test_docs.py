@@ -161,6 +161,9 @@ DOMAIN_OF_SPEC = """
 [data]
 path = "people"
 
+[privacy]
+unit = { records = 1 }
+
 [domain]
 SEX = ["1", "2"]
 AGE = { integers = [0, 115] }
