@@ -71,10 +71,22 @@ def describe_certificate(plan: PlanRecord) -> str:
     )
 
 
+def describe_public_totals(plan: PlanRecord) -> str:
+    """Say in a sentence what the unit of privacy leaves without protection; empty for nothing."""
+    names = plan.structure.public_attributes
+    if names is None:
+        return ""
+    per = f" per {' and '.join(names)}" if names else ""
+    return (
+        f"This unit publishes the exact number of counted rows{per}, without noise or protection."
+    )
+
+
 def summarise(plan: PlanRecord, delta: float) -> str:
     """Format a plan as a text table; see `Plan.summary`."""
     lines = [
         f"unit          {plan.unit}",
+        *([f"              {public}"] if (public := describe_public_totals(plan)) else []),
         f"privacy cost  Delta = {format_up(plan.privacy_cost)}   "
         f"rho = {format_up(plan.rho)} (zCDP)",
         f"epsilon       {format_up(plan.epsilon(delta), 4)} at delta = {delta:g} "

@@ -256,9 +256,9 @@ REFUSED = [
     ("unit = 10", "units = 10", "unknown key 'units'; did you mean 'unit'?"),
     ('"none"', '"0"', "the label '0' of records without a value must be a string"),
     (', other = "none"', "", "queries ask 'sum' or 'total'"),
-    ("unit = { records = 1 }", 'unit = { replace_one = ["INCOME"] }', "within names 'INCOME', which is a"),
-    ("unit = { records = 1 }", 'unit = { records = 2, once_per = "INCOME" }', "once_per names 'INCOME'"),
-    ("unit = { records = 1 }", "unit = { records = 2, distinct = true }", "records with the measure INCOME"),
+    ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names 'INCOME', which is a"),
+    ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "once_per names 'INCOME'"),
+    ("{ records = 1 }", "{ records = 2, distinct = true }", "records with the measure INCOME"),
     ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' names a measure"),
     ('"people.csv"', '"people.csv"\nweight = "INCOME"', "weight = 'INCOME' says how many records"),
 ]  # fmt: skip

@@ -167,5 +167,6 @@ def survey(spec: Spec, plan: Plan) -> None:
             find_source(spec),
             plan,
             **list_reading_options(spec),
-        )
+        ),
+        plan,
     )

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from fitplug.ledger import Ledger
-from fitplug.plan import Plan
+from fitplug.plan import Plan, describe_public_totals
 from fitplug.privacy import epsilon_at
 from fitplug_cli import person_costs
 
@@ -25,6 +25,7 @@ def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
     return {
         "plan_digest": plan.digest,
         "unit": plan.unit.to_spec(),
+        "publishes_exactly": describe_public_totals(plan) or None,
         "contributions": plan.unit.choose_records(1),
         "rho": person_costs.compute_rho(plan),
         "privacy_cost": cost,

@@ -12,7 +12,7 @@ from fitplug.counts import describe_rows, make_filters
 from fitplug.display import format_down, format_up
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
-from fitplug.plan import Plan, has_sums
+from fitplug.plan import Plan, describe_public_totals, has_sums
 from fitplug.release import Release
 from fitplug.structure import list_names
 from fitplug.workload import Workload
@@ -41,6 +41,8 @@ def print_plan(plan: Plan, delta: float) -> None:
     cost = person_costs.compute_privacy_cost(plan)
     rows = Table.grid(padding=(0, 2))
     rows.add_row("unit", str(plan.unit))
+    if public := describe_public_totals(plan):
+        rows.add_row("", public)
     rows.add_row("privacy cost", f"rho = {format_up(person_costs.compute_rho(plan))} (zCDP)")
     if (k := plan.structure.changes) > 1:
         one = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
@@ -98,11 +100,12 @@ def print_row_rules(spec: Spec) -> None:
         out.print(f"rows counted: {rules}")
 
 
-def print_survey(survey: Survey) -> None:
+def print_survey(survey: Survey, plan: Plan) -> None:
     """Print what a count would read, and how much memory it would take.
 
     Args:
         survey: The survey of the files.
+        plan: The plan that the count would be for.
     """
     rows = "not known before they are read"
     if survey.rows is not None:
@@ -118,6 +121,8 @@ def print_survey(survey: Survey) -> None:
     table.add_row("memory", f"about {survey.memory / 2**30:.1f} GiB")
     print_table(table)
     out.print(f"how rows are understood: {survey.rows_are}")
+    if public := describe_public_totals(plan):
+        out.print(public)
     if survey.counts:
         names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in survey.counts)
         out.print(
@@ -161,6 +166,8 @@ def print_release(
         f"rho = {format_up(release.rho)}: {directory}"
     )
     out.print(release.population)
+    if release.public_totals is not None:
+        out.print(f"{describe_public_totals(release.plan)} See public_totals in release.json.")
     if published.earlier is not None:
         out.print(f"the earlier release was kept as {published.earlier}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fitplug.display import MOST_BARS, format_down, format_up
+from fitplug.plan import describe_public_totals
 from fitplug_cli.reporting import plots
 from fitplug_cli.reporting.contribution_limits import explain_limits
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
@@ -49,6 +50,7 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
     return environment.get_template("page.html.j2").render(
         facts=facts,
         warning=warning,
+        public=describe_public_totals(facts.plan),
         plan=facts.plan,
         rules=facts.plan.workload.measure_rules,
         deltas=DELTAS,
