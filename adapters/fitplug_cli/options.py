@@ -37,7 +37,10 @@ AgainOption = Annotated[
 
 ReplaceOption = Annotated[
     bool,
-    typer.Option("--replace", help="Keep the earlier release in [output] under another name."),
+    typer.Option(
+        "--replace",
+        help="Keep the earlier release in [output] under another name; needs a [ledger].",
+    ),
 ]
 
 CheckpointOption = Annotated[

@@ -177,9 +177,18 @@ def test_a_ledger_shows_units_that_differ(spec: Path) -> None:
 def test_a_run_where_records_are_replaced(spec: Path) -> None:
     text = SPEC.replace(UNIT, 'unit = { replace_one = ["SEX"] }').replace(PERSON, "")
     spec.write_text(text, encoding="utf-8")
+    public = "This unit publishes the exact number of counted rows per SEX, without noise or protec"
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
+    before, after = ran.out.split("charged rho = ")
+    assert public in before  # while it can still be called off
+    assert f"{public}tion. See public_totals in release.json." in after
+    for command in (["design"], ["report"], ["count", "--dry-run"]):
+        assert public in fitplug(*command, spec).out
     release = fp.Release.read(spec.parent / "release")
+    assert public in release.plan.summary()
+    assert public in release.plan._repr_html_()
+    assert f"{public}tion. They are in release.public_totals." in release._repr_html_()
     assert release.plan.unit == fp.ReplaceOne(("SEX",))
     assert release.contributions == 1
     assert release.public_totals.sum() == 500

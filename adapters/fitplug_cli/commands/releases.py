@@ -79,10 +79,14 @@ def read_charge_options(
         SpecError: If an option needs a ledger that the spec does not name, or options exclude each
             other.
     """
-    for option, given in (("--key", key), ("--within", within), ("--again", again or None)):
-        if given is not None and spec.ledger is None:
+    asked = {"--key": key, "--within": within, "--again": again, "--replace": replace}
+    for option, given in asked.items():
+        if given not in (None, False) and spec.ledger is None:
             shown = option if given is True else f"{option} {given!r}"
-            raise SpecError(f"{spec.path}: {shown} needs a [ledger]; add one")
+            raise SpecError(
+                f"{spec.path}: {shown} needs a [ledger]: without one nothing counts how often noise "
+                "is drawn; add one"
+            )
     if key is not None and again:
         raise SpecError(
             f"--again is for releases without a key; another draw of the plan beside {key!r} needs "

@@ -19,6 +19,7 @@ from fitplug.workload import Workload
 from fitplug_cli import person_costs
 from fitplug_cli.output.console import err, out, print_table
 from fitplug_cli.output.csv_tables import find_formula_warning
+from fitplug_cli.output.release_record import read_release_record
 
 if TYPE_CHECKING:
     from fitplug_cli.spec import Spec
@@ -170,6 +171,12 @@ def print_release(
         out.print(f"{describe_public_totals(release.plan)} See public_totals in release.json.")
     if published.earlier is not None:
         out.print(f"the earlier release was kept as {published.earlier}")
+        earlier = read_release_record(published.earlier)
+        if "rho" in earlier and earlier.get("ledger_entry") is None:
+            out.print(
+                f"it cost rho = {format_up(earlier['rho'])}, which is in no ledger; enter it with: "
+                "fitplug ledger charge"
+            )
 
 
 def print_charge(ledger: Ledger | None, release: Release, state: PublicationState) -> None:
@@ -182,8 +189,9 @@ def print_charge(ledger: Ledger | None, release: Release, state: PublicationStat
     """
     if ledger is None:
         out.print(
-            f"no [ledger] in the spec: rho = {format_up(release.rho)} was spent and is recorded "
-            "nowhere"
+            f"nothing was charged, as the spec has no [ledger]: this release costs rho = "
+            f"{format_up(release.rho)}, each further release about the same people adds its own, "
+            "and nobody counts them. To count them, add a [ledger]."
         )
         return
     entry = release.entry
