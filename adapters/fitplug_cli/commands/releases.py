@@ -84,8 +84,8 @@ def read_charge_options(
         if given not in (None, False) and spec.ledger is None:
             shown = option if given is True else f"{option} {given!r}"
             raise SpecError(
-                f"{spec.path}: {shown} needs a [ledger]: without one nothing counts how often noise "
-                "is drawn; add one"
+                f"{spec.path}: {shown} needs a [ledger]: without one nothing counts how often "
+                "noise is drawn; add one"
             )
     if key is not None and again:
         raise SpecError(
