@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,7 @@ def test_counts_files_say_what_was_enforced(spec: Path) -> None:
     assert tables["SEX",].sum() == 2 * 100
     assert fitplug("release", spec, "--counts", counts).code == 0
     spec.write_text(SPEC.replace("records = 2", "records = 1"), encoding="utf-8")
+    shutil.rmtree(spec.parent / "release")
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
     assert "hold up to 2 records of a person, but the release is charged for 1" in ran.err
