@@ -15,7 +15,14 @@ from typing import Annotated, Any
 import typer
 
 from fitplug_cli import ledger_commands, reading_commands, series_commands
-from fitplug_cli.exit_codes import explain_error, explain_import_error, fail
+from fitplug_cli.exit_codes import (
+    INTERRUPTED,
+    explain_error,
+    explain_import_error,
+    explain_os_error,
+    fail,
+    open_missing_streams,
+)
 from fitplug_cli.options import (
     AgainOption,
     CheckpointOption,
@@ -287,18 +294,27 @@ def _build_command() -> Callable[..., Any]:
 
 
 def main() -> None:
-    """Run a command, and turn an error into one sentence and an exit code."""
+    """Run a command, and turn an error into one message and an exit code."""
+    open_missing_streams()
     try:
-        sys.exit(_build_command()(standalone_mode=False))
+        code = _build_command()(standalone_mode=False)
+        sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
-        fail(1, "Interrupted", "interrupted; run the same again to finish what was begun")
+        fail(*INTERRUPTED)
     except ImportError as error:
         fail(1, "ImportError", explain_import_error(error))
     except OSError as error:
-        prefix = f"{error.filename}: " if error.filename else ""
-        fail(1, "OSError", f"{prefix}{error.strerror or 'cannot be read or written'}")
+        fail(1, "OSError", explain_os_error(error))
+    except SystemExit as left:
+        # The parser ends so, without a word, where nobody reads the output.
+        if isinstance(left.__context__, BrokenPipeError):
+            fail(1, "OSError", explain_os_error(left.__context__))
+        raise
     except Exception as error:
         fail(*explain_error(error))
+    if code == INTERRUPTED[0]:
+        fail(*INTERRUPTED)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

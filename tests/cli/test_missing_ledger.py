@@ -46,7 +46,7 @@ def test_a_release_that_was_charged_to_no_ledger_may_be_followed_by_one(tmp_path
     ran = fitplug("run", spec, "--replace")
     assert ran.code == 0
     assert "it cost rho = 0.0852" in ran.out
-    assert "which is in no ledger; enter it with: fitplug ledger charge" in ran.out
+    assert "which is in no ledger: enter it with Ledger.charge in Python" in ran.out
 
 
 @pytest.mark.parametrize("parts", ["", "parts = true\n"])

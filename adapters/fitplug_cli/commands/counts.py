@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import AttributeSet, Tables
-from fitplug.errors import FitplugError, InputError
+from fitplug.errors import InputError
 from fitplug.plan import Plan
+from fitplug_cli.commands.clusters import connect
 from fitplug_cli.files import check_target
 from fitplug_cli.output import open_progress_bar, print_row_rules, print_survey, read_counts
 from fitplug_cli.spec import Spec, SpecError
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from fitplug_dask.sources import Source
-
-_CONNECT_SECONDS = 10
-"""How long to wait for the scheduler of a cluster."""
 
 
 def check_counts_target(path: Path) -> None:
@@ -126,28 +121,6 @@ def list_reading_options(spec: Spec) -> dict[str, Any]:
         "zone": data.zone,
         "missing": {name: None if value == "" else value for name, value in data.missing.items()},
     }
-
-
-@contextlib.contextmanager
-def connect(spec: Spec) -> Iterator[Client | None]:
-    """Connect to the cluster that the spec names, during the block; yield None without one."""
-    address = spec.data.cluster
-    if address is None:
-        yield None
-        return
-    from distributed import Client
-
-    try:
-        client = Client(address, timeout=_CONNECT_SECONDS)
-    except (OSError, ValueError):
-        client = None
-    if client is None:
-        raise FitplugError(
-            f"{spec.path}: [data] cluster = {address!r}: no Dask scheduler answers there; "
-            "start one, or correct the address"
-        )
-    with client:
-        yield client
 
 
 def survey(spec: Spec, plan: Plan) -> None:

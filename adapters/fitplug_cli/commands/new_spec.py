@@ -132,6 +132,8 @@ def write_new_spec(
         DataError: If the columns cannot be read.
         WriteError: If the spec cannot be written.
     """
+    if not data:
+        raise InputError("DATA is empty; name a file, folder, glob or URL")
     _check_is_new(output)
     folder = output.absolute().parent
     path = data if "://" in data else os.path.relpath(data, folder)

@@ -63,8 +63,8 @@ def report_plan(
     plan, spec = _load_plan(path)
     limited: Limited | None = None
     if spec is not None:
-        delta = delta or spec.privacy.delta
-        max_rho = max_rho or spec.privacy.max_rho
+        delta = spec.privacy.delta if delta is None else delta
+        max_rho = spec.privacy.max_rho if max_rho is None else max_rho
         limited = "declared" if spec.data.person is None else "enforced"
     delta = 1e-9 if delta is None else delta
     check_delta(delta)
@@ -82,7 +82,9 @@ def report_plan(
     safe = spec is not None and spec.output.spreadsheet_safe
     of_formulas = None if safe else find_formula_warning(plan.workload)
     of_data = None if spec is None else _find_data_warning(spec)
-    of_budget = None if spec is None or max_rho else find_budget_warning(spec, plan)
+    of_budget = None
+    if spec is not None and max_rho is None:
+        of_budget = find_budget_warning(spec, plan)
     warnings = [one for one in (of_formulas, of_data, of_budget) if one is not None]
     if as_json:
         print_json(build_report_record(facts, relaxation) | {"warnings": warnings})

@@ -174,8 +174,8 @@ def print_release(
         earlier = read_release_record(published.earlier)
         if "rho" in earlier and earlier.get("ledger_entry") is None:
             out.print(
-                f"it cost rho = {format_up(earlier['rho'])}, which is in no ledger; enter it with: "
-                "fitplug ledger charge"
+                f"it cost rho = {format_up(earlier['rho'])}, which is in no ledger: enter it with "
+                "Ledger.charge in Python"
             )
 
 

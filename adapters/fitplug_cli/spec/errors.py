@@ -60,6 +60,8 @@ def explain_validation(error: ValidationError) -> str:
         return f'{where} is empty; write what values each attribute has, such as SEX = ["1", "2"]'
     if section and first["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return f"{where} must be a table, with keys such as: {', '.join(_list_keys(section))}"
+    if first["type"] == "string_pattern_mismatch":
+        return f"{where} = {first['input']!r} must not have a null character"
     message = first["msg"].removeprefix("Input ").rstrip(".")
     if keys[:2] == ["data", "storage_options"]:  # the value may hold credentials
         return f"{where} {message}"

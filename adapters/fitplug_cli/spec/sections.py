@@ -14,6 +14,8 @@ from fitplug.workload import LEAST_CONFIDENCE
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+Location: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
+"""A path or a URL, which has no null character."""
 
 
 class _Section(BaseModel):
@@ -39,7 +41,7 @@ class DataSection(_Section):
         where: For each column that filters rows, the values of rows that are counted.
     """
 
-    path: str = Field(min_length=1)
+    path: Location
     table: Literal["delta", "iceberg", None] = None
     version: int | None = Field(default=None, ge=0)
     zone: str | None = Field(default=None, min_length=1)
@@ -84,7 +86,7 @@ class PrivacySection(_Section):
 class LedgerSection(_Section):
     """[ledger]: the file, and the total budget for the people, by rho or by epsilon and delta."""
 
-    path: str = Field(min_length=1)
+    path: Location
     rho: Positive | None = None
     epsilon: Positive | None = None
     delta: Probability | None = None
@@ -120,7 +122,7 @@ class OutputSection(_Section):
         storage_options: Keywords of the file system that the URL names, such as credentials.
     """
 
-    path: str = Field(default="release/", min_length=1)
+    path: Location = "release/"
     confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1)
     spreadsheet_safe: bool = False
     parts: bool = False
