@@ -12,6 +12,7 @@ from fitplug.display import (
 )
 from fitplug.plan.summary import (
     describe_groups,
+    describe_overstatement,
     describe_public_totals,
     describe_status,
     has_sums,
@@ -28,6 +29,8 @@ def format_plan_html(plan: PlanRecord, digest: str) -> str:
         f"epsilon {format_up(plan.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",
         describe_status(plan),
     ]
+    if overstated := describe_overstatement(plan):
+        facts.append(overstated)
     if public := describe_public_totals(plan):
         facts.append(public)
     if plan.scale != 1.0:

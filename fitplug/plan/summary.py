@@ -82,6 +82,14 @@ def describe_public_totals(plan: PlanRecord) -> str:
     )
 
 
+def describe_overstatement(plan: PlanRecord) -> str:
+    """Say how far rho may be above the truth if it is an upper bound; empty if it is exact."""
+    if plan.overstatement <= _NEXT_TO_NOTHING:
+        return ""
+    above = format_up(100 * ((1 + plan.overstatement) ** 2 - 1), 2)
+    return f"rho is an upper bound, at most {above}% above the exact cost."
+
+
 def summarise(plan: PlanRecord, delta: float) -> str:
     """Format a plan as a text table; see `Plan.summary`."""
     lines = [
@@ -95,11 +103,8 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         f"optimality    {describe_status(plan)}",
         f"              {describe_certificate(plan)}",
     ]
-    if plan.overstatement > _NEXT_TO_NOTHING:
-        lines.append(
-            "              the privacy cost is a bound for all persons, and up to "
-            f"{format_up(100 * plan.overstatement, 2)} % above that of the costliest person found"
-        )
+    if overstated := describe_overstatement(plan):
+        lines.append(f"              {overstated}")
     if causal := find_causal_attributes(plan):
         lines.append(f"periods       can be drawn period by period along {' or '.join(causal)}")
     lines += [

@@ -10,7 +10,7 @@ from fitplug.display import format_down, format_up
 from fitplug.domain import Attribute, Domain
 from fitplug.ledger import Budget, Entry
 from fitplug.numeric import ceil_float, floor_float
-from fitplug.plan import Plan
+from fitplug.plan import Plan, describe_overstatement
 from fitplug.release.population import describe_assumption, describe_population
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows
@@ -40,6 +40,8 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
         if release.limited == "enforced"
         else describe_assumption(most, unit, apart, release.rows)
     )
+    overstated = describe_overstatement(release.plan)
+    overstated = f" {overstated[0].upper()}{overstated[1:]}" if overstated else ""
     per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {format_up(one)}"
     return {
         "privacy_unit": unit,
@@ -47,7 +49,8 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
         "privacy_parameters": {"epsilon": proven, "delta": delta, "rho": release.rho},
         "privacy_parameters_details": f"rho = {format_up(release.rho)} of zero-concentrated "
         f"differential privacy{per_record}. It is a rational number, computed from the integer "
-        f"matrix and the standard deviation that run, and rounded up.\n\nAt delta = {delta:g}: "
+        f"matrix and the standard deviation that run, and rounded up.{overstated}\n\n"
+        f"At delta = {delta:g}: "
         f"epsilon = {format_up(proven)}, which follows from rho and is proven for the discrete "
         f"noise; and epsilon = {format_up(curve)} on the exact curve of continuous Gaussian noise "
         "of the same size.",

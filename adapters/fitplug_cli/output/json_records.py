@@ -33,6 +33,7 @@ def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
         "epsilon_zcdp": epsilon_at(cost, delta, "zcdp"),
         "epsilon_gaussian_curve": epsilon_at(cost, delta),
         "plan_rho": plan.rho,
+        "overstatement": plan.overstatement,
         "plan_rho_exact": str(plan.rho_exact),
         "plan_privacy_cost": plan.privacy_cost,
         "lower_bound": plan.lower_bound,

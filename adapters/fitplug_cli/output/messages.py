@@ -12,7 +12,7 @@ from fitplug.counts import describe_rows, make_filters
 from fitplug.display import format_down, format_up
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
-from fitplug.plan import Plan, describe_public_totals, has_sums
+from fitplug.plan import Plan, describe_overstatement, describe_public_totals, has_sums
 from fitplug.release import Release
 from fitplug.structure import list_names
 from fitplug.workload import Workload
@@ -45,6 +45,8 @@ def print_plan(plan: Plan, delta: float) -> None:
     if public := describe_public_totals(plan):
         rows.add_row("", public)
     rows.add_row("privacy cost", f"rho = {format_up(person_costs.compute_rho(plan))} (zCDP)")
+    if overstated := describe_overstatement(plan):
+        rows.add_row("", overstated)
     if (k := plan.structure.changes) > 1:
         one = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
         rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(one)}")

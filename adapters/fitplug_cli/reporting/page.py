@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fitplug.display import MOST_BARS, format_down, format_up
-from fitplug.plan import describe_public_totals
+from fitplug.plan import describe_overstatement, describe_public_totals
 from fitplug_cli.reporting import plots
 from fitplug_cli.reporting.contribution_limits import explain_limits
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
@@ -51,6 +51,7 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
         facts=facts,
         warning=warning,
         public=describe_public_totals(facts.plan),
+        overstated=describe_overstatement(facts.plan),
         plan=facts.plan,
         rules=facts.plan.workload.measure_rules,
         deltas=DELTAS,
