@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fitplug_cli.exit_codes import explain_import_error, fail
+from fitplug_cli.exit_codes import INTERRUPTED, explain_import_error, fail
 
 
 def main() -> None:
@@ -11,6 +11,8 @@ def main() -> None:
         from fitplug_cli.main import main as run_command
     except ImportError as error:
         fail(1, "ImportError", explain_import_error(error))
+    except KeyboardInterrupt:
+        fail(*INTERRUPTED)
     run_command()
 
 

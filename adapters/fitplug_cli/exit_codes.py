@@ -1,13 +1,25 @@
 """The exit codes of the command line, and the sentence that it prints for an error.
 
 The exit codes are 0 if the command is done, 1 if it failed, 2 if the spec or the arguments are
-wrong, 3 if it is refused, and 4 if the key is that of another release.
+wrong, 3 if it is refused, 4 if the key is that of another release, and 130 if it is interrupted.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
+
+INTERRUPTED = (
+    130,
+    "Interrupted",
+    "interrupted. Run the same command again: with a ledger, it finishes what was begun at no "
+    "further cost",
+)
+"""How a command ends that the user interrupts."""
 
 
 def explain_error(error: Exception) -> tuple[int, str, str]:
@@ -17,10 +29,7 @@ def explain_error(error: Exception) -> tuple[int, str, str]:
         error: The error.
 
     Returns:
-        The exit code, the kind of the error, and one sentence.
-
-    Raises:
-        Exception: The error itself, if it is a bug.
+        The exit code, the kind of the error, and a message.
     """
     format_usage = getattr(error, "format_message", None)  # errors of the parser have it
     if format_usage is not None:
@@ -35,7 +44,35 @@ def explain_error(error: Exception) -> tuple[int, str, str]:
     for kind, code in codes.items():
         if isinstance(error, kind):
             return code, type(error).__name__, str(error)
-    raise error
+    if isinstance(error, MemoryError):
+        return 1, "MemoryError", "not enough memory; free some, or use a machine with more"
+    return 1, "Bug", _explain_bug(error)
+
+
+def _explain_bug(error: Exception) -> str:
+    """Explain an error that nobody foresaw, without its own words: these may be what rows hold."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if "--verbose" in sys.argv[1:]:
+        print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
+    root = Path(__file__).parent.parent
+    places = [frame for frame in frames if Path(frame.filename).is_relative_to(root)] or frames
+    place = f"{Path(places[-1].filename).name}, line {places[-1].lineno}"
+    return (
+        f"unexpected {type(error).__name__} ({place}). This is a bug: please report it. If "
+        "a release was charged before, the same command finishes it at no further cost"
+    )
+
+
+def explain_os_error(error: OSError) -> str:
+    """Explain that a file, or the standard output, cannot be read or written."""
+    if isinstance(error, BrokenPipeError):
+        return (
+            "the standard output was closed before everything was printed; run the same command "
+            "again to see the rest"
+        )
+    what = error.filename or "a file, or the standard output"
+    why = (error.strerror or "it cannot be read or written").lower()
+    return f"{what}: {why}; correct this, and run the same command again"
 
 
 def _suggest_hyphens(error: Exception) -> str:
@@ -62,12 +99,12 @@ def explain_import_error(error: ImportError) -> str:
 
 
 def fail(code: int, kind: str, message: str) -> NoReturn:
-    """End with an exit code and a sentence, which is JSON if the arguments ask for it.
+    """End with an exit code and a message, which is JSON if the arguments ask for it.
 
     Args:
         code: The exit code.
         kind: The kind of the error, for JSON.
-        message: The sentence.
+        message: The message.
 
     Raises:
         SystemExit: Always.
@@ -75,8 +112,26 @@ def fail(code: int, kind: str, message: str) -> NoReturn:
     if "--json" in sys.argv[1:]:
         import json
 
-        record = {"error": {"code": code, "kind": kind, "message": message}}
-        print(json.dumps(record), file=sys.stderr)
+        message = json.dumps({"error": {"code": code, "kind": kind, "message": message}})
     else:
-        print(f"fitplug: {message}", file=sys.stderr)
+        message = f"fitplug: {message}"
+    _abandon_unwritten_output()
+    with suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
     sys.exit(code)
+
+
+def open_missing_streams() -> None:
+    """Open closed standard streams, so that no file gets their numbers and is printed to."""
+    for name in ("stdin", "stdout", "stderr"):  # in the order of their numbers
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+"))
+
+
+def _abandon_unwritten_output() -> None:
+    """Write what was printed, or abandon it: Python would fail to write it again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):  # no file, as in tests
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -38,7 +38,7 @@ def read_text(path: Path, what: str, form: str, error: type[InputError]) -> str:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise error(f"{path}: there is no such {what}") from None
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):  # of text that is no UTF-8, and of a path with a null character
         raise error(f"{path}: cannot be read; give {form} in UTF-8") from None
 
 
@@ -95,6 +95,8 @@ def check_target(path: Path, read: Callable[[Path], object]) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file")
     check_parent_folder(path)
+    if path.exists() and not path.is_file():  # a device or a pipe may never end
+        raise InputError(f"{path} is no regular file; name another file")
     if path.exists():
         try:
             read(path)

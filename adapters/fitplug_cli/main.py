@@ -15,11 +15,17 @@ from typing import Annotated, Any
 import typer
 
 from fitplug_cli import ledger_commands, reading_commands, series_commands
-from fitplug_cli.exit_codes import explain_error, explain_import_error, fail
+from fitplug_cli.exit_codes import (
+    INTERRUPTED,
+    explain_error,
+    explain_import_error,
+    explain_os_error,
+    fail,
+    open_missing_streams,
+)
 from fitplug_cli.options import (
     AgainOption,
     CheckpointOption,
-    ContributionsOption,
     JsonOption,
     KeyOption,
     PlanOption,
@@ -73,7 +79,10 @@ def init(
     codebook: Annotated[
         Path | None, typer.Option("--codebook", help="Codebook of the attributes' values.")
     ] = None,
-    contributions: ContributionsOption = None,
+    records: Annotated[
+        int | None,
+        typer.Option("--records", min=1, help="The most rows that one person may have."),
+    ] = None,
     header: Annotated[
         bool,
         typer.Option(
@@ -85,9 +94,9 @@ def init(
     from fitplug_cli.commands import new_spec
     from fitplug_cli.output import out
 
-    new_spec.write_new_spec(data, output, codebook, contributions, header=header)
-    asked = "domain and queries" if contributions else "contributions, domain and queries"
-    out.print(f"spec begun, fill in its {asked}: {output}")
+    new_spec.write_new_spec(data, output, codebook, records, header=header)
+    asked = "domain and queries" if records else "unit of privacy, domain and queries"
+    out.print(f"new spec: {output}. Fill in its {asked}.")
 
 
 @app.command()
@@ -119,7 +128,7 @@ def run(
     releases.check_paths(spec)
     counts.check_checkpoint(spec, checkpoint)
     plan = plans.get_plan(spec, plan_file, charge.key)
-    print_plan(plan, spec.data.contributions, spec.privacy.delta)
+    print_plan(plan, spec.privacy.delta)
     if spec.output.parts:
         from fitplug_cli.commands.parted_releases import publish_in_parts
 
@@ -153,11 +162,11 @@ def design(
     path = output or spec_file.with_suffix(".plan.npz")
     plans.check_plan_target(path)
     plan = plans.design_within_limit(spec)
-    print_plan(plan, spec.data.contributions, spec.privacy.delta)
+    print_plan(plan, spec.privacy.delta)
     plans.save_plan(plan, path)
     out.print(f"plan {plan.digest[:12]} written: {path}")
     if as_json:
-        record = build_plan_record(plan, spec.data.contributions, spec.privacy.delta)
+        record = build_plan_record(plan, spec.privacy.delta)
         print_json({"plan": str(path), **record})
 
 
@@ -168,7 +177,6 @@ def report(
         Path | None,
         typer.Option("--output", help="Write it as one HTML page, to open in a browser."),
     ] = None,
-    contributions: ContributionsOption = None,
     delta: Annotated[
         float | None, typer.Option("--delta", help="The delta at which epsilon is reported.")
     ] = None,
@@ -194,9 +202,7 @@ def report(
     from fitplug_cli.output import set_up_output
 
     set_up_output(quiet=quiet, as_json=as_json)
-    reports.report_plan(
-        plan_file, output, contributions, delta, max_rho, full=full, as_json=as_json
-    )
+    reports.report_plan(plan_file, output, delta, max_rho, full=full, as_json=as_json)
 
 
 @app.command()
@@ -262,7 +268,7 @@ def release(
     charge = releases.read_charge_options(spec, key, within, again, replace)
     releases.check_paths(spec)
     plan = plans.get_plan(spec, plan_file, charge.key)
-    print_plan(plan, spec.data.contributions, spec.privacy.delta)
+    print_plan(plan, spec.privacy.delta)
     if spec.output.parts:
         from fitplug_cli.commands.parted_releases import publish_in_parts
 
@@ -288,18 +294,27 @@ def _build_command() -> Callable[..., Any]:
 
 
 def main() -> None:
-    """Run a command, and turn an error into one sentence and an exit code."""
+    """Run a command, and turn an error into one message and an exit code."""
+    open_missing_streams()
     try:
-        sys.exit(_build_command()(standalone_mode=False))
+        code = _build_command()(standalone_mode=False)
+        sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
-        fail(1, "Interrupted", "interrupted; run the same again to finish what was begun")
+        fail(*INTERRUPTED)
     except ImportError as error:
         fail(1, "ImportError", explain_import_error(error))
     except OSError as error:
-        prefix = f"{error.filename}: " if error.filename else ""
-        fail(1, "OSError", f"{prefix}{error.strerror or 'cannot be read or written'}")
+        fail(1, "OSError", explain_os_error(error))
+    except SystemExit as left:
+        # The parser ends so, without a word, where nobody reads the output.
+        if isinstance(left.__context__, BrokenPipeError):
+            fail(1, "OSError", explain_os_error(left.__context__))
+        raise
     except Exception as error:
         fail(*explain_error(error))
+    if code == INTERRUPTED[0]:
+        fail(*INTERRUPTED)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,10 @@ AgainOption = Annotated[
 
 ReplaceOption = Annotated[
     bool,
-    typer.Option("--replace", help="Keep the earlier release in [output] under another name."),
+    typer.Option(
+        "--replace",
+        help="Keep the earlier release in [output] under another name; needs a [ledger].",
+    ),
 ]
 
 CheckpointOption = Annotated[
@@ -47,11 +50,6 @@ CheckpointOption = Annotated[
         help="Folder that keeps finished counts, to resume a count that was killed. CONFIDENTIAL. "
         "The key is in [output] key_file, or in your account.",
     ),
-]
-
-ContributionsOption = Annotated[
-    int | None,
-    typer.Option("--contributions", min=1, help="The largest number of rows of one person."),
 ]
 
 ConfidenceOption = Annotated[

@@ -50,8 +50,9 @@ def publish(
             the release.
         again: Whether to make another draw of a plan that the ledger has a release of. It is for
             releases without a key.
-        replace: Whether an earlier release in the folder is kept beside it under another name. If
-            not, a folder that holds a release is refused.
+        replace: Whether an earlier release in the folder is kept beside it under another name. It
+            needs a ledger, as nothing else counts the draws. If not, a folder that holds a release
+            is refused.
         confidence: The confidence of the tables' intervals for groups whose target names none.
         progress: A function that is called with the number of answers drawn and the number of all
             answers, while many are drawn.
@@ -74,8 +75,10 @@ def publish(
     """
     check_confidence(confidence)
     check_are_tables(tables)
-    if ledger is None and (key is not None or again):
-        raise BudgetError("key and again are for releases that a ledger records: give the ledger")
+    if ledger is None and (key is not None or again or replace):
+        raise BudgetError(
+            "key, again and replace are for releases that a ledger counts: give the ledger"
+        )
     if key is not None and again:
         raise BudgetError("again is for releases without a key: give another draw another key")
     request = ReleaseRequest(

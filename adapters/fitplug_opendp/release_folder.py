@@ -104,8 +104,9 @@ class ReleaseFolder:
         staged = self.find_staged()
         if not self.replace and (staged is None or staged.digest != held):
             raise InputError(
-                f"{self.directory} holds a release already; name another folder, or give --replace "
-                "(replace=True) to keep that one beside it under another name"
+                f"{self.directory} holds a release already, and another draw costs its rho again. "
+                "Use that release, or name another folder; with a ledger, which counts each draw, "
+                "--replace (replace=True) keeps that one beside it under another name"
             )
 
     def check_writable(self) -> None:

@@ -10,6 +10,7 @@ from fitplug.counts.weights_and_filters import (
     Where,
     check_weight,
     describe_rows,
+    is_weighted,
     make_filters,
 )
 
@@ -23,6 +24,7 @@ __all__ = [
     "can_name_columns",
     "check_weight",
     "describe_rows",
+    "is_weighted",
     "make_filters",
     "seal_slab",
     "seal_slabs",

@@ -200,6 +200,9 @@ def check_weight(
         )
 
 
+_STANDS_FOR = "each row stands for "
+
+
 def describe_rows(weight: str | None, filters: Filters, most: int | None = None) -> str | None:
     """Say how rows are understood.
 
@@ -214,7 +217,7 @@ def describe_rows(weight: str | None, filters: Filters, most: int | None = None)
     """
     parts = []
     if weight is not None:
-        parts.append(f"each row stands for {_quote_name(weight)} records")
+        parts.append(f"{_STANDS_FOR}{_quote_name(weight)} records")
     if filters:
         conditions = [
             f"{_quote_name(name)} is {_list_values(attribute.values, most)}"
@@ -222,6 +225,11 @@ def describe_rows(weight: str | None, filters: Filters, most: int | None = None)
         ]
         parts.append(f"only rows where {' and '.join(conditions)} are counted")
     return "; ".join(parts) or None
+
+
+def is_weighted(rows: str | None) -> bool:
+    """Return whether rows stand for several records each, by the words of `describe_rows`."""
+    return rows is not None and rows.startswith(_STANDS_FOR)
 
 
 def _quote_name(name: str) -> str:

@@ -15,15 +15,19 @@ import secrets
 import shutil
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from fitplug.errors import InputError
+from fitplug.errors import FitplugError, InputError
 from fitplug.files.folders import sync
 from fitplug.files.parquet import import_library
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CONDITIONAL_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
 """The protocols of stores that can refuse to replace an object, in one step, through fsspec."""
@@ -228,6 +232,24 @@ def _link(partial: Path, target: Path) -> bool:
     return True
 
 
+def _convert_client_errors(act: Callable[P, T]) -> Callable[P, T]:
+    """Convert what a store's client raises of its own, whose words may hold secrets."""
+
+    @wraps(act)
+    def convert(*arguments: P.args, **keywords: P.kwargs) -> T:
+        try:
+            return act(*arguments, **keywords)
+        except (OSError, ImportError, MemoryError):
+            raise
+        except Exception as error:
+            kind = type(error).__name__
+        raise FitplugError(
+            f"{arguments[0]} cannot be used ({kind}); check the URL and the storage options"
+        )
+
+    return convert
+
+
 @dataclass(frozen=True)
 class StorePlace(Place):
     """A folder in a store, through fsspec.
@@ -246,9 +268,11 @@ class StorePlace(Place):
     def join(self, name: str) -> StorePlace:
         return replace(self, url=f"{self.url}/{name}")
 
+    @_convert_client_errors
     def read(self, name: str) -> bytes:
         return bytes(self._system.cat_file(self._locate(name)))
 
+    @_convert_client_errors
     def list_sizes(self) -> Mapping[str, int]:
         system = self._system
         system.invalidate_cache()
@@ -263,6 +287,7 @@ class StorePlace(Place):
         }
         return {name: size for name, size in found.items() if name and not name.startswith(".")}
 
+    @_convert_client_errors
     def create(self, name: str, content: bytes) -> bool:
         try:
             if self.url.startswith("memory:"):
@@ -279,9 +304,11 @@ class StorePlace(Place):
                 raise error from None
         return True
 
+    @_convert_client_errors
     def replace(self, name: str, content: bytes) -> None:
         self._system.pipe_file(self._locate(name), content)
 
+    @_convert_client_errors
     def remove(self, name: str) -> None:
         system = self._system
         system.invalidate_cache()
@@ -290,6 +317,7 @@ class StorePlace(Place):
         except FileNotFoundError:
             return
 
+    @_convert_client_errors
     def remove_all(self) -> None:
         system = self._system
         system.invalidate_cache()

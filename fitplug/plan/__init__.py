@@ -5,7 +5,12 @@ from fitplug.plan.plan import Plan
 from fitplug.plan.plan_file import describe_workload
 from fitplug.plan.prices import NEGLIGIBLE_GAP, estimate_saving, price_groups
 from fitplug.plan.relaxation import LARGEST_FACTOR, Relaxation, relax
-from fitplug.plan.summary import GroupRow, has_sums
+from fitplug.plan.summary import (
+    GroupRow,
+    describe_overstatement,
+    describe_public_totals,
+    has_sums,
+)
 
 __all__ = [
     "LARGEST_FACTOR",
@@ -13,6 +18,8 @@ __all__ = [
     "GroupRow",
     "Plan",
     "Relaxation",
+    "describe_overstatement",
+    "describe_public_totals",
     "describe_workload",
     "design",
     "estimate_saving",

@@ -10,7 +10,13 @@ from fitplug.display import (
     make_section,
     make_table,
 )
-from fitplug.plan.summary import describe_groups, describe_status, has_sums
+from fitplug.plan.summary import (
+    describe_groups,
+    describe_overstatement,
+    describe_public_totals,
+    describe_status,
+    has_sums,
+)
 from fitplug.proof import PlanRecord
 from fitplug.workload import ONE_RECORD
 
@@ -23,6 +29,10 @@ def format_plan_html(plan: PlanRecord, digest: str) -> str:
         f"epsilon {format_up(plan.epsilon(SHOWN_DELTA, 'zcdp'), 4)} at delta = {SHOWN_DELTA:g}",
         describe_status(plan),
     ]
+    if overstated := describe_overstatement(plan):
+        facts.append(overstated)
+    if public := describe_public_totals(plan):
+        facts.append(public)
     if plan.scale != 1.0:
         facts.append(f"all target variances scaled by {format_up(plan.scale)}")
     groups = describe_groups(plan)

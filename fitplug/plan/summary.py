@@ -11,7 +11,6 @@ from fitplug.display import format_down, format_up
 from fitplug.mechanism import is_causal
 from fitplug.proof import PlanRecord
 from fitplug.structure import list_names
-from fitplug.workload import ONE_RECORD
 
 _NEXT_TO_NOTHING = 1e-9
 """A smaller overstatement of the privacy cost is that of roundings, which nobody needs to know."""
@@ -72,10 +71,30 @@ def describe_certificate(plan: PlanRecord) -> str:
     )
 
 
+def describe_public_totals(plan: PlanRecord) -> str:
+    """Say in a sentence what the unit of privacy leaves without protection; empty for nothing."""
+    names = plan.structure.public_attributes
+    if names is None:
+        return ""
+    per = f" per {' and '.join(names)}" if names else ""
+    return (
+        f"This unit publishes the exact number of counted rows{per}, without noise or protection."
+    )
+
+
+def describe_overstatement(plan: PlanRecord) -> str:
+    """Say how far rho may be above the truth if it is an upper bound; empty if it is exact."""
+    if plan.overstatement <= _NEXT_TO_NOTHING:
+        return ""
+    above = format_up(100 * ((1 + plan.overstatement) ** 2 - 1), 2)
+    return f"rho is an upper bound, at most {above}% above the exact cost."
+
+
 def summarise(plan: PlanRecord, delta: float) -> str:
     """Format a plan as a text table; see `Plan.summary`."""
-    lines = [] if plan.unit == ONE_RECORD else [f"unit          {plan.unit}"]
-    lines += [
+    lines = [
+        f"unit          {plan.unit}",
+        *([f"              {public}"] if (public := describe_public_totals(plan)) else []),
         f"privacy cost  Delta = {format_up(plan.privacy_cost)}   "
         f"rho = {format_up(plan.rho)} (zCDP)",
         f"epsilon       {format_up(plan.epsilon(delta), 4)} at delta = {delta:g} "
@@ -84,11 +103,8 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         f"optimality    {describe_status(plan)}",
         f"              {describe_certificate(plan)}",
     ]
-    if plan.overstatement > _NEXT_TO_NOTHING:
-        lines.append(
-            "              the privacy cost is a bound for all persons, and up to "
-            f"{format_up(100 * plan.overstatement, 2)} % above that of the costliest person found"
-        )
+    if overstated := describe_overstatement(plan):
+        lines.append(f"              {overstated}")
     if causal := find_causal_attributes(plan):
         lines.append(f"periods       can be drawn period by period along {' or '.join(causal)}")
     lines += [

@@ -124,7 +124,10 @@ class PlanRecord:
 
     @cached_property
     def rho_exact(self) -> Fraction:
-        """rho of zCDP for one person in the plan's unit of privacy, exact."""
+        """rho of zCDP for one person in the unit of privacy, without rounding.
+
+        It is the exact cost, or an upper bound where `overstatement` is above 0.
+        """
         return self.strategy.compute_exact_rho(self.noise_std)
 
     @cached_property

@@ -34,7 +34,7 @@ from fitplug.release.period_files import (
     read_period_answers,
     write_period_answers,
 )
-from fitplug.release.population import Limited, describe_population
+from fitplug.release.population import Limited, describe_planned_population
 from fitplug.release.records_lost import Lost, estimate_lost
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import format_markdown
@@ -81,7 +81,7 @@ __all__ = [
     "compute_answers_digest",
     "cut_table",
     "describe_place",
-    "describe_population",
+    "describe_planned_population",
     "estimate_each",
     "estimate_lost",
     "find_answers_part",

@@ -98,8 +98,8 @@ class NoisyAnswers:
         entry: The ledger's entry, if the release was charged to a ledger.
         limited: "enforced" if the count kept at most `contributions` records of each person:
             estimates and intervals are then about the records kept, and not about all records.
-            "declared" if every record was counted and `contributions` is the publisher's word. None
-            if it is not known.
+            "declared" if every record was counted and nobody checked `contributions`. None if it
+            is not known.
         rows: How rows were understood, in words, if they were weighted or filtered; see `Tables`.
         seal: The seal of the exact counts, if another count may be of other records; see
             `Tables.seal`.
@@ -186,7 +186,11 @@ class NoisyAnswers:
         becomes of the values of measures.
         """
         described = describe_population(
-            self.most_records, self.limited, outside=self.outside, apart=self.plan.unit.apart
+            self.most_records,
+            self.limited,
+            outside=self.outside,
+            apart=self.plan.unit.apart,
+            rows=self.rows,
         )
         return " ".join([described, *self.plan.workload.measure_rules])
 

@@ -18,6 +18,7 @@ from fitplug.display import (
     say_more,
 )
 from fitplug.numeric import AnyArray
+from fitplug.plan import describe_public_totals
 from fitplug.release.noisy_answers import NoisyAnswers
 from fitplug.release.tables import choose_intervals, fits_table, make_columns
 from fitplug.workload import ONE_RECORD, AddRemove, QueryGroup
@@ -40,6 +41,8 @@ def make_release_html(release: NoisyAnswers) -> str:
     ]
     if release.plan.unit != ONE_RECORD:
         facts.insert(0, f"unit of privacy: {release.plan.unit}")
+    if public := describe_public_totals(release.plan):
+        facts.append(f"{public} They are in release.public_totals.")
     groups = release.plan.workload.groups
     rows: list[tuple[str, ...]] = []
     for group in groups[:MOST_GROUPS]:

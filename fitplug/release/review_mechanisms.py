@@ -30,8 +30,8 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     apart = describe_apart(release.plan)
     apart += "," if apart else ""
     kept = (
-        f"Of each {unit}, at most {most} record(s){apart} are kept, chosen by "
-        f"a keyed hash of the {unit}'s own records; the others are in no count. "
+        f"Of each {unit}, at most {most} row(s){apart} are kept, chosen by "
+        f"a keyed hash of the {unit}'s own rows; the others are in no count. "
         if release.limited == "enforced"
         else ""
     )

@@ -10,8 +10,8 @@ from fitplug.display import format_down, format_up
 from fitplug.domain import Attribute, Domain
 from fitplug.ledger import Budget, Entry
 from fitplug.numeric import ceil_float, ceil_written, floor_written
-from fitplug.plan import Plan
-from fitplug.release.population import describe_population
+from fitplug.plan import Plan, describe_overstatement
+from fitplug.release.population import describe_assumption, describe_population
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows
 from fitplug.workload import ReplaceOne
@@ -31,22 +31,26 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     k = release.contributions
     one = ceil_float(compute_record_rho(release))
     proven, curve = release.epsilon(delta, "zcdp"), release.epsilon(delta)
-    most = release.most_records
-    records = "at most one record" if most == 1 else f"at most {most} records"
-    how = (
-        "further records are left out before they are counted"
+    most, apart = release.most_records, describe_apart(release.plan)
+    assert most is not None
+    records = "one row" if most == 1 else f"{most:,} rows"
+    limit = (
+        f"Counting kept at most {records} per {unit}{apart}: further rows were left out before "
+        "they were counted."
         if release.limited == "enforced"
-        else "so the publisher says of the data"
+        else describe_assumption(most, unit, apart, release.rows)
     )
+    overstated = describe_overstatement(release.plan)
+    overstated = f" {overstated[0].upper()}{overstated[1:]}" if overstated else ""
     per_record = "" if k == 1 else f", {k}^2 times that of one record, rho = {format_up(one)}"
     return {
         "privacy_unit": unit,
-        "privacy_unit_details": f"{_describe_adjacent(release.plan, unit)} A {unit} has "
-        f"{records}{describe_apart(release.plan)}; {how}.",
+        "privacy_unit_details": f"{_describe_adjacent(release.plan, unit)} {limit}",
         "privacy_parameters": {"epsilon": proven, "delta": delta, "rho": release.rho},
         "privacy_parameters_details": f"rho = {format_up(release.rho)} of zero-concentrated "
         f"differential privacy{per_record}. It is a rational number, computed from the integer "
-        f"matrix and the standard deviation that run, and rounded up.\n\nAt delta = {delta:g}: "
+        f"matrix and the standard deviation that run, and rounded up.{overstated}\n\n"
+        f"At delta = {delta:g}: "
         f"epsilon = {format_up(proven)}, which follows from rho and is proven for the discrete "
         f"noise; and epsilon = {format_up(curve)} on the exact curve of continuous Gaussian noise "
         "of the same size.",
@@ -68,6 +72,7 @@ def describe_accounting(
             unit,
             release.outside,
             describe_apart(release.plan),
+            release.rows,
         )
         + _describe_sums(release.plan),
         "composition": _describe_composition(release, statement),

@@ -51,10 +51,11 @@ def review(
         delta: The delta at which epsilon is reported.
         contributions: The largest number of records of one contributor. It is needed for a release
             of an OpenDP measurement, which does not know it; rho is then reported for all of them.
-        limited: Why a contributor has at most so many records: "declared" if the publisher says so,
-            "enforced" if the count left out further records. If None, it is what the release says.
-            It may be "enforced" for a release that says "declared", if records were left out before
-            they were counted.
+        limited: Why a contributor has at most so many records: "declared" if every record was
+            counted and nobody checked it, "enforced" if the count left out further records. If
+            None, it is what the release says, which an OpenDP measurement does not know. It may be
+            "enforced" for a release that says "declared", if records were left out before they
+            were counted.
         published: The date of publication; today if None.
         versions: The versions of the libraries that ran, by name.
         compiled: Whether each part of fitplug that can be compiled was, by the name of its module.
@@ -125,7 +126,7 @@ def _set_limit(release: Release, limited: Limited | None) -> Release:
             f"limited = 'declared', but the count of this release kept at most "
             f"{release.contributions} records of each contributor: leave it out"
         )
-    return replace(release, limited=limited or release.limited or "declared")
+    return replace(release, limited=limited or release.limited)
 
 
 def _make_slug(basic: Mapping[str, Any]) -> str:

@@ -75,15 +75,16 @@ def case(name: str, old: str, new: str, *says: str, code: int = 2) -> Any:
 DATA, SEX, AGE, INC = '[data]\npath = "people/"', '["1", "2"]', "[0, 5]", "[0, 10, 50]"
 ASKED, PREFIX, TOTAL, BUDGET = '"identity"', '"prefix"', "std = 3.0", 'path = "budget.db"'
 QUERIES = SPEC[SPEC.index("[[query]]") : SPEC.index("[ledger]")]
+UNIT, ONE = "unit = { records = 1 }", "such as { records = 1 } if each row is another person"
 OUTPUT, LEDGER = '[output]\npath = "release/"', '[ledger]\npath = "budget.db"\nrho = 100.0'
 
 TOML = [
-    case("syntax", "AGE = {", "AGE = = {", "TOML", "line 7"),
-    case("decimal comma", TOTAL, "std = 30,5", "TOML", "line 24, column 9; numbers have a decimal"),
-    case("key twice", TOTAL, TOTAL + "\nstd = 4.0", "TOML", "line 25"),
+    case("syntax", "AGE = {", "AGE = = {", "TOML", "line 10"),
+    case("decimal comma", TOTAL, "std = 30,5", "TOML", "line 27, column 9; numbers have a decimal"),
+    case("key twice", TOTAL, TOTAL + "\nstd = 4.0", "TOML", "line 28"),
     case("section twice", "[output]", "[domain]\n[output]", "TOML", "twice", "line"),
-    case("attribute twice", "AGE = {", "SEX = {", "TOML", "line 7"),
-    case("no closing quote", '"total"', '"total', "TOML", "line 23"),
+    case("attribute twice", "AGE = {", "SEX = {", "TOML", "line 10"),
+    case("no closing quote", '"total"', '"total', "TOML", "line 26"),
 ]
 
 SECTIONS = [
@@ -92,19 +93,19 @@ SECTIONS = [
     case("misspelt data", "[data]", "[dta]", "dta", "'data'"),
     case("misspelt query", "[[query]]", "[[qurey]]", "qurey", "'query'"),
     case("unrelated section", "[output]", "[zzz]\na = 1\n[output]", "zzz", "'output'"),
-    case("key before any section", "[data]", "contributions = 2\n[data]", "contributions"),
+    case("key before any section", "[data]", "records = 2\n[data]", "records"),
     case("no data", DATA, "", "[data]", "missing"),
     case("data a string", DATA, 'data = "people/"', "[data]", "path"),
     case("data an array", "[data]", "[[data]]", "[data]"),
     case("query a table", QUERIES, '[query]\nSEX = "identity"\nstd = 1.0\n', "[[query]]"),
     case("no query", QUERIES, "", "[query]", "missing"),
-    case("unknown key in data", DATA, DATA + "\ncontribution = 2", "[data]", "'contributions'"),
+    case("unknown key in data", DATA, DATA + "\npersn = 'ID'", "[data]", "'person'"),
     case("misspelt path in data", DATA, '[data]\npaht = "people/"', "[data]", "paht", "'path'"),
     case("unknown key in ledger", BUDGET, BUDGET + "\npth = 1", "[ledger]", "pth", "'path'"),
     case("misspelt rho in ledger", "rho = 100.0", "roh = 100.0", "[ledger]", "roh", "'rho'"),
     case("unknown key in output", OUTPUT, '[output]\npth = "r"', "[output]", "pth", "'path'"),
-    case("unknown key in privacy", "[output]", "[privacy]\nmaxrho = 1\n[output]", "'max_rho'"),
-    case("epsilon in privacy", "[output]", "[privacy]\nepsilon = 1\n[output]", "epsilon", "'rho'"),
+    case("unknown key in privacy", UNIT, UNIT + "\nmaxrho = 1", "'max_rho'"),
+    case("epsilon in privacy", UNIT, UNIT + "\nepsilon = 1", "epsilon", "'rho'"),
     case("unknown key in design", "[output]", "[design]\ntolerence = 1\n[output]", "'tolerance'"),
     case("unknown key in query", TOTAL, "stdd = 3.0", "'total'", "stdd", "'std'"),
     case("unknown key in attribute", "{ integers", "{ integer", "AGE", "integer", "'integers'"),
@@ -117,15 +118,26 @@ DATA_KEYS = [
     case("path empty", '"people/"', '""', "[data]", "path", "''"),
     case("path a number", '"people/"', "5", "[data]", "path", "5"),
     case("path a list", '"people/"', '["people/"]', "[data]", "path"),
+    case("contributions", DATA, f"{DATA}\ncontributions = 3", "unknown key [data] contributions",
+         "[privacy] unit = { records = 3 }"),
+    case("contributions of no number", DATA, f'{DATA}\ncontributions = "3"', "{ records = K }"),
+]  # fmt: skip
+
+UNITS = [
+    case("no unit", UNIT, "rho = 1.0", "[privacy] unit is missing, and nothing is assumed", ONE),
+    case("no privacy", f"[privacy]\n{UNIT}\n", "", "[privacy] unit is missing", ONE),
+    case("undecided unit", UNIT, 'unit = "?"', "[privacy] unit is not decided yet", ONE),
+    case("unit a number", UNIT, "unit = 3", "[privacy] unit = 3 must be a table", ONE),
+    case("unit a text", UNIT, 'unit = "person"', "[privacy] unit = 'person' must be a table", ONE),
+    case("unit empty", UNIT, "unit = {}", "does not say how many records; write { records = 3 }"),
     *(
-        case(f"contributions {n}", DATA, f"{DATA}\ncontributions = {n}", "contributions", shown)
+        case(f"records {n}", "records = 1", f"records = {n}", "[privacy] unit", shown)
         for n, shown in [
             ("0", "0"), ("-1", "-1"), ("1.5", "1.5"), ("true", "True"), ('"2"', "'2'"),
         ]
     ),
-    case("contributions quoted", DATA, f'{DATA}\ncontributions = "3"', "'3'", "remove the quotes"),
-    case("contributions over budget", DATA, f"{DATA}\ncontributions = 100", "rho = 85", code=3),
-    case("contributions beyond 64 bits", DATA, f"{DATA}\ncontributions = {10**23}", "1000000"),
+    case("records over budget", "records = 1", "records = 100", "rho = 85", code=3),
+    case("records beyond 64 bits", "records = 1", f"records = {10**23}", "1000000"),
 ]  # fmt: skip
 
 DOMAIN = [
@@ -262,7 +274,7 @@ TARGETS = [
 
 
 def privacy(name: str, lines: str, *says: str, code: int = 2) -> Any:
-    return case(name, "[output]", f"[privacy]\n{lines}\n[output]", *says, code=code)
+    return case(name, UNIT, f"{UNIT}\n{lines}", *says, code=code)
 
 
 NOT_POSITIVE = [("0", "0"), ("-1", "-1"), ("nan", "nan"), ("inf", "inf"), ("true", "True"),
@@ -312,7 +324,18 @@ OTHERS = [
 
 @pytest.mark.parametrize(
     ("spec", "says", "code"),
-    [*TOML, *SECTIONS, *DATA_KEYS, *DOMAIN, *HUGE, *QUERY, *TARGETS, *PRIVACY, *OTHERS],
+    [
+        *TOML,
+        *SECTIONS,
+        *DATA_KEYS,
+        *UNITS,
+        *DOMAIN,
+        *HUGE,
+        *QUERY,
+        *TARGETS,
+        *PRIVACY,
+        *OTHERS,
+    ],
 )
 def test_a_wrong_spec(tmp_path, spec, says, code):
     refused(tmp_path, "run", make(tmp_path, spec), says=("spec.toml", *says), code=code)
@@ -638,7 +661,7 @@ SPEC_EDITS = {
     "a confidence": ("confidence = 0.9", "confidence = 0.95"),
     "a domain": ("[0, 5]", "[0, 6]"),
     "a query": ("std = 3.0", 'std = 3.0\nSEX = "identity"'),
-    "rho to spend": ("[output]", "[privacy]\nrho = 0.001\n[output]"),
+    "rho to spend": (UNIT, UNIT + "\nrho = 0.001"),
 }
 
 
@@ -652,8 +675,8 @@ def test_a_plan_of_another_spec(ready, old, new):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("rho = 0.3\n", ""), ("rho = 0.3", "rho = 0.2"), ("[domain]", "contributions = 3\n[domain]")],
-    ids=["rho removed", "less rho", "more contributions"],
+    [("rho = 0.3\n", ""), ("rho = 0.3", "rho = 0.2"), ("records = 1", "records = 3")],
+    ids=["rho removed", "less rho", "more records"],
 )
 def test_a_plan_for_another_rho(ready, old, new):
     spec = ready / "spec.toml"

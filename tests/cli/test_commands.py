@@ -303,28 +303,29 @@ def test_under_max_rho_spends_only_what_the_targets_need(tmp_path):
     assert record(tmp_path)["rho"] == pytest.approx(COST, rel=1e-3)
 
 
-def test_three_contributions_cost_nine_times(tmp_path):
-    spec = SPEC.replace('"people/"', '"people/"\ncontributions = 3')
+def test_three_rows_per_person_cost_nine_times(tmp_path):
+    spec = SPEC.replace("records = 1", "records = 3")
     ran = fitplug("run", make(tmp_path, spec))
     assert ran.code == 0
     assert "9 x" in ran.out
     said = record(tmp_path)
     assert said["contributions"] == 3
-    assert said["rho"] == pytest.approx(9 * said["plan_rho"], rel=1e-12)
-    assert Fraction(said["rho"]) >= 9 * Fraction(said["plan_rho_exact"])
-    assert fp.Ledger(tmp_path / "budget.db").spent == said["rho"]
+    assert said["unit"] == {"records": 3}
+    assert said["rho"] == said["plan_rho"] == pytest.approx(9 * COST, rel=1e-3)
+    assert Fraction(said["rho"]) >= Fraction(said["plan_rho_exact"])
+    assert fp.Ledger(tmp_path / "budget.db").spent == said["rho_charged"] >= said["rho"]
 
 
 def test_max_rho_is_for_all_rows_of_a_person(tmp_path):
-    spec = SPEC.replace('"people/"', '"people/"\ncontributions = 3')
+    spec = SPEC.replace("records = 1", "records = 3")
     assert fitplug("design", make(tmp_path, with_privacy(f"max_rho = {8 * COST}", spec))).code == 3
     assert fitplug("design", make(tmp_path / "2", with_privacy("max_rho = 0.77", spec))).code == 0
 
 
-@pytest.mark.parametrize("contributions", [1, 3])
+@pytest.mark.parametrize("records", [1, 3])
 @pytest.mark.parametrize("rho", [0.001, 0.3, 1.7])
-def test_rho_given_is_spent_and_never_exceeded(tmp_path, rho, contributions):
-    spec = SPEC.replace('"people/"', f'"people/"\ncontributions = {contributions}')
+def test_rho_given_is_spent_and_never_exceeded(tmp_path, rho, records):
+    spec = SPEC.replace("records = 1", f"records = {records}")
     assert fitplug("run", make(tmp_path, with_privacy(f"rho = {rho}", spec))).code == 0
     said = record(tmp_path)
     assert rho * (1 - 1e-12) <= said["rho"] <= rho
@@ -344,7 +345,7 @@ def test_no_ledger_section_charges_nothing(tmp_path):
     spec = SPEC.replace('[ledger]\npath = "budget.db"\nrho = 100.0\n', "")
     ran = fitplug("run", make(tmp_path, spec))
     assert (ran.code, ran.err) == (0, "")
-    assert "charged" not in ran.out
+    assert "nothing was charged, as the spec has no [ledger]" in ran.out
     assert names(tmp_path) == {"people", "spec.toml", "release"}
 
 

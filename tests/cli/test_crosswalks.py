@@ -81,6 +81,8 @@ class TestLevels:
 SPEC = """
 [data]
 path = "people.parquet"
+[privacy]
+unit = {{ records = 1 }}
 [domain]
 SEX = ["1", "2"]
 {domain}

@@ -58,9 +58,8 @@ GOLDEN = """\
  people[sex = 1] / people (approximate)      0.5000  0.0204  0.0401  0.4599  0.5401
 each interval at 95% confidence; the std is that of the noise
 approximate: ratios, whose std is that of the delta method
-The estimates, their standard deviations and their intervals are about all records that were \
-counted: the count left none out to limit how many one person has. That no person has more than \
-one record is the publisher's word, on which the privacy cost rests.
+Every matching row was counted. The guarantee assumes at most one row per person; fitplug did not \
+check this.
 """
 
 

@@ -12,6 +12,7 @@ import pyarrow.feather as pf
 import pyarrow.parquet as pq
 import pytest
 
+from fitplug.workload import AddRemove
 from fitplug_cli.spec import load_spec
 from fitplug_cli.spec.sections import AboutSection
 from fitplug_cli.spec.toml_files import tomllib
@@ -63,8 +64,11 @@ def test_names_and_types_and_no_value(tmp_path, kind):
     assert ("# state = ...  # folder" in text) == (kind == "hive")
     undecided = fitplug("run", "release.toml", cwd=tmp_path)
     assert undecided.returncode == 2
-    assert "release.toml: [data] contributions is not decided yet: write how" in undecided.stderr
-    (tmp_path / "release.toml").write_text(text.replace('"?"', "1"))
+    assert (
+        "release.toml: [privacy] unit is not decided yet: write unit = { records"
+        in undecided.stderr
+    )
+    (tmp_path / "release.toml").write_text(text.replace('"?"', "{ records = 1 }"))
     ran = fitplug("run", "release.toml", cwd=tmp_path)
     assert ran.returncode == 2
     assert "[domain] is empty; write what values" in ran.stderr
@@ -75,15 +79,15 @@ def test_with_a_codebook_it_runs(tmp_path):
     """From a CSV to a private table, in three commands and no editing."""
     (tmp_path / "people.csv").write_text("sex,age\n1,5\n2,7\n1,5\n")
     (tmp_path / "codes.csv").write_text("attribute,value\nsex,1\nsex,2\n")
-    asked = ("init", "people.csv", "--codebook", "codes.csv", "--contributions", "2")
+    asked = ("init", "people.csv", "--codebook", "codes.csv", "--records", "2")
     done = fitplug(*asked, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "fill in its domain and queries" in done.stdout
+    assert "Fill in its domain and queries." in done.stdout
     spec = tmp_path / "release.toml"
     spec.write_text(spec.read_text().replace("# [[query]]\n# name", "[[query]]\nname").replace(
         '# sex = "identity"\n# std', 'sex = "identity"\nstd'))  # fmt: skip
     assert load_spec(spec).workload.names == ("total", "by sex")
-    assert load_spec(spec).data.contributions == 2
+    assert load_spec(spec).unit == AddRemove(2)
     ran = fitplug("run", "release.toml", cwd=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     rows = (tmp_path / "release" / "by_sex.csv").read_text().splitlines()
@@ -100,7 +104,7 @@ def test_codes_are_as_the_columns_have_them(tmp_path):
         json.dumps({"a": [1, 2], "b": {"1": "one", "2": "two"}, "c": {"min": 0, "max": 9},
                     "d": [f"value {i}" for i in range(20)], "e": ["1", "1"]})
     )  # fmt: skip
-    asked = ("init", "d.parquet", "--codebook", "c.json", "--contributions", "1")
+    asked = ("init", "d.parquet", "--codebook", "c.json", "--records", "1")
     assert fitplug(*asked, cwd=tmp_path).returncode == 0
     text = (tmp_path / "release.toml").read_text()
     domain = tomllib.loads(text)["domain"]
@@ -128,9 +132,9 @@ def test_what_is_refused(tmp_path):
     done = fitplug("init", "none.parquet", "--output", "s.toml", cwd=tmp_path)
     assert done.returncode == 2
     assert "none.parquet does not exist" in done.stderr
-    done = fitplug("init", "d.parquet", "--contributions", "0", "--output", "s.toml", cwd=tmp_path)
+    done = fitplug("init", "d.parquet", "--records", "0", "--output", "s.toml", cwd=tmp_path)
     assert done.returncode == 2
-    assert "--contributions" in done.stderr
+    assert "--records" in done.stderr
     (tmp_path / "bad.parquet").write_bytes(b"PAR1" + CANARY.encode() + b"PAR1")
     done = fitplug("init", "bad.parquet", "--output", "s.toml", cwd=tmp_path)
     assert done.returncode == 2

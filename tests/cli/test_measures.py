@@ -43,6 +43,7 @@ SEX = "identity"
 std = 0.2
 
 [privacy]
+unit = { records = 1 }
 delta = 1e-9
 
 [design]
@@ -255,9 +256,9 @@ REFUSED = [
     ("unit = 10", "units = 10", "unknown key 'units'; did you mean 'unit'?"),
     ('"none"', '"0"', "the label '0' of records without a value must be a string"),
     (', other = "none"', "", "queries ask 'sum' or 'total'"),
-    ("delta = 1e-9", 'unit = { replace_one = ["INCOME"] }', "within names 'INCOME', which is a"),
-    ("delta = 1e-9", 'unit = { records = 2, once_per = "INCOME" }', "once_per names 'INCOME'"),
-    ("delta = 1e-9", "unit = { records = 2, distinct = true }", "records with the measure INCOME"),
+    ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names 'INCOME', which is a"),
+    ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "once_per names 'INCOME'"),
+    ("{ records = 1 }", "{ records = 2, distinct = true }", "records with the measure INCOME"),
     ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' names a measure"),
     ('"people.csv"', '"people.csv"\nweight = "INCOME"', "weight = 'INCOME' says how many records"),
 ]  # fmt: skip
@@ -288,8 +289,9 @@ def test_records_lost_are_no_sums(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         pq.write_table(table, folder / "people.parquet")
-        data = f'"people.parquet"\nperson = "ID"\ncontributions = {records}'
-        (folder / "spec.toml").write_text(spec.replace('"people.csv"', data))
+        of_people = spec.replace('"people.csv"', '"people.parquet"\nperson = "ID"')
+        of_people = of_people.replace("records = 1", f"records = {records}")
+        (folder / "spec.toml").write_text(of_people)
         assert fitplug("run", folder / "spec.toml").code == 0
     both = [tmp_path / name / "release" for name in ("kept", "whole")]
     found = json.loads(fitplug("lost", *both, "people", "--json").out)
@@ -318,7 +320,7 @@ def test_init_makes_measures_of_wide_ranges_in_a_codebook(tmp_path):
     (tmp_path / "book.json").write_text(json.dumps(CODEBOOK))
     path = tmp_path / "new.toml"
     made = ("init", tmp_path / "people.parquet", "--codebook", tmp_path / "book.json",
-            "--contributions", "1")  # fmt: skip
+            "--records", "1")  # fmt: skip
     assert fitplug(*made, "--output", path).code == 0
     text = path.read_text()
     assert "INCOME = { measure = [0, 200000], unit = 100 }  # for sums" in text

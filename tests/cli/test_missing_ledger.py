@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 import fitplug as fp
+import fitplug_opendp as fpo
 from tests.helpers.command_line import COST, SPEC, fitplug, make, tree
 
 
@@ -42,7 +43,46 @@ def test_a_release_that_was_charged_to_no_ledger_may_be_followed_by_one(tmp_path
     spec = make(tmp_path, free)
     assert fitplug("run", spec).code == 0
     spec.write_text(SPEC)
-    assert fitplug("run", spec, "--replace").code == 0
+    ran = fitplug("run", spec, "--replace")
+    assert ran.code == 0
+    assert "it cost rho = 0.0852" in ran.out
+    assert "which is in no ledger: enter it with Ledger.charge in Python" in ran.out
+
+
+@pytest.mark.parametrize("parts", ["", "parts = true\n"])
+def test_without_a_ledger_no_plan_is_drawn_twice_into_a_place(tmp_path, parts):
+    """Nothing would count the draws: three of one plan could be averaged, and cost three rho."""
+    free = SPEC[: SPEC.index("[ledger]")] + SPEC[SPEC.index("[output]") :] + parts
+    spec = make(tmp_path, free)
+    ran = fitplug("run", spec)
+    assert (ran.code, ran.err) == (0, "")
+    assert "nothing was charged, as the spec has no [ledger]" in ran.out
+    assert "each further release about the same people adds its own, and nobody counts" in ran.out
+    counts = tmp_path / "counts.npz"
+    assert fitplug("count", spec, "--output", counts).code == 0
+    before = tree(tmp_path)
+    for command in (["run", spec], ["release", spec, "--counts", counts]):
+        for option, says in {
+            "": "holds a release already",
+            "--replace": "--replace needs a [ledger]: without one nothing counts how often",
+            "--again": "--again needs a [ledger]",
+        }.items():
+            ran = fitplug(*command, *option.split())
+            assert ran.code == 2
+            assert says in ran.err
+            assert tree(tmp_path) == before
+
+
+def test_publish_replaces_nothing_without_a_ledger(tmp_path):
+    domain = fp.Domain({"a": ["x", "y"]})
+    plan = fp.design(fp.Workload(domain, [fp.marginal("a", std=1.0)]))
+    tables = fp.Tables(domain, {("a",): [3, 4]})
+    fpo.publish(plan, tables, tmp_path / "out")
+    before = tree(tmp_path)
+    for again, says in (({}, "holds a release already"), ({"replace": True}, "give the ledger")):
+        with pytest.raises(fp.errors.InputError, match=says):
+            fpo.publish(plan, tables, tmp_path / "out", **again)
+        assert tree(tmp_path) == before
 
 
 def test_a_release_folder_that_is_gone_is_told(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,10 @@ from tests.helpers.command_line import fitplug
 SPEC = """
 [data]
 path = "people.parquet"
-contributions = 2
 person = "PERSONID"
+
+[privacy]
+unit = { records = 2 }
 
 [domain]
 SEX = ["1", "2"]
@@ -56,8 +59,9 @@ def test_counts_files_say_what_was_enforced(spec: Path) -> None:
     assert tables.contributions == 2
     assert tables["SEX",].sum() == 2 * 100
     assert fitplug("release", spec, "--counts", counts).code == 0
-    spec.write_text(SPEC.replace("contributions = 2", "contributions = 1"), encoding="utf-8")
-    ran = fitplug("release", spec, "--counts", counts, "--replace")
+    spec.write_text(SPEC.replace("records = 2", "records = 1"), encoding="utf-8")
+    shutil.rmtree(spec.parent / "release")
+    ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
     assert "hold up to 2 records of a person, but the release is charged for 1" in ran.err
 

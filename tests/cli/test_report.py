@@ -95,13 +95,14 @@ PLANS = {
         ),
         refine=True,
     ),
+    "three rows per person": lambda: fp.design(MIXED["pyramid"](), unit=fp.AddRemove(3)),
     "total error": lambda: fp.design(MIXED["pyramid"](), total_error_weight=0.1),
 }
 
 
 @pytest.fixture(scope="module", params=PLANS)
 def told(request):
-    return collect_facts(PLANS[request.param](), contributions=2, delta=1e-6)
+    return collect_facts(PLANS[request.param](), delta=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -198,11 +199,12 @@ def test_prices_on_the_page(told, shown):
 
 def test_usual_mechanisms_on_the_page(told, shown):
     plan = told.plan
+    cost = plan.privacy_cost / plan.structure.changes  # of one record, as a mechanism's is
     own = {
-        "IP": lambda: baselines.input_perturbation(plan.workload, plan.privacy_cost),
-        "GM": lambda: baselines.gaussian(plan.workload, plan.privacy_cost),
-        "HM": lambda: baselines.hierarchical(plan.workload, plan.privacy_cost),
-        "CA": lambda: baselines.matrix_mechanism(plan.workload, plan.privacy_cost),
+        "IP": lambda: baselines.input_perturbation(plan.workload, cost),
+        "GM": lambda: baselines.gaussian(plan.workload, cost),
+        "HM": lambda: baselines.hierarchical(plan.workload, cost),
+        "CA": lambda: baselines.matrix_mechanism(plan.workload, cost),
     }
     rows = {row[0]: row for row in shown.table("mechanism")}
     assert len(rows) == 6
@@ -213,9 +215,7 @@ def test_usual_mechanisms_on_the_page(told, shown):
         )
         assert close(rows[name][2], needs, 3)
     if not plan.objective.weight:
-        weighted = baselines.matrix_mechanism(
-            plan.workload, plan.privacy_cost, weights="inverse_squared"
-        )
+        weighted = baselines.matrix_mechanism(plan.workload, cost, weights="inverse_squared")
         needs = max((weighted[g] / (plan.scale * plan.targets[g])).max() for g in weighted)
         assert close(rows["wCA-I"][2], needs, 3)
         factors = [float(row[2].replace(",", "")) for row in rows.values()]
@@ -242,7 +242,7 @@ def test_what_is_free_is_free_for_persons_with_several_records():
     plan = PLANS["cells that cost less"]()
     (one,) = collect_facts(plan).free_counts
     several = fp.design(plan.workload, unit=fp.AddRemove(records=3))
-    (free,) = collect_facts(several, contributions=3).free_counts
+    (free,) = collect_facts(several).free_counts
     # All costs are nine times as large, so that the same counts are free as for one record.
     assert (free.cells, free.of) == (one.cells, one.of)
     assert free.least_std == pytest.approx(one.least_std, rel=1e-6)
@@ -267,7 +267,6 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
     workload = fp.Workload(fp.Domain({"x": fp.Integers(0, 5)}), [few, fp.total(std=9.0)])
     plan = fp.design(workload, unit=unit)
     facts = collect_facts(plan, limited="enforced")
-    apart = f"{unit.apart} of x" if unit.distinct else unit.apart
     assert facts.most_records == 3
     assert not facts.limits
     assert not facts.free_counts
@@ -277,13 +276,13 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
     page = render_page(facts)
     assert not Page(page).open
     for text in (printed, " ".join(page.split())):
-        assert "at most 3 of each person" in text
+        assert f"Counting will keep at most 3 rows per person{plan.bound_unit.apart}." in text
         assert "is the rho of another plan" in text
         assert "not computed for this unit of privacy" in text
-        assert "(declared)" not in text
+        assert "(this plan)" not in text
         assert "Hardly anything is left" not in text
-    assert "all 3 records of a person" in text
-    assert f"differ by all records of one person, at most 3{apart}. Who sees" in text
+    assert "for one person in this unit" in text
+    assert f"differ by all records of one person, at most 3{plan.bound_unit.apart}. Who sees" in text
     assert "for one person in the unit of privacy, rounded up" in text
     record = build_report_record(facts, None)
     assert record["contributions"] == 3
@@ -380,7 +379,7 @@ FRAME = """<!doctype html><title>not told</title>
 def test_nothing_is_clipped_in_a_browser(name, width, tmp_path):
     plan = {**PLANS, **WIDE}[name]()
     about = fp.About(name="A title " * 9 + "t" * 60, authors=("Somebody",) * 20)
-    text = render_page(collect_facts(plan, contributions=12345, about=about))
+    text = render_page(collect_facts(plan, about=about))
     (tmp_path / "page.html").write_text(text.replace("</body>", CLIPPED + "</body>"))
     # A window has a least width, a frame has none.
     (tmp_path / "frame.html").write_text(FRAME.format(width=width))
@@ -470,7 +469,7 @@ class TestCommand:
         assert "no data was opened" in rest
         assert set(lines) < set(full.stdout.splitlines())
         assert lines[-1] == f"plan {fp.Plan.load(plan).digest}"
-        for left_out in ("epsilon, proven", "wCA-II", "Every cell costs the same", "declared"):
+        for left_out in ("epsilon, proven", "wCA-II", "Every cell costs the same", "this plan)"):
             assert left_out not in short.stdout
 
     @pytest.mark.parametrize("person", [False, True])
@@ -483,9 +482,9 @@ class TestCommand:
         done = fitplug("report", "release.toml", cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         if person:
-            assert "at most 1 of each person" in done.stdout
+            assert "Counting will keep at most one row per person. " in done.stdout
         else:
-            assert "is the publisher's word" in done.stdout
+            assert "assumes at most one row per person; fitplug does not check" in done.stdout
 
     @pytest.mark.parametrize(
         ("path", "made", "found"),
@@ -556,9 +555,9 @@ class TestCommand:
     def test_a_largest_rho(self, plan):
         most = fp.Plan.load(plan).rho
         assert fitplug("report", plan, "--max-rho", most, cwd=".").returncode == 0
-        done = fitplug("report", plan, "--max-rho", most, "--contributions", 2, cwd=".")
+        done = fitplug("report", plan, "--max-rho", most / 4, cwd=".")
         assert done.returncode == 3
-        assert f"more than {most:g}" in done.stderr
+        assert f"more than {most / 4:g}" in done.stderr
         alike = float(re.search(r"every std and moe by (\S+)", done.stdout)[1])
         assert alike == pytest.approx(2, rel=2e-3)
         only = re.findall(r"multiply by (\S+)", done.stdout)
@@ -576,11 +575,11 @@ class TestCommand:
         )
         monkeypatch.setattr(plans, "design_plan", None)
         if share == 1.0:
-            reports.report_plan(plan, None, None, None, loaded.rho)
+            reports.report_plan(plan, None, None, loaded.rho)
             assert not asked
             return
         with pytest.raises(fp.OverBudget):
-            reports.report_plan(plan, None, None, None, loaded.rho * share)
+            reports.report_plan(plan, None, None, loaded.rho * share)
         assert asked
         assert not any(np.array_equal(loaded.workload.targets(), one) for one in asked)
 

@@ -18,6 +18,8 @@ ACS = EXAMPLES / "acs"
 SPEC = """
 [data]
 path = "people.parquet"
+[privacy]
+unit = {{ records = 1 }}
 [domain]
 {domain}
 [[query]]
@@ -280,7 +282,8 @@ class TestRows:
 
     def refused(self, folder, sex, data, query="SEX = 'identity'"):
         (folder / "spec.toml").write_text(
-            f"[data]\npath = '{data}'\n[domain]\nSEX = {sex}\n[[query]]\n{query}\nstd = 1.0\n"
+            f"[data]\npath = '{data}'\n[privacy]\nunit = {{ records = 1 }}\n"
+            f"[domain]\nSEX = {sex}\n[[query]]\n{query}\nstd = 1.0\n"
         )
         with pytest.raises(SpecError) as caught:
             load_spec(folder / "spec.toml")

@@ -64,7 +64,6 @@ def spec(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("written", "unit"),
     [
-        ("", fp.AddRemove()),
         ("unit = { records = 1 }", fp.AddRemove()),
         (UNIT, fp.AddRemove(3)),
         ("unit = { records = 3, distinct = true }", fp.AddRemove(3, distinct=True)),
@@ -74,8 +73,7 @@ def spec(tmp_path: Path) -> Path:
     ],
 )
 def test_units_are_read(spec: Path, written: str, unit: object) -> None:
-    needs_limit = not written or "STATE" in written
-    text = SPEC.replace(PERSON, "") if needs_limit else SPEC
+    text = SPEC.replace(PERSON, "") if "STATE" in written else SPEC
     spec.write_text(text.replace(UNIT, written), encoding="utf-8")
     assert load_spec(spec).unit == unit
 
@@ -83,7 +81,6 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ("unit = 3", "[privacy] unit = 3 must be a table, such as { records = 3 }"),
         ("unit = {}", "[privacy] unit: the unit of privacy does not say how many records"),
         ("unit = { records = 0 }", "records must be an integer of at least 1, not 0"),
         ("unit = { record = 3 }", "the unit of privacy has 'record'; write { records = 3 }"),
@@ -109,14 +106,6 @@ def test_what_is_wrong_is_named(spec: Path, written: str, says: str) -> None:
     assert "\n" not in message
 
 
-def test_contributions_are_left_out_beside_a_unit(spec: Path) -> None:
-    spec.write_text(SPEC.replace("[domain]", "contributions = 3\n\n[domain]"), encoding="utf-8")
-    ran = fitplug("design", spec, "--output", spec.parent / "plan.npz")
-    assert ran.code == 2
-    assert "[data] contributions = 3 is beside [privacy] unit" in ran.err
-    assert "leave out contributions" in ran.err
-
-
 def test_a_run_enforces_the_unit_and_charges_for_it(spec: Path) -> None:
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
@@ -136,27 +125,25 @@ def test_a_run_enforces_the_unit_and_charges_for_it(spec: Path) -> None:
 @pytest.mark.parametrize(
     ("unit", "kept"),
     [
-        (
-            "{ records = 3, distinct = true }",
-            "at most 3 records, each in another cell of MONTH x SEX",
-        ),
-        (
-            '{ records = 4, once_per = "MONTH" }',
-            "at most 4 records, at most one in each cell of MONTH",
-        ),
+        ("{ records = 3, distinct = true }", fp.AddRemove(3, distinct=True)),
+        ('{ records = 4, once_per = "MONTH" }', fp.AddRemove(4, once_per="MONTH")),
     ],
 )
-def test_reviews_say_how_many_records_a_person_has(spec: Path, unit: str, kept: str) -> None:
+def test_reviews_say_how_many_rows_a_person_has(spec: Path, unit: str, kept: fp.AddRemove) -> None:
     text = SPEC.replace(UNIT, f"unit = {unit}").replace('STATE = ["A", "B"]\n', "")
     spec.write_text(text, encoding="utf-8")
     assert fitplug("run", spec).code == 0
     review = (spec.parent / "release/review.md").read_text(encoding="utf-8")
-    assert f"A person has {kept}; further records are left out" in review
-    assert f"Of each person, {kept.replace('records', 'record(s)')}, are kept" in review
-    record = json.loads((spec.parent / "release/release.json").read_text())
-    assert f"{kept.replace(' records,', ',')} (cells " in record["neighbours"]
-    names = ["MONTH", "SEX"] if "distinct" in unit else ["MONTH"]
     plan = fp.Plan.load(spec.parent / "release/plan.npz")
+    apart = plan.bound_unit.apart
+    assert apart.startswith(kept.apart)
+    most = f"at most {kept.records} rows per person{apart}"
+    assert f"Counting kept {most}: further rows were left out" in review
+    assert f"Of each person, at most {kept.records} row(s){apart}, are kept" in review
+    record = json.loads((spec.parent / "release/release.json").read_text())
+    assert record["population"].startswith(f"Counting kept {most}.")
+    names = ["MONTH", "SEX"] if "distinct" in unit else ["MONTH"]
+    assert str(plan.bound_unit) in record["neighbours"]
     cells = {name: plan.domain.digest_cells(name) for name in names}
     assert record["unit"]["cells"] == cells
     ledger = spec.parent / "budget.db"
@@ -164,7 +151,7 @@ def test_reviews_say_how_many_records_a_person_has(spec: Path, unit: str, kept: 
     exported = list(csv.DictReader(fitplug("ledger", "export", ledger, "--csv").out.splitlines()))
     assert json.loads(exported[0]["unit"]) == record["unit"]
     for text in (fitplug("ledger", "show", ledger).out, review):
-        assert f"at most {kept[8]}, {kept.split(', ')[1]} (cells " in " ".join(text.split())
+        assert str(plan.bound_unit) in " ".join(text.split())
     assert fp.Release.read(spec.parent / "release").entry == fp.Ledger(ledger).entries()[0]
 
 
@@ -205,9 +192,18 @@ def test_a_ledger_shows_units_that_differ(spec: Path) -> None:
 def test_a_run_where_records_are_replaced(spec: Path) -> None:
     text = SPEC.replace(UNIT, 'unit = { replace_one = ["SEX"] }').replace(PERSON, "")
     spec.write_text(text, encoding="utf-8")
+    public = "This unit publishes the exact number of counted rows per SEX, without noise or protec"
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
+    before, after = ran.out.split("charged rho = ")
+    assert public in before  # while it can still be called off
+    assert f"{public}tion. See public_totals in release.json." in after
+    for command in (["design"], ["report"], ["count", "--dry-run"]):
+        assert public in fitplug(*command, spec).out
     release = fp.Release.read(spec.parent / "release")
+    assert public in release.plan.summary()
+    assert public in release.plan._repr_html_()
+    assert f"{public}tion. They are in release.public_totals." in release._repr_html_()
     assert release.plan.unit == fp.ReplaceOne(("SEX",))
     assert release.contributions == 1
     assert release.public_totals.sum() == 500

@@ -25,6 +25,9 @@ path = "people.csv"
 weight = "POP"
 where = { SUMLEV = "040" }
 
+[privacy]
+unit = { records = 1 }
+
 [domain]
 STATE = ["01", "02", "72"]
 SEX = ["1", "2"]

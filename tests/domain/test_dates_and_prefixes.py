@@ -402,6 +402,8 @@ def test_a_spec_file_names_them(tmp_path: Path) -> None:
         """
 [data]
 path = "people.parquet"
+[privacy]
+unit = { records = 1 }
 [domain]
 DOB = { dates = [1968-01-01, "1972-12-31"], by = "year" }
 STATE = { prefix = 2, categories = ["01", "02"], other = "other" }

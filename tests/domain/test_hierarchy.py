@@ -337,6 +337,9 @@ SPEC = """
 [data]
 path = "people.parquet"
 
+[privacy]
+unit = { records = 1 }
+
 [domain.GEOID]
 levels = { state = 2, county = 5, tract = 7 }
 leaves = ["0100101", "0100102", "0100301", "0200101"]

@@ -23,6 +23,9 @@ SPEC = """
 [data]
 path = "people/"
 
+[privacy]
+unit = { records = 1 }
+
 [domain]
 SEX = ["1", "2"]
 AGE = { integers = [0, 5] }
@@ -100,7 +103,7 @@ def make(root: Path, spec: str = SPEC) -> Path:
 
 
 def with_privacy(line: str, spec: str = SPEC) -> str:
-    return spec + f"\n[privacy]\n{line}\n"
+    return spec.replace("[privacy]\n", f"[privacy]\n{line}\n")
 
 
 def tree(root: Path) -> dict[str, tuple[int, bytes | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -73,8 +74,22 @@ def test_bounds_that_may_be_above_the_truth_say_so():
     plan = fp.design(fp.Workload(domain, groups), unit=unit, max_iterations=10)
     assert plan.overstatement > 0
     assert plan.gap > plan.tolerance
-    assert "the privacy cost is a bound for all persons" in plan.summary()
+    said = re.search(
+        r"rho is an upper bound, at most (\S+)% above the exact cost\.", plan.summary()
+    )
+    assert said is not None
+    # What is stated of Delta, for its square.
+    above = 100 * ((1 + plan.overstatement) ** 2 - 1)
+    assert above <= float(said[1]) <= 1.1 * above
+    assert said[0] in plan._repr_html_()
+    tables = fp.Tables(domain, {domain.names: np.ones(domain.shape, int)})
+    loss = fp.review(fpo.release(plan, tables))["deployment"]["privacy_loss"]
+    assert f"R{said[0][1:]}" in loss["privacy_parameters_details"]
     plan.verify()
+
+
+def test_a_cost_that_is_exact_is_not_called_a_bound():
+    assert "upper bound" not in fp.design(MONTHLY, unit=MONTHLY_UNIT).summary()
 
 
 def test_a_release_costs_what_the_plan_says_for_one_person():

@@ -161,6 +161,9 @@ DOMAIN_OF_SPEC = """
 [data]
 path = "people"
 
+[privacy]
+unit = { records = 1 }
+
 [domain]
 SEX = ["1", "2"]
 AGE = { integers = [0, 115] }
@@ -186,7 +189,8 @@ def test_every_domain_of_the_table_is_one(row: str, tmp_path: Path) -> None:
     asked = "sum" if "measure" in row else "identity"
     query = f'[[query]]\nname = "q"\n{name} = "{asked}"\nstd = 1.0\n'
     path = tmp_path / "spec.toml"
-    path.write_text(f'[data]\npath = "p"\n[domain]\n{row}\n{query}', encoding="utf-8")
+    head = '[data]\npath = "p"\n[privacy]\nunit = { records = 1 }\n'
+    path.write_text(f"{head}[domain]\n{row}\n{query}", encoding="utf-8")
     assert load_spec(path).workload.domain[name].size > 1
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import tarfile
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -148,3 +148,16 @@ def test_files_that_should_not_be_published_are_found(tmp_path: Path) -> None:
     ]:
         with pytest.raises(SystemExit, match=re.escape(said)):
             check(*changed)
+
+
+def test_the_extras_of_fitplug_and_opendp_for_mbi_exclude_each_other() -> None:
+    """As docs/synthetic.md says. When this fails, the two go together: change the page."""
+    (ours,) = map(Requirement, PROJECT["optional-dependencies"]["mbi"])
+    found = [r for r in map(Requirement, requires("opendp") or []) if r.name == "mbi"]
+    (theirs,) = (r for r in found if r.marker and r.marker.evaluate({"extra": "mbi"}))
+    (pin,) = theirs.specifier
+    assert pin.operator == "=="
+    assert not ours.specifier.contains(pin.version)
+    text = (ROOT / "docs" / "synthetic.md").read_text(encoding="utf-8")
+    assert f"`opendp[mbi]` 0.16 needs mbi {pin.version}" in text
+    assert version("opendp").startswith("0.16.")

@@ -200,15 +200,19 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
         near.share_interval()
 
 
+ALL_COUNTED = "Every matching row was counted. The guarantee assumes at most "
+UNCHECKED = "fitplug did not check this."
+
+
 @pytest.mark.parametrize(
     ("k", "limited", "said", "unsaid"),
     [
-        (3, "enforced", "at most 3 of each person's. They are not about all", "word"),
-        (1, "enforced", "a total is a number of persons. They are not about all", "word"),
-        (3, "declared", "all records that were counted: the count left none out", "kept"),
-        (1, "declared", "no person has more than one record is the publisher's word", "kept"),
-        (3, None, "does not say whether", "word"),
-        (None, None, "whoever called the OpenDP measurement", "word"),
+        (3, "enforced", "Counting kept at most 3 rows per person. The", "assumes"),
+        (1, "enforced", "one row per person, so a total is a number of persons. The", "assumes"),
+        (3, "declared", f"{ALL_COUNTED}3 rows per person; {UNCHECKED}", "kept"),
+        (1, "declared", f"{ALL_COUNTED}one row per person; {UNCHECKED}", "kept"),
+        (3, None, f"assumes at most 3 rows per person; {UNCHECKED}", "Every matching row"),
+        (None, None, "Whoever called the measurement knows", "assumes"),
     ],
 )
 def test_every_limit_in_words(k: int, limited: str | None, said: str, unsaid: str) -> None:
@@ -230,7 +234,7 @@ def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
     assert said[b"fitplug.population"].decode() == made.population
     assert made.to_arrow("total").schema.metadata[b"fitplug.population"]
     assert made.to_pandas("total").attrs["fitplug.limited"] == "declared"
-    assert "about all records counted" in repr(made)
+    assert "about all rows counted" in repr(made)
 
     earlier = replace(made, limited=None)  # a folder as it was written before: without these words
     earlier.write(tmp_path / "before")
@@ -269,17 +273,18 @@ def test_reviews_say_whom_the_numbers_are_about(counted: fp.Tables) -> None:
     about = fp.About(unit="patient")
     said = fp.review(release, about=about)["deployment"]
     processed = said["accounting"]["post_processing"]
-    assert "about the records kept, at most 3 of each patient's" in processed
-    assert "further records are left out" in said["privacy_loss"]["privacy_unit_details"]
+    assert "Counting kept at most 3 rows per patient. " in processed
+    assert "further rows were left out" in said["privacy_loss"]["privacy_unit_details"]
     assert "the others are in no count" in format_markdown({"deployment": said})
     with pytest.raises(BudgetError, match="limited = 'declared', but the count"):
         fp.review(release, limited="declared")
     before = fp.review(replace(release, limited="declared"), limited="enforced")["deployment"]
-    assert "about the records kept" in before["accounting"]["post_processing"]
+    assert "about the rows kept" in before["accounting"]["post_processing"]
 
 
 def test_reports_tell_what_each_limit_costs() -> None:
-    told = collect_facts(PLAN, contributions=3, delta=1e-6, limited="enforced")
+    three, seven = (fp.design(PLAN.workload, unit=fp.AddRemove(k)) for k in (3, 7))
+    told = collect_facts(three, delta=1e-6, limited="enforced")
     assert [limit.contributions for limit in told.limits] == [1, 2, 3, 5, 10]
     for limit in told.limits:
         k = limit.contributions
@@ -297,19 +302,21 @@ def test_reports_tell_what_each_limit_costs() -> None:
             )
         )
         assert k**2 * eased.rho == pytest.approx(9 * PLAN.rho, rel=1e-3)
-    limits = collect_facts(PLAN, contributions=7).limits
+    limits = collect_facts(seven).limits
     assert [limit.contributions for limit in limits][-2:] == [7, 10]
     page = " ".join(render_page(told).split())
-    assert "How many records of a person are counted" in page
-    assert "about the records kept, at most 3 of each person" in page
-    assert "3 (declared)" in page
+    assert "How many rows per person" in page
+    assert "Counting will keep at most 3 rows per person." in page
+    assert "3 (this plan)" in page
 
 
 SPEC = """
 [data]
 path = "visits.parquet"
 person = "ID"
-contributions = 3
+
+[privacy]
+unit = { records = 3 }
 
 [domain]
 SEX = ["1", "2"]
@@ -335,10 +342,10 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     text = SPEC.replace("= 3", "= 40").replace('AGE = "identity"\nstd = 12.0', "std = 60.0")
     coarse.write_text(text + '[output]\npath = "rows"\n', encoding="utf-8")
 
-    kept = "about the records kept, at most 3 of each person's"
+    kept = "Counting kept at most 3 rows per person. "
     reported = fitplug("report", spec, "--full")
-    assert kept in reported.out
-    assert "3 (declared)" in reported.out
+    assert kept.replace("kept", "will keep") in reported.out
+    assert "3 (this plan)" in reported.out
     assert "rho = K^2 / (2 std^2)" in reported.out
     record = json.loads(fitplug("report", spec, "--json").out)
     assert [limit["std_factor"] for limit in record["limits"]][2] == 1
@@ -373,7 +380,7 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     declared = SPEC.replace('person = "ID"\n', "")
     spec.write_text(declared.replace("path", "path", 1) + '[output]\npath = "d"\n', "utf-8")
     ran = fitplug("run", spec)
-    assert "about all records that were counted" in ran.out
+    assert f"{ALL_COUNTED}3 rows per person; {UNCHECKED}" in ran.out
     ran = fitplug("lost", tmp_path / "d", tmp_path / "rows")
     assert ran.code == 2
     assert "no record is known to be lost" in ran.err
@@ -424,19 +431,9 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
 @pytest.mark.parametrize(
     ("limited", "says"),
     [
-        (
-            "enforced",
-            "records kept, at most 3 of each person's, at most one in each cell of MONTH. They",
-        ),
-        (
-            "declared",
-            "That each person has at most 3 records, at most one in each cell of MONTH, is the "
-            "publisher's word, on which the privacy cost rests.",
-        ),
-        (
-            None,
-            "so that each person has at most 3 records, at most one in each cell of MONTH; if they",
-        ),
+        ("enforced", "Counting kept at most 3 rows per person{apart}. The"),
+        ("declared", f"{ALL_COUNTED}3 rows per person{{apart}}; {UNCHECKED}"),
+        (None, f"assumes at most 3 rows per person{{apart}}; {UNCHECKED}"),
     ],
 )
 def test_the_population_names_what_keeps_records_apart(limited: str | None, says: str) -> None:
@@ -445,8 +442,9 @@ def test_the_population_names_what_keeps_records_apart(limited: str | None, says
     workload = fp.Workload(domain, [fp.marginal("MONTH", std=2.0, name="months")])
     plan = fp.design(workload, unit=APART["3 a month"])
     release = exact(plan, fp.Tables(domain, {("MONTH",): np.full(4, 9)}), 1, limited)
+    says = says.replace("{apart}", plan.unit.apart)
     assert says in release.population
     if limited is not None:
         assert says in fp.review(release)["deployment"]["accounting"]["post_processing"]
     if limited == "enforced":
-        assert "at most 3 of each person's, at most one in each cell of MONTH)" in repr(release)
+        assert f"at most 3 per person{plan.unit.apart})" in repr(release)

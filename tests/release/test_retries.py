@@ -206,6 +206,8 @@ def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):
 SPEC = """
 [data]
 path = "people.parquet"
+[privacy]
+unit = { records = 1 }
 [domain]
 SEX = ["1", "2"]
 AGE = { integers = [0, 40] }
@@ -283,7 +285,7 @@ def test_counts_for_other_queries_say_what_they_left_out(spec):
     assert fitplug("count", events, "--output", counts).code == 0
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 0
-    told = "records with a value outside the domain of EVENT are in no estimate either"
+    told = "rows with a value outside the domain of EVENT are in no estimate either"
     folder = spec.parent / "release"
     assert told in ran.out
     assert told in json.loads((folder / "release.json").read_text())["population"]

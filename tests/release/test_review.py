@@ -214,10 +214,11 @@ def test_whether_records_were_limited_is_told():
     declared, enforced = (
         fp.review(released, limited=limited)["deployment"] for limited in ("declared", "enforced")
     )
-    assert "so the publisher says" in declared["privacy_loss"]["privacy_unit_details"]
-    assert "left out before they are counted" in enforced["privacy_loss"]["privacy_unit_details"]
+    details = declared["privacy_loss"]["privacy_unit_details"]
+    assert "assumes at most 4 rows per person; fitplug did not check this." in details
+    assert "left out before they were counted" in enforced["privacy_loss"]["privacy_unit_details"]
     kept = enforced["implementation"]["preprocessing_and_hyperparameter_tuning"]
-    assert "at most 4 record(s) are kept" in kept
+    assert "at most 4 row(s) are kept" in kept
 
 
 class TestComposition:
@@ -323,6 +324,8 @@ def test_files_hold_the_same(tmp_path):
 SPEC = """
 [data]
 path = "people.parquet"
+[privacy]
+unit = { records = 1 }
 [domain]
 sex = ["1", "2"]
 [[query]]

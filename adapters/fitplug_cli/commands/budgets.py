@@ -12,9 +12,9 @@ from fitplug.ledger import Ledger
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import read_rho
-from fitplug_cli import person_costs
 from fitplug_cli.output import out
 from fitplug_cli.output.release_record import read_release_record
+from fitplug_cli.person_costs import compute_rho
 from fitplug_cli.spec import Spec
 from fitplug_opendp.known_charges import find_unknown_charge
 
@@ -96,7 +96,7 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
         if kept is not None and kept.complete(plan.bound_unit) != plan.bound_unit:
             return None
         left = ledger.statement()[0].left
-    needed = compute_rho(spec, plan)
+    needed = compute_rho(plan)
     if Fraction(needed) <= left:
         return None
     shown = format_down(floor_written(left))
@@ -105,20 +105,6 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
         f"{format_up(needed)}; `fitplug report {spec.path} --max-rho {shown}` tells how to relax "
         "the targets"
     )
-
-
-def compute_rho(spec: Spec, plan: Plan) -> float:
-    """Compute the rho that is charged for a plan.
-
-    Args:
-        spec: The spec.
-        plan: Its plan.
-
-    Returns:
-        The rho for all records of one person, rounded up.
-    """
-    records = person_costs.find_records(plan, spec.data.contributions)
-    return person_costs.compute_rho(plan, records)
 
 
 def check_max_rho(spec: Spec, plan: Plan) -> None:
@@ -131,7 +117,7 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
     Raises:
         OverBudget: If the plan costs more; the message names a factor for the targets.
     """
-    most, needed = spec.privacy.max_rho, compute_rho(spec, plan)
+    most, needed = spec.privacy.max_rho, compute_rho(plan)
     if most is None or Fraction(needed) <= read_rho(most):
         return
     # The next design may end at another gap within the tolerance, so that the factor has room for
@@ -161,7 +147,7 @@ def check_first_charge(spec: Spec, plan: Plan, within: int | str | None) -> None
         OverBudget: If the plan costs more than the total budget.
     """
     assert spec.ledger is not None
-    needed, total = compute_rho(spec, plan), spec.ledger.exact_total
+    needed, total = compute_rho(plan), spec.ledger.exact_total
     if within is not None:
         raise LedgerError(f"the ledger {spec.ledger_path} does not exist yet: leave --within out")
     if Fraction(needed) > total:

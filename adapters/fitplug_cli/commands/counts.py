@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import AttributeSet, Tables
-from fitplug.errors import FitplugError, InputError
+from fitplug.errors import InputError
 from fitplug.plan import Plan
-from fitplug.workload import ONE_RECORD, Unit
+from fitplug_cli.commands.clusters import connect
 from fitplug_cli.files import check_target
 from fitplug_cli.output import open_progress_bar, print_row_rules, print_survey, read_counts
 from fitplug_cli.spec import Spec, SpecError
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from fitplug_dask.sources import Source
-
-_CONNECT_SECONDS = 10
-"""How long to wait for the scheduler of a cluster."""
 
 
 def check_counts_target(path: Path) -> None:
@@ -88,24 +82,11 @@ def count_tables(
             plan if tables is None else (plan.domain, tables),
             client=client,
             progress=lambda done, rows: bar.show(done / rows if rows else 1.0),
-            contributions=_find_limit(spec),
-            unit=_find_unit(spec, plan) if tables is not None else None,
+            unit=None if spec.data.person is None else plan.unit,
             checkpoint=checkpoint,
             key_file=None if checkpoint is None else spec.key_file,
             **list_reading_options(spec),
         )
-
-
-def _find_limit(spec: Spec) -> int | None:
-    """Return the most records of a person that are counted, if the plan's unit does not say it."""
-    if spec.data.person is None or spec.unit != ONE_RECORD:
-        return None
-    return spec.data.contributions
-
-
-def _find_unit(spec: Spec, plan: Plan) -> Unit | None:
-    """Return the unit that a count enforces which is not told the plan, if it limits persons."""
-    return None if spec.data.person is None or plan.unit == ONE_RECORD else plan.unit
 
 
 def find_source(spec: Spec) -> Source:
@@ -142,28 +123,6 @@ def list_reading_options(spec: Spec) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def connect(spec: Spec) -> Iterator[Client | None]:
-    """Connect to the cluster that the spec names, during the block; yield None without one."""
-    address = spec.data.cluster
-    if address is None:
-        yield None
-        return
-    from distributed import Client
-
-    try:
-        client = Client(address, timeout=_CONNECT_SECONDS)
-    except (OSError, ValueError):
-        client = None
-    if client is None:
-        raise FitplugError(
-            f"{spec.path}: [data] cluster = {address!r}: no Dask scheduler answers there; "
-            "start one, or correct the address"
-        )
-    with client:
-        yield client
-
-
 def survey(spec: Spec, plan: Plan) -> None:
     """Print what counting would read, and how much memory it would take. No row is read.
 
@@ -181,5 +140,6 @@ def survey(spec: Spec, plan: Plan) -> None:
             find_source(spec),
             plan,
             **list_reading_options(spec),
-        )
+        ),
+        plan,
     )

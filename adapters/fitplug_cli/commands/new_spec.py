@@ -25,12 +25,17 @@ _HEAD = """\
 
 [data]
 path = {path}
-contributions = {contributions:<16}# the rows that one person may have, which only you know: the
-                                # privacy claim rests on it; k rows cost k^2 times the rho
-# person = "..."                # if one may have more: the column that identifies persons, to
-#                               # count at most that many rows of each
+# person = "..."                # the column that identifies persons: counting then keeps no more
+#                               # rows of a person than the unit below allows
 # weight = "..."                # if rows are aggregates: the column of how many records each is
 # where = {{ COLUMN = ["..."] }}  # count only the rows that hold one of these values
+
+[privacy]
+unit = {unit:<25}# who is protected, which only you know: {{ records = 1 }} if each
+                                # row is another person, {{ records = K }} if one may have up to K
+                                # rows, which cost K^2 times the rho of one row
+# max_rho = 0.5                 # refuse if the targets cost more
+delta = 1e-9                    # at which epsilon is reported
 
 [domain]                        # what exists, from a codebook and never from the rows
 # A column that identifies persons belongs into [data] person, and not into the domain.
@@ -42,10 +47,6 @@ name = "total"                  # are "prefix", {{ ranges = [[18, 64]] }} and a 
                                 # counts the people of all values of an attribute not named here.
 std = 10.0                      # or moe = 20.0 with confidence = 0.90, or targets = "targets.csv"
 {more}
-[privacy]
-# max_rho = 0.5                 # refuse if the targets cost more
-delta = 1e-9                    # at which epsilon is reported
-
 [ledger]
 path = "budget.db"
 rho = 1.0                       # the whole budget for these people, for ever
@@ -112,7 +113,7 @@ def write_new_spec(
     data: str,
     output: Path,
     codebook: Path | None,
-    contributions: int | None = None,
+    records: int | None = None,
     *,
     header: bool = False,
 ) -> None:
@@ -122,8 +123,8 @@ def write_new_spec(
         data: The path, glob or URL of the rows.
         output: The spec to write.
         codebook: A codebook of the attributes, if there is one.
-        contributions: The largest number of rows of one person. If it is None, the spec is refused
-            until its author has written this number.
+        records: The largest number of rows of one person. If it is None, the spec is refused until
+            its author has written the unit of privacy.
         header: Whether the first line of a CSV file names its columns although it looks like data.
 
     Raises:
@@ -131,11 +132,13 @@ def write_new_spec(
         DataError: If the columns cannot be read.
         WriteError: If the spec cannot be written.
     """
+    if not data:
+        raise InputError("DATA is empty; name a file, folder, glob or URL")
     _check_is_new(output)
     folder = output.absolute().parent
     path = data if "://" in data else os.path.relpath(data, folder)
     types = list_columns(data, header=header)
-    content = _build_text(path, types, output.name, codebook, folder, contributions)
+    content = _build_text(path, types, output.name, codebook, folder, records)
     with replace_file(output, PUBLIC) as partial:
         partial.write_text(content, encoding="utf-8")
 
@@ -146,7 +149,7 @@ def _build_text(
     spec: str,
     codebook: Path | None,
     folder: Path,
-    contributions: int | None,
+    records: int | None,
 ) -> str:
     """Build the text of a spec; attributes that the codebook does not have are comments.
 
@@ -156,7 +159,7 @@ def _build_text(
         spec: The file name of the spec.
         codebook: A codebook of the attributes, if there is one.
         folder: The folder of the spec.
-        contributions: The largest number of rows of one person; None if it is to be decided.
+        records: The largest number of rows of one person; None if it is to be decided.
     """
     known = {} if codebook is None else read_codebook(codebook)
     if codebook is not None and not known.keys() & types.keys():
@@ -178,8 +181,8 @@ def _build_text(
     )
     if sums:
         more += _SUM_QUERY.format(name=_quote(f"sum of {sums[0]}"), key=_write_key(sums[0]))
-    records = f'"{UNDECIDED}"' if contributions is None else str(contributions)
-    head = _HEAD.format(path=_quote(path), spec=spec, contributions=records)
+    unit = f'"{UNDECIDED}"' if records is None else f"{{ records = {records} }}"
+    head = _HEAD.format(path=_quote(path), spec=spec, unit=unit)
     return head + "\n".join(lines) + "\n" + _TAIL.format(more=more)
 
 

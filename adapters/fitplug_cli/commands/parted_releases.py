@@ -15,7 +15,8 @@ from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.structure import list_names
 from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
-from fitplug_cli.commands.counts import connect, find_source, list_reading_options
+from fitplug_cli.commands.clusters import connect
+from fitplug_cli.commands.counts import find_source, list_reading_options
 from fitplug_cli.commands.releases import ChargeOptions, check_counts, review_release
 from fitplug_cli.output import (
     build_ledger_record,
@@ -96,7 +97,6 @@ def publish_in_parts(
     request = ReleaseRequest(
         plan,
         location,
-        contributions=spec.data.contributions,
         ledger=ledger,
         is_enforced=spec.data.person is not None,
         within=options.within,

@@ -12,9 +12,10 @@ from fitplug.plan import Plan, describe_workload
 from fitplug.plan import design as design_plan
 from fitplug.privacy import read_rho
 from fitplug.workload import ONE_RECORD
-from fitplug_cli.commands.budgets import check_max_rho, compute_rho, has_ledger_file, open_ledger
+from fitplug_cli.commands.budgets import check_max_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.output import make_gap_reporter, open_progress_bar
+from fitplug_cli.person_costs import compute_rho
 from fitplug_cli.spec import Spec, SpecError, name_place
 from fitplug_opendp.staged_answers import find_kept_plan
 
@@ -49,12 +50,10 @@ def design_at_any_cost(spec: Spec) -> Plan:
     Raises:
         SpecError: If there is no plan for the spec.
     """
-    square = spec.data.contributions**2
     rho = spec.privacy.rho
-    if rho is not None and (square > 1 or spec.unit != ONE_RECORD):
-        # The rho of one record is below rho / k^2 by more than the amount by which OpenDP's map
-        # for k records rounds up.
-        rho = floor_float(read_rho(rho) / square * (1 - Fraction(1, 2**49)))
+    if rho is not None and spec.unit != ONE_RECORD:
+        # What is left out is more than the amount by which OpenDP's map for k records rounds up.
+        rho = floor_float(read_rho(rho) * (1 - Fraction(1, 2**49)))
     with open_progress_bar("design") as bar:
         try:
             plan = design_plan(
@@ -119,7 +118,7 @@ def has_queries(spec: Spec, plan: Plan) -> bool:
 
 def _fits_budget(spec: Spec, plan: Plan) -> bool:
     """Return whether a plan meets the targets, or spends the rho that the spec gives."""
-    rho, spent = spec.privacy.rho, compute_rho(spec, plan)
+    rho, spent = spec.privacy.rho, compute_rho(plan)
     return plan.scale == 1.0 if rho is None else rho * (1 - 1e-9) <= spent <= rho
 
 
@@ -149,7 +148,7 @@ def load_plan(spec: Spec, path: Path) -> Plan:
         )
     is_same = has_queries(spec, plan)
     if not is_same or not _fits_budget(spec, plan):
-        what = "rho or number of contributions" if is_same else "spec"
+        what = "rho" if is_same else "spec"
         raise InputError(
             f"{path}: this plan was designed for another {what} than {spec.path}; design it again"
         )

@@ -13,7 +13,6 @@ from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release, review
 from fitplug.structure import list_names
-from fitplug_cli import person_costs
 from fitplug_cli.commands.budgets import (
     check_first_charge,
     check_ledger_is_kept,
@@ -80,10 +79,14 @@ def read_charge_options(
         SpecError: If an option needs a ledger that the spec does not name, or options exclude each
             other.
     """
-    for option, given in (("--key", key), ("--within", within), ("--again", again or None)):
-        if given is not None and spec.ledger is None:
+    asked = {"--key": key, "--within": within, "--again": again, "--replace": replace}
+    for option, given in asked.items():
+        if given not in (None, False) and spec.ledger is None:
             shown = option if given is True else f"{option} {given!r}"
-            raise SpecError(f"{spec.path}: {shown} needs a [ledger]; add one")
+            raise SpecError(
+                f"{spec.path}: {shown} needs a [ledger]: without one nothing counts how often "
+                "noise is drawn; add one"
+            )
     if key is not None and again:
         raise SpecError(
             f"--again is for releases without a key; another draw of the plan beside {key!r} needs "
@@ -184,7 +187,6 @@ def _prepare_publication(
         ReleaseRequest(
             plan,
             spec.output_dir,
-            contributions=spec.data.contributions,
             ledger=ledger,
             is_enforced=spec.data.person is not None,
             within=options.within,
@@ -258,7 +260,7 @@ def _describe_rows(spec: Spec) -> CountedRows:
 def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | None) -> None:
     """Raise TablesError unless the counts are those that the spec describes."""
     try:
-        check_limit(plan, tables, person_costs.find_records(plan, spec.data.contributions))
+        check_limit(plan, tables, plan.structure.changes)
         check_tables(plan, tables)
     except TablesError as error:
         raise TablesError(f"{counts_file or f'{spec.path}: the data'}: {error}") from None

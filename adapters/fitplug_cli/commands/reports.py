@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import zipfile
-from fractions import Fraction
 from pathlib import Path
 
 from fitplug.display import format_up
 from fitplug.errors import InputError, OverBudget
-from fitplug.numeric import ceil_float, floor_float
 from fitplug.plan import Plan, Relaxation, relax
-from fitplug.privacy import check_delta, read_rho
+from fitplug.privacy import check_delta
 from fitplug.release import Limited
-from fitplug_cli import person_costs
 from fitplug_cli.commands.budgets import find_budget_warning
 from fitplug_cli.commands.plans import design_at_any_cost
 from fitplug_cli.files import PUBLIC, check_target, replace_file
 from fitplug_cli.inputs import match_rows
 from fitplug_cli.output import (
-    ONE_ROW_ASSUMED,
     err,
     find_formula_warning,
     open_progress_bar,
@@ -38,7 +34,6 @@ from fitplug_cli.spec import Spec, load_spec
 def report_plan(
     path: Path,
     html: Path | None,
-    contributions: int | None,
     delta: float | None,
     max_rho: float | None,
     *,
@@ -47,12 +42,11 @@ def report_plan(
 ) -> None:
     """Print the report of a plan, or write it as a page.
 
-    Options that are None are taken from the spec. For a plan file, they are 1, 1e-9 and no limit.
+    Options that are None are taken from the spec. For a plan file, they are 1e-9 and no limit.
 
     Args:
         path: A plan file or a spec file.
         html: The page to write; None to print the report instead.
-        contributions: The largest number of records of one person.
         delta: The delta at which epsilon is reported.
         max_rho: The rho that the targets may cost at most. If they cost more, the report says how
             to relax them.
@@ -69,20 +63,18 @@ def report_plan(
     plan, spec = _load_plan(path)
     limited: Limited | None = None
     if spec is not None:
-        contributions = contributions or spec.data.contributions
-        delta = delta or spec.privacy.delta
-        max_rho = max_rho or spec.privacy.max_rho
+        delta = spec.privacy.delta if delta is None else delta
+        max_rho = spec.privacy.max_rho if max_rho is None else max_rho
         limited = "declared" if spec.data.person is None else "enforced"
-    contributions = person_costs.find_records(plan, contributions)
     delta = 1e-9 if delta is None else delta
     check_delta(delta)
-    relaxation = None if max_rho is None else _relax(plan, max_rho, contributions)
+    relaxation = None if max_rho is None else _relax(plan, max_rho)
     with open_progress_bar("compare") as bar:
         facts = collect_facts(
             plan,
-            contributions=contributions,
             delta=delta,
             limited=limited,
+            rows=None if spec is None else spec.data.rows,
             about=None if spec is None else spec.about.about,
             compare=full or as_json or html is not None,
             progress=bar.show,
@@ -90,14 +82,14 @@ def report_plan(
     safe = spec is not None and spec.output.spreadsheet_safe
     of_formulas = None if safe else find_formula_warning(plan.workload)
     of_data = None if spec is None else _find_data_warning(spec)
-    of_budget = None if spec is None or max_rho else find_budget_warning(spec, plan)
+    of_budget = None
+    if spec is not None and max_rho is None:
+        of_budget = find_budget_warning(spec, plan)
     warnings = [one for one in (of_formulas, of_data, of_budget) if one is not None]
     if as_json:
         print_json(build_report_record(facts, relaxation) | {"warnings": warnings})
     if html is None:
         print_report(facts, full=full)
-        if spec is not None and spec.assumes_one_row:
-            out.print(ONE_ROW_ASSUMED)
         if not full:
             out.print(
                 "no data was opened; the same command with --full shows the rest of the report, "
@@ -113,7 +105,7 @@ def report_plan(
     if relaxation is not None:
         assert max_rho is not None
         print_relaxation(relaxation, max_rho)
-        needed = ceil_float(Fraction(relaxation.rho) * plan.compare_records(contributions) ** 2)
+        needed = relaxation.rho
         raise OverBudget(
             f"{path}: the targets cost rho = {format_up(needed)}, more than {max_rho:g}",
             requested=needed,
@@ -140,13 +132,12 @@ def _find_data_warning(spec: Spec) -> str | None:
     )
 
 
-def _relax(plan: Plan, max_rho: float, contributions: int) -> Relaxation | None:
+def _relax(plan: Plan, max_rho: float) -> Relaxation | None:
     """Find how to relax the targets; None if they cost no more than max_rho."""
-    most = floor_float(read_rho(max_rho) / plan.compare_records(contributions) ** 2)
     with open_progress_bar("relax") as bar:
         return relax(
             plan.workload,
-            most,
+            max_rho,
             plan=plan,
             tolerance=plan.tolerance,
             progress=lambda count, _: bar.show(None, f"design {count}"),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from fitplug.display import format_up
 from fitplug.errors import InputError, LedgerError
 from fitplug.ledger import Ledger
-from fitplug.workload import ONE_RECORD
 from fitplug_cli.commands.budgets import has_ledger_file, open_ledger
 from fitplug_cli.commands.counts import count_tables
 from fitplug_cli.commands.plans import get_plan, has_queries
@@ -38,14 +37,13 @@ def begin(spec: Spec, plan_file: Path | None, key: str) -> dict[str, Any]:
 
     folder, ledger = _find_folder(spec), _find_ledger(spec)
     plan = get_plan(spec, plan_file, key)
-    print_plan(plan, spec.data.contributions, spec.privacy.delta)
+    print_plan(plan, spec.privacy.delta)
     series = begin_series(
         plan,
         folder,
         ledger=ledger,
         key=key,
         periods=spec.design.periods,
-        contributions=spec.data.contributions if plan.unit == ONE_RECORD else 1,
         key_file=spec.key_file,
     )
     out.print(f"charged rho = {format_up(series.rho)} to {ledger.path} for all periods together")

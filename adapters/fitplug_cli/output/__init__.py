@@ -20,7 +20,6 @@ from fitplug_cli.output.counts_file import read_counts, write_counts
 from fitplug_cli.output.csv_tables import find_formula_warning, neutralise_record
 from fitplug_cli.output.json_records import build_ledger_record, build_plan_record
 from fitplug_cli.output.messages import (
-    ONE_ROW_ASSUMED,
     print_charge,
     print_plan,
     print_release,
@@ -30,7 +29,6 @@ from fitplug_cli.output.messages import (
 )
 
 __all__ = [
-    "ONE_ROW_ASSUMED",
     "ProgressBar",
     "build_ledger_record",
     "build_plan_record",

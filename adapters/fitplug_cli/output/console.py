@@ -22,9 +22,17 @@ from rich.progress import (
 )
 from rich.table import Table
 
+
+class _Console(Console):
+    """It lets `main` explain that nobody reads the output; rich would end without a word."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 # Names of groups and paths are printed as they are, even if they have brackets.
-out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+out = _Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 _MOST_COLUMNS = 10_000
 """The largest number of characters of a line where there is no terminal that it must fit."""

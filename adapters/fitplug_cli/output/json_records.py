@@ -6,35 +6,34 @@ import dataclasses
 from typing import Any
 
 from fitplug.ledger import Ledger
-from fitplug.plan import Plan
+from fitplug.plan import Plan, describe_public_totals
 from fitplug.privacy import epsilon_at
 from fitplug_cli import person_costs
 
 
-def build_plan_record(plan: Plan, contributions: int, delta: float) -> dict[str, Any]:
+def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
     """Build the record of a plan.
 
     Args:
         plan: The plan.
-        contributions: The largest number of records of one person; rho, Delta and epsilon are for
-            all of them.
         delta: The delta at which epsilon is given.
 
     Returns:
         The record.
     """
-    contributions = person_costs.find_records(plan, contributions)
-    cost = person_costs.compute_privacy_cost(plan, contributions)
+    cost = person_costs.compute_privacy_cost(plan)
     return {
         "plan_digest": plan.digest,
         "unit": plan.unit.to_spec(),
-        "contributions": plan.unit.choose_records(contributions),
-        "rho": person_costs.compute_rho(plan, contributions),
+        "publishes_exactly": describe_public_totals(plan) or None,
+        "contributions": plan.unit.choose_records(1),
+        "rho": person_costs.compute_rho(plan),
         "privacy_cost": cost,
         "delta": delta,
         "epsilon_zcdp": epsilon_at(cost, delta, "zcdp"),
         "epsilon_gaussian_curve": epsilon_at(cost, delta),
         "plan_rho": plan.rho,
+        "overstatement": plan.overstatement,
         "plan_rho_exact": str(plan.rho_exact),
         "plan_privacy_cost": plan.privacy_cost,
         "lower_bound": plan.lower_bound,

@@ -12,54 +12,44 @@ from fitplug.counts import describe_rows, make_filters
 from fitplug.display import format_down, format_up
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
-from fitplug.plan import Plan, has_sums
+from fitplug.plan import Plan, describe_overstatement, describe_public_totals, has_sums
 from fitplug.release import Release
 from fitplug.structure import list_names
-from fitplug.workload import ONE_RECORD, Workload
+from fitplug.workload import Workload
 from fitplug_cli import person_costs
 from fitplug_cli.output.console import err, out, print_table
 from fitplug_cli.output.csv_tables import find_formula_warning
+from fitplug_cli.output.release_record import read_release_record
 
 if TYPE_CHECKING:
     from fitplug_cli.spec import Spec
     from fitplug_dask import Survey
     from fitplug_opendp.publication import PublicationState, PublishedRelease
 
-ONE_ROW_ASSUMED = (
-    "assumed: no person has more than one row, as [data] does not say how many; write "
-    "contributions = 1 if this is true"
-)
-"""What is said of a spec without the number of rows of a person."""
-
 _MOST_VALUES = 3
 """The largest number of a filter's values that a message names; others are only counted."""
 
 
-def print_plan(plan: Plan, contributions: int, delta: float) -> None:
+def print_plan(plan: Plan, delta: float) -> None:
     """Print what a plan costs, and what each group of queries gets.
 
     Args:
         plan: The plan.
-        contributions: The largest number of records of one person.
         delta: The delta at which epsilon is printed.
     """
     from fitplug.privacy import epsilon_at
 
-    contributions = person_costs.find_records(plan, contributions)
-    cost = person_costs.compute_privacy_cost(plan, contributions)
+    cost = person_costs.compute_privacy_cost(plan)
     rows = Table.grid(padding=(0, 2))
-    if plan.unit != ONE_RECORD:
-        rows.add_row("unit", str(plan.unit))
-    rows.add_row(
-        "privacy cost", f"rho = {format_up(person_costs.compute_rho(plan, contributions))} (zCDP)"
-    )
-    if contributions > 1:
-        in_unit = plan.rho_exact * plan.compare_records(1) ** 2
-        one = plan.rho if plan.structure.changes == 1 else ceil_float(in_unit)
-        rows.add_row(
-            "",
-            f"{contributions:,} records a person cost {contributions**2:,} x {format_up(one)}",
-        )
+    rows.add_row("unit", str(plan.unit))
+    if public := describe_public_totals(plan):
+        rows.add_row("", public)
+    rows.add_row("privacy cost", f"rho = {format_up(person_costs.compute_rho(plan))} (zCDP)")
+    if overstated := describe_overstatement(plan):
+        rows.add_row("", overstated)
+    if (k := plan.structure.changes) > 1:
+        one = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
+        rows.add_row("", f"{k:,} rows per person cost {k**2:,} x {format_up(one)}")
     rows.add_row(
         f"epsilon at delta {delta:g}",
         f"{format_up(epsilon_at(cost, delta, 'zcdp'), 4)}, proven from rho for the discrete noise",
@@ -102,24 +92,23 @@ def _list_strict_attributes(plan: Plan) -> list[str]:
 
 
 def print_row_rules(spec: Spec) -> None:
-    """Print the weights and filters of the rows, and what is assumed of persons, if anything is.
+    """Print the weights and filters of the rows, if there are any.
 
     Args:
         spec: The spec.
     """
-    if spec.assumes_one_row:
-        out.print(ONE_ROW_ASSUMED)
     data = spec.data
     rules = describe_rows(data.weight, make_filters(data.where), _MOST_VALUES)
     if rules is not None:
         out.print(f"rows counted: {rules}")
 
 
-def print_survey(survey: Survey) -> None:
+def print_survey(survey: Survey, plan: Plan) -> None:
     """Print what a count would read, and how much memory it would take.
 
     Args:
         survey: The survey of the files.
+        plan: The plan that the count would be for.
     """
     rows = "not known before they are read"
     if survey.rows is not None:
@@ -135,6 +124,8 @@ def print_survey(survey: Survey) -> None:
     table.add_row("memory", f"about {survey.memory / 2**30:.1f} GiB")
     print_table(table)
     out.print(f"how rows are understood: {survey.rows_are}")
+    if public := describe_public_totals(plan):
+        out.print(public)
     if survey.counts:
         names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in survey.counts)
         out.print(
@@ -178,8 +169,16 @@ def print_release(
         f"rho = {format_up(release.rho)}: {directory}"
     )
     out.print(release.population)
+    if release.public_totals is not None:
+        out.print(f"{describe_public_totals(release.plan)} See public_totals in release.json.")
     if published.earlier is not None:
         out.print(f"the earlier release was kept as {published.earlier}")
+        earlier = read_release_record(published.earlier)
+        if "rho" in earlier and earlier.get("ledger_entry") is None:
+            out.print(
+                f"it cost rho = {format_up(earlier['rho'])}, which is in no ledger: enter it with "
+                "Ledger.charge in Python"
+            )
 
 
 def print_charge(ledger: Ledger | None, release: Release, state: PublicationState) -> None:
@@ -192,8 +191,9 @@ def print_charge(ledger: Ledger | None, release: Release, state: PublicationStat
     """
     if ledger is None:
         out.print(
-            f"no [ledger] in the spec: rho = {format_up(release.rho)} was spent and is recorded "
-            "nowhere"
+            f"nothing was charged, as the spec has no [ledger]: this release costs rho = "
+            f"{format_up(release.rho)}, each further release about the same people adds its own, "
+            "and nobody counts them. To count them, add a [ledger]."
         )
         return
     entry = release.entry

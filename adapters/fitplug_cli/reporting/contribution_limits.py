@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from fitplug.plan import Plan
 from fitplug.privacy import epsilon_at
-from fitplug.release import Limited, describe_population
+from fitplug.release import Limited
 from fitplug.workload import AddRemove
 from fitplug_cli import person_costs
 
 _SHOWN = (1, 2, 3, 5, 10)
-"""The numbers of records of a person whose cost a report shows, beside the declared number."""
+"""The numbers of records of a person whose cost a report shows, and the plan's own number."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Limit:
         contributions: The largest number of records of a person.
         rho: The rho of all of them with the plan's noise, rounded up.
         epsilon: The epsilon that is proven from this rho.
-        std_factor: The factor by which every std changes if rho stays that of the declared number.
+        std_factor: The factor by which every std changes if rho stays that of the plan's unit.
     """
 
     contributions: int
@@ -31,8 +31,8 @@ class Limit:
     std_factor: float
 
 
-def compare_limits(plan: Plan, declared: int, delta: float) -> tuple[Limit, ...]:
-    """Compute what other limits than the declared one cost.
+def compare_limits(plan: Plan, delta: float) -> tuple[Limit, ...]:
+    """Compute what other limits than the plan's own would cost.
 
     Only the plan is needed, since k records of a person cost k^2 times the rho of one. This does
     not hold where a unit of privacy keeps the records of a person apart: there a plan for another
@@ -40,23 +40,23 @@ def compare_limits(plan: Plan, declared: int, delta: float) -> tuple[Limit, ...]
 
     Args:
         plan: The plan.
-        declared: The largest number of records of a person that is declared.
         delta: The delta at which epsilon is given.
 
     Returns:
-        The limits, the smallest first; the declared one is among them. None if the unit keeps
+        The limits, the smallest first; the plan's own is among them. None if the unit keeps
         records apart.
     """
     if keeps_records_apart(plan):
         return ()
+    planned = plan.unit.choose_records(1)
     return tuple(
         Limit(
             k,
             person_costs.compute_rho(plan, k),
             epsilon_at(person_costs.compute_privacy_cost(plan, k), delta, "zcdp"),
-            k / declared,
+            k / planned,
         )
-        for k in sorted({*_SHOWN, declared})
+        for k in sorted({*_SHOWN, planned})
     )
 
 
@@ -65,29 +65,28 @@ def keeps_records_apart(plan: Plan) -> bool:
     return isinstance(plan.unit, AddRemove) and not plan.unit.is_of_records
 
 
-def explain_limits(plan: Plan, contributions: int, limited: Limited | None) -> tuple[str, ...]:
+def explain_limits(plan: Plan, population: str, limited: Limited | None) -> tuple[str, ...]:
     """Explain the table of limits, or why there is none.
 
     Args:
         plan: The plan.
-        contributions: The largest number of records of a person.
-        limited: Whether counting enforces it or the publisher declares it; None if not known.
+        population: Which rows the answers would be about; empty if that is not known.
+        limited: Whether counting enforces the unit of privacy or nothing does; None if not known.
 
     Returns:
         Sentences that say which records the answers are about, and how to learn what is left out.
     """
-    sentences = []
-    if limited is not None:
-        sentences.append(describe_population(contributions, limited, apart=plan.unit.apart))
+    sentences = [population] if population else []
     if keeps_records_apart(plan):
         sentences.append(
             f"The plan is for {plan.unit}. What another number of records costs is the rho of "
             "another plan: change the unit of privacy and design again."
         )
     sentences.append(
-        "A spec with [data] person keeps at most this number of records of each person; without it "
-        "the number is the publisher's word. A smaller number costs less privacy and leaves out "
-        "more records of persons with many. No std and no interval tells how many."
+        "With [data] person, counting keeps no more rows of a person than the unit of privacy "
+        "allows; without it, fitplug does not check how many rows a person has. A smaller number "
+        "costs less privacy and leaves out more rows of persons with many. No std and no interval "
+        "shows how many."
     )
     if limited != "declared":
         sentences.append(

@@ -16,7 +16,7 @@ from fitplug.display import format_up
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.privacy import epsilon_at
-from fitplug.release import About, Limited, describe_population
+from fitplug.release import About, Limited, describe_planned_population
 from fitplug.structure import list_names
 from fitplug.workload import ReplaceOne
 from fitplug_cli import person_costs
@@ -125,34 +125,36 @@ class Facts:
 
     Attributes:
         plan: The plan.
-        contributions: The largest number of records of one person.
         delta: The delta at which epsilon is given.
         groups: The groups of queries.
         usual_mechanisms: The usual mechanisms.
         about: What the publisher says of the release.
-        limited: Whether counting enforces `contributions` or the publisher declares it; None for a
-            plan without a spec.
+        limited: Whether counting enforces the unit of privacy or nothing does; None for a plan
+            without a spec.
+        rows: How rows are weighted and filtered (`Tables.rows`).
     """
 
     plan: Plan
-    contributions: int
     delta: float
     groups: tuple[Group, ...]
     usual_mechanisms: tuple[UsualMechanism, ...]
     about: About
     limited: Limited | None = None
+    rows: str | None = None
 
     @property
     def most_records(self) -> int:
-        """The largest number of records of one person, where the cost is not one of records too."""
-        return self.plan.unit.choose_records(self.contributions)
+        """The largest number of records of one person in the plan's unit of privacy."""
+        return self.plan.unit.choose_records(1)
 
     @property
     def population(self) -> str:
-        """Which records the answers are about; empty for a plan without a spec."""
+        """Which rows the answers would be about; empty for a plan without a spec."""
         if self.limited is None:
             return ""
-        return describe_population(self.most_records, self.limited, apart=self.plan.unit.apart)
+        return describe_planned_population(
+            self.most_records, self.limited, self.plan.unit.apart, self.rows
+        )
 
     @property
     def neighbours(self) -> str:
@@ -171,12 +173,12 @@ class Facts:
     @cached_property
     def privacy_cost(self) -> float:
         """Delta for all records of one person, rounded up."""
-        return person_costs.compute_privacy_cost(self.plan, self.contributions)
+        return person_costs.compute_privacy_cost(self.plan)
 
     @cached_property
     def rho(self) -> float:
         """The rho that is charged for all records of one person."""
-        return person_costs.compute_rho(self.plan, self.contributions)
+        return person_costs.compute_rho(self.plan)
 
     def epsilon(self, delta: float, proven: bool = True) -> float:
         """Return epsilon for all records of one person.
@@ -191,7 +193,7 @@ class Facts:
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
         """What other limits on the records of a person cost, with the same noise."""
-        return compare_limits(self.plan, self.contributions, self.delta)
+        return compare_limits(self.plan, self.delta)
 
     @cached_property
     def profile(self) -> npt.NDArray[np.float64]:
@@ -279,9 +281,9 @@ class Facts:
 def collect_facts(
     plan: Plan,
     *,
-    contributions: int = 1,
     delta: float = 1e-9,
     limited: Limited | None = None,
+    rows: str | None = None,
     about: About | None = None,
     compare: bool = True,
     progress: Progress | None = None,
@@ -290,9 +292,9 @@ def collect_facts(
 
     Args:
         plan: The plan.
-        contributions: The largest number of records of one person.
         delta: The delta at which epsilon is given.
-        limited: Whether counting enforces `contributions` or the publisher declares it.
+        limited: Whether counting enforces the unit of privacy or nothing does.
+        rows: How rows are weighted and filtered.
         about: What the publisher says of the release.
         compare: Whether the plan is compared with the usual mechanisms, which may take seconds.
         progress: A function that is called with the share that is done, and what is being done.
@@ -306,7 +308,7 @@ def collect_facts(
         report(i / len(_USUAL), name)
         usual.append(_compare_usual(plan, short, name, mechanism, keywords))
     groups = _collect_groups(plan)
-    return Facts(plan, contributions, delta, groups, tuple(usual), about or About(), limited)
+    return Facts(plan, delta, groups, tuple(usual), about or About(), limited, rows)
 
 
 def _collect_groups(plan: Plan) -> tuple[Group, ...]:

@@ -20,7 +20,7 @@ def build_report_record(facts: Facts, relaxation: Relaxation | None) -> dict[str
     Returns:
         The record.
     """
-    record = build_plan_record(facts.plan, facts.contributions, facts.delta)
+    record = build_plan_record(facts.plan, facts.delta)
     cost = facts.profile
     return record | {
         "groups": [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fitplug.display import MOST_BARS, format_down, format_up
-from fitplug.workload import ONE_RECORD
+from fitplug.plan import describe_overstatement, describe_public_totals
 from fitplug_cli.reporting import plots
 from fitplug_cli.reporting.contribution_limits import explain_limits
 from fitplug_cli.reporting.facts import DELTAS, RELAXED, Facts
@@ -50,13 +50,14 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
     return environment.get_template("page.html.j2").render(
         facts=facts,
         warning=warning,
+        public=describe_public_totals(facts.plan),
+        overstated=describe_overstatement(facts.plan),
         plan=facts.plan,
         rules=facts.plan.workload.measure_rules,
-        unit=None if facts.plan.unit == ONE_RECORD else facts.plan.unit,
         deltas=DELTAS,
         relaxed=f"{RELAXED - 1:.0%}",
         most_bars=MOST_BARS,
-        explained_limits=explain_limits(facts.plan, facts.most_records, facts.limited),
+        explained_limits=explain_limits(facts.plan, facts.population, facts.limited),
         plots=_draw_plots(facts),
     )
 

@@ -21,7 +21,7 @@ def print_report(facts: Facts, *, full: bool) -> None:
         facts: The facts of the plan.
         full: Whether everything is printed that the page shows, except for the plots.
     """
-    print_plan(facts.plan, facts.contributions, facts.delta)
+    print_plan(facts.plan, facts.delta)
     _print_prices(facts)
     if full:
         _print_limits(facts)
@@ -73,21 +73,21 @@ def _print_prices(facts: Facts) -> None:
 def _print_limits(facts: Facts) -> None:
     if facts.limits:
         _print_limits_table(facts)
-    for sentence in explain_limits(facts.plan, facts.most_records, facts.limited):
+    for sentence in explain_limits(facts.plan, facts.population, facts.limited):
         out.print(sentence)
 
 
 def _print_limits_table(facts: Facts) -> None:
     table = _make_table(
-        "records a person",
+        "rows per person",
         "rho",
         f"epsilon at delta {facts.delta:g}",
-        "every std, to keep the rho of the declared number",
+        "every std, to keep this plan's rho",
     )
     for limit in facts.limits:
-        declared = " (declared)" if limit.contributions == facts.contributions else ""
+        declared = " (this plan)" if limit.contributions == facts.most_records else ""
         table.add_row(
-            f"{limit.contributions}{declared}",
+            f"{limit.contributions:,}{declared}",
             format_up(limit.rho),
             format_up(limit.epsilon, 4),
             f"x {limit.std_factor:.3g}",

@@ -16,7 +16,6 @@ from fitplug.errors import FitplugError
 from fitplug.files import is_url
 from fitplug.release import RESULT_COLUMNS
 from fitplug.workload import (
-    ONE_RECORD,
     AddRemove,
     ReplaceOne,
     UnboundQueryGroup,
@@ -25,7 +24,10 @@ from fitplug.workload import (
     read_unit,
 )
 from fitplug_cli.inputs import TARGETS_KEY, check_files_are_public, fill_in_codebooks
-from fitplug_cli.spec.errors import SpecError, explain_validation
+from fitplug_cli.spec.errors import (
+    SpecError,
+    explain_validation,
+)
 from fitplug_cli.spec.queries import TARGET_KEYS, build_group, name_place
 from fitplug_cli.spec.sections import (
     AboutSection,
@@ -49,8 +51,7 @@ class Spec:
     Attributes:
         path: The file.
         workload: The workload of its [domain] and its [[query]] tables.
-        unit: The unit of privacy that plans are designed for. It is one record if [data]
-            contributions say how many records a person has.
+        unit: The unit of privacy that plans are designed for.
         data, privacy, ledger, output, about, design: The sections of these names; ledger is None
             if the spec has none.
     """
@@ -85,11 +86,6 @@ class Spec:
         if glob.has_magic(path):
             return str(Path(glob.escape(str(self.path.parent))) / path)
         return str(self.resolve(path))
-
-    @property
-    def assumes_one_row(self) -> bool:
-        """Whether the spec does not say how many rows a person may have, so that one is assumed."""
-        return self.privacy.unit is None and not self.data.names_contributions
 
     @property
     def output_dir(self) -> Path:
@@ -237,29 +233,12 @@ def _check_rows(path: Path, data: DataSection, workload: Workload) -> None:
 
 def _read_unit(path: Path, document: Document, workload: Workload) -> Unit:
     """Read the unit of privacy, and check that it goes with [domain] and [data]."""
-    given, data = document.privacy.unit, document.data
-    if given is None:
-        if data.person is not None and not data.names_contributions:
-            raise SpecError(
-                f"{path}: [data] person = {data.person!r} needs contributions, the most rows of "
-                "each person that are counted; write contributions = 1 to count persons"
-            )
-        return ONE_RECORD
-    if not isinstance(given, dict):
-        raise SpecError(
-            f"{path}: [privacy] unit = {given!r} must be a table, such as {{ records = 3 }} or "
-            "{ replace_one = [] }"
-        )
+    data = document.data
     try:
-        unit = read_unit(given)
+        unit = read_unit(document.privacy.unit)
         unit.check_domain(workload.domain)
     except FitplugError as error:
         raise SpecError(f"{path}: [privacy] unit: {error}") from None
-    if data.names_contributions:
-        raise SpecError(
-            f"{path}: [data] contributions = {data.contributions} is beside [privacy] unit, which "
-            "says how many records a person has; leave out contributions"
-        )
     if data.person is not None and isinstance(unit, ReplaceOne) and unit.within:
         raise SpecError(
             f"{path}: [privacy] unit: the row that is kept of a {data.person!r} may be at other "

@@ -9,13 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fitplug.counts import describe_rows, make_filters
 from fitplug.ledger import make_budget
-from fitplug.privacy import MOST_CONTRIBUTIONS
 from fitplug.release import About
 from fitplug.structure import LARGEST_WEIGHT
 from fitplug.workload import LEAST_CONFIDENCE
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+Location: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
+"""A path or a URL, which has no null character."""
 
 
 class _Section(BaseModel):
@@ -34,30 +35,23 @@ class DataSection(_Section):
         missing: For each column that some files lack, the value that all rows of such files have;
             the text "" is null.
         cluster: The address of a Dask scheduler whose workers count.
-        contributions: The largest number of rows of one person.
-        person: The column that identifies persons. Counting keeps at most `contributions` rows of
-            each. Without it, the number of rows of a person is the publisher's word.
+        person: The column that identifies persons. Counting keeps of each no more rows than the
+            unit of privacy allows. Without it, nothing checks how many rows a person has.
         storage_options: Keywords of the file system that a URL names, such as credentials.
         weight: The column that says how many records each row stands for.
         where: For each column that filters rows, the values of rows that are counted.
     """
 
-    path: str = Field(min_length=1)
+    path: Location
     table: Literal["delta", "iceberg", None] = None
     version: int | None = Field(default=None, ge=0)
     zone: str | None = Field(default=None, min_length=1)
     missing: dict[str, str | int | bool] = {}
     cluster: str | None = Field(default=None, min_length=1)
-    contributions: int = Field(default=1, ge=1, le=MOST_CONTRIBUTIONS)
     person: str | None = Field(default=None, min_length=1)
     storage_options: dict[str, Any] = Field(default={}, repr=False)
     weight: str | None = Field(default=None, min_length=1)
     where: Any = None
-
-    @property
-    def names_contributions(self) -> bool:
-        """Whether the spec says how many rows a person may have, and leaves no default."""
-        return "contributions" in self.model_fields_set
 
     @property
     def rows(self) -> str | None:
@@ -72,28 +66,28 @@ class DataSection(_Section):
 
 
 class PrivacySection(_Section):
-    """[privacy]: the privacy cost of the release, for all rows of a person together.
+    """[privacy]: who is protected, and the privacy cost for all rows of a person together.
 
     Without rho and max_rho, the release costs the least rho that meets every target.
 
     Attributes:
+        unit: The unit of privacy, as `fitplug.workload.read_unit` reads it. It has no default: only
+            the publisher knows how many rows a person may have.
         rho: The rho to spend.
         max_rho: The rho that the targets may cost at most.
         delta: The delta at which epsilon is reported.
-        unit: The unit of privacy, as `fitplug.workload.read_unit` reads it; None for one record, or
-            for the contributions of [data].
     """
 
+    unit: dict[str, Any]
     rho: Positive | None = None
     max_rho: Positive | None = None
     delta: Probability = 1e-9
-    unit: Any = None
 
 
 class LedgerSection(_Section):
     """[ledger]: the file, and the total budget for the people, by rho or by epsilon and delta."""
 
-    path: str = Field(min_length=1)
+    path: Location
     rho: Positive | None = None
     epsilon: Positive | None = None
     delta: Probability | None = None
@@ -130,7 +124,7 @@ class OutputSection(_Section):
             release in parts or a checkpoint; None for one in the account of the user.
     """
 
-    path: str = Field(default="release/", min_length=1)
+    path: Location = "release/"
     confidence: float = Field(default=0.95, ge=LEAST_CONFIDENCE, lt=1)
     spreadsheet_safe: bool = False
     parts: bool = False
@@ -183,9 +177,9 @@ class Document(_Section):
     """All sections of a spec file, as they are written."""
 
     data: DataSection
+    privacy: PrivacySection
     domain: dict[str, Any] = Field(min_length=1)
     query: list[dict[str, Any]] = Field(min_length=1)
-    privacy: PrivacySection = PrivacySection()
     ledger: LedgerSection | None = None
     output: OutputSection = OutputSection()
     about: AboutSection = AboutSection()

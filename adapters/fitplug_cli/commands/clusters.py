@@ -1,0 +1,80 @@
+"""The cluster that a spec names: a client of its scheduler, or one message that says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fitplug.errors import FitplugError
+from fitplug_cli.spec import Spec, SpecError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_CONNECT_SECONDS = 10
+"""How long to wait for the scheduler of a cluster."""
+
+
+@contextlib.contextmanager
+def connect(spec: Spec) -> Iterator[Client | None]:
+    """Connect to the cluster that the spec names, during the block; yield None without one.
+
+    Raises:
+        SpecError: The address is none that a scheduler can have.
+        FitplugError: No scheduler answers there in time.
+    """
+    address = spec.data.cluster
+    if address is None:
+        yield None
+        return
+    with _open_client(spec, address) as client:
+        yield client
+
+
+def _open_client(spec: Spec, address: str) -> Client:
+    """Open a client of the scheduler at an address."""
+    from distributed import Client
+
+    where = f"{spec.path}: [data] cluster = {address!r}"
+    try:
+        with _silence_logs():
+            # A client waits for ever where a port is open and nothing answers, so ask first.
+            asyncio.run(asyncio.wait_for(_ask_scheduler(address), _CONNECT_SECONDS))
+            return Client(address, timeout=_CONNECT_SECONDS)
+    except (OSError, asyncio.TimeoutError):  # of name resolution and of Dask's connections, too
+        raise FitplugError(
+            f"{where}: no Dask scheduler answers there within {_CONNECT_SECONDS} second(s); start "
+            "one, or correct the address"
+        ) from None
+    except Exception:  # what Dask makes of an address raises errors of many types
+        if address.startswith(("tls://", "wss://")):
+            raise SpecError(
+                f"{where} needs TLS, and Dask's configuration on this machine has no certificates "
+                "that can be used; set distributed.comm.tls there, or write tcp://HOST:PORT"
+            ) from None
+        raise SpecError(
+            f"{where} is not the address of a Dask scheduler; write tcp://HOST:PORT"
+        ) from None
+
+
+async def _ask_scheduler(address: str) -> None:
+    """Ask the scheduler at an address who it is. Raises errors of any type if it is none."""
+    from distributed import Security, rpc
+
+    arguments = Security().get_connection_args("client")
+    async with rpc(address, timeout=_CONNECT_SECONDS, connection_args=arguments) as scheduler:
+        await scheduler.identity()
+
+
+@contextlib.contextmanager
+def _silence_logs() -> Iterator[None]:
+    """Log nothing in the block, where Dask logs tracebacks of what is explained by an error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
