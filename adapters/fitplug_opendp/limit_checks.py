@@ -1,6 +1,7 @@
 """Checks that counts hold no more records of a person than the plan protects.
 
-Counts that do not say how many records of a person they hold are taken at the publisher's word.
+Counts that do not say how many records of a person they hold are taken as they are: nothing checks
+them.
 """
 
 from __future__ import annotations
