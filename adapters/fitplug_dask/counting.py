@@ -235,7 +235,7 @@ def _find_unit(wanted: Wanted, unit: Unit | None, person: str | None) -> Unit | 
         return unit
     if unit not in (None, wanted.unit):
         raise BudgetError(f"the plan has another unit of privacy ({wanted.unit}): leave out unit")
-    # Without persons every record is counted, and the unit is the publisher's word.
+    # Without persons every record is counted, and nothing checks the unit.
     return wanted.unit if unit is not None or person is not None else None
 
 

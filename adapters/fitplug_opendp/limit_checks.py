@@ -1,7 +1,7 @@
 """Checks that counts hold no more records of a person than the plan protects.
 
-Counts that do not say how many records of a person they hold are taken at the publisher's word, if
-this word can be about the cells that are counted.
+Counts that do not say how many records of a person they hold are taken as they are: nothing checks
+them. They are refused where the unit is about a cell of other values, of which nobody can know it.
 """
 
 from __future__ import annotations

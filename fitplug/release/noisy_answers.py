@@ -189,7 +189,7 @@ class NoisyAnswers:
             self.most_records,
             self.limited,
             outside=self.outside,
-            apart=self.plan.unit.apart,
+            apart=self.plan.bound_unit.apart,
             rows=self.rows,
         )
         return " ".join([described, *self.plan.workload.measure_rules])

@@ -413,5 +413,5 @@ class Release(NoisyAnswers):
         return (
             f"Release(rho={format_up(self.rho)}, {unit}plan={self.plan_digest[:12]}, "
             f"groups={', '.join(self.plan.workload.names)}, "
-            f"about {name_population(self.most_records, self.limited, self.plan.unit.apart)})"
+            f"about {name_population(self.most_records, self.limited, self.plan.bound_unit.apart)})"
         )

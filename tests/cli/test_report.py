@@ -282,7 +282,8 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
         assert "(this plan)" not in text
         assert "Hardly anything is left" not in text
     assert "for one person in this unit" in text
-    assert f"differ by all records of one person, at most 3{plan.bound_unit.apart}. Who sees" in text
+    apart = plan.bound_unit.apart
+    assert f"differ by all records of one person, at most 3{apart}. Who sees" in text
     assert "for one person in the unit of privacy, rounded up" in text
     record = build_report_record(facts, None)
     assert record["contributions"] == 3

@@ -231,7 +231,7 @@ def test_rows_of_persons_are_counted_period_by_period(tmp_path, ledger):
         # Of the three rows of each person in the first month one is kept.
         assert released.estimates["months"][:, 0].sum() == pytest.approx(50, abs=15)
         if records == T:
-            assert "at most 4 of each person's" in released.population
+            assert "Counting kept at most 4 rows per person" in released.population
             with pytest.raises(TablesError, match="for another unit"):
                 series.release(2, fp.Tables(DOMAIN, {("REGION", "MONTH"): X}, contributions=2))
         assert series.release(2, fp.Tables(DOMAIN, {("REGION", "MONTH"): X})).limited == "declared"

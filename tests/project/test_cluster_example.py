@@ -76,10 +76,10 @@ def test_the_commands_count_and_release(folder):
 
 def test_an_address_where_nothing_answers_is_one_sentence(folder, monkeypatch):
     from fitplug.errors import FitplugError
-    from fitplug_cli.commands import counts
+    from fitplug_cli.commands import clusters, counts
     from fitplug_cli.spec import load_spec
 
-    monkeypatch.setattr(counts, "_CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 0.2)
     path = folder / "examples" / "cluster" / "release.toml"
     path.write_text(path.read_text().replace("8786", free_port()))
     with pytest.raises(FitplugError, match=r"\[data\] cluster = .*no Dask scheduler answers"):

@@ -153,7 +153,7 @@ class Facts:
         if self.limited is None:
             return ""
         return describe_planned_population(
-            self.most_records, self.limited, self.plan.unit.apart, self.rows
+            self.most_records, self.limited, self.plan.bound_unit.apart, self.rows
         )
 
     @property

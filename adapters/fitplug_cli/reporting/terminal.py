@@ -85,9 +85,9 @@ def _print_limits_table(facts: Facts) -> None:
         "every std, to keep this plan's rho",
     )
     for limit in facts.limits:
-        declared = " (this plan)" if limit.contributions == facts.most_records else ""
+        own = " (this plan)" if limit.contributions == facts.most_records else ""
         table.add_row(
-            f"{limit.contributions:,}{declared}",
+            f"{limit.contributions:,}{own}",
             format_up(limit.rho),
             format_up(limit.epsilon, 4),
             f"x {limit.std_factor:.3g}",
