@@ -183,19 +183,21 @@ def prepare_release(spec: Spec, plan: Plan, options: ChargeOptions) -> Publicati
 def _prepare_publication(
     spec: Spec, plan: Plan, options: ChargeOptions, ledger: Ledger | None
 ) -> Publication:
-    return Publication.prepare(
-        ReleaseRequest(
-            plan,
-            spec.output_dir,
-            ledger=ledger,
-            is_enforced=spec.data.person is not None,
-            within=options.within,
-            what=f"{spec.path.name}: {list_names(spec.workload.names)}",
-            key=options.key,
-            again=options.again,
-            replace=options.replace,
+    # Large plans take a while to verify.
+    with open_progress_bar("check"):
+        return Publication.prepare(
+            ReleaseRequest(
+                plan,
+                spec.output_dir,
+                ledger=ledger,
+                is_enforced=spec.data.person is not None,
+                within=options.within,
+                what=f"{spec.path.name}: {list_names(spec.workload.names)}",
+                key=options.key,
+                again=options.again,
+                replace=options.replace,
+            )
         )
-    )
 
 
 def publish_release(
