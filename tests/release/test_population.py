@@ -16,6 +16,7 @@ from scipy.stats import chi2
 import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
+from fitplug.counts import describe_rows, make_filters
 from fitplug.errors import BudgetError, InputError
 from fitplug.files import read_with_digest, write_with_digest
 from fitplug.mechanism.dispatch import answer_exactly
@@ -91,8 +92,8 @@ def test_intervals_cover_the_records_kept_and_rarely_all(
     assert is_share(np.mean([low <= TRUE_KEPT <= high for low, high in totals]), 0.95)
     assert not any(low <= TRUE_ALL <= high for low, high in totals)
     assert limited[0].limited == "enforced"
-    assert "about the records kept, at most 3 of each person's" in limited[0].population
-    assert "need not cover the count of all records" in limited[0].population
+    assert "Counting kept at most 3 rows per person. " in limited[0].population
+    assert "need not cover the count of all rows" in limited[0].population
 
 
 def estimated(noise: float, counted: fp.Tables, whole: fp.Tables) -> list[fp.Lost]:
@@ -220,6 +221,14 @@ def test_every_limit_in_words(k: int, limited: str | None, said: str, unsaid: st
     assert said in sentences
     assert unsaid not in sentences
     assert "household" in describe_population(k, limited, "household")  # type: ignore[arg-type]
+
+
+def test_the_assumption_is_about_records_where_rows_stand_for_several() -> None:
+    """With a weight, a row is many people: a guarantee of one row per person would say too much."""
+    for weight, filters, noun in (("POP", {}, "record"), (None, {"a": ["x"]}, "row")):
+        rows = describe_rows(weight, make_filters(filters))
+        assert f"at most one {noun} per person;" in describe_population(1, "declared", rows=rows)
+        assert f"at most 3 {noun}s per person;" in describe_population(3, "declared", rows=rows)
 
 
 def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
