@@ -112,7 +112,8 @@ def print_survey(survey: Survey, plan: Plan) -> None:
     """
     rows = "not known before they are read"
     if survey.rows is not None:
-        rows = f"{survey.rows:,}, by the files' footers: exact, so CONFIDENTIAL"
+        # The exact number is confidential.
+        rows = f"about {float(f'{survey.rows:.1g}'):,.0f}, by the files' footers"
     table = Table.grid(padding=(0, 2))
     files = f"{survey.files:,} {survey.format}"
     if survey.left_out:
