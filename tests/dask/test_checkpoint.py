@@ -417,7 +417,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert fitplug("run", spec, "--checkpoint", kept).code == 0
     ran = fitplug("run", spec, "--checkpoint", tmp_path / "people")
     assert (ran.code, "no checkpoint" in ran.err) == (2, True)
-    by_person = '[data]\nperson = "NOTE"\ncontributions = 1'
+    by_person = '[data]\nperson = "NOTE"'
     spec.write_text(spec.read_text().replace("[data]", by_person), encoding="utf-8")
     ran = fitplug("run", spec, "--checkpoint", kept)
     assert (ran.code, "cannot be kept of a count with [data] person" in ran.err) == (2, True)

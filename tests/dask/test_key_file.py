@@ -168,7 +168,8 @@ def test_a_spec_names_the_key(root: Path, keys: Path) -> None:
         """
 [data]
 path = "rows/"
-contributions = 1
+[privacy]
+unit = { records = 1 }
 [domain]
 MONTH = { integers = [1, 2] }
 REGION = { integers = [1, 3] }

@@ -213,7 +213,8 @@ def test_a_series_whose_ledger_is_missing_is_told(tmp_path: Path) -> None:
         """
 [data]
 path = "rows/"
-contributions = 1
+[privacy]
+unit = { records = 1 }
 [domain]
 MONTH = { integers = [1, 3] }
 [[query]]

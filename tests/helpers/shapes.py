@@ -410,8 +410,8 @@ def write_spec(shape: Shape, rows: Path, parts: bool) -> str:
         asked = {factor.attribute: factor.kind for factor in group.factors}
         lines += ["[[query]]", f"name = {json.dumps(group.name)}", f"variance = {TARGET}"]
         lines += [f"{name} = {json.dumps(kind)}" for name, kind in asked.items()]
-    if "unit" in shape.keywords:
-        lines += ["[privacy]", f"unit = {_write_toml(shape.keywords['unit'].to_spec())}"]
+    unit = shape.keywords.get("unit", fp.AddRemove())
+    lines += ["[privacy]", f"unit = {_write_toml(unit.to_spec())}"]
     lines += ["[ledger]", 'path = "budget.db"', "rho = 1e6"]
     return "\n".join([*lines, "[output]", 'path = "out"', f"parts = {json.dumps(parts)}", ""])
 
