@@ -348,7 +348,7 @@ def run(folder, more=""):
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"sex": ["1", "2", "2"]}), folder / "people.parquet")
-    (folder / "spec.toml").write_text(SPEC.format(more=more))
+    (folder / "spec.toml").write_text(SPEC.replace("{more}", more))
     command = [sys.executable, "-m", "fitplug_cli.main", "run", str(folder / "spec.toml")]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
