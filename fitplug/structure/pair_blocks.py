@@ -96,9 +96,9 @@ class PairStructure(MatrixStructure):
             )
         if not self.fits:
             raise WorkloadError(
-                f"the workload has {len(self.blocks):,} blocks over {self.pairs.nodes:,} cells, too "
-                "many to design for with the unit of privacy ReplaceOne: ask fewer attributes "
-                f"together, or {TWO_CHANGES}"
+                f"the workload has {len(self.blocks):,} blocks over {self.pairs.nodes:,} cells, "
+                "too many for the unit of privacy ReplaceOne: ask fewer attributes together, or "
+                f"{TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()
@@ -108,9 +108,7 @@ class PairStructure(MatrixStructure):
         """The region of each dense cell, by the dense attributes that the unit keeps, (D,)."""
         domain, public = self.workload.domain, self.public_attributes or ()
         region = np.zeros(domain.shape_of(self.dense), dtype=np.int64)
-        for axis, (name, n) in enumerate(
-            zip(self.dense, domain.shape_of(self.dense), strict=True)
-        ):
+        for axis, (name, n) in enumerate(zip(self.dense, domain.shape_of(self.dense), strict=True)):
             if name in public:
                 along = np.arange(n, dtype=np.int64)
                 region = region * n + along.reshape(-1, *(1,) * (region.ndim - axis - 1))
