@@ -6,7 +6,7 @@ dense parts d and d' and whose set D of symmetric attributes with different valu
     sum over A of  w_A ( Y_A(d, d) + Y_A(d', d') - 2 kappa_A(D) Y_A(d, d') )
     kappa_A(D) = prod over a in A and D of -1 / (n_a - 1)
 
-with Y_A = Sigma_A^-1 (docs/theory/units.md, (U18)). Where A has no attribute along which a record
+with Y_A = Sigma_A^-1 (docs/theory/units.md, (U19)). Where A has no attribute along which a record
 may move, kappa_A = 1, and public totals answer a part of the block; see
 `fitplug.structure.cell_pairs`. Without symmetric attributes there is one block, over all cells.
 """
