@@ -211,6 +211,47 @@ class TestTheOptimum:
         spread = certify_bound(dense, Objective(), 1.0, duals)
         assert spread == pytest.approx(plan.lower_bound, rel=1e-6)
 
+    @pytest.mark.parametrize(
+        ("unit", "rho"), [(REPLACE, 0.0494), (fp.ReplaceOne(within=("area",)), 0.0472)]
+    )
+    def test_many_cells_of_symmetric_attributes_beside_ages(self, unit, rho):
+        """All cells together are 179,712; the residual family costs 0.071."""
+        sizes = {"sex": 2, "race": 9, "origin": 2, "area": 52}
+        symmetric = {name: [str(i) for i in range(n)] for name, n in sizes.items()}
+        bands = fp.ranges([(0, 17), (18, 39), (40, 64), (65, 95)])
+        workload = fp.Workload(
+            fp.Domain({"age": fp.Integers(0, 95), **symmetric}),
+            [
+                fp.queries({"sex": "identity", "age": "prefix"}, std=12.0),
+                fp.marginal("race", "origin", "area", std=10.0),
+                fp.queries({"area": "identity", "age": bands}, std=10.0),
+                fp.total(std=5.0),
+            ],
+        )
+        plan = fp.design(workload, unit=unit, tolerance=2e-3)
+        plan.verify()
+        assert plan.gap <= 2e-3
+        assert plan.rho < rho
+        found = check_sensitivity(AnswerPath.in_memory(plan))
+        assert 0.99 < found.largest_squared / plan.strategy.sensitivity_squared <= 1
+
+    @pytest.mark.parametrize("within", [(), ("one",), ("s",), ("one", "a")])
+    def test_an_attribute_of_one_cell_changes_nothing(self, within):
+        groups = [
+            fp.queries({"a": "prefix", "s": "identity", "one": "identity"}, std=1.0),
+            fp.queries({"s": "identity", "one": "identity"}, std=2.0),
+        ]
+        domain = fp.Domain({"one": ["1"], "a": fp.Integers(0, 3), "s": ["1", "2", "3"]})
+        plan = fp.design(fp.Workload(domain, groups), unit=fp.ReplaceOne(within=within))
+        plan.verify()
+        without = [fp.queries({"a": "prefix", "s": "identity"}, std=1.0), fp.marginal("s", std=2.0)]
+        kept = tuple(name for name in within if name != "one")
+        other = fp.design(fp.Workload(domain, without), unit=fp.ReplaceOne(within=kept))
+        assert plan.rho == pytest.approx(other.rho, rel=1e-3)
+        found = check_sensitivity(AnswerPath.in_memory(plan))
+        assert found.is_complete
+        assert found.largest_squared == plan.strategy.sensitivity_squared
+
 
 class TestTheCost:
     @pytest.mark.parametrize("symmetric", [0, 1, 2, 3])
