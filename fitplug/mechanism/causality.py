@@ -50,6 +50,8 @@ def is_causal(strategy: IntegerStrategy, attribute: str) -> bool:
     structure = strategy.structure
     if not isinstance(structure, MatrixStructure) or attribute not in structure.dense:
         return False
+    if structure.public_attributes is not None:
+        return False  # public totals are known only when all periods are over
     for block_set in strategy.block_sets:
         if block_set.basis.kind != "cells":
             return False

@@ -87,7 +87,7 @@ class BlockEstimates(LazyEstimates):
         total: FloatArray | float = 0.0
         for block in structure.subsets.find_blocks(g):
             (own,) = structure.subsets.list_attributes([block])
-            part = self._residuals[block] @ self._strategy.represent(block, g)[0].T
+            part = self._estimate_part(block, g)
             for axis, (a, factor) in enumerate(factors.items()):
                 if a not in own:
                     later = (1,) * (part.ndim - axis)
@@ -96,6 +96,14 @@ class BlockEstimates(LazyEstimates):
                     part = factor.apply(part, axis)
             total = total + part
         return arrange_as_group(structure, g, np.asarray(total))
+
+    def _estimate_part(self, block: int, g: int) -> FloatArray:
+        """Estimate what a block adds to the rows of a group, before the rows are spread.
+
+        Returns:
+            An axis of the cells of each attribute of the block, and a last one for the rows.
+        """
+        return np.asarray(self._residuals[block] @ self._strategy.represent(block, g)[0].T)
 
     def _estimate_residuals(self, block: int) -> FloatArray:
         """Estimate B x of a block, less what its margins say."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from fitplug.errors import PlanError
 from fitplug.mechanism.block_set import BlockSet
-from fitplug.mechanism.estimates import BlockEstimates
+from fitplug.mechanism.contrasts import build_contrasts, compute_precisions
 from fitplug.mechanism.integer_limits import SATURATION
-from fitplug.mechanism.public_totals import PublicTotalsForm
+from fitplug.mechanism.public_totals import PublicTotalsEstimates, PublicTotalsForm
 from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.numeric import (
@@ -20,51 +20,65 @@ from fitplug.numeric import (
     bound_norm,
     bound_solution_norms,
     find_largest_entry,
+    gamma,
     multiply_exactly,
 )
-from fitplug.structure import PairStructure
+from fitplug.structure import PairStructure, classify_cells
 
 
-class PairEstimates(BlockEstimates):
+class PairEstimates(PublicTotalsEstimates):
     """Estimates W' x from the noisy answers, and K N from the public totals N."""
 
-    def _estimate_group(self, g: int) -> FloatArray:
+    def _find_public(self, block: int, g: int) -> FloatArray | None:
         structure = self._strategy.structure
         assert isinstance(structure, PairStructure)
-        asked = structure.pairs.public[structure.find_rows(0, g)]
-        known = asked @ self._answers[self._strategy.size :].astype(np.float64)
-        # The answers of a group are in the order of its rows, as no attribute is symmetric.
-        shape = structure.workload.groups[g].shape
-        return np.asarray(super()._estimate_group(g) + known.reshape(shape))
+        if block not in structure.grounded:
+            return None
+        return structure.grounded[block].public[structure.find_rows(block, g)]
 
 
 class PairForm(PublicTotalsForm[PairStructure]):
     """The strategies of `PairStructure`."""
 
     def compute_exact_cost(self, structure: PairStructure, integers: Integers) -> ExactCost:
-        (block_set,) = integers.block_sets
-        pairs = structure.pairs
-        # The column of a node is that of its class in M, and zero for the ground.
-        M = block_set.M[0]
-        padded = np.concatenate([M, np.zeros((len(M), 1), dtype=np.int64)], axis=1)
-        columns = padded[:, block_set.basis.index[pairs.cells]]
-        gram = multiply_exactly(columns.T, columns)
-        # |a_i - a_j|^2 is at most four times the largest square: it must fit into 64 bits too.
-        if find_largest_entry(gram) >= 2**60:
-            gram = gram.astype(object)
-        costs = pairs.measure_pairs(gram)
+        contrasts = [build_contrasts(n) for n in structure.sizes]
+        own = [matrix.column_square for matrix in contrasts]
+        # H'H = precision (I - J/n), and the precision of contrasts is a multiple of n.
+        between = [-(matrix.precision // matrix.n) for matrix in contrasts]
+        assert all(b * m.n == -m.precision for b, m in zip(between, contrasts, strict=True))
+        block_sets = sorted(integers.block_sets, key=lambda block_set: int(block_set.blocks[0]))
+        grams, bound, entry = [], 0, 1
+        for block_set in block_sets:
+            matrix = structure.build_block_matrix(int(block_set.blocks[0]))
+            A = multiply_exactly(block_set.M[0], block_set.basis.build_matrix(matrix))
+            columns = A[:, structure.pairs.cells]
+            gram = multiply_exactly(columns.T, columns)
+            grams.append(gram)
+            (square,) = structure.subsets.multiply(own, block_set.blocks)
+            bound += int(square) * find_largest_entry(gram)
+            (largest,) = structure.subsets.multiply(
+                [matrix.largest_entry for matrix in contrasts], block_set.blocks
+            )
+            entry = max(entry, int(largest) * find_largest_entry(A))
+        # No sum of products is larger than this bound, and no cost than four times of it.
+        kind = np.int64 if bound < 2**60 else object
+        products = structure.sum_products([g.astype(kind) for g in grams], own, between)
+        costs = structure.pairs.measure_pairs(products[0].diagonal(), products)
         # The conversion of an integer to a float rounds by at most one unit roundoff.
-        above = pairs.find_largest(costs).astype(np.float64) * (1 + 4 * UNIT_ROUNDOFF)
-        entry = max(1, find_largest_entry(M))
+        above = structure.pairs.find_largest(costs).astype(np.float64) * (1 + 4 * UNIT_ROUNDOFF)
         return ExactCost(int(costs.max()), above, SATURATION // entry)
 
     def bound_unit_variances(self, structure: PairStructure, integers: Integers) -> FloatArray:
-        (block_set,) = integers.block_sets
-        L, _ = block_set.basis.represent(structure.pairs.grounded)
-        # Each entry is the difference of two coefficients, rounded once.
-        L_error = bound_norm(L, axis=1) * (2 * UNIT_ROUNDOFF)
-        unit = bound_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
-        return np.asarray(unit * unit * (1 + 4 * UNIT_ROUNDOFF))
+        variances = np.zeros(structure.rows)
+        for block_set in integers.block_sets:
+            (precision,) = compute_precisions(structure, block_set.blocks)
+            queries = structure.gather_queries(int(block_set.blocks[0]))
+            L, L_error = block_set.basis.represent(queries.matrix)
+            # Each entry may be the difference of two coefficients, rounded once.
+            L_error = L_error + bound_norm(L, axis=1) * (2 * UNIT_ROUNDOFF)
+            unit = bound_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
+            variances[queries.rows] += unit * unit * queries.variance_multiples / precision
+        return variances * (1 + gamma(len(structure.blocks) + 64))
 
     def make_estimates(
         self, strategy: IntegerStrategy, answers: IntArray
@@ -74,9 +88,11 @@ class PairForm(PublicTotalsForm[PairStructure]):
     def check_block_set(self, structure: PairStructure, block_set: BlockSet) -> None:
         if len(block_set.blocks) != 1:
             raise PlanError("the strategy measures blocks that the workload does not have")
-        is_grounded = block_set.basis.kind == "cells" and np.array_equal(
-            block_set.basis.index, structure.pairs.classes
-        )
-        if not is_grounded:
-            # The cost is counted for the classes of cells of the structure.
+        block, basis = int(block_set.blocks[0]), block_set.basis
+        if basis.kind != "cells":
+            if block in structure.grounded:
+                raise PlanError("the basis is not the classes of cells that queries tell apart")
+            return
+        if not np.array_equal(basis.index, classify_cells(structure.build_block_matrix(block))):
+            # The cost is counted for the cells that the queries tell apart.
             raise PlanError("the basis is not the classes of cells that queries tell apart")

@@ -5,17 +5,20 @@ The totals come after the noisy answers, without noise.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from fitplug.errors import WorkloadError
 from fitplug.mechanism.basis import ReadCounts
 from fitplug.mechanism.block_set_form import BlockSetForm
+from fitplug.mechanism.estimates import BlockEstimates
 from fitplug.mechanism.integer_limits import SATURATION
 from fitplug.mechanism.mechanisms import Mechanism, make_mechanism
 from fitplug.mechanism.parted_strategy import PartedStrategy
 from fitplug.mechanism.strategy import IntegerStrategy
 from fitplug.mechanism.strategy_form import S
-from fitplug.numeric import IntArray
+from fitplug.numeric import FloatArray, IntArray
 
 
 def append_totals(
@@ -35,6 +38,48 @@ def refuse_parts() -> WorkloadError:
         "releases in parts are not made for plans of the unit of privacy ReplaceOne; make a "
         "release in one piece"
     )
+
+
+class PublicTotalsEstimates(BlockEstimates):
+    """Estimates from noisy answers, with what public totals say of blocks added."""
+
+    @abstractmethod
+    def _find_public(self, block: int, g: int) -> FloatArray | None:
+        """Find what a group asks of the public totals within a block.
+
+        Returns:
+            Coefficients of the totals by region of the dense cells, shape (r, regions); None if
+            public totals say nothing of the block.
+        """
+
+    def _estimate_part(self, block: int, g: int) -> FloatArray:
+        public = self._find_public(block, g)
+        if public is None:
+            return super()._estimate_part(block, g)
+        known = np.asarray(self._sum_totals(block) @ public.T)
+        return known + super()._estimate_part(block, g) if block in self._places else known
+
+    def _sum_totals(self, block: int) -> FloatArray:
+        """Sum the public totals to a block's attributes, less what its margins say.
+
+        Returns:
+            An axis for each attribute of the block, and a last one for the regions.
+        """
+        structure = self._strategy.structure
+        public = structure.public_attributes
+        assert public is not None
+        totals = self._answers[self._strategy.size :].astype(np.float64)
+        totals = totals.reshape(structure.workload.domain.shape_of(public))
+        own = structure.name_attributes(block)
+        summed = [n for n in public if n in structure.block_attributes and n not in own]
+        totals = totals.sum(axis=tuple(public.index(name) for name in summed))
+        left = [name for name in public if name not in summed]
+        totals = np.moveaxis(totals, [left.index(name) for name in own], range(len(own)))
+        for axis, name in enumerate(own):
+            matrix = self._strategy.attribute_matrices[structure.block_attributes.index(name)]
+            spread = matrix.compute_reference().reshape(-1, *(1,) * (totals.ndim - axis - 1))
+            totals = totals - totals.sum(axis=axis, keepdims=True) * spread
+        return np.asarray(totals.reshape(*totals.shape[: len(own)], -1))
 
 
 class PublicTotalsForm(BlockSetForm[S]):

@@ -8,40 +8,21 @@ from typing import Any
 import numpy as np
 
 from fitplug.errors import PlanError
-from fitplug.mechanism.answers import estimate_residuals, measure_block
-from fitplug.mechanism.basis import Basis
 from fitplug.mechanism.block_set import BlockSet
 from fitplug.mechanism.contrasts import build_contrasts, compute_precisions
-from fitplug.mechanism.estimates import BlockEstimates
 from fitplug.mechanism.integer_limits import SATURATION
-from fitplug.mechanism.public_totals import PublicTotalsForm
+from fitplug.mechanism.public_totals import PublicTotalsEstimates, PublicTotalsForm
 from fitplug.mechanism.strategy import Integers, IntegerStrategy
 from fitplug.mechanism.strategy_form import ExactCost
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
 from fitplug.structure import SymmetricPairStructure
 
 
-class SymmetricPairEstimates(BlockEstimates):
-    """Estimates from noisy answers; those of public blocks are exact, from the public totals."""
+class SymmetricPairEstimates(PublicTotalsEstimates):
+    """Estimates from noisy answers; public totals are the blocks that are not measured."""
 
-    def _estimate_residuals(self, block: int) -> FloatArray:
-        strategy, structure = self._strategy, self._strategy.structure
-        if block in self._places:
-            return super()._estimate_residuals(block)
-        public = structure.public_attributes
-        assert public is not None
-        domain = structure.workload.domain
-        totals = self._answers[strategy.size :].reshape(domain.shape_of(public))
-        own = structure.name_attributes(block)
-        others = tuple(i for i, name in enumerate(public) if name not in own)
-        counts = totals.sum(axis=others)[..., None]
-        one = np.ones((1, 1, 1), dtype=np.int64)
-        basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
-        measured = BlockSet(np.array([block], dtype=np.int64), basis, one)
-        answers = measure_block(strategy, measured, 0, counts)
-        (attributes,) = structure.subsets.list_attributes([block])
-        shape = (*(strategy.attribute_matrices[a].rows for a in attributes), 1)
-        return estimate_residuals(strategy, measured, 0, answers.reshape(shape))
+    def _find_public(self, block: int, g: int) -> FloatArray | None:
+        return None if block in self._places else np.ones((1, 1))
 
 
 class SymmetricPairForm(PublicTotalsForm[SymmetricPairStructure]):

@@ -27,7 +27,14 @@ from fitplug.mechanism import (
 )
 from fitplug.numeric import FloatArray, IndexArray, IntArray
 from fitplug.optimizer.claims import LEAST_RECORDS, add_claim_margins, choose_bits
-from fitplug.structure import MatrixStructure, Objective, ScalarStructure, Structure
+from fitplug.structure import (
+    MatrixStructure,
+    Objective,
+    PairStructure,
+    ScalarStructure,
+    Structure,
+    classify_cells,
+)
 
 _BITS = (20, 24, 28, 32, 36, 40, 44)
 """Binary logarithms of the largest column norm of A, tried until rounding costs little enough."""
@@ -138,7 +145,7 @@ def choose_bases(
     independent: Sequence[IndexArray],
     periods: str | None = None,
 ) -> list[RealBlocks]:
-    """Choose an integer basis for each block that is a matrix.
+    """Choose an integer basis for each noisy block that is a matrix.
 
     Args:
         structure: The structure of the workload.
@@ -149,24 +156,27 @@ def choose_bases(
     Returns:
         The blocks, one by one.
     """
-    every = np.arange(len(structure.blocks), dtype=np.int64)
-    precision = compute_precisions(structure, every)
-    multiples = structure.subsets.profile_multiples
+    blocks = structure.noisy_blocks
+    precision = compute_precisions(structure, blocks)
+    multiples = structure.subsets.profile_multiples[blocks]
     profile = np.sum(
         [w * (r**2).sum(axis=0) for w, r in zip(multiples, reals, strict=True)], axis=0
     )
     unit = math.sqrt(float(profile.max()))
+    grounded = structure.grounded if isinstance(structure, PairStructure) else {}
     found = []
-    for block, (real, rows) in enumerate(zip(reals, independent, strict=True)):
-        matrix = structure.build_block_matrix(block)
-        if periods is None:
-            basis = choose_basis(matrix, rows, narrow=structure.shares > 1)
-        else:
+    for i, (real, rows) in enumerate(zip(reals, independent, strict=True)):
+        matrix = structure.build_block_matrix(int(blocks[i]))
+        if periods is not None:
             basis = choose_causal_basis(structure, matrix, periods)
-        G = triangulate(basis, matrix, real, structure.shares) / (
-            math.sqrt(precision[block]) * unit
-        )
-        found.append(RealBlocks(every[block : block + 1], basis, G[None]))
+        elif int(blocks[i]) in grounded:
+            # Counts answer the queries themselves, and not what public totals leave of them.
+            classes = classify_cells(matrix)
+            basis = Basis("cells", classes, np.ones(int(classes.max()) + 1))
+        else:
+            basis = choose_basis(matrix, rows, narrow=structure.shares > 1)
+        G = triangulate(basis, matrix, real, structure.shares) / (math.sqrt(precision[i]) * unit)
+        found.append(RealBlocks(blocks[i : i + 1], basis, G[None]))
     return found
 
 

@@ -292,7 +292,7 @@ def _draft_pairs(
         found = find_pair_optimum(structure, options)
     solution = found.solution
     strategy = round_blocks(
-        structure, [found.real_blocks], objective=objective, upper=solution.upper, loss=loss
+        structure, found.real_blocks, objective=objective, upper=solution.upper, loss=loss
     )
     return Draft(
         strategy=strategy,

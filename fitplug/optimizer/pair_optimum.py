@@ -1,12 +1,14 @@
 """The optimum where neighbours replace a record: the dual with weights on pairs of cells.
 
-The dual is that of `fitplug.optimizer.dual` with P = B V diag(p) V' B', where V has a column
-e_i - e_j for each pair. V is not written down: V diag(p) V' is the Laplacian of the weights, and
-the profile (e_i - e_j)' G (e_i - e_j) of all pairs comes from G = B' S^-1 B (docs/theory/units.md).
+The dual is that of `fitplug.optimizer.dual` with P = B V diag(p) V' B' in each block, where V has a
+column e_i - e_j for each pair. V is not written down: V diag(p) V' comes from the Laplacians of the
+weights of each set D, and the profile (e_i - e_j)' G (e_i - e_j) of all pairs from the blocks'
+G = B' S^-1 B (docs/theory/units.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +16,7 @@ from scipy.sparse import csr_array
 
 from fitplug.mechanism import Basis, compute_precisions
 from fitplug.numeric import FloatArray, IndexArray
-from fitplug.optimizer.block_rounding import RealBlocks, triangulate
+from fitplug.optimizer.block_rounding import RealBlocks, choose_bases
 from fitplug.optimizer.dual import DualValue, Solution, solve
 from fitplug.optimizer.geometric_mean import compute_mean_of_product
 from fitplug.optimizer.optimum import Options
@@ -27,48 +29,70 @@ class PairOptimum:
     """An optimum for pairs of cells.
 
     Attributes:
-        real_blocks: The real strategy over the classes of cells that queries tell apart.
+        real_blocks: The real strategies over the cells that queries tell apart.
         solution: The dual weights of pairs and rows, and the bounds that the solver computed.
     """
 
-    real_blocks: RealBlocks
+    real_blocks: Sequence[RealBlocks]
     solution: Solution
 
 
 def find_pair_optimum(structure: PairStructure, options: Options) -> PairOptimum:
-    """Minimise the privacy cost at the targets, for pairs of cells.
+    """Minimise the privacy cost at the targets, for classes of pairs of cells.
 
     Raises:
-        WorkloadError: If the rank of the workload cannot be decided.
+        WorkloadError: If the rank of a block cannot be decided.
         DesignError: If floating point cannot evaluate the dual.
     """
-    pairs, W = structure.pairs, structure.pairs.grounded
-    # Rows that public totals answer have no variance and no weight.
-    rows = np.flatnonzero(W.any(axis=1))
-    block, _ = reduce_block(W[rows], structure.targets[rows])
-    B = block.basis[:, pairs.cells]
+    pairs, multiples = structure.pairs, structure.subsets.profile_multiples
+    ones = [1.0] * len(structure.sizes)
+    between = [-1.0 / (n - 1) if n > 1 else 0.0 for n in structure.sizes]
+    blocks, independent = [], []
+    for number in structure.noisy_blocks.tolist():
+        queries = structure.gather_queries(number)
+        # Rows that public totals answer have no variance and no weight.
+        asked = np.flatnonzero(queries.matrix.any(axis=1))
+        rows = queries.rows[asked]
+        block, chosen = reduce_block(
+            queries.matrix[asked], structure.targets[rows] / queries.variance_multiples[asked]
+        )
+        blocks.append(replace(block, rows=rows))
+        independent.append(asked[chosen])
+    noisy = np.unique(np.concatenate([block.rows for block in blocks]))
+    places = [np.searchsorted(noisy, block.rows) for block in blocks]
+    bases = [block.basis[:, pairs.cells] for block in blocks]
+    weights = multiples[structure.noisy_blocks].tolist()
 
     def evaluate(problem: Problem, p: FloatArray, q: FloatArray) -> DualValue:
-        mean = compute_mean_of_product(B @ pairs.sum_weights(p) @ B.T, block.representation, q)
-        whitener = mean.compute_whitener()
-        strategy = whitener @ B
-        profile = pairs.measure_pairs(strategy.T @ strategy)
-        return DualValue(mean.value, profile, mean.ratios, (whitener,))
+        moments, _ = structure.sum_moments(p)
+        value, ratios, whiteners, grams = 0.0, np.zeros(len(noisy)), [], []
+        for block, B, place, weight, moment in zip(
+            blocks, bases, places, weights, moments, strict=True
+        ):
+            P = weight * (B @ moment @ B.T)
+            mean = compute_mean_of_product(P, block.representation, q[place])
+            value += mean.value
+            ratios[place] += mean.ratios
+            whiteners.append(mean.compute_whitener())
+            strategy = whiteners[-1] @ B
+            grams.append(weight * (strategy.T @ strategy))
+        products = structure.sum_products(grams, ones, between)
+        profile = pairs.measure_pairs(products[0].diagonal(), products)
+        return DualValue(value, profile, ratios, tuple(whiteners))
 
     solution = solve(
-        Problem(structure.differences, len(rows), ()),
+        Problem(structure.differences, len(noisy), ()),
         tolerance=options.tolerance,
         max_iterations=options.max_iterations,
         progress=options.progress,
         evaluate=evaluate,
     )
     q = np.zeros(structure.rows)
-    q[rows] = solution.q
-    basis = Basis("cells", pairs.classes, np.ones(int(pairs.classes.max()) + 1))
-    real = solution.whiteners[0] @ block.basis
-    G = triangulate(basis, W, real, structure.shares)
-    unit = np.sqrt(float((G * G).sum(axis=0).max()))
-    found = RealBlocks(np.zeros(1, dtype=np.int64), basis, (G / unit)[None])
+    q[noisy] = solution.q
+    reals = [
+        whitener @ block.basis for whitener, block in zip(solution.whiteners, blocks, strict=True)
+    ]
+    found = choose_bases(structure, reals, independent)
     return PairOptimum(found, replace(solution, q=q))
 
 
@@ -80,7 +104,7 @@ def find_symmetric_pair_optimum(structure: SymmetricPairStructure, options: Opti
     """
     scalars = MovedBlocks.build(structure)
     solution = scalars.solve(structure.multiples, options)
-    return PairOptimum(scalars.scale_real(solution.whiteners[0]), scalars.spread(solution))
+    return PairOptimum([scalars.scale_real(solution.whiteners[0])], scalars.spread(solution))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,19 @@
-"""The certificate where neighbours replace a record: dual weights on pairs of cells.
+"""The certificate where neighbours replace a record: dual weights on classes of pairs of cells.
 
-For weights p on the pairs, T = || X V diag(p)^1/2 ||_* with X = diag(q / c)^1/2 W' over the nodes
-other than the ground, and V diag(p) V' is there the Laplacian A of the weights without the rows and
-columns of the ground. If R R' <= A in the order of positive semidefinite matrices, then
-|| X R ||_* <= T, because the square root of matrices keeps this order.
+For weights p on the classes, T is the sum over the blocks A of || X P_A^1/2 ||_* with
+X = diag(multiple q / c)^1/2 N and P_A = w_A (diag(r) - K_A) over the nodes. Here r has the row sums
+of the weights S_D of all sets D, and |K_A| <= sum_D S_D entry by entry, so that K_A' with entries
+that are off by a relative e of these sums lies between K_A - e diag(r) and K_A + e diag(r).
+If R R' <= P_A in the order of positive semidefinite matrices, then || X R ||_* is at most
+|| X P_A^1/2 ||_*, because the square root of matrices keeps this order. Nodes whose column of X is
+zero, such as those of the reference cells of regions, are left out of P_A.
 
-R is a Cholesky factor of A with its diagonal D lowered to (1 - e) D. With n rows, and whatever
-order the sums are taken in, |R R' - (A - e D)| <= gamma_(n+1) |R||R'| entry by entry (Higham,
-Accuracy and Stability of Numerical Algorithms, theorem 10.3), and row i of R has a norm of at most
-(D_ii / (1 - gamma_(n+1)))^1/2. So D^-1/2 (R R' - (A - e D)) D^-1/2 has a norm of at most
-n gamma_(n+1) / (1 - gamma_(n+1)), and R R' <= A wherever e is at least that.
+R is a Cholesky factor of the computed P with its diagonal lowered by e r. With n rows, and whatever
+order the sums are taken in, |R R' - P| <= gamma_(n+1) |R||R'| entry by entry (Higham, Accuracy and
+Stability of Numerical Algorithms, theorem 10.3), and row i of R has a norm of at most
+(P_ii / (1 - gamma_(n+1)))^1/2 with P_ii <= 2 r_i. So R R' <= P + e r wherever e is at least
+2 n gamma_(n+1) / (1 - gamma_(n+1)). To this the rounding of P itself is added, which is a sum of up
+to `terms` numbers.
 """
 
 from __future__ import annotations
@@ -66,43 +70,64 @@ class PairCertifier(OneTierCertifier[PairStructure]):
         self, structure: PairStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
         p = np.where(weights >= _LEAST_WEIGHT, weights, 0.0)
-        rows = np.flatnonzero((row_weights > 0) & structure.pairs.grounded.any(axis=1))
-        if not len(rows):
-            return 0.0
-        X = structure.pairs.grounded[np.ix_(rows, structure.pairs.cells)]
-        X = X * np.sqrt(row_weights[rows])[:, None]
         try:
-            return _bound_norm(structure, X, p)
+            return _bound_norm(structure, p, row_weights)
         except np.linalg.LinAlgError:
             pass
         # The bound at mixed weights holds too, and their sum is 1 + _MIXED times that of p.
         mixed = p + _MIXED * (float(p.sum()) / len(p)) * (1 - gamma(len(p) + 4))
         try:
-            return _bound_norm(structure, X, mixed) / math.sqrt(1 + _MIXED) * (1 - gamma(4))
+            return (
+                _bound_norm(structure, mixed, row_weights) / math.sqrt(1 + _MIXED) * (1 - gamma(4))
+            )
         except np.linalg.LinAlgError:
             return 0.0
 
 
-def _bound_norm(structure: PairStructure, X: FloatArray, p: FloatArray) -> float:
-    """Bound || X V diag(p)^1/2 ||_* from below, for X (r, N) and weights p (pairs,).
+def _bound_norm(structure: PairStructure, p: FloatArray, row_weights: FloatArray) -> float:
+    """Bound the sum over the blocks of || X V diag(p)^1/2 ||_* from below, for weights p (pairs,).
 
     Raises:
-        LinAlgError: If the Laplacian is too near a singular one.
+        LinAlgError: If a moment is too near a singular one.
     """
-    pairs = structure.pairs
-    laplacian = pairs.sum_weights(p)
-    # The diagonal is a sum of positive numbers, so this is below it; other entries are exact.
-    degrees = laplacian.diagonal() * (1 - gamma(pairs.nodes + 4))
-    kept = np.flatnonzero((pairs.classes[pairs.cells] >= 0) & (degrees > 0))
-    n = len(kept)
-    shift = 1.1 * n * gamma(n + 4) + 8 * UNIT_ROUNDOFF
-    A = laplacian[np.ix_(kept, kept)]
-    A[np.diag_indices(n)] = degrees[kept] * (1 - shift)
+    total = 0.0
+    moments, degrees = structure.sum_moments(p)
+    terms = structure.pairs.sets * (structure.pairs.nodes + 4 * len(structure.free) + 4)
+    for block, moment in zip(structure.noisy_blocks.tolist(), moments, strict=True):
+        queries = structure.gather_queries(block)
+        weights = queries.variance_multiples * row_weights[queries.rows] * queries.profile_multiple
+        matrix = queries.matrix[:, structure.pairs.cells]
+        rows = np.flatnonzero((weights > 0) & matrix.any(axis=1))
+        kept = np.flatnonzero(matrix[rows].any(axis=0) & (degrees > 0))
+        if not len(kept):
+            continue
+        X = matrix[np.ix_(rows, kept)] * np.sqrt(weights[rows])[:, None]
+        A = moment[np.ix_(kept, kept)]
+        total += _bound_block(X, A, degrees[kept], terms)
+    return total * (1 - gamma(len(moments)))
+
+
+def _bound_block(X: FloatArray, moment: FloatArray, degrees: FloatArray, terms: int) -> float:
+    """Bound || X P^1/2 ||_* from below, for X (r, n) and P = diag(degrees) - K, |K| <= degrees.
+
+    Args:
+        X: The queries.
+        moment: P as it was computed, shape (n, n).
+        degrees: The sums of the weights whose entries K has, shape (n,).
+        terms: The most numbers that an entry of P is a sum of.
+
+    Raises:
+        LinAlgError: If P is too near a singular matrix.
+    """
+    n = len(moment)
+    shift = 2.2 * n * gamma(n + 4) + 4 * gamma(terms)
+    A = moment.copy()
+    A[np.diag_indices(n)] -= degrees * shift
     R = cholesky(A, lower=True)
-    X = X[:, kept]
     product = X @ R
-    # An entry of X carries a few roundings, that of the difference W' included.
-    error = float(bound_norm(np.abs(X) @ np.abs(R))) * gamma(n + 16)
+    # An entry of X carries the roundings of the difference W', and of the weights of up to 14
+    # attributes, each a product of three numbers that are rounded.
+    error = float(bound_norm(np.abs(X) @ np.abs(R))) * gamma(n + 128)
     norm = sum_nuclear_norms([(product, np.ones(len(X)), np.ones(n))])
     lost = math.sqrt(min(product.shape)) * error * (1 + gamma(8))
     return max(0.0, (norm - lost) * (1 - gamma(4)))

@@ -17,7 +17,7 @@ from fitplug.structure.cell_pairs import MOST_PAIRS
 from fitplug.structure.chain_blocks import ChainStructure, add_chain, is_chain
 from fitplug.structure.coefficients import check_products
 from fitplug.structure.matrix_blocks import MAX_ENTRIES, MatrixStructure
-from fitplug.structure.pair_blocks import MOST_PAIR_CELLS, PairStructure
+from fitplug.structure.pair_blocks import PairStructure
 from fitplug.structure.person_blocks import PersonStructure
 from fitplug.structure.person_trees import PersonTreeStructure, relax_periods
 from fitplug.structure.record_moves import MoveStructure
@@ -219,25 +219,20 @@ def _build_pairs(
 ) -> Structure:
     """Build the structure of neighbours that replace a record.
 
-    All cells are told apart, unless all attributes are symmetric, or the cells are too many.
+    The cells of attributes that are not symmetric are told apart, unless they are too many.
     """
     names = workload.attributes
     apart = _find_told_apart(workload, ())
     if not apart:
         subsets = _find_subsets(workload, names, set())
         symmetric = SymmetricPairStructure(workload, unit, names, (), subsets)
-        cells = math.prod(workload.domain.shape_of(names))
-        if symmetric.fits:
-            symmetric.check_size()
-            return symmetric
-        if cells > MOST_PAIR_CELLS:
-            moves = MoveStructure(workload, unit, names, (), subsets)
-            moves.check_size()
-            return moves
-    subsets = _find_subsets(workload, (), set(names))
-    found = PairStructure(workload, unit, (), names, subsets)
+        listed = symmetric if symmetric.fits else MoveStructure(workload, unit, names, (), subsets)
+        listed.check_size()
+        return listed
     symmetric_names = tuple(name for name in names if name not in apart)
     told_apart = tuple(name for name in names if name in apart)
+    subsets = _find_subsets(workload, symmetric_names, apart)
+    found = PairStructure(workload, unit, symmetric_names, told_apart, subsets)
     own = _find_tree(workload, told_apart) if tree is None and family is None else None
     if own is not None and (_has_many_nodes(found, own) or not found.fits):
         tree = (own, "merged")
@@ -255,16 +250,15 @@ def _build_pairs(
 
 
 def _has_many_nodes(found: PairStructure, tree: str) -> bool:
-    """Tell whether a hierarchy has too many pairs of nodes, or too large a matrix of queries.
+    """Tell whether a hierarchy has too many pairs of nodes, or too large matrices of queries.
 
-    This is known before the matrix is made.
+    This is known before the matrices are made.
     """
-    entries = float(found.cells) * float(np.sum(found.row_counts, dtype=np.float64))
     factors = found.workload.groups.factors
     nodes = max(factor.rows for factor in factors if factor.attribute == tree)
     # Each region has cells of all nodes of the finest level, unless it has those of one.
     is_kept = tree in (found.public_attributes or ())
-    return entries > MAX_ENTRIES or (not is_kept and nodes * (nodes - 1) > 2 * MOST_PAIRS)
+    return found.entries > MAX_ENTRIES or (not is_kept and nodes * (nodes - 1) > 2 * MOST_PAIRS)
 
 
 def _find_tree(workload: Workload, told_apart: Sequence[str]) -> str | None:

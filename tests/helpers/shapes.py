@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.structure import analysis, pair_blocks, symmetric_pairs
+from fitplug.structure import analysis, pair_blocks
 
 ROWS = 600
 TARGET = 1.0
@@ -164,8 +164,7 @@ MEASURE = fp.Measure(0, 10)
 _TREE = ((analysis, "MOST_CELLS", 0),)
 _FAMILY = ((analysis, "MOST_CELLS", 4),)
 _CHAIN = ((analysis, "LEAST_CHAIN", 1),)
-_PAIRS = ((pair_blocks, "MOST_PAIR_CELLS", 4), (analysis, "MOST_PAIR_CELLS", 4))
-_MOVES = ((symmetric_pairs, "MOST_ATTRIBUTES", 0), *_PAIRS)
+_PAIRS = ((pair_blocks, "MOST_PAIR_CELLS", 0),)
 
 
 SMALL: dict[str, Shape] = {
@@ -306,6 +305,33 @@ STRUCTURES: dict[str, Shape] = {
     ),
     "pairs within": Shape(
         _ask({"a": A, "b": B}, _query(a="identity", b="prefix")),
+        "PairStructure",
+        {"unit": fp.ReplaceOne(within=("a",))},
+    ),
+    "pairs within ages": Shape(
+        _ask({"a": A, "b": B}, _query("ab", a="identity", b="prefix"), _query(a="identity")),
+        "PairStructure",
+        {"unit": fp.ReplaceOne(within=("b",))},
+    ),
+    "pairs over blocks": Shape(
+        _ask(
+            {"a": A, "b": B, "c": ["1", "2"]},
+            _query("ab", a="identity", b="prefix"),
+            _query("ac", a="identity", c="identity"),
+            _query("b", b="identity"),
+            _total(),
+        ),
+        "PairStructure",
+        {"unit": fp.ReplaceOne()},
+    ),
+    "pairs over blocks within": Shape(
+        _ask(
+            {"a": A, "b": B, "c": ["1", "2"]},
+            _query("ab", a="identity", b="prefix"),
+            _query("ac", a="identity", c="identity"),
+            _query("b", b="identity"),
+            _total(),
+        ),
         "PairStructure",
         {"unit": fp.ReplaceOne(within=("a",))},
     ),

@@ -40,10 +40,20 @@ UNITS = {
     "once per M, two": fp.AddRemove(records=2, once_per="M"),
     "replaced": fp.ReplaceOne(),
     "replaced within R": fp.ReplaceOne(within=("R",)),
+    "replaced within M": fp.ReplaceOne(within=("M",)),
 }
+BLOCKS = [
+    fp.queries({"M": "prefix", "R": "identity"}, std=3.0),
+    fp.marginal("S", "R", std=4.0),
+    fp.queries({"M": "identity", "S": "identity"}, std=5.0),
+    fp.total(std=2.0),
+]
+BLOCK_DOMAIN = fp.Domain({"M": A, "R": B, "S": ["1", "2", "3"]})
 CASES = {
     **{f"prefixes, {name}": (plan_for, unit) for name, unit in UNITS.items()},
     **{f"tables, {name}": (plan_for, unit, TABLES) for name, unit in UNITS.items()},
+    "blocks, replaced": (plan_for, fp.ReplaceOne(), BLOCKS, BLOCK_DOMAIN),
+    "blocks, replaced within S": (plan_for, fp.ReplaceOne(within=("S",)), BLOCKS, BLOCK_DOMAIN),
     "total alone": (plan_for, fp.AddRemove(), [fp.total(std=1.0)]),
     "a measure": (plan_with_measure,),
     "a tree": (plan_of_tree, fp.AddRemove()),

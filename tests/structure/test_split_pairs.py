@@ -120,7 +120,7 @@ def test_a_large_workload_is_designed_and_released(tmp_path):
     domain = fp.Domain(
         {
             "age": fp.Integers(0, 39),
-            "size": fp.Integers(0, 19),
+            "size": fp.Integers(0, 49),
             "st": [str(i) for i in range(30)],
             "sex": ["1", "2"],
         }

@@ -15,11 +15,11 @@ from fitplug.optimizer import Options, draft_plan
 from fitplug.proof import NO_FRAME, Duals, certify_bound
 from fitplug.structure import (
     Objective,
-    PairStructure,
     SymmetricPairStructure,
     analyse_structure,
 )
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
+from tests.helpers.dense_pairs import tell_all_cells_apart
 
 DOMAIN = fp.Domain(
     {"a": ["1", "2"], "b": ["1", "2", "3"], "c": ["1", "2", "3", "4"], "d": ["1", "2"]}
@@ -102,12 +102,7 @@ def test_the_optimum_is_that_of_all_pairs_of_cells(unit, seed):
     assert plan.gap <= plan.tolerance
     names = workload.attributes
     symmetric = plan.structure
-    dense = PairStructure(
-        workload, unit, (), names, analyse_structure(
-            fp.Workload(DOMAIN, [fp.queries(dict.fromkeys(names, "prefix"), std=1.0)]),
-            unit=unit,
-        ).subsets,
-    )  # fmt: skip
+    dense = tell_all_cells_apart(workload, unit)
     # The same bound, with the weight of each set of attributes spread over its pairs of cells.
     pairs = dense.pairs
     cells = np.array(list(itertools.product(*(range(n) for n in DOMAIN.shape_of(names)))))

@@ -106,27 +106,75 @@ class OneCellForm:
 
 class PairForm:
     def compute_exact_cost(self, structure, integers):
-        (block_set,) = integers.block_sets
-        pairs = structure.pairs
-        M = block_set.M[0]
-        padded = np.concatenate([M, np.zeros((len(M), 1), dtype=np.int64)], axis=1)
-        columns = padded[:, block_set.basis.index[pairs.cells]]  # `\label{line:columns}`
-        gram = multiply_exactly(columns.T, columns)  # `\label{line:gram}`
-        if find_largest_entry(gram) >= 2**60:  # `\label{line:wide}`
-            gram = gram.astype(object)
-        costs = pairs.measure_pairs(gram)
-        above = pairs.find_largest(costs).astype(np.float64) * (
+        contrasts = [build_contrasts(n) for n in structure.sizes]
+        own = [matrix.column_square for matrix in contrasts]
+        between = [-(matrix.precision // matrix.n) for matrix in contrasts]  # `\label{line:between}`
+        assert all(
+            b * m.n == -m.precision for b, m in zip(between, contrasts, strict=True)
+        )
+        block_sets = sorted(
+            integers.block_sets, key=lambda block_set: int(block_set.blocks[0])
+        )
+        grams, bound, entry = [], 0, 1
+        for block_set in block_sets:
+            matrix = structure.build_block_matrix(int(block_set.blocks[0]))
+            A = multiply_exactly(
+                block_set.M[0], block_set.basis.build_matrix(matrix)
+            )
+            columns = A[:, structure.pairs.cells]  # `\label{line:columns}`
+            gram = multiply_exactly(columns.T, columns)  # `\label{line:gram}`
+            grams.append(gram)
+            (square,) = structure.subsets.multiply(own, block_set.blocks)
+            bound += int(square) * find_largest_entry(gram)
+            (largest,) = structure.subsets.multiply(
+                [matrix.largest_entry for matrix in contrasts], block_set.blocks
+            )
+            entry = max(entry, int(largest) * find_largest_entry(A))
+        kind = np.int64 if bound < 2**60 else object  # `\label{line:wide}`
+        products = structure.sum_products(
+            [g.astype(kind) for g in grams], own, between
+        )
+        costs = structure.pairs.measure_pairs(products[0].diagonal(), products)
+        above = structure.pairs.find_largest(costs).astype(np.float64) * (
             1 + 4 * UNIT_ROUNDOFF
         )
-        entry = max(1, find_largest_entry(M))
         return ExactCost(int(costs.max()), above, SATURATION // entry)
+
+
+# fitplug.structure.pair_blocks
+
+
+class PairStructure:
+    def sum_products(self, matrices, own, between):
+        table = np.zeros(
+            (self.pairs.sets, *matrices[0].shape), dtype=matrices[0].dtype
+        )
+        for matrix, (place, others) in zip(matrices, self._places, strict=True):
+            multiple = 1
+            for a in others:
+                multiple = multiple * own[a]
+            table[place] += multiple * matrix  # `\label{line:place}`
+        for bit, a in enumerate(self.free.tolist()):
+            table = mix_sets(table, (1, own[a]), (1, between[a]), bit)  # `\label{line:mix}`
+        return table
 
 
 # fitplug.structure.cell_pairs
 
 
+def mix_sets(table, out, moved, bit):
+    halves = table.reshape(-1, 2, 2**bit, *table.shape[1:])
+    found = np.stack(
+        [a * halves[:, 0] + b * halves[:, 1] for a, b in (out, moved)], axis=1
+    )
+    return found.reshape(table.shape)
+
+
 class CellPairs:
-    def measure_pairs(self, gram):
+    def measure_pairs(self, own, products):
         first, second = self.ends
-        own = gram.diagonal()
-        return np.asarray(own[first] + own[second] - 2 * gram[first, second])  # `\label{line:pair}`
+        at = np.arange(self.nodes)
+        different = own[first] + own[second] - 2 * products[:, first, second]  # `\label{line:pair}`
+        same = 2 * own - 2 * products[1:, at, at]
+        moved = np.concatenate([different[1:], same], axis=1)
+        return np.concatenate([different[0], moved.ravel()])
