@@ -1,4 +1,4 @@
-"""Pairs of all cells of a workload, none of whose attributes is taken for symmetric."""
+"""Pairs of all cells of random workloads, none of whose attributes is taken for symmetric."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 
 import fitplug as fp
-from fitplug.structure import PairStructure
+from fitplug.mechanism import BlockSet, make_contrasts
+from fitplug.structure import PairStructure, analyse_structure
 from fitplug.structure.subsets import AttributeSets, find_subsets
 
 
@@ -31,3 +32,104 @@ def list_pairs(workload: fp.Workload, unit: fp.ReplaceOne) -> np.ndarray:
         ],
         dtype=np.int64,
     ).reshape(-1, 2)
+
+
+def list_differences(workload: fp.Workload, unit: fp.ReplaceOne) -> np.ndarray:
+    """All e_i - e_j of pairs of cells, as columns, written out one by one."""
+    pairs = list_pairs(workload, unit)
+    V = np.zeros((workload.cell_count, len(pairs)), dtype=np.int64)
+    V[pairs[:, 0], np.arange(len(pairs))] = 1
+    V[pairs[:, 1], np.arange(len(pairs))] = -1
+    return V
+
+
+def random_workload(
+    rng: np.random.Generator, *, symmetric: int = 2
+) -> tuple[fp.Workload, fp.ReplaceOne]:
+    """Two attributes, queries with few different columns, and some symmetric attributes.
+
+    The unit keeps any of the attributes.
+    """
+    sizes = {f"s{i}": int(rng.integers(2, 5 if symmetric < 3 else 3)) for i in range(symmetric)}
+    attributes = {
+        "a": fp.Integers(1, int(rng.integers(1, 4))),
+        **{name: [str(i) for i in range(n)] for name, n in sizes.items()},
+        "b": fp.Integers(0, 3),
+    }
+    names = list(attributes)
+    domain = fp.Domain({name: attributes[name] for name in rng.permutation(names).tolist()})
+    n = domain["a"].size
+
+    def draw(**factors: object) -> dict[str, object]:
+        beside = {name: "identity" for name in sizes if rng.random() < 0.5}
+        return {**factors, **beside}
+
+    groups = [
+        fp.queries(
+            draw(a=rng.integers(-2, 3, (2, n)), b=rng.integers(-1, 2, (2, 4))),
+            variance=float(rng.uniform(0.5, 2.0)),
+            name="first",
+        ),
+        fp.queries(draw(b="prefix"), variance=float(rng.uniform(0.5, 4.0)), name="second"),
+        fp.queries(dict.fromkeys(sizes, "identity"), variance=float(rng.uniform(0.5, 4.0))),
+    ]
+    within = [name for name in names if rng.random() < 0.3]
+    return fp.Workload(domain, groups[: 3 if sizes else 2]), fp.ReplaceOne(within=tuple(within))
+
+
+def draw_workload(
+    rng: np.random.Generator, symmetric: int
+) -> tuple[fp.Workload, fp.ReplaceOne, PairStructure]:
+    """A random workload that is not answered by public totals alone, and its structure."""
+    while True:
+        workload, unit = random_workload(rng, symmetric=symmetric)
+        if (workload.matrix() @ list_differences(workload, unit)).any():
+            structure = analyse_structure(workload, unit=unit)
+            assert isinstance(structure, PairStructure)
+            return workload, unit, structure
+
+
+def write_out_strategy(structure: PairStructure, block_sets: tuple[BlockSet, ...]) -> np.ndarray:
+    """A of any integers, in Python's, from its definition: a Kronecker product for each block."""
+    names = (*structure.symmetric, *structure.dense)
+    shape = structure.workload.domain.shape_of(names)
+    found = []
+    for block_set in block_sets:
+        (own,) = structure.subsets.list_attributes(block_set.blocks)
+        rows = np.ones((1, 1), dtype=object)
+        for a, (n, H) in enumerate(zip(structure.sizes, make_contrasts(structure), strict=True)):
+            eye = np.eye(n, dtype=np.int64)
+            factor = H.apply(eye, 0) if a in own else np.ones((1, n), dtype=np.int64)
+            rows = np.kron(rows, factor.astype(object))
+        B = block_set.basis.build_matrix(structure.build_block_matrix(int(block_set.blocks[0])))
+        rows = np.kron(rows, block_set.M[0].astype(object) @ B.astype(object))
+        shaped = rows.reshape(len(rows), *shape)
+        order = [names.index(name) for name in structure.workload.attributes]
+        found.append(shaped.transpose(0, *(1 + i for i in order)).reshape(len(rows), -1))
+    return np.concatenate(found)
+
+
+def spread_weights(
+    structure: PairStructure, dense: PairStructure, p: np.ndarray, q: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divide the weight of each class of pairs evenly among its pairs, and of rows, likewise."""
+    names = structure.workload.attributes
+    domain = structure.workload.domain
+    cells = np.array(list(itertools.product(*map(range, domain.shape_of(names)))))
+    at = [names.index(name) for name in structure.dense]
+    shape = domain.shape_of(structure.dense)
+    node = structure.pairs.node_of_cell[np.ravel_multi_index(tuple(cells[:, at].T), shape)]
+    numbers = structure.pairs.sum_weights(np.arange(structure.differences) + 1.0).astype(int)
+    numbers[:, np.arange(structure.pairs.nodes), np.arange(structure.pairs.nodes)] //= 2
+    table = numbers - 1
+    first, second = (dense.pairs.cells[end] for end in dense.pairs.ends)
+    free = [names.index(structure.symmetric[a]) for a in structure.free]
+    D = sum(((cells[first][:, a] != cells[second][:, a]).astype(int) << bit)
+            for bit, a in enumerate(free)) + np.zeros(len(first), int)  # fmt: skip
+    number = table[D, node[first], node[second]]
+    assert (number >= 0).all()
+    weights = p[number] / np.bincount(number, minlength=len(p))[number]
+    q_of = {}
+    for name, values in structure.group_values(q / structure.repeats).items():
+        q_of[name] = np.asarray(values).ravel()
+    return weights, np.concatenate([q_of[g.name] for g in structure.workload.groups])
