@@ -11,9 +11,8 @@ from __future__ import annotations
 from fractions import Fraction
 from weakref import WeakKeyDictionary
 
-from fitplug.errors import PlanError
 from fitplug.plan import Plan
-from fitplug.sensitivity import AnswerPath, SensitivityCheck, check_sensitivity
+from fitplug.sensitivity import AnswerPath, SensitivityCheck, check_sensitivity, make_plan_error
 
 _checked: WeakKeyDictionary[Plan, SensitivityCheck] = WeakKeyDictionary()
 """What was found of the plans that this process has checked: no plan changes."""
@@ -63,7 +62,4 @@ def check_charge(
     """
     found = check_plan(plan, path)
     if found.largest_squared * changes**2 / (2 * Fraction(plan.noise_std) ** 2) > charged:
-        raise PlanError(
-            f"plan {plan.digest[:12]} would be charged less than its answers cost. Nothing was "
-            "charged or released. Please report this as a weakness of fitplug"
-        )
+        raise make_plan_error(plan, "would be charged less than its answers cost")

@@ -9,9 +9,8 @@ the squared distances of the answers with what the plan is charged for:
   differences between neighbours are measured: of single records all, of replaced records all pairs,
   of persons with several records all if they are few.
 * Else the path answers some hundreds of cells: the costliest ones by the plan's own profile, and
-  cells drawn at random beside cells that differ from them in one attribute. The differences
+  cells drawn at random, each with cells that differ from it in one attribute. The differences
   between these are measured.
-
 * Of very large plans two records are measured, as each takes as long as all answers of a release.
 
 Persons with several records are searched record by record, from the costliest columns on, where
@@ -27,14 +26,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from fitplug.errors import PlanError
 from fitplug.numeric import IntArray
-from fitplug.plan import Plan
-from fitplug.sensitivity.columns import AnswerPath, choose_cells, read_columns
-from fitplug.sensitivity.differences import find_costly_differences, sum_squares
+from fitplug.sensitivity.columns import AnswerPath, choose_cells, make_plan_error, read_columns
+from fitplug.sensitivity.differences import measure_differences, sum_squares
 from fitplug.workload import ReplaceOne
 
-_TOTALS = "two neighbouring data sets have different public totals"
+_UNPROTECTED = "does not protect what it says"
+_TOTALS = f"{_UNPROTECTED}: two neighbouring data sets have different public totals"
 
 _LARGE_WORK = 2**24
 """Where the path reads and makes more numbers than this, it is asked twice and no more."""
@@ -82,20 +80,20 @@ def check_sensitivity(path: AnswerPath) -> SensitivityCheck:
     most = path.plan.strategy.sensitivity_squared
     if found.largest_squared > most:
         times = float(Fraction(found.largest_squared, most)) if most else math.inf
-        what = f"two neighbouring data sets cost {times:.6g} times the stated rho"
-        raise _make_error(path.plan, what)
+        what = f"{_UNPROTECTED}: two neighbouring data sets cost {times:.6g} times the stated rho"
+        raise make_plan_error(path.plan, what)
     return found
 
 
 def _check_columns(path: AnswerPath) -> SensitivityCheck:
     """Measure differences between columns of A, and the costliest also by the path itself."""
     columns = read_columns(path)
-    found = find_costly_differences(columns, path.plan.unit)
+    found = measure_differences(columns, path.plan.unit)
     if found.has_public_change:
-        raise _make_error(path.plan, _TOTALS)
-    # The path is also asked beside other records: it must be linear.
-    generator = np.random.default_rng(columns.seed)
-    others = generator.integers(0, columns.shape, (_OTHERS, len(columns.shape)))
+        raise make_plan_error(path.plan, _TOTALS)
+    # The path is also asked with other records present: it must be linear.
+    shape = path.plan.workload.shape
+    others = path.make_generator().integers(0, shape, (_OTHERS, len(shape)))
     squares = [found.largest_squared]
     for difference in found.costliest:
         added, removed = (
@@ -109,7 +107,7 @@ def _check_columns(path: AnswerPath) -> SensitivityCheck:
 def _check_large(path: AnswerPath) -> SensitivityCheck:
     """Measure two records, or one that is replaced by the other, chunk by chunk."""
     plan = path.plan
-    cells = choose_cells(plan, 2, np.random.default_rng(int(plan.digest[:16], 16)))
+    cells = choose_cells(plan, 2, path.make_generator())
     first, second = cells[:1], cells[-1:]
     if isinstance(plan.unit, ReplaceOne):
         return SensitivityCheck(len(cells), 1, False, _measure_difference(path, first, second))
@@ -138,12 +136,5 @@ def _measure_difference(path: AnswerPath, added: IntArray, removed: IntArray) ->
         change = chunks[0][1] - (chunks[1][1] if len(chunks) > 1 else 0)
         squared += sum_squares(change[:size, None])[0]
         if path.plan.structure.public_size and len(chunks) > 1 and change[size:].any():
-            raise _make_error(path.plan, _TOTALS)
+            raise make_plan_error(path.plan, _TOTALS)
     return squared
-
-
-def _make_error(plan: Plan, what: str) -> PlanError:
-    return PlanError(
-        f"plan {plan.digest[:12]} does not protect what it says: {what}. "
-        "Nothing was charged or released. Please report this as a weakness of fitplug"
-    )

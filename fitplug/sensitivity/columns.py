@@ -20,7 +20,7 @@ _MOST_ENTRIES = 2**23
 _MOST_WORK = 2**26
 """About the most numbers that are read and made for all columns of a sample."""
 
-TABLE_WORK = 5_000
+_TABLE_WORK = 5_000
 """Reading a table takes as long as so many more numbers."""
 
 _FEWEST_CELLS, _MOST_CELLS = 4, 512
@@ -39,21 +39,17 @@ class Columns:
 
     Attributes:
         names: The attributes that queries use.
-        shape: The number of cells of each.
         cells: The cells (c, attributes) of the columns, as an index for each attribute.
         matrix: Their answers (n, c) to one record; rows in which all are 0 may be left out.
         totals: Their public totals (t, c).
         is_all: Whether these are the columns of all cells.
-        seed: What random numbers of this check begin with.
     """
 
     names: tuple[str, ...]
-    shape: tuple[int, ...]
     cells: IntArray
     matrix: IntArray
     totals: IntArray
     is_all: bool
-    seed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +79,12 @@ class AnswerPath:
     @property
     def work(self) -> int:
         """About how many numbers are read and made for one histogram."""
-        read = sum(math.prod(self.plan.domain.shape_of(own)) + TABLE_WORK for own in self.tables)
+        read = sum(math.prod(self.plan.domain.shape_of(own)) + _TABLE_WORK for own in self.tables)
         return self.plan.strategy.size + read
+
+    def make_generator(self) -> np.random.Generator:
+        """Make the random numbers of a check, which are the same for the same plan."""
+        return np.random.default_rng(int(self.plan.digest[:16], 16))
 
     def answer_records(self, cells: IntArray, counts: IntArray | None = None) -> IntArray:
         """Answer records, as if a count of rows had found them.
@@ -118,18 +118,14 @@ def read_columns(path: AnswerPath) -> Columns:
     Raises:
         PlanError: A, as the strategy writes it out, is not what the path computes.
     """
-    plan = path.plan
-    seed = int(plan.digest[:16], 16)
-    if plan.workload.cell_count * max(plan.strategy.size, 1) <= _MOST_ENTRIES:
-        return _write_out(path, seed)
-    return _sample(path, seed)
+    entries = path.plan.workload.cell_count * max(path.plan.strategy.size, 1)
+    return _write_out(path) if entries <= _MOST_ENTRIES else _sample(path)
 
 
-def _write_out(path: AnswerPath, seed: int) -> Columns:
+def _write_out(path: AnswerPath) -> Columns:
     """Write A out, and compare it with the path at random histograms (Freivalds)."""
-    plan, generator = path.plan, np.random.default_rng(seed)
-    names, shape = plan.workload.attributes, plan.workload.shape
-    cells = list_cells(shape)
+    plan, generator = path.plan, path.make_generator()
+    cells = _list_cells(plan.workload.shape)
     matrix = _find_integers(plan)
     totals = _write_out_totals(plan, cells)
     # With this many records in all, no answer is clamped.
@@ -139,20 +135,23 @@ def _write_out(path: AnswerPath, seed: int) -> Columns:
         answers = path.answer_records(cells, counts)
         expected = np.concatenate([matrix @ counts, totals @ counts])
         if not np.array_equal(answers, expected):
-            raise PlanError(
-                f"plan {plan.digest[:12]} does not answer as its strategy does. Nothing was "
-                "charged or released. Please report this as a weakness of fitplug"
-            )
-    return Columns(names, shape, cells, matrix, totals, True, seed)
+            raise make_plan_error(plan, "does not answer as its strategy does")
+    return Columns(plan.workload.attributes, cells, matrix, totals, True)
 
 
-def list_cells(shape: tuple[int, ...]) -> IntArray:
-    """List all cells (c, attributes) of attributes with so many cells each, in C order."""
-    return (
-        np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=-1)
-        if shape
-        else (np.zeros((1, 0), dtype=np.int64))
+def make_plan_error(plan: Plan, what: str) -> PlanError:
+    """Make the error for a plan that must not be released, which no user can have caused."""
+    return PlanError(
+        f"plan {plan.digest[:12]} {what}. Nothing was charged or released. Please report this as a "
+        "weakness of fitplug"
     )
+
+
+def _list_cells(shape: tuple[int, ...]) -> IntArray:
+    """List all cells (c, attributes) of attributes with so many cells each, in C order."""
+    if not shape:
+        return np.zeros((1, 0), dtype=np.int64)
+    return np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=-1)
 
 
 def _find_integers(plan: Plan) -> IntArray:
@@ -178,12 +177,11 @@ def _write_out_totals(plan: Plan, cells: IntArray) -> IntArray:
     return totals
 
 
-def _sample(path: AnswerPath, seed: int) -> Columns:
+def _sample(path: AnswerPath) -> Columns:
     """Let the path answer one record in each of some cells."""
     plan = path.plan
-    names, shape, size = plan.workload.attributes, plan.workload.shape, plan.strategy.size
     number = int(np.clip(_MOST_WORK // path.work, _FEWEST_CELLS, _MOST_CELLS))
-    cells = choose_cells(plan, number, np.random.default_rng(seed))
+    cells = choose_cells(plan, number, path.make_generator())
     is_used = np.zeros(plan.strategy.released_size, dtype=np.bool_)
     found: list[tuple[IntArray, IntArray]] = []
     for cell in cells:
@@ -197,10 +195,9 @@ def _sample(path: AnswerPath, seed: int) -> Columns:
     matrix = np.zeros((len(rows), len(found)), dtype=np.int64)
     for c, (used, values) in enumerate(found):
         matrix[np.searchsorted(rows, used), c] = values
-    is_total = rows >= size
-    return Columns(
-        names, shape, cells[: len(found)], matrix[~is_total], matrix[is_total], False, seed
-    )
+    is_total = rows >= plan.strategy.size
+    names = plan.workload.attributes
+    return Columns(names, cells[: len(found)], matrix[~is_total], matrix[is_total], False)
 
 
 def choose_cells(plan: Plan, number: int, generator: np.random.Generator) -> IntArray:

@@ -47,7 +47,7 @@ _LIMB = 21
 
 
 @dataclass(frozen=True)
-class CostlyDifferences:
+class MeasuredDifferences:
     """What was measured.
 
     Attributes:
@@ -67,7 +67,7 @@ class CostlyDifferences:
     has_public_change: bool = False
 
 
-def find_costly_differences(columns: Columns, unit: Unit) -> CostlyDifferences:
+def measure_differences(columns: Columns, unit: Unit) -> MeasuredDifferences:
     """Measure the differences between neighbours in a unit.
 
     Args:
@@ -84,11 +84,11 @@ def find_costly_differences(columns: Columns, unit: Unit) -> CostlyDifferences:
     return _measure_records(columns, unit.records)
 
 
-def _measure_records(columns: Columns, records: int) -> CostlyDifferences:
+def _measure_records(columns: Columns, records: int) -> MeasuredDifferences:
     """Measure so many records in one cell."""
     squares = sum_squares(columns.matrix)
     order = sorted(range(len(squares)), key=lambda c: -squares[c])[:_ASKED_AGAIN]
-    return CostlyDifferences(
+    return MeasuredDifferences(
         count=len(squares),
         is_complete=columns.is_all,
         largest_squared=max(squares, default=0) * records**2,
@@ -97,7 +97,7 @@ def _measure_records(columns: Columns, records: int) -> CostlyDifferences:
     )
 
 
-def _measure_pairs(columns: Columns, unit: ReplaceOne) -> CostlyDifferences:
+def _measure_pairs(columns: Columns, unit: ReplaceOne) -> MeasuredDifferences:
     """Measure pairs of cells between which a record may move."""
     kept = [a for a, name in enumerate(columns.names) if name in unit.within]
     _, regions = np.unique(columns.cells[:, kept], axis=0, return_inverse=True)
@@ -142,7 +142,7 @@ def _rank_pairs(matrix: IntArray, members: IntArray) -> list[Difference]:
     return [((int(members[i]), 1), (int(members[j]), -1)) for _, i, j in ranked]
 
 
-def _measure_persons(columns: Columns, records: int, periods: IntArray) -> CostlyDifferences:
+def _measure_persons(columns: Columns, records: int, periods: IntArray) -> MeasuredDifferences:
     """Measure persons with up to so many records, at most one of each period.
 
     Args:
@@ -220,14 +220,14 @@ def _measure_exactly(
     count: int,
     is_complete: bool,
     has_public_change: bool = False,
-) -> CostlyDifferences:
+) -> MeasuredDifferences:
     """Measure differences in integers."""
     squares: list[int] = []
     for start in range(0, len(differences), _MEASURED_EXACTLY):
         some = differences[start : start + _MEASURED_EXACTLY]
         squares += sum_squares(_add_up(columns.matrix, some))
     order = sorted(range(len(squares)), key=lambda v: -squares[v])[:_ASKED_AGAIN]
-    return CostlyDifferences(
+    return MeasuredDifferences(
         count=count,
         is_complete=is_complete,
         largest_squared=max(squares, default=0),

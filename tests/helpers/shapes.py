@@ -211,6 +211,13 @@ SMALL: dict[str, Shape] = {
 }
 """Plans of one cell, one answer, one level or one measure."""
 
+_TREE_TABLES = (
+    {"p": PLACE, "a": A},
+    _query("t", p="tract", a="identity"),
+    _query("s", p="state"),
+    _total(),
+)
+
 STRUCTURES: dict[str, Shape] = {
     "matrix": Shape(
         _ask({"a": A, "b": B}, _query(a="identity", b="prefix"), _total()), "MatrixStructure"
@@ -224,12 +231,7 @@ STRUCTURES: dict[str, Shape] = {
         limits=_FAMILY,
     ),
     "tree": Shape(
-        _ask(
-            {"p": PLACE, "a": A},
-            _query("t", p="tract", a="identity"),
-            _query("s", p="state"),
-            _total(),
-        ),
+        _ask(*_TREE_TABLES),
         "TreeStructure",
         limits=_TREE,
     ),
@@ -366,23 +368,13 @@ STRUCTURES: dict[str, Shape] = {
         {"unit": fp.ReplaceOne()},
     ),
     "tree pairs": Shape(
-        _ask(
-            {"p": PLACE, "a": A},
-            _query("t", p="tract", a="identity"),
-            _query("s", p="state"),
-            _total(),
-        ),
+        _ask(*_TREE_TABLES),
         "TreePairStructure",
         {"unit": fp.ReplaceOne()},
         limits=_PAIRS,
     ),
     "tree pairs within": Shape(
-        _ask(
-            {"p": PLACE, "a": A},
-            _query("t", p="tract", a="identity"),
-            _query("s", p="state"),
-            _total(),
-        ),
+        _ask(*_TREE_TABLES),
         "TreePairStructure",
         {"unit": fp.ReplaceOne(within=("a",))},
         limits=_PAIRS,

@@ -13,11 +13,15 @@ from fitplug.files import Place
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.release import Release
-from fitplug.structure import list_names
 from fitplug_cli.commands.budgets import check_first_charge, has_ledger_file, open_ledger
 from fitplug_cli.commands.clusters import connect
 from fitplug_cli.commands.counts import find_source, list_reading_options
-from fitplug_cli.commands.releases import ChargeOptions, check_counts, review_release
+from fitplug_cli.commands.releases import (
+    ChargeOptions,
+    check_counts,
+    make_request,
+    review_release,
+)
 from fitplug_cli.output import (
     build_ledger_record,
     open_progress_bar,
@@ -30,7 +34,6 @@ from fitplug_cli.output.review_files import write_review
 from fitplug_cli.software import describe_software
 from fitplug_cli.spec import Spec, SpecError
 from fitplug_opendp.publication import PublicationState, PublishedRelease
-from fitplug_opendp.release_request import ReleaseRequest
 
 if TYPE_CHECKING:
     from fitplug_dask.releases import State
@@ -94,16 +97,7 @@ def publish_in_parts(
         check_first_charge(spec, plan, options.within)
     ledger = open_ledger(spec)
     location = spec.output_location
-    request = ReleaseRequest(
-        plan,
-        location,
-        ledger=ledger,
-        is_enforced=spec.data.person is not None,
-        within=options.within,
-        what=f"{spec.path.name}: {list_names(spec.workload.names)}",
-        key=options.key,
-        again=options.again,
-    )
+    request = make_request(spec, plan, options, location, ledger)
     counting = {
         "key": None,
         "checkpoint": checkpoint,

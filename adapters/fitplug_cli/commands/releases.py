@@ -185,19 +185,32 @@ def _prepare_publication(
 ) -> Publication:
     # Large plans take a while to verify.
     with open_progress_bar("check"):
-        return Publication.prepare(
-            ReleaseRequest(
-                plan,
-                spec.output_dir,
-                ledger=ledger,
-                is_enforced=spec.data.person is not None,
-                within=options.within,
-                what=f"{spec.path.name}: {list_names(spec.workload.names)}",
-                key=options.key,
-                again=options.again,
-                replace=options.replace,
-            )
-        )
+        return Publication.prepare(make_request(spec, plan, options, spec.output_dir, ledger))
+
+
+def make_request(
+    spec: Spec, plan: Plan, options: ChargeOptions, location: Path | str, ledger: Ledger | None
+) -> ReleaseRequest:
+    """Make the request for the release of a spec.
+
+    Args:
+        spec: The spec.
+        plan: Its plan.
+        options: How the release is charged.
+        location: The folder of the release, or its URL.
+        ledger: The ledger; None if there is none yet.
+    """
+    return ReleaseRequest(
+        plan,
+        location,
+        ledger=ledger,
+        is_enforced=spec.data.person is not None,
+        within=options.within,
+        what=f"{spec.path.name}: {list_names(spec.workload.names)}",
+        key=options.key,
+        again=options.again,
+        replace=options.replace,
+    )
 
 
 def publish_release(
