@@ -29,8 +29,8 @@ from threadpoolctl import threadpool_limits
 
 import fitplug as fp
 from fitplug import baselines
-from fitplug.optimizer import dual, sm2
-from fitplug.optimizer.problem import reduce_matrix
+from fitplug.solve import dual, sm2
+from fitplug.solve.problem import reduce_matrix
 
 Matrix = npt.NDArray[np.float64]
 Made = tuple[Matrix, Matrix]

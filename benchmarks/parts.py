@@ -18,7 +18,7 @@ from markdown_table import heading, line
 from tree_workloads import build_blocks
 
 import fitplug as fp
-from fitplug.mechanism import PartedStrategy, cut_strategy
+from fitplug.families import PartedStrategy, cut_strategy
 
 FEW = 4
 """The parts and outputs that are gathered; the others take as long for each number."""

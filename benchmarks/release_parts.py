@@ -15,8 +15,8 @@ import numpy as np
 from markdown_table import heading, line
 
 import fitplug as fp
+from fitplug.families import cut_strategy
 from fitplug.files import LocalPlace
-from fitplug.mechanism import cut_strategy
 from fitplug.release import (
     AnswersPart,
     complete_parted_folder,

@@ -26,9 +26,9 @@ from paper import marginals, pl94
 from scipy.linalg import solve_triangular
 from threadpoolctl import threadpool_limits
 
-from fitplug.optimizer import dual, sm2
-from fitplug.optimizer.dual import Solution
-from fitplug.optimizer.problem import Problem, reduce_matrix
+from fitplug.solve import dual, sm2
+from fitplug.solve.dual import Solution
+from fitplug.solve.problem import Problem, reduce_matrix
 
 Matrix = npt.NDArray[np.float64]
 TOLERANCE = 1e-4

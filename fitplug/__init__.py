@@ -23,8 +23,8 @@ from fitplug.errors import (
     WorkloadError,
 )
 from fitplug.evaluation import Evaluation, Strategy, evaluate
+from fitplug.families import Mechanism
 from fitplug.ledger import Ledger
-from fitplug.mechanism import Mechanism
 from fitplug.plan import Plan, design
 from fitplug.release import (
     About,

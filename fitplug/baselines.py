@@ -24,10 +24,10 @@ import numpy as np
 
 from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import BudgetError, DesignError, WorkloadError, suggest_nearest
+from fitplug.families import MAX_ENTRIES
 from fitplug.numeric import FloatArray, guard_linear_algebra, to_positions
-from fitplug.optimizer import TotalErrorOptimum, minimise_total_error
-from fitplug.structure import MAX_ENTRIES, check_coefficients
-from fitplug.workload import Factor, Workload
+from fitplug.solve import TotalErrorOptimum, minimise_total_error
+from fitplug.workload import Factor, Workload, check_coefficients
 
 ByGroup: TypeAlias = Mapping[str, FloatArray]
 Weights: TypeAlias = Literal["none", "inverse", "inverse_sqrt", "inverse_squared"]

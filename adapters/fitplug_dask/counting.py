@@ -35,7 +35,7 @@ from fitplug_dask.sources import Options, Source, find_files
 if TYPE_CHECKING:
     from distributed import Client
 
-    from fitplug.mechanism import Slab
+    from fitplug.families import Slab
     from fitplug_dask.checkpoint import Checkpoint
     from fitplug_dask.files import CheckedFile
     from fitplug_dask.kernel import Job, PartialCounts

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.errors import BudgetError
-from fitplug.mechanism import LARGEST_NOISE, LEAST_NOISE
+from fitplug.families import LARGEST_NOISE, LEAST_NOISE
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.privacy import check_contributions

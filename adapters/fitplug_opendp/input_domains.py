@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fitplug.counts import AttributeSet, Tables
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
-from fitplug.mechanism import answer_exactly
+from fitplug.families import answer_exactly
 from fitplug.numeric import find_largest_entry
 from fitplug.plan import Plan
 from fitplug.workload import ReplaceOne, select_largest_sets

@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from fitplug.counts import Tables
+from fitplug.families import answer_exactly as strategy_answers
+from fitplug.families import may_be_clamped
 from fitplug.ledger import CellCosts, Entry
-from fitplug.mechanism import answer_exactly as strategy_answers
-from fitplug.mechanism import may_be_clamped
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.release import Release
@@ -36,7 +36,7 @@ CLAMPED = (
     "too small: count fewer records, or design a plan of fewer or smaller tables"
 )
 """The warning about clamped answers. It is decided from the noisy answers alone, so that it costs
-no privacy; see `fitplug.mechanism.answers.may_be_clamped`.
+no privacy; see `fitplug.families.base.answers.may_be_clamped`.
 """
 
 

@@ -18,9 +18,9 @@ from fitplug.evaluation.neighbours import (
     remove_public_totals,
 )
 from fitplug.evaluation.strategy import Strategy
+from fitplug.families import MAX_ENTRIES
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, guard_linear_algebra
 from fitplug.plan import Plan, design
-from fitplug.structure import MAX_ENTRIES
 from fitplug.workload import ONE_RECORD, Unit, Workload
 
 _UNANSWERED = 1e-8

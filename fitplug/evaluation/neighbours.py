@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from fitplug.errors import WorkloadError
+from fitplug.families import name_cell
 from fitplug.numeric import FloatArray, IndexArray
-from fitplug.structure import name_cell
 from fitplug.workload import AddRemove, ReplaceOne, Unit, Workload
 
 _MOST_DISTANCES = 4_000_000

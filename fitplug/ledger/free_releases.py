@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 
 from fitplug.domain import Domain
 from fitplug.errors import OverBudget
+from fitplug.families import name_cell
 from fitplug.ledger import rows as rows
 from fitplug.ledger.cell_costs import CellCosts, digest_domain, find_excess
 from fitplug.ledger.entry import Entry
 from fitplug.ledger.file import LedgerFile
 from fitplug.ledger.requests import ChargeReference, ChargeRequest
 from fitplug.ledger.stages import Stage
-from fitplug.structure import name_cell
 
 
 def check_is_free(

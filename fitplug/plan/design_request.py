@@ -26,11 +26,7 @@ from typing import Any
 import numpy as np
 
 from fitplug.errors import BudgetError, InputError, WorkloadError, suggest_nearest
-from fitplug.numeric import FloatArray, floor_float
-from fitplug.optimizer import SOLVERS, GapProgress, Options, Solver
-from fitplug.privacy import check_budget, privacy_cost_at, read_rho
-from fitplug.proof import LEAST_TOLERANCE
-from fitplug.structure import (
+from fitplug.families import (
     CellBudgets,
     Objective,
     Structure,
@@ -39,6 +35,10 @@ from fitplug.structure import (
     check_weight,
     read_cell_budgets,
 )
+from fitplug.numeric import FloatArray, floor_float
+from fitplug.plan.plan_record import LEAST_TOLERANCE
+from fitplug.privacy import check_budget, privacy_cost_at, read_rho
+from fitplug.solve import SOLVERS, GapProgress, Options, Solver
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
 
 ROUNDING_SHARE = 0.1

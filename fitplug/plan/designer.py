@@ -8,18 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 from fitplug.errors import BudgetError, DesignError
-from fitplug.mechanism import (
+from fitplug.families import (
     LARGEST_NOISE,
     LEAST_NOISE,
     IntegerStrategy,
+    certify_bound,
     meets_targets,
     restate_strategy,
 )
+from fitplug.families.designs import draft_plan
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, guard_linear_algebra
-from fitplug.optimizer import GapProgress, Solver, draft_plan
 from fitplug.plan.design_request import DesignRequest, check_request
 from fitplug.plan.plan import Plan
-from fitplug.proof import certify_bound
+from fitplug.solve import GapProgress, Solver
 from fitplug.workload import ONE_RECORD, Unit, Workload
 
 _LOG = logging.getLogger("fitplug.design")

@@ -10,6 +10,7 @@ from fitplug.display import (
     make_section,
     make_table,
 )
+from fitplug.plan.plan_record import PlanRecord
 from fitplug.plan.summary import (
     describe_groups,
     describe_overstatement,
@@ -17,7 +18,6 @@ from fitplug.plan.summary import (
     describe_status,
     has_sums,
 )
-from fitplug.proof import PlanRecord
 from fitplug.workload import ONE_RECORD
 
 

@@ -7,10 +7,11 @@ from functools import cached_property
 from os import PathLike
 
 from fitplug.display import Figure, format_up
-from fitplug.mechanism import Mechanism, build_dense_covariance, list_mechanisms
+from fitplug.families import Mechanism, build_dense_covariance, list_mechanisms
 from fitplug.numeric import FloatArray, IntArray, guard_linear_algebra
 from fitplug.plan.notebook import format_plan_html
 from fitplug.plan.plan_file import plan_digest, read_plan, write_plan
+from fitplug.plan.plan_record import PlanRecord
 from fitplug.plan.plots import plot_plan
 from fitplug.plan.summary import (
     GroupRow,
@@ -20,7 +21,7 @@ from fitplug.plan.summary import (
     find_causal_attributes,
     summarise,
 )
-from fitplug.proof import PlanRecord, verify
+from fitplug.plan.verification import verify
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class Plan(PlanRecord):
     """A designed mechanism with its cost, its variances and the proof of how good it is.
 
     `fitplug.design` makes it, and it cannot be changed. Its fields are those of
-    `fitplug.proof.PlanRecord`.
+    `fitplug.plan.plan_record.PlanRecord`.
     """
 
     @property

@@ -16,8 +16,22 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fitplug.certify import Tiers
 from fitplug.domain import Attribute, Domain
 from fitplug.errors import PlanError, WorkloadError
+from fitplug.families import (
+    Basis,
+    BlockSet,
+    Frame,
+    IntegerStrategy,
+    MoveStructure,
+    Objective,
+    PersonStructure,
+    StepMatrices,
+    TreeBlock,
+    analyse_structure,
+    read_attribute_matrices,
+)
 from fitplug.files import (
     Arrays,
     Header,
@@ -25,24 +39,11 @@ from fitplug.files import (
     read_with_digest,
     write_with_digest,
 )
-from fitplug.mechanism import (
-    Basis,
-    BlockSet,
-    IntegerStrategy,
-    StepMatrices,
-    TreeBlock,
-    read_attribute_matrices,
-)
+from fitplug.neighbours import RecordSets
 from fitplug.numeric import guard_linear_algebra
 from fitplug.plan.group_descriptions import describe_groups
-from fitplug.proof import Frame, PlanRecord, Tiers, verify_on_reading
-from fitplug.structure import (
-    MoveStructure,
-    Objective,
-    PersonStructure,
-    RecordSets,
-    analyse_structure,
-)
+from fitplug.plan.plan_record import PlanRecord
+from fitplug.plan.verification import verify_on_reading
 from fitplug.workload import (
     Workload,
     build_interval_factor,

@@ -15,9 +15,9 @@ from fitplug.display import (
     shorten,
 )
 from fitplug.errors import DesignError
+from fitplug.plan.plan_record import PlanRecord
 from fitplug.plan.prices import price_groups
 from fitplug.plan.summary import describe_groups, has_sums
-from fitplug.proof import PlanRecord
 
 
 def plot_plan(plan: PlanRecord) -> Figure:

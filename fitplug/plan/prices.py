@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fitplug.errors import DesignError
-from fitplug.proof import PlanRecord, share_weight
+from fitplug.families import share_weight
+from fitplug.plan.plan_record import PlanRecord
 
 NEGLIGIBLE_GAP = 2e-4
 """A gap up to which the prices of a plan are taken for those of the optimum: it changes a saving by

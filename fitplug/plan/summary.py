@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.display import format_down, format_up
-from fitplug.mechanism import is_causal
-from fitplug.proof import PlanRecord
-from fitplug.structure import list_names
+from fitplug.families import is_causal, list_names
+from fitplug.plan.plan_record import PlanRecord
 
 _NEXT_TO_NOTHING = 1e-9
 """A smaller overstatement of the privacy cost is that of roundings, which nobody needs to know."""

@@ -22,8 +22,8 @@ import numpy as np
 
 from fitplug.errors import FitplugError, WorkloadError
 from fitplug.expressions import DenseTerms, Quotient, parse
+from fitplug.families import build_dense_strategy
 from fitplug.files import ArrowTable, Columns
-from fitplug.mechanism import build_dense_strategy
 from fitplug.numeric import AnyArray, FloatArray, freeze
 from fitplug.release import tables as exports
 from fitplug.release.least_squares import (

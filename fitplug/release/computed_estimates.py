@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fitplug.mechanism import PartedStrategy
+from fitplug.families import PartedStrategy
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.release.parted_answers import PartedAnswers
 from fitplug.release.table_parts import TableSlice, number_outputs

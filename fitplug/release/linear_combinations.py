@@ -24,7 +24,7 @@ from fitplug.expressions import (
     expand_terms,
     list_sums,
 )
-from fitplug.mechanism import (
+from fitplug.families import (
     Product,
     bound_boxed_stds,
     bound_combined_stds,

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fitplug.errors import WorkloadError
+from fitplug.families import list_measured_tables
 from fitplug.files import import_library
-from fitplug.mechanism import list_measured_tables
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.release.combination import combine
 from fitplug.release.noisy_answers import NoisyAnswers

@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.families import make_estimates
 from fitplug.files import ArrowTable
 from fitplug.ledger import Entry
-from fitplug.mechanism import make_estimates
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import Method, epsilon_at

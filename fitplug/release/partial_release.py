@@ -1,7 +1,8 @@
 """Partial releases: the answers of the periods of a plan that are drawn, before all of them are.
 
-The plan is causal (`fitplug.mechanism.causality`): a query that counts no later period is estimated
-from the answers that are drawn, with the variance that the plan says. The rest is not known yet.
+The plan is causal (`fitplug.families.blocks.strategy.causality`): a query that counts no later
+period is estimated from the answers that are drawn, with the variance that the plan says. The rest
+is not known yet.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.errors import WorkloadError
+from fitplug.families import date_queries, make_estimates
 from fitplug.files import ArrowTable, Columns
-from fitplug.mechanism import date_queries, make_estimates
 from fitplug.numeric import AnyArray, freeze
 from fitplug.release import tables as exports
 from fitplug.release.combination import combine, combine_all

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fitplug.errors import InputError
+from fitplug.families import date_answers
 from fitplug.files import (
     Arrays,
     Header,
@@ -19,7 +20,6 @@ from fitplug.files import (
     write_parquet,
     write_with_digest,
 )
-from fitplug.mechanism import date_answers
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.release.file_names import name_files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fitplug.display import format_down, format_up
-from fitplug.mechanism import Mechanism
+from fitplug.families import Mechanism
 from fitplug.release.about import About, ask_publisher
 from fitplug.release.release import Release
 from fitplug.release.review_markdown import escape_cell, make_table, split_rows

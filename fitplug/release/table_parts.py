@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fitplug.errors import InputError
+from fitplug.families import Output
 from fitplug.files import (
     ArrowTable,
     Place,
@@ -22,7 +23,6 @@ from fitplug.files import (
     hash_content,
     import_library,
 )
-from fitplug.mechanism import Output
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.release.answer_parts import read_checked
 from fitplug.release.file_names import name_files

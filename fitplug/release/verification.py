@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fitplug.errors import InputError
+from fitplug.families import cut_strategy
 from fitplug.files import ArrowTable
-from fitplug.mechanism import cut_strategy
 from fitplug.numeric import FloatArray
 from fitplug.release.computed_estimates import compute_estimates
 from fitplug.release.noisy_answers import NoisyAnswers

@@ -10,7 +10,7 @@ import numpy as np
 
 from fitplug.counts import AttributeSet, Tables
 from fitplug.errors import PlanError
-from fitplug.mechanism import answer_exactly, build_dense_strategy
+from fitplug.families import answer_exactly, build_dense_strategy
 from fitplug.numeric import IntArray, to_positions
 from fitplug.plan import Plan
 

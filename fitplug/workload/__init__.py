@@ -2,6 +2,8 @@
 
 from fitplug.workload.arrays_by_group import ArraysByGroup
 from fitplug.workload.bound_units import BoundUnit, read_bound_unit
+from fitplug.workload.cell_classes import CellClasses, classify_cells, find_classes
+from fitplug.workload.coefficients import check_coefficients, check_products
 from fitplug.workload.factors import (
     Factor,
     build_factor,
@@ -31,6 +33,7 @@ __all__ = [
     "AddRemove",
     "ArraysByGroup",
     "BoundUnit",
+    "CellClasses",
     "Factor",
     "QueryGroup",
     "QueryGroups",
@@ -41,8 +44,12 @@ __all__ = [
     "build_factor",
     "build_interval_factor",
     "build_labelled_factor",
+    "check_coefficients",
     "check_confidence",
     "check_matrix_size",
+    "check_products",
+    "classify_cells",
+    "find_classes",
     "is_blank",
     "is_misnamed",
     "marginal",

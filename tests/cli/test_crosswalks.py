@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.mechanism.dispatch import answer_exactly
+from fitplug.families.base.strategies import answer_exactly
 from fitplug_cli.spec import SpecError, load_spec
 from tests.helpers.command_line import fitplug
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fitplug as fp
-from fitplug.mechanism.dispatch import answer_exactly
+from fitplug.families.base.strategies import answer_exactly
 from fitplug.release.tables import RESULT_COLUMNS
 from fitplug_cli.commands import estimates
 from fitplug_cli.output.estimate_tables import _read_umask

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
-from fitplug.structure import PersonTreeStructure
+from fitplug.families import PersonTreeStructure
 from tests.helpers.command_line import fitplug
 
 SPEC = """

@@ -17,13 +17,13 @@ import fitplug as fp
 from fitplug import baselines
 from fitplug.display.numbers import format_up
 from fitplug.errors import BudgetError
+from fitplug.families import ResidualStructure, TreeStructure
+from fitplug.families import analysis as symmetry
 from fitplug.plan import relaxation
 from fitplug.plan.prices import estimate_saving
 from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import Relaxation
 from fitplug.privacy import epsilon_at
-from fitplug.structure import ResidualStructure, TreeStructure
-from fitplug.structure import analysis as symmetry
 from fitplug_cli.commands import plans, reports
 from fitplug_cli.reporting import (
     build_report_record,

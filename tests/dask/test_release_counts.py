@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError, InputError
-from fitplug.mechanism import answer_exactly, cut_strategy
+from fitplug.families import answer_exactly, cut_strategy
 from fitplug_dask.persons import shuffle
 from fitplug_dask.releases import counting_rows, drawing, parted_release
 from fitplug_dask.releases.stored_counts import CountStore

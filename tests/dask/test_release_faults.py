@@ -26,7 +26,7 @@ from distributed import Client, LocalCluster
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError
-from fitplug.mechanism import cut_strategy
+from fitplug.families import cut_strategy
 from tests.helpers.audited_releases import (
     PART,
     PLAN,
@@ -310,7 +310,7 @@ def test_schedulers_killed(tmp_path):
 
 def test_noise_after_kills_is_as_large_as_the_plan_says(tmp_path, small_parts):
     """The choice of a durable draw does not depend on what was drawn: 20 resumed releases."""
-    from fitplug.mechanism import answer_exactly
+    from fitplug.families import answer_exactly
     from fitplug_dask.releases import drawing
 
     exact, rng, noise = answer_exactly(PLAN.strategy, TABLES.marginal), random.Random(8), []

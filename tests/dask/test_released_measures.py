@@ -10,7 +10,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import InputError
-from fitplug.mechanism import answer_exactly
+from fitplug.families import answer_exactly
 from fitplug_dask.releases import counting_rows
 from tests.helpers.audited_releases import use_small_parts
 from tests.helpers.local_workers import start_workers

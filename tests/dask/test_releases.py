@@ -23,9 +23,10 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
+from fitplug.families import answer_exactly, cut_strategy, make_estimates
+from fitplug.families.base import parted_strategy
+from fitplug.families.blocks.estimates.parts import PartedBlocks
 from fitplug.files import LocalPlace
-from fitplug.mechanism import answer_exactly, cut_strategy, make_estimates, parted_strategy
-from fitplug.mechanism.parted_blocks import PartedBlocks
 from fitplug_dask.releases import drawing, failures, parted_release, publishing
 from fitplug_opendp import gaussian
 from tests.helpers.audited_releases import (

@@ -14,8 +14,8 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError, OverBudget, TablesError
+from fitplug.families import date_answers
 from fitplug.ledger import DrawRequest, hash_values
-from fitplug.mechanism import date_answers
 from fitplug.release import PeriodAnswers, join_periods
 from fitplug_dask.key_file import KeyFile
 from fitplug_dask.series import Series, beginning

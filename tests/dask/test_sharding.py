@@ -17,7 +17,7 @@ from distributed import Client
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, TablesError
-from fitplug.mechanism import Slab
+from fitplug.families import Slab
 from fitplug_dask import request as requests
 from fitplug_dask.exchange import memory
 from fitplug_dask.files import take_snapshot

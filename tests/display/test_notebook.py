@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.structure import analysis as symmetry
+from fitplug.families import analysis as symmetry
 from tests.helpers import people
 from tests.helpers.plans import geography
 

@@ -22,7 +22,7 @@ from distributed import WorkerPlugin
 from scipy.stats import chi2
 
 import fitplug as fp
-from fitplug.mechanism import answer_exactly
+from fitplug.families import answer_exactly
 from fitplug.release import PartedAnswers
 from fitplug_dask.releases import counting_rows, drawing, releasing
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 import fitplug as fp
+from fitplug.families import ChainStructure, Objective, analyse_structure, certify_bound
+from fitplug.families.designs import draft_plan
 from fitplug.numeric import guard_linear_algebra
-from fitplug.optimizer import draft_plan
-from fitplug.optimizer.optimum import Options
-from fitplug.proof import certify_bound
-from fitplug.structure import ChainStructure, Objective, analyse_structure
+from fitplug.solve import Options
 
 
 def build_square_root(n: int) -> np.ndarray:

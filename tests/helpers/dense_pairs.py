@@ -7,9 +7,8 @@ import itertools
 import numpy as np
 
 import fitplug as fp
-from fitplug.mechanism import BlockSet, make_contrasts
-from fitplug.structure import PairStructure, analyse_structure
-from fitplug.structure.subsets import AttributeSets, find_subsets
+from fitplug.families import BlockSet, PairStructure, analyse_structure, make_contrasts
+from fitplug.families.base.subsets import AttributeSets, find_subsets
 
 
 def tell_all_cells_apart(workload: fp.Workload, unit: fp.ReplaceOne) -> PairStructure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fitplug.mechanism import PartedStrategy, answer_exactly, make_estimates
+from fitplug.families import PartedStrategy, answer_exactly, make_estimates
 
 
 def reader(strategy, x):

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 import fitplug as fp
-from fitplug.mechanism import answer_exactly
+from fitplug.families import answer_exactly
 
 DOMAIN = fp.Domain(
     {

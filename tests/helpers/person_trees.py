@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.structure import PersonTreeStructure, analyse_structure, analysis
+from fitplug.families import PersonTreeStructure, analyse_structure, analysis
 from tests.helpers.tree_strategies import random_place, write_out
 
 

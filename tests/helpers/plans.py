@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fitplug as fp
+from fitplug.families import ResidualStructure
+from fitplug.families import analysis as symmetry
 from fitplug.plan.plan_file import describe_plan
-from fitplug.structure import ResidualStructure
-from fitplug.structure import analysis as symmetry
 
 
 def dense(workload):

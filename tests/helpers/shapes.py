@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.structure import analysis, pair_blocks
+from fitplug.families import analysis
+from fitplug.families.blocks.shape import pairs as pair_blocks
 
 ROWS = 600
 TARGET = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fitplug as fp
-from fitplug.structure import TreeStructure, analysis
+from fitplug.families import TreeStructure, analysis
 
 
 def design_tree(workload, **keywords):

@@ -7,13 +7,15 @@ import itertools
 import numpy as np
 
 import fitplug as fp
-from fitplug.mechanism import (
+from fitplug.families import (
+    IdenticalLeaves,
     StepMatrices,
     TreeBlock,
+    TreeStructure,
+    analyse_structure,
     build_contrasts,
     build_tree_strategy,
 )
-from fitplug.structure import IdenticalLeaves, TreeStructure, analyse_structure
 from fitplug.workload import ONE_RECORD
 
 LEVELS = ("state", "county", "tract")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 import fitplug as fp
-from fitplug.structure import Objective, TreeStructure, analyse_structure
+from fitplug.families import Objective, TreeStructure, analyse_structure
 from tests.helpers.extended_precision import LONG, singular_values
 
 PLAIN = Objective()

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 import fitplug as fp
-from fitplug.structure import analysis, tree_shape
+from fitplug.families import analysis
+from fitplug.families.base import tree_shape
 from tests.helpers.plans import geography
 
 A, B = fp.Integers(1, 3), ["x", "y", "z", "w"]

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_opendp as fpo
+from fitplug.families import answer_exactly
 from fitplug.ledger import cell_costs as cellcosts
 from fitplug.ledger.cell_costs import CellCosts, add_up
-from fitplug.mechanism import answer_exactly
 
 DOMAIN = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(0, 5), "job": ["a", "b", "c"]})
 X = np.arange(36).reshape(DOMAIN.shape)

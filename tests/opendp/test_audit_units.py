@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import beta, norm
 
 import fitplug as fp
-from fitplug.mechanism import build_dense_strategy
+from fitplug.families import build_dense_strategy
 from fitplug_opendp import gaussian
 from fitplug_opendp.noise_source import compute_exact_answers
 from tests.helpers.opendp_spaces import features  # noqa: F401

@@ -18,7 +18,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import LedgerError, OverBudget, TablesError
-from fitplug.mechanism import build_dense_strategy
+from fitplug.families import build_dense_strategy
 from tests.helpers.unit_persons import Release, list_persons
 
 BOTH = (("month", "fine"), ("region", "region"))

@@ -12,7 +12,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.mechanism import answer_exactly
+from fitplug.families import answer_exactly
 from tests.helpers.opendp_spaces import features  # noqa: F401
 
 pl = pytest.importorskip("polars")

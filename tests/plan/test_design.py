@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import fitplug as fp
-from fitplug.optimizer import dual
-from fitplug.optimizer.problem import reduce_matrix
-from fitplug.proof.certificate import certify_dense_bound
+from fitplug.families.base.certificates import certify_dense_bound
+from fitplug.solve import dual
+from fitplug.solve.problem import reduce_matrix
 from tests.helpers.workloads import (
     PREFIX,
     all_ranges,

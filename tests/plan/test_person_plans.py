@@ -11,9 +11,9 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, PlanError, TablesError, WorkloadError
-from fitplug.mechanism import build_dense_strategy
-from fitplug.structure import RecordSets
-from fitplug.structure.person_records import find_person_records
+from fitplug.families import build_dense_strategy
+from fitplug.families.blocks.shape.persons import find_person_records
+from fitplug.neighbours import RecordSets
 from tests.helpers.persons import list_persons, monthly, small_person_problems
 
 PROBLEMS = small_person_problems()

@@ -10,9 +10,8 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, PlanError, WorkloadError
-from fitplug.mechanism import build_dense_strategy
+from fitplug.families import PersonTreeStructure, build_dense_strategy
 from fitplug.plan import price_groups
-from fitplug.structure import PersonTreeStructure
 from tests.helpers.person_trees import build_months, design_person_tree, list_costs
 
 CASES = {

@@ -13,10 +13,10 @@ import pytest
 
 import fitplug as fp
 from fitplug.domain import hierarchy
+from fitplug.families.base.basis import Basis
 from fitplug.files import write_with_digest
-from fitplug.mechanism.basis import Basis
 from fitplug.plan import plan_file as planfile
-from fitplug.proof.verification import check_form, check_privacy
+from fitplug.plan.verification import check_form, check_privacy
 from tests.helpers.exact import full_strategy, least_variance, rationals
 from tests.helpers.plans import describe, mixed_workload, people_plan, symmetric_workload
 from tests.helpers.workloads import identity_and_sum, marginals, prefix

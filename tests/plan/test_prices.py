@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.families import analysis as symmetry
+from fitplug.families.base.certificates import certify_bound
 from fitplug.plan import relaxation
 from fitplug.plan.designer import design
 from fitplug.plan.prices import estimate_saving
 from fitplug.plan.prices import price_groups as prices
 from fitplug.plan.relaxation import LARGEST_FACTOR, relax
-from fitplug.proof.certificate import certify_bound
-from fitplug.structure import analysis as symmetry
 from tests.helpers.plans import MIXED, geography
 
 PYRAMID = MIXED["pyramid"]()

@@ -6,8 +6,8 @@ import pytest
 
 import fitplug as fp
 from fitplug.domain.remedies import suggest_fewer_cells
-from fitplug.structure import analysis as symmetry
-from fitplug.structure import residual_blocks
+from fitplug.families import analysis as symmetry
+from fitplug.families.product.shape import residual as residual_blocks
 from tests.helpers.plans import geography
 
 CODES = ["01001", "01003", "02001"]

@@ -7,8 +7,8 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.mechanism import cut_strategy
-from fitplug.structure import TreePairStructure, pair_blocks
+from fitplug.families import TreePairStructure, cut_strategy
+from fitplug.families.blocks.shape import pairs as pair_blocks
 from tests.helpers.tree_plans import TREES
 from tests.helpers.tree_strategies import random_workload
 

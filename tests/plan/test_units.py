@@ -11,7 +11,7 @@ import pytest
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import BudgetError, InputError, WorkloadError
-from fitplug.mechanism import build_dense_strategy
+from fitplug.families import build_dense_strategy
 from tests.helpers.command_line import fitplug
 from tests.helpers.plans import MIXED, SPLIT_APART
 

@@ -52,6 +52,8 @@ def test_a_room_is_entered_by_its_door() -> None:
         for room, rest, names in imports_of_rooms(path):
             if room == own_room(path):
                 continue
+            if (room, rest) == ("families", ["designs"]):
+                continue  # a door of its own, since what proves may not know how plans are designed
             assert not rest, f"{path} reaches behind the door of {room}: {'.'.join(rest)}"
             assert set(names) <= doors[room], f"{path}: {set(names) - doors[room]} of {room}"
 
@@ -59,8 +61,8 @@ def test_a_room_is_entered_by_its_door() -> None:
 def test_a_door_names_what_others_use() -> None:
     used: dict[str, set[str]] = {room: set() for room in ROOMS}
     for path in (*sources(), *(ROOT / "tests").rglob("*.py")):
-        for room, _, names in imports_of_rooms(path):
-            if room != own_room(path):
+        for room, rest, names in imports_of_rooms(path):
+            if room != own_room(path) and rest != ["designs"]:
                 used[room].update(names)
     for room in ROOMS:
         assert exported(room) == sorted(set(exported(room)), key=exported(room).index)

@@ -20,7 +20,7 @@ import pytest
 
 from fitplug.counts.consistency import MAX_SHARES
 from fitplug.domain.measure import MOST_SHARES
-from fitplug.structure import analysis
+from fitplug.families import analysis
 from tests.helpers.places import ROOT
 
 PROOFS = ROOT / "docs" / "proofs"
@@ -110,8 +110,8 @@ def test_what_is_proven_is_quoted() -> None:
         ("fitplug_opendp.measurement", "make_fitness_for_use"),
         ("fitplug_opendp.lazyframes", "make_tables"),
         ("fitplug_opendp.gaussian", "bound_sensitivity"),
-        ("fitplug.mechanism.dispatch", "compute_exact_cost"),
-        ("fitplug.mechanism.dispatch", "answer_exactly"),
+        ("fitplug.families.base.strategies", "compute_exact_cost"),
+        ("fitplug.families.base.strategies", "answer_exactly"),
         ("fitplug_dask.persons.selection", "Selection.select_rows"),
     ):
         assert (module, name) in names

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.mechanism import estimates as reconstruction
+from fitplug.families.base import estimates as reconstruction
 from fitplug.release import linear_combinations
 from fitplug.release.combination import LEAST_STDS
 from tests.helpers import people

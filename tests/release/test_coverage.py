@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import chi2, norm
 
 import fitplug as fp
+from fitplug.families import LEAST_NOISE
 from fitplug.files import write_with_digest
-from fitplug.mechanism import LEAST_NOISE
 from fitplug.workload.targets import quantile, two_sided_quantile
 from tests.helpers.many_releases import release_often
 from tests.helpers.places import ROOT

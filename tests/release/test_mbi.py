@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.mechanism import answer_exactly, list_measured_tables
+from fitplug.families import answer_exactly, list_measured_tables
 from fitplug.release.mbi_measurements import list_measurements
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
@@ -264,7 +264,7 @@ def test_mbi_finds_the_release_where_all_counts_are_large() -> None:
     program = """
         import numpy as np
         import fitplug as fp
-        from fitplug.mechanism import answer_exactly
+        from fitplug.families import answer_exactly
         from tests.helpers.plans import mixed_workload
         from mbi import estimation
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.expressions import coefficients
+from fitplug.families import cut_strategy
 from fitplug.files import LocalPlace, open_place
-from fitplug.mechanism import cut_strategy
 from fitplug.release import (
     AnswersPart,
     PartedAnswers,

@@ -18,8 +18,8 @@ import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.counts import describe_rows, make_filters
 from fitplug.errors import BudgetError, InputError
+from fitplug.families.base.strategies import answer_exactly
 from fitplug.files import read_with_digest, write_with_digest
-from fitplug.mechanism.dispatch import answer_exactly
 from fitplug.release.population import describe_population
 from fitplug.release.review_markdown import format_markdown
 from fitplug_cli.reporting import collect_facts, render_page

@@ -195,7 +195,7 @@ class TestRefusals:
                 adjust()
 
     def test_parts(self):
-        from fitplug.mechanism import cut_strategy
+        from fitplug.families import cut_strategy
 
         with pytest.raises(WorkloadError, match="in parts"):
             cut_strategy(PLANS["all"].strategy)

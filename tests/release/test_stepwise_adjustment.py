@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.mechanism import answer_exactly
+from fitplug.families import answer_exactly
 from fitplug.release import adjusted, stepwise_adjustment
 from fitplug.release.stepwise_adjustment import project_families, round_families
 from tests.helpers.tree_plans import design_tree, people_by_place

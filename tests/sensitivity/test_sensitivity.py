@@ -13,7 +13,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 import fitplug_opendp as fpo
 from fitplug.errors import PlanError, WorkloadError
-from fitplug.mechanism import answer_exactly, cut_strategy
+from fitplug.families import answer_exactly, cut_strategy
 from fitplug.sensitivity import AnswerPath, check_sensitivity, columns
 from fitplug.sensitivity.differences import sum_squares
 from fitplug_dask.releases.drawing import answer_in_parts

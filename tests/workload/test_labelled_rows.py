@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.families.base.strategies import answer_exactly
 from fitplug.files import write_with_digest
-from fitplug.mechanism.dispatch import answer_exactly
 from fitplug.plan import plan_file as planfile
 from fitplug.workload.factors import build_labelled_factor
 from fitplug.workload.labelled_rows import MOST_ENTRIES

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
+from fitplug.families import analyse_structure
 from fitplug.plan import describe_workload
-from fitplug.structure import analyse_structure
 from fitplug.workload import query_groups
 from fitplug.workload.targets import TargetForm, two_sided_quantile
 from fitplug.workload.workload import select_largest_sets

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
+from fitplug.families import list_names
 from fitplug.release import Lost, Release, estimate_lost
-from fitplug.structure import list_names
 from fitplug.workload import check_confidence
 from fitplug_cli.output import out, print_table
 from fitplug_cli.reporting import format_percent

@@ -10,11 +10,11 @@ from rich.table import Table
 
 from fitplug.counts import describe_rows, make_filters
 from fitplug.display import format_down, format_up
+from fitplug.families import list_names
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_overstatement, describe_public_totals, has_sums
 from fitplug.release import Release
-from fitplug.structure import list_names
 from fitplug.workload import Workload
 from fitplug_cli import person_costs
 from fitplug_cli.output.console import err, out, print_table

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from fitplug import baselines
 from fitplug.display import format_up
 from fitplug.errors import DesignError, WorkloadError
+from fitplug.families import list_names
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, estimate_saving, price_groups
 from fitplug.privacy import epsilon_at
 from fitplug.release import About, Limited, describe_planned_population
-from fitplug.structure import list_names
 from fitplug.workload import ReplaceOne
 from fitplug_cli import person_costs
 from fitplug_cli.reporting.contribution_limits import Limit, compare_limits

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from fitplug.counts import describe_rows, make_filters
+from fitplug.families import LARGEST_WEIGHT
 from fitplug.ledger import make_budget
 from fitplug.release import About
-from fitplug.structure import LARGEST_WEIGHT
 from fitplug.workload import LEAST_CONFIDENCE
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]

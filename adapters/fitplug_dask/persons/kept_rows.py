@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fitplug.mechanism import Slab
+from fitplug.families import Slab
 from fitplug_dask.exchange import Exchange, add_exchange
 from fitplug_dask.kernel import LARGEST_SUM, Fault, Job, Partition, choose_overflow_fault
 from fitplug_dask.persons.buckets import PersonJob, divide_rows, split_partition

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fitplug.counts import Tables
-from fitplug.mechanism import PartedStrategy, may_be_clamped
+from fitplug.families import PartedStrategy, may_be_clamped
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.release import find_answers_part, write_answers_part

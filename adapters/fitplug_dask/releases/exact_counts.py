@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from fitplug.counts import Tables
-from fitplug.mechanism import PartedStrategy
+from fitplug.families import PartedStrategy
 from fitplug.plan import Plan
 from fitplug_dask.releases.slab_counts import SentSlab, SlabCounts, StoredSlab
 from fitplug_dask.releases.stored_counts import CountStore

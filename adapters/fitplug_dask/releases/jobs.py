@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fitplug.mechanism import PartedStrategy, cut_strategy
+from fitplug.families import PartedStrategy, cut_strategy
 from fitplug.plan import Plan
 from fitplug.release import Release, TableSlice, number_outputs
 from fitplug_dask.releases.staging import Staging

@@ -26,8 +26,8 @@ import numpy as np
 
 from fitplug import __version__
 from fitplug.errors import AlreadyReleased, FitplugError, KeyTaken, OverBudget, WorkloadError
+from fitplug.families import PartedStrategy, cut_strategy
 from fitplug.ledger import ChargeRequest, StagedCharge, hash_values
-from fitplug.mechanism import PartedStrategy, cut_strategy
 from fitplug.release import (
     AnswersPart,
     Release,

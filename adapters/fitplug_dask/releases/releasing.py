@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fitplug.counts import Tables, Where, describe_rows, make_filters
 from fitplug.errors import BudgetError, InputError
+from fitplug.families import PART
 from fitplug.ledger import ChargeReference, Ledger
-from fitplug.mechanism import PART
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from fitplug.counts import Tables
 from fitplug.errors import FitplugError, InputError
+from fitplug.families import may_be_clamped
 from fitplug.ledger import DrawRequest, Ledger, Stage, StagedCharge
-from fitplug.mechanism import may_be_clamped
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.release import PeriodAnswers

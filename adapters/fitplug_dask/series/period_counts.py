@@ -14,7 +14,7 @@ import numpy as np
 
 from fitplug.counts import AttributeSet, Tables
 from fitplug.errors import TablesError
-from fitplug.mechanism import answer_exactly, date_answers
+from fitplug.families import answer_exactly, date_answers
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.release import Limited

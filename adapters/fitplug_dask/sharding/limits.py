@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fitplug.counts import AttributeSet
 from fitplug.domain import Domain
 from fitplug.errors import TablesError
-from fitplug.mechanism import Slab
+from fitplug.families import Slab
 
 _CELL_BYTES = 24
 """What a cell takes while its slab is counted: its count, a copy in another order, and a piece."""

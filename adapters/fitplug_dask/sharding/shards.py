@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.mechanism import Slab
+from fitplug.families import Slab
 from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.kernel import (
     LARGEST_SUM,

@@ -1,20 +1,20 @@
-# fitplug.mechanism.integer_limits
+# fitplug.families.base.integer_limits
 
 MAX_ENTRY = 2**52
 
 SATURATION = 2**62
 
-# fitplug.mechanism.dispatch
+# fitplug.families.base.strategies
 
 
 def answer_exactly(strategy, read_counts):
     structure = strategy.structure
     if structure.shares > 1:
         read_counts = partial(read_in_shares, structure, read_counts)  # `\label{line:partial}`
-    return _FORMS[type(structure)].answer_exactly(strategy, read_counts)
+    return find_form(structure).answer_exactly(strategy, read_counts)
 
 
-# fitplug.mechanism.shares
+# fitplug.families.base.shares
 
 
 def read_in_shares(structure, read_counts, names):
@@ -22,7 +22,7 @@ def read_in_shares(structure, read_counts, names):
     return make_room(np.asarray(read_counts(names)), others) * others  # `\label{line:others}`
 
 
-# fitplug.mechanism.answers
+# fitplug.families.base.answers
 
 
 def answer_blocks(strategy, read_counts):
@@ -47,7 +47,7 @@ def measure_block(strategy, block_set, i, counts):
     return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)  # `\label{line:clip}`
 
 
-# fitplug.mechanism.public_totals
+# fitplug.families.blocks.strategy.public_totals
 
 
 def append_totals(strategy, answers, read_counts):
@@ -67,7 +67,7 @@ class PublicTotalsForm:
         )
 
 
-# fitplug.mechanism.basis
+# fitplug.families.base.basis
 
 
 class Reading:

@@ -1,13 +1,13 @@
-# fitplug.mechanism.dispatch
+# fitplug.families.base.strategies
 
 
 def compute_exact_cost(structure, block_sets, attribute_matrices, tree_blocks=()):
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
-    once = _FORMS[type(structure)].compute_exact_cost(structure, integers)
+    once = find_form(structure).compute_exact_cost(structure, integers)
     return count_in_shares(multiply_changes(once, structure.changes), structure)  # `\label{line:order}`
 
 
-# fitplug.mechanism.shares
+# fitplug.families.base.shares
 
 
 def multiply_changes(cost, changes):
@@ -29,7 +29,7 @@ def count_in_shares(cost, structure):
     )
 
 
-# fitplug.mechanism.matrix_form
+# fitplug.families.blocks.strategy.matrices
 
 
 class MatrixForm:
@@ -77,7 +77,7 @@ def sum_column_squares(parts):
     return (exact, np.asarray(near * (1 + error)))
 
 
-# fitplug.mechanism.scalar_form
+# fitplug.families.blocks.strategy.scalars
 
 
 class OneCellForm:
@@ -101,7 +101,7 @@ class OneCellForm:
         return ExactCost(*sum_column_squares(column), SATURATION // entry)
 
 
-# fitplug.mechanism.pair_form
+# fitplug.families.blocks.strategy.pairs
 
 
 class PairForm:
@@ -141,7 +141,7 @@ class PairForm:
         return ExactCost(int(costs.max()), above, SATURATION // entry)
 
 
-# fitplug.structure.pair_blocks
+# fitplug.families.blocks.shape.pairs
 
 
 class PairStructure:
@@ -159,7 +159,7 @@ class PairStructure:
         return table
 
 
-# fitplug.structure.cell_pairs
+# fitplug.neighbours.cell_pairs
 
 
 def mix_sets(table, out, moved, bit):

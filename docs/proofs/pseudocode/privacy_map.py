@@ -29,7 +29,7 @@ def check_sampler_once(noise_std):
     _check_power_of_two(max(0, round(math.log2(noise_std))))
 
 
-# fitplug.proof.plan_record
+# fitplug.plan.plan_record
 
 
 class PlanRecord:
@@ -37,7 +37,7 @@ class PlanRecord:
         return Fraction(records, self.structure.changes)  # `\label{line:changes}`
 
 
-# fitplug.mechanism.strategy
+# fitplug.families.base.strategy
 
 
 class IntegerStrategy:
@@ -46,7 +46,7 @@ class IntegerStrategy:
         return ceil_sqrt(Fraction(self.sensitivity_squared))  # `\label{line:sqrt}`
 
 
-# fitplug.mechanism.integer_limits
+# fitplug.families.base.integer_limits
 
 LEAST_NOISE, LARGEST_NOISE = (1.0, 2.0**55)
 

@@ -1,0 +1,151 @@
+"""Families: which covariances a workload may have, and all that follows from one of them."""
+
+from fitplug.families.analysis import analyse_structure, check_unit
+from fitplug.families.base.answers import may_be_clamped
+from fitplug.families.base.attribute_matrices import DenseMatrix
+from fitplug.families.base.basis import Basis
+from fitplug.families.base.block_set import BlockSet
+from fitplug.families.base.boxed_combinations import Product
+from fitplug.families.base.cell_budgets import MAX_AXES, CellBudgets, name_cell, read_cell_budgets
+from fitplug.families.base.certificates import (
+    certify_bound,
+    certify_plan_tiers,
+    check_duals_form,
+    count_duals,
+    share_weight,
+)
+from fitplug.families.base.certifier import NO_FRAME, Duals, Frame
+from fitplug.families.base.contrasts import build_contrasts, make_contrasts
+from fitplug.families.base.integer_limits import FEWEST_RECORDS, LARGEST_NOISE, LEAST_NOISE
+from fitplug.families.base.mechanisms import Mechanism
+from fitplug.families.base.objective import LARGEST_WEIGHT, Objective, check_weight
+from fitplug.families.base.parted_strategy import PART, Output, PartedStrategy, Slab
+from fitplug.families.base.strategies import (
+    answer_exactly,
+    bound_boxed_stds,
+    bound_combined_stds,
+    bound_overstatement,
+    bound_unit_variances,
+    build_dense_covariance,
+    build_dense_strategy,
+    build_strategy,
+    check_strategy,
+    compute_boxed_covariance,
+    compute_combined_covariance,
+    compute_exact_cost,
+    confirm_cost,
+    cut_strategy,
+    list_measured_tables,
+    list_mechanisms,
+    list_tables,
+    make_estimates,
+    read_attribute_matrices,
+    restate_strategy,
+)
+from fitplug.families.base.strategy import IntegerStrategy, meets_targets
+from fitplug.families.base.structure import Structure, list_names
+from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.blocks.shape.persons import PersonStructure
+from fitplug.families.blocks.shape.scalars import ScalarStructure
+from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
+from fitplug.families.blocks.strategy.causality import date_answers, date_queries, is_causal
+from fitplug.families.chain.certificate.sweep import sweep_chain
+from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.strategy.integer_chain import ChainMatrix
+from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.split_pairs import SplitPairStructure
+from fitplug.families.registry import register_families
+from fitplug.families.tree.certificate.block_determinants import average_weights
+from fitplug.families.tree.integers.blocks import StepMatrices, TreeBlock
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.node_tree import DistinctChildren, IdenticalLeaves
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.strategy.trees import build_tree_strategy
+
+register_families()
+
+__all__ = [
+    "FEWEST_RECORDS",
+    "LARGEST_NOISE",
+    "LARGEST_WEIGHT",
+    "LEAST_NOISE",
+    "MAX_AXES",
+    "MAX_ENTRIES",
+    "NO_FRAME",
+    "PART",
+    "Basis",
+    "BlockSet",
+    "CellBudgets",
+    "ChainMatrix",
+    "ChainStructure",
+    "DenseMatrix",
+    "DistinctChildren",
+    "Duals",
+    "Frame",
+    "IdenticalLeaves",
+    "IntegerStrategy",
+    "MatrixStructure",
+    "Mechanism",
+    "MoveStructure",
+    "Objective",
+    "Output",
+    "PairStructure",
+    "PartedStrategy",
+    "PersonStructure",
+    "PersonTreeStructure",
+    "Product",
+    "ResidualStructure",
+    "ScalarStructure",
+    "Slab",
+    "SplitPairStructure",
+    "StepMatrices",
+    "Structure",
+    "SymmetricPairStructure",
+    "TreeBlock",
+    "TreePairStructure",
+    "TreeStructure",
+    "analyse_structure",
+    "answer_exactly",
+    "average_weights",
+    "bound_boxed_stds",
+    "bound_combined_stds",
+    "bound_overstatement",
+    "bound_unit_variances",
+    "build_contrasts",
+    "build_dense_covariance",
+    "build_dense_strategy",
+    "build_strategy",
+    "build_tree_strategy",
+    "certify_bound",
+    "certify_plan_tiers",
+    "check_duals_form",
+    "check_strategy",
+    "check_unit",
+    "check_weight",
+    "compute_boxed_covariance",
+    "compute_combined_covariance",
+    "compute_exact_cost",
+    "confirm_cost",
+    "count_duals",
+    "cut_strategy",
+    "date_answers",
+    "date_queries",
+    "is_causal",
+    "list_measured_tables",
+    "list_mechanisms",
+    "list_names",
+    "list_tables",
+    "make_contrasts",
+    "make_estimates",
+    "may_be_clamped",
+    "meets_targets",
+    "name_cell",
+    "read_attribute_matrices",
+    "read_cell_budgets",
+    "restate_strategy",
+    "share_weight",
+    "sweep_chain",
+]

@@ -1,0 +1,1 @@
+"""What all families share: structures, integer strategies, their answers and certificates."""

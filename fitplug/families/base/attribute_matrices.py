@@ -1,0 +1,201 @@
+"""Attribute matrices: how the strategy measures one attribute apart from its total.
+
+An attribute matrix is an integer matrix A (r, n) with E A x + u 1'x = x for all x: block A of a
+plan measures (x)_{a in A} A_a (x) (sums over the other attributes). Symmetric attributes have the
+matrices of `fitplug.families.base.contrasts`, trees those of
+`fitplug.families.product.strategy.trees`. See docs/theory/integer-mechanism.md, (M6) to (M9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from fitplug.families.base.integer_limits import MAX_ENTRY
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IntArray,
+    bound_norm,
+    find_largest_entry,
+    frozen_property,
+    gamma,
+    invert_with_residual,
+    multiply_exactly,
+    multiply_with_bound,
+)
+from fitplug.workload import Factor
+
+
+class AttributeMatrix(Protocol):
+    """The integer matrix A (r, n) that a strategy measures of an attribute of n cells."""
+
+    @property
+    def n(self) -> int:
+        """The number of cells."""
+
+    @property
+    def rows(self) -> int:
+        """r, the number of rows."""
+
+    @property
+    def column_square(self) -> int:
+        """max_i |A e_i|^2, exact."""
+
+    @property
+    def largest_entry(self) -> int:
+        """The largest |A_ri|."""
+
+    @property
+    def growth(self) -> int:
+        """No less than sum_i |A_ri| of any row, so that |A x| <= growth * max |x|."""
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether it treats all cells alike, as it must for a symmetric attribute and no other."""
+
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
+        """The integers that decide it, by the names that plan files have for them."""
+
+    def has_form(self, n: int) -> bool:
+        """Tell whether its arrays have the shapes, types and ranges of a matrix of n cells.
+
+        Whether [A; 1'] is invertible is left to `bound_variance_parts`.
+        """
+
+    def apply(self, values: AnyArray, axis: int) -> AnyArray:
+        """Multiply by A along an axis of n.
+
+        The product is exact for Python integers, and for int64 that numbers `growth` times as large
+        as the values cannot leave.
+        """
+
+    def invert(self, values: FloatArray, axis: int) -> FloatArray:
+        """Multiply by E along an axis of r: estimate the cells, less what their total says."""
+
+    def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
+        """Multiply by E' along an axis of n, up to an isometry."""
+
+    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+        """Bound the error of each entry of `adjoint`, if it is more than a few roundings."""
+
+    def compute_reference(self) -> FloatArray:
+        """Compute u, shape (n,)."""
+
+    def bound_variance_parts(self, factor: Factor) -> FloatArray:
+        """Bound mu^2 = (w u)^2 and gamma = |w E|^2 of each row w of a factor from above.
+
+        Returns:
+            Shape (r, 2) for r rows: what a total of variance 1 and A x with noise of variance 1
+            add to the variance of w x.
+
+        Raises:
+            DesignError: If they cannot be bounded.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class DenseMatrix:
+    """Any integer matrix A (n - 1, n) with [A; 1'] invertible: its inverse is [E, u]."""
+
+    matrix: IntArray
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> DenseMatrix:
+        """Read the matrix from the arrays of a plan file.
+
+        Raises:
+            KeyError: If one is missing.
+        """
+        return cls(arrays["matrix"])
+
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
+        return {"matrix": self.matrix}
+
+    @property
+    def is_symmetric(self) -> bool:
+        return False
+
+    def has_form(self, n: int) -> bool:
+        fits = self.matrix.dtype == np.int64 and self.matrix.shape == (n - 1, n)
+        return fits and (not self.matrix.size or find_largest_entry(self.matrix) < MAX_ENTRY)
+
+    @property
+    def n(self) -> int:
+        return int(self.matrix.shape[1])
+
+    @property
+    def rows(self) -> int:
+        return len(self.matrix)
+
+    @cached_property
+    def column_square(self) -> int:
+        return max(sum(a * a for a in column) for column in self.matrix.T.tolist())
+
+    @cached_property
+    def largest_entry(self) -> int:
+        return find_largest_entry(self.matrix) if self.matrix.size else 0
+
+    @cached_property
+    def growth(self) -> int:
+        return max((sum(map(abs, row)) for row in self.matrix.tolist()), default=0)
+
+    def apply(self, values: AnyArray, axis: int) -> AnyArray:
+        moved = np.moveaxis(values, axis, -1)
+        if not moved.size or not self.rows:
+            return np.moveaxis(np.zeros((*moved.shape[:-1], self.rows), values.dtype), -1, axis)
+        flat = multiply_exactly(moved.reshape(-1, self.n), self.matrix.T)
+        return np.moveaxis(flat.reshape(*moved.shape[:-1], self.rows), -1, axis)
+
+    def invert(self, values: FloatArray, axis: int) -> FloatArray:
+        return _multiply_along(values, axis, self._inverse[0][:, :-1].T)
+
+    def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
+        return _multiply_along(values, axis, self._inverse[0][:, :-1])
+
+    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+        return 0.0
+
+    def compute_reference(self) -> FloatArray:
+        return np.asarray(self._inverse[0][:, -1] * self._unit)
+
+    def bound_variance_parts(self, factor: Factor) -> FloatArray:
+        return self.bound_row_parts(factor.matrix())
+
+    def bound_row_parts(self, W: FloatArray) -> FloatArray:
+        """Bound the variance parts of rows W (r, n); see `bound_variance_parts`.
+
+        With K = [A; unit 1'], X near its inverse and F = I - K X: W K^-1 = W X (I - F)^-1, which is
+        W X + W X F (I - F)^-1.
+        """
+        X, residual = self._inverse
+        parts, error = multiply_with_bound(W, X)
+        off = bound_norm(error, axis=1)
+        off = off + (bound_norm(parts, axis=1) + off) * residual / (1 - residual) * (1 + gamma(8))
+        mu = (np.abs(parts[:, -1]) + off) * self._unit
+        deviation = bound_norm(parts[:, :-1], axis=1) + off
+        found = np.stack([mu, deviation], axis=1) ** 2 * (1 + gamma(8))
+        found[(W == 1).all(axis=1)] = 1.0, 0.0  # 1'u = 1, 1'E = 0
+        return np.asarray(found)
+
+    @frozen_property
+    def _inverse(self) -> tuple[FloatArray, float]:
+        """X (n, n) near [E, u / unit], the inverse of K, and a bound on |I - K X|_2."""
+        K = np.vstack([self.matrix, np.full(self.n, self._unit)])
+        return invert_with_residual(K.astype(np.float64))
+
+    @property
+    def _unit(self) -> float:
+        """A power of two near A's entries, which balances [A; 1'] in floating point."""
+        return 2.0 ** max(self.largest_entry, 1).bit_length()
+
+
+def _multiply_along(values: FloatArray, axis: int, matrix: FloatArray) -> FloatArray:
+    """Multiply each vector along an axis by a matrix from the right."""
+    return np.moveaxis(np.moveaxis(values, axis, -1) @ matrix, -1, axis)

@@ -1,0 +1,255 @@
+"""Linear combinations of large groups, whose coefficients are sums of products along the axes.
+
+The weights of a block's answers are the products of what the blocks' attributes make of the factor
+of each axis. Along each symmetric attribute, and each other attribute that blocks are made of, the
+vectors of all boxes span few directions. Norms and inner products do not change when the vectors
+are replaced by their coordinates in an orthonormal basis of these. So a combination needs arrays of
+the number of directions, and never of the number of cells.
+
+Each vector of an axis carries a bound on its error, by the adjoint and by the change of basis. The
+bounds add to those on the standard deviations, as the errors of rows (`bound_solution_norms`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from fitplug.errors import WorkloadError
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.estimates import BlockRows
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.numeric import FloatArray, IntArray, bound_norm, gamma
+
+_MOST_DIRECTIONS = 2**14
+"""The largest product of the numbers of directions along the axes of a block."""
+
+
+class Product(NamedTuple):
+    """Coefficients of a group that are a product along its axes.
+
+    Attributes:
+        weight: What the product is multiplied by.
+        factors: Along each axis of the group, the positions of the rows and their coefficients.
+    """
+
+    weight: float
+    factors: tuple[tuple[IntArray, FloatArray], ...]
+
+
+Products: TypeAlias = Mapping[str, Sequence[Product]]
+"""A combination: by group, products that are added."""
+
+
+class Coordinates(NamedTuple):
+    """The coordinates of the vectors of some boxes along an axis.
+
+    Attributes:
+        values: Shape (boxes, directions).
+        errors: Bounds on the norms of the errors of the vectors, shape (boxes,).
+    """
+
+    values: FloatArray
+    errors: FloatArray
+
+
+class Boxes:
+    """All boxes of some combinations, with what each attribute makes of them.
+
+    Args:
+        strategy: The strategy.
+        combinations: The combinations, whose boxes get coordinates in the same directions.
+    """
+
+    def __init__(self, strategy: IntegerStrategy, combinations: Sequence[Products]) -> None:
+        self._strategy = strategy
+        structure = strategy.structure
+        positions = structure.workload.positions
+        listed = [
+            (k, positions[name], product)
+            for k, one in enumerate(combinations)
+            for name, products in one.items()
+            for product in products
+            if product.weight
+        ]
+        self.combination = [k for k, _, _ in listed]
+        self.group = [g for _, g, _ in listed]
+        self.weight = [product.weight for _, _, product in listed]
+        self._factors = [
+            {
+                factor.attribute: own
+                for factor, own in zip(
+                    structure.workload.groups[g].factors, product.factors, strict=True
+                )
+            }
+            for _, g, product in listed
+        ]
+        self._measured: dict[tuple[int, tuple[int, ...]], Coordinates] = {}
+        self._dense: dict[tuple[int, int], FloatArray] = {}
+
+    def find_users(self, groups: Sequence[int]) -> list[int]:
+        """Return the numbers of the boxes of some groups."""
+        asked = set(groups)
+        return [j for j, g in enumerate(self.group) if g in asked]
+
+    def find_coordinates(
+        self, attributes: Sequence[int], boxes: Sequence[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Find the coordinates of boxes in the rows of a block.
+
+        Args:
+            attributes: The attributes that the block is made of.
+            boxes: The numbers of the boxes.
+
+        Returns:
+            The coordinates (boxes, directions), and bounds on the norms of their errors, (boxes,).
+
+        Raises:
+            WorkloadError: There are too many directions.
+        """
+        values, norms = np.ones((len(boxes), 1)), np.ones(len(boxes))
+        bounds = np.ones(len(boxes))
+        for a in attributes:
+            along = self._measure(a, boxes)
+            if values.shape[1] * along.values.shape[1] > _MOST_DIRECTIONS:
+                raise WorkloadError(
+                    f"{len(boxes)} selections of a large group are too many to combine exactly; "
+                    "ask for fewer at a time"
+                )
+            values = (values[:, :, None] * along.values[:, None, :]).reshape(len(boxes), -1)
+            norm = bound_norm(along.values, axis=1)
+            norms, bounds = norms * norm, bounds * (norm + along.errors)
+        # The product of perturbed vectors less that of the vectors, and the rounding of products.
+        errors = bounds * (1 + gamma(8)) - norms + bounds * gamma(8 * (len(attributes) + 2))
+        return values, np.maximum(errors, 0.0)
+
+    def list_rest(self, box: int, own: Sequence[int]) -> tuple[IntArray, FloatArray]:
+        """List the coefficients of a box over the rows of its group, apart from the blocks' axes.
+
+        Args:
+            box: The number of the box.
+            own: The attributes that the block is made of. Of the group's others it has the share
+                that their references say.
+
+        Returns:
+            Positions among the group's rows, in the order of the structure's matrices, and values.
+        """
+        structure = self._strategy.structure
+        g, factors = self.group[box], self._factors[box]
+        positions, values = np.zeros(1, dtype=np.int64), np.full(1, self.weight[box])
+        rows = {f.attribute: f.rows for f in structure.workload.groups[g].factors}
+        attributes = structure.subsets.group_attributes[g]
+        values = values * math.prod(self._pull(a, box) for a in attributes if a not in own)
+        split = {structure.block_attributes[a] for a in attributes}
+        axes = structure.list_row_axes(g)
+        for name in dict.fromkeys([*axes, *factors]):
+            if name in split:
+                continue
+            at, coefficients = factors[name]
+            if name in structure.symmetric:  # its rows are identical
+                values = values * coefficients.sum()
+                continue
+            positions = np.add.outer(positions * rows[name], at).ravel()
+            values = np.multiply.outer(values, coefficients).ravel()
+        return positions, values
+
+    def _measure(self, attribute: int, boxes: Sequence[int]) -> Coordinates:
+        """Compute E' w of the vectors w of boxes along an attribute that a block is made of."""
+        key = attribute, tuple(boxes)
+        if key not in self._measured:
+            matrix = self._strategy.attribute_matrices[attribute]
+            found = _find_coordinates(matrix, [self._spread(attribute, j) for j in boxes])
+            self._measured[key] = found
+        return self._measured[key]
+
+    def _pull(self, attribute: int, box: int) -> float:
+        """Compute u'w of the vector w of a box along an attribute that a block is not made of."""
+        matrix = self._strategy.attribute_matrices[attribute]
+        return float(self._spread(attribute, box) @ matrix.compute_reference())
+
+    def _spread(self, attribute: int, box: int) -> FloatArray:
+        """Return the coefficients of a box over the cells of an attribute, shape (n,)."""
+        key = attribute, box
+        if key not in self._dense:
+            structure = self._strategy.structure
+            factor = structure.find_factors(self.group[box])[attribute]
+            name = structure.block_attributes[attribute]
+            if name in self._factors[box]:
+                at, coefficients = self._factors[box][name]
+                rows = structure.sizes[attribute] if factor is None else factor.rows
+                vector = np.zeros(rows)
+                vector[at] = coefficients
+            else:  # the group sums it out
+                vector = np.ones(1)
+            self._dense[key] = vector if factor is None else factor.adjoint(vector, 0)
+        return self._dense[key]
+
+
+def find_boxed_rows(strategy: IntegerStrategy, combinations: Sequence[Products]) -> list[BlockRows]:
+    """Find the rows of combinations in the bases of the blocks that they use.
+
+    The rows of one block are in the same directions in all combinations, and the last of them has
+    what the errors may add in all other directions.
+    """
+    boxes = Boxes(strategy, combinations)
+    structure = strategy.structure
+    found: list[BlockRows] = [({}, {}) for _ in combinations]
+    used = dict.fromkeys(
+        block for g in dict.fromkeys(boxes.group) for block in structure.subsets.find_blocks(g)
+    )
+    for block in used:
+        users = boxes.find_users(structure.subsets.find_groups(block)[0].tolist())
+        (own,) = structure.subsets.list_attributes([block])
+        coordinates, off = boxes.find_coordinates(own, users)
+        for j, coordinate, error in zip(users, coordinates, off.tolist(), strict=True):
+            rows, errors = found[boxes.combination[j]]
+            L, L_error = strategy.represent(block, boxes.group[j])
+            positions, values = boxes.list_rest(j, own)
+            vector = values @ L[positions]
+            vector_error = np.abs(values) @ L_error[positions]
+            vector_error += gamma(len(values) + 16) * (np.abs(values) @ bound_norm(L[positions], 1))
+            size = float(np.sqrt(vector @ vector)) * (1 + gamma(len(vector) + 8)) + vector_error
+            if block not in rows:
+                rows[block] = np.zeros((len(coordinate) + 1, len(vector)))
+                errors[block] = np.zeros(len(coordinate) + 1)
+            rows[block][:-1] += np.outer(coordinate, vector)
+            # Of each row, and once more of all directions together that have no row.
+            own_error = vector_error + gamma(len(users) + 4) * size
+            errors[block][:-1] += np.abs(coordinate) * own_error
+            errors[block] += error * size * (1 + gamma(16))
+    return found
+
+
+def _find_coordinates(matrix: AttributeMatrix, vectors: Sequence[FloatArray]) -> Coordinates:
+    """Find coordinates of E' w in an orthonormal basis of all of them."""
+    stacked = np.stack(vectors)
+    distinct, inverse = np.unique(stacked, axis=0, return_inverse=True)
+    inverse = inverse.ravel()
+    adjoint = matrix.adjoint(distinct, 1)
+    norms = bound_norm(adjoint, axis=1)
+    k, n = adjoint.shape
+    largest = bound_norm(distinct, axis=1) * _bound_adjoint_norm(matrix)
+    errors = gamma(distinct.shape[1] + 64) * np.maximum(norms, largest)
+    errors = errors + math.sqrt(n) * np.array(
+        [matrix.bound_adjoint_error(row, 0) for row in distinct]
+    )
+    if k < n:
+        # Householder's method: each computed column is an exact one with this error, of the norm
+        # of its own column (Higham, Accuracy and Stability, theorem 19.4).
+        adjoint = np.asarray(np.linalg.qr(adjoint.T, mode="r")).T
+        errors = errors + 8 * k * gamma(n * k + 64) * norms
+    return Coordinates(adjoint[inverse], errors[inverse])
+
+
+def _bound_adjoint_norm(matrix: AttributeMatrix) -> float:
+    """Bound the norm of E of a symmetric attribute; 0 where it is not known before.
+
+    The contrasts of a vector whose entries are nearly equal are rounded by the size of the vector.
+    """
+    if not matrix.is_symmetric:
+        return 0.0
+    precision = matrix.column_square / (1 - 1 / matrix.n) if matrix.n > 1 else 1.0
+    return 1.0 / math.sqrt(precision) * (1 + gamma(16))

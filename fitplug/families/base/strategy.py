@@ -1,0 +1,155 @@
+"""The integer strategy: what really runs, y = A x + z with A integer and z discrete Gaussian.
+
+Block A of the structure measures (x)_{a in A} A_a (x)_{a not in A} 1' (x) M B, with A_a the integer
+matrix of attribute a (`fitplug.families.base.attribute_matrices`), B an integer basis of the
+block's queries over the dense cells and M = round(S G), where G'G = Sigma_A^-1 in the coordinates
+of B. The privacy guarantee is a rational number, rho = max_v |A v|^2 / (2 sigma^2) over the
+differences v between neighbours. Row j of a block has the estimate L_j M^-1 y, unbiased, whose
+variance is at most sigma^2 |L_j M^-1|^2 / precision: a discrete Gaussian N_Z(0, sigma^2) has
+variance at most sigma^2 (Canonne, Kamath, Steinke 2020). See docs/theory/integer-mechanism.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.block_set import BlockSet, Representation
+from fitplug.families.base.structure import Structure
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, ceil_float, ceil_sqrt, gamma
+
+
+class Integers(NamedTuple):
+    """The integers of a strategy, which decide what it measures.
+
+    Attributes:
+        block_sets: Each block of the structure is in one of them; none if blocks are trees.
+        attribute_matrices: A_a of each of the structure's `block_attributes`.
+        tree_blocks: The blocks in their order, if they are trees.
+    """
+
+    block_sets: tuple[BlockSet, ...]
+    attribute_matrices: tuple[AttributeMatrix, ...]
+    tree_blocks: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerStrategy:
+    """An integer strategy for a structure.
+
+    Attributes:
+        structure: The structure.
+        block_sets: Each block of the structure is in one of them; none if blocks are trees.
+        attribute_matrices: A_a of each of the structure's `block_attributes`.
+        sensitivity_squared: max_v |A v|^2 over the differences between neighbours, exact.
+        column_squares: Upper bounds on the largest |A v|^2 of each cell, shape (profile_size,).
+        unit_variances: Upper bounds on the variances of the structure's rows at noise variance 1.
+        max_records: With no more records than this, no answer is clamped and nothing overflows.
+        tree_blocks: The blocks in their order, if they are trees.
+    """
+
+    structure: Structure
+    block_sets: tuple[BlockSet, ...]
+    attribute_matrices: tuple[AttributeMatrix, ...]
+    sensitivity_squared: int
+    column_squares: FloatArray
+    unit_variances: FloatArray
+    max_records: int
+    tree_blocks: tuple[Any, ...] = ()
+
+    @property
+    def integers(self) -> Integers:
+        """What decides all other attributes."""
+        return Integers(self.block_sets, self.attribute_matrices, self.tree_blocks)
+
+    @property
+    def sensitivity(self) -> float:
+        """The L2 sensitivity in the structure's unit of privacy, rounded up to a float."""
+        return ceil_sqrt(Fraction(self.sensitivity_squared))
+
+    @property
+    def released_size(self) -> int:
+        """The number of integers of a release: the answers, and public totals after them."""
+        return self.size + self.structure.public_size
+
+    @cached_property
+    def size(self) -> int:
+        """The number of answers that it measures, to which noise is added."""
+        rows = [matrix.rows for matrix in self.attribute_matrices]
+        widths = [(own.blocks, own.basis.size) for own in self.block_sets]
+        widths += [
+            (np.array([own.block], dtype=np.int64), own.count_answers(self.structure))
+            for own in self.tree_blocks
+        ]
+        multiply = self.structure.subsets.multiply
+        return sum(width * int(multiply(rows, blocks).sum()) for blocks, width in widths)
+
+    @cached_property
+    def positions(self) -> Mapping[int, tuple[int, int]]:
+        """The index of each block's set, and the block's index within that set."""
+        return {
+            block: (number, i)
+            for number, block_set in enumerate(self.block_sets)
+            for i, block in enumerate(block_set.blocks.tolist())
+        }
+
+    @cached_property
+    def representations(self) -> tuple[Representation, ...]:
+        """What the rows of each block set are in its basis, each computed when it is read."""
+        return tuple(Representation(self.structure, own) for own in self.block_sets)
+
+    def represent(self, block: int, group: int) -> tuple[FloatArray, FloatArray]:
+        """Represent a group's rows in a block's basis.
+
+        Returns:
+            L, shape (r, n), and bounds on the 2-norm of its rows' errors, shape (r,).
+        """
+        rows_of_group = self.structure.find_rows(block, group)
+        if block not in self.positions:
+            # Public totals answer the block, which is one number.
+            count = rows_of_group.stop - rows_of_group.start
+            return np.ones((count, 1)), np.zeros(count)
+        L, errors = self.representations[self.positions[block][0]].rows
+        return L[rows_of_group], errors[rows_of_group]
+
+    def build_block_matrix(self, block: int) -> FloatArray:
+        """Build M of a block as floats, shape (n, n)."""
+        number, i = self.positions[block]
+        return np.asarray(self.block_sets[number].M[i].astype(np.float64))
+
+    def compute_exact_rho(self, noise_std: float) -> Fraction:
+        """Compute rho in the structure's unit of privacy, at noise N_Z(0, noise_std^2)."""
+        return Fraction(self.sensitivity_squared) / (2 * Fraction(noise_std) ** 2)
+
+    def bound_rho(self, noise_std: float) -> float:
+        """Bound rho from above through the rounded sensitivity, as OpenDP's own map does."""
+        return ceil_float((Fraction(self.sensitivity) / Fraction(noise_std)) ** 2 / 2)
+
+    def bound_profile(self, noise_std: float) -> FloatArray:
+        """Bound the privacy cost squared of each cell from above, shape (profile_size,).
+
+        No bound is above twice the exact rho, rounded up.
+        """
+        cost = self.column_squares / (noise_std * noise_std) * (1 + 4 * UNIT_ROUNDOFF)
+        return np.minimum(cost, ceil_float(2 * self.compute_exact_rho(noise_std)))
+
+    def bound_variances(self, noise_std: float) -> FloatArray:
+        """Bound the variances of the structure's rows from above, shape (rows,)."""
+        return noise_std * noise_std * self.unit_variances * (1 + 4 * UNIT_ROUNDOFF)
+
+    def bound_total_variance(self, noise_std: float) -> float:
+        """Bound the sum of the variances of all queries from above."""
+        total = float((self.structure.repeats * self.bound_variances(noise_std)).sum())
+        return total * (1 + gamma(self.structure.rows + 1))
+
+
+def meets_targets(variances: FloatArray, scale: float, targets: FloatArray) -> bool:
+    """Tell whether variances <= scale * targets holds exactly, and for the rounded product too."""
+    allowed = targets if scale == 1.0 else np.nextafter(scale * targets, 0.0)
+    return bool((variances <= allowed).all())

@@ -1,0 +1,354 @@
+"""Structures: what is identical by symmetry, and the blocks of Sigma that this leaves.
+
+An attribute that every group uses as "identity" or sums out, with targets that do not vary along
+it, is symmetric: permuting its cells changes nothing, so by convexity the optimal Sigma is block
+diagonal over the subsets A of the symmetric attributes,
+
+    Sigma = (+)_A  Pi_A (x) Sigma_A        Pi_A = (x)_{a in A} (I - J/n_a) (x)_{a not in A} (J/n_a)
+
+with one Sigma_A on the cells D of the other, dense attributes. Group t, identity on A_t and N_t on
+the dense cells, then has variances, with Sigma_A scaled so that attributes outside A_t drop out,
+
+    sum over A in A_t of  w_A prod_{a in A_t - A} n_a^-2  N_t Sigma_A N_t'
+
+with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^-1)_ii
+(docs/theory/symmetry.md). Four structures follow from that, a file each:
+
+    matrix_blocks    each Sigma_A is a matrix over the dense cells
+    scalar_blocks    every attribute is symmetric, so each Sigma_A is a number
+    tree_blocks      one attribute is a hierarchy, and each Sigma_A is over its nodes
+    residual_blocks  the product of the other attributes is too large to write down, so they are
+                     divided into blocks as well, which restricts Sigma to the residual family
+    chain_blocks     one attribute is long, and asked for by its prefixes and cells alone, so each
+                     Sigma_A is a multiple of one covariance along this chain
+
+Another structure is another subclass of `Structure`, chosen in `analyse_structure`, with a line in
+each of the rooms that register their implementations: in `fitplug.families.base.strategies`,
+`fitplug.families.base.certificates` and `fitplug.families.designs`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from fitplug.errors import WorkloadError
+from fitplug.families.base.subsets import Subsets
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IndexArray,
+    IntArray,
+    freeze,
+    frozen_property,
+    to_positions,
+)
+from fitplug.workload import ArraysByGroup, Factor, QueryGroup, Unit, Workload
+
+TWO_CHANGES = "design for fp.AddRemove(records=2), which protects one record that is replaced, too"
+"""What to do where neighbours replace a record and the workload is too large for this."""
+
+
+@dataclass(frozen=True, eq=False)
+class Structure(ABC):
+    """What every structure of a workload has.
+
+    Rows are the queries that symmetry tells apart: a row stands for all queries that differ only
+    in the cells of symmetric attributes.
+
+    Attributes:
+        workload: The workload.
+        unit: Which data sets are neighbours.
+        symmetric: The attributes that may be permuted freely, in the domain's order.
+        told_apart: The workload's other attributes, in the domain's order.
+        subsets: The sets A of attributes that have a block of Sigma.
+    """
+
+    workload: Workload
+    unit: Unit
+    symmetric: tuple[str, ...]
+    told_apart: tuple[str, ...]
+    subsets: Subsets
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Describe the structure to people, in half a sentence."""
+
+    @property
+    @abstractmethod
+    def block_attributes(self) -> tuple[str, ...]:
+        """The attributes whose subsets the blocks are, in the domain's order."""
+
+    @property
+    @abstractmethod
+    def dense(self) -> tuple[str, ...]:
+        """The attributes whose product of cells each block is over, in the domain's order."""
+
+    @abstractmethod
+    def check_size(self) -> None:
+        """Check that the structure can be held and designed for, before anything is made.
+
+        Raises:
+            WorkloadError: If it is too large; the message says which queries or cells to reduce.
+        """
+
+    @abstractmethod
+    def build_block_matrix(self, block: int) -> FloatArray:
+        """Build N, shape (r, D): what the block's queries ask of the dense cells."""
+
+    @abstractmethod
+    def find_rows(self, block: int, group: int) -> slice:
+        """Find where a group's rows are in the block's matrix."""
+
+    @property
+    def holds_optimum(self) -> bool:
+        """Whether the covariances of this structure hold an optimum of the workload."""
+        return True
+
+    @property
+    def remedy(self) -> str:
+        """What to ask for instead, where they do not, so that they hold it."""
+        return ""
+
+    @property
+    def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
+        """What a plan file's header says of the structure, by key: it identifies the structure."""
+        return {"dense": self.dense, "ordered": ()}
+
+    @property
+    def arrays_in_files(self) -> Mapping[str, IntArray]:
+        """What a plan file holds of the structure beside that, by name."""
+        return {}
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """n_a of `block_attributes`."""
+        return self.subsets.sizes
+
+    @property
+    def blocks(self) -> IntArray:
+        """The subsets A, shape (b, most), as indices of `block_attributes`, padded with -1."""
+        return self.subsets.blocks
+
+    @cached_property
+    def cells(self) -> int:
+        """D, the cells of the dense attributes together."""
+        return math.prod(self.workload.domain.shape_of(self.dense))
+
+    @property
+    def differences(self) -> int:
+        """|V|, the number of differences between neighbours that have dual weights.
+
+        Each difference stands for `changes` of its kind.
+        """
+        return self.cells
+
+    @property
+    def profile_size(self) -> int:
+        """The number of cells that may have different privacy profiles."""
+        return self.differences
+
+    @property
+    def public_attributes(self) -> tuple[str, ...] | None:
+        """The attributes whose joint totals are public in the unit; None if nothing is public.
+
+        They are attributes that queries use, in the domain's order.
+        """
+        return self.unit.select_public(self.workload.attributes)
+
+    @property
+    def public_size(self) -> int:
+        """The number of public totals."""
+        names = self.public_attributes
+        return 0 if names is None else math.prod(self.workload.domain.shape_of(names))
+
+    @property
+    def noisy_blocks(self) -> IntArray:
+        """The blocks that are measured with noise, ascending; public totals answer the others."""
+        return np.arange(len(self.blocks), dtype=np.int64)
+
+    @property
+    def changes(self) -> int:
+        """How often neighbours differ by the same difference: k for k records added or removed."""
+        return self.unit.changes
+
+    @cached_property
+    def shares(self) -> int:
+        """The number of shares that the mechanism counts of each record: 1 without measures.
+
+        A record is divided over the cells of each measure that queries use. The queries and the
+        covariance are about records, and what the mechanism reads and adds noise to are shares.
+        """
+        return self.workload.domain.count_shares(self.workload.attributes)
+
+    @property
+    def profile_attributes(self) -> tuple[str, ...]:
+        """The attributes whose cells may have different privacy profiles, in the domain's order."""
+        return self.dense
+
+    def make_public_error(self) -> WorkloadError:
+        """Make the error for queries that public totals answer, all of them."""
+        return WorkloadError(
+            "all queries are answered by totals that are public in this unit of privacy "
+            f"({self.unit}); there is nothing to design"
+        )
+
+    def arrange_by_cell(self, values: FloatArray) -> FloatArray:
+        """Arrange values of the cells of the profile by cell.
+
+        Args:
+            values: Shape (profile_size,).
+
+        Returns:
+            An array with an axis of all cells for each of `profile_attributes`.
+        """
+        return np.asarray(values.reshape(self.workload.domain.shape_of(self.dense)))
+
+    def take_least(self, values: FloatArray) -> FloatArray:
+        """Take the least value of the cells that each cell of the profile stands for.
+
+        Args:
+            values: An array with an axis of all cells for each of `profile_attributes`.
+
+        Returns:
+            Shape (profile_size,).
+        """
+        return values.ravel()
+
+    @frozen_property
+    def row_starts(self) -> IndexArray:
+        """Where each group's rows begin, and the number of all rows, shape (groups + 1,)."""
+        return to_positions(np.append(0, np.cumsum(self.row_counts, dtype=np.int64)))
+
+    @frozen_property
+    def row_counts(self) -> IntArray:
+        """The number of rows of each group, shape (groups,)."""
+        groups, symmetric = self.workload.groups, set(self.symmetric)
+        rows = [1 if f.attribute in symmetric else f.rows for f in groups.factors]
+        return np.asarray(groups.multiply(np.array(rows, dtype=np.int64)))
+
+    @property
+    def rows(self) -> int:
+        """The number of all rows."""
+        return int(self.row_starts[-1])
+
+    @frozen_property
+    def targets(self) -> FloatArray:
+        """c, shape (rows,): the largest variance allowed for each row."""
+        groups, starts = self.workload.groups, self.row_starts
+        targets = np.repeat(groups.first_variances, np.diff(starts))
+        for g in groups.with_arrays.tolist():
+            targets[starts[g] : starts[g + 1]] = self._collapse(groups[g]).variances.ravel()
+        return targets
+
+    @frozen_property
+    def repeats(self) -> FloatArray:
+        """How many queries each row stands for, shape (rows,)."""
+        symmetric = set(self.symmetric)
+        counts = self.subsets.group_attributes.multiply(
+            [
+                n if name in symmetric else 1
+                for name, n in zip(self.block_attributes, self.sizes, strict=True)
+            ]
+        )
+        return np.repeat(counts.astype(np.float64), np.diff(self.row_starts))
+
+    def group_values(self, values: AnyArray) -> Mapping[str, AnyArray]:
+        """Arrange values of rows by group.
+
+        Args:
+            values: Shape (rows,).
+
+        Returns:
+            By the groups' names, read-only views broadcast to each group's shape.
+        """
+        return ArraysByGroup(self.workload, partial(self._arrange_group, freeze(values)))
+
+    def _arrange_group(self, values: AnyArray, g: int) -> AnyArray:
+        """Arrange a group's values, of those of all rows, in its shape."""
+        group, symmetric = self.workload.groups[g], set(self.symmetric)
+        shape = [1 if f.attribute in symmetric else f.rows for f in group.factors]
+        rows = values[self.row_starts[g] : self.row_starts[g + 1]]
+        return np.broadcast_to(rows.reshape(shape), group.shape)
+
+    def arrange_range(
+        self, values: AnyArray, group: int, axis: int | None, kept: slice
+    ) -> AnyArray:
+        """Arrange values of rows as a group's array, and keep a range along an axis.
+
+        Args:
+            values: Shape (rows,).
+            group: The group's index in the workload.
+            axis: The axis of the group's shape; None to keep all.
+            kept: The range.
+
+        Returns:
+            A read-only view, for which nothing larger than the result is made.
+        """
+        found = self._arrange_group(freeze(values), group)
+        return found if axis is None else found[(slice(None),) * axis + (kept,)]
+
+    def name_attributes(self, block: int) -> tuple[str, ...]:
+        """Name the attributes of a block's subset A."""
+        (own,) = self.subsets.list_attributes([block])
+        return tuple(self.block_attributes[a] for a in own)
+
+    def find_block_rows(self, block: int) -> IndexArray:
+        """Find the structure's rows that a block answers a part of, shape (r,)."""
+        groups, _ = self.subsets.find_groups(block)
+        starts = self.row_starts
+        return np.concatenate([np.arange(starts[g], starts[g + 1]) for g in groups])
+
+    def find_group(self, row: int) -> int:
+        """Find the group that a row is of."""
+        return int(np.searchsorted(self.row_starts, row, side="right")) - 1
+
+    def find_factors(self, group: int) -> dict[int, Factor | None]:
+        """Find what a group asks of each attribute of A_t.
+
+        Returns:
+            By index of `block_attributes`: the factor, or None for a symmetric attribute, of which
+            every group asks the identity.
+        """
+        factors = {f.attribute: f for f in self.workload.groups[group].factors}
+        names = [(a, self.block_attributes[a]) for a in self.subsets.group_attributes[group]]
+        return {a: None if name in self.symmetric else factors[name] for a, name in names}
+
+    def list_dense(self, group: int) -> tuple[str, ...]:
+        """List the dense attributes that a group uses, in the domain's order."""
+        used = self.workload.groups[group].attributes
+        return tuple(name for name in self.dense if name in used)
+
+    def list_row_axes(self, group: int) -> list[str]:
+        """List the attributes that are not symmetric of a group, in the order of its rows."""
+        factors = self.workload.groups[group].factors
+        return [f.attribute for f in factors if f.attribute not in self.symmetric]
+
+    def build_rows(self, group: int, attributes: Sequence[str]) -> FloatArray:
+        """Build a group's rows over the cells of some dense attributes that hold all it uses."""
+        return self.workload.rows(self._collapse(self.workload.groups[group]), attributes)
+
+    def build_group_matrix(self, group: int) -> FloatArray:
+        """Build N_t, shape (r, D): what a group asks of the dense cells."""
+        return self.build_rows(group, self.dense)
+
+    def _collapse(self, group: QueryGroup) -> QueryGroup:
+        """Keep a group's factors of attributes that are not symmetric, and their targets.
+
+        The targets are those at one cell of the symmetric attributes.
+        """
+        symmetric = set(self.symmetric)
+        kept = tuple(f for f in group.factors if f.attribute not in symmetric)
+        at = tuple(0 if f.attribute in symmetric else slice(None) for f in group.factors)
+        return replace(group, factors=kept, variances=np.asarray(group.variances[at]))
+
+
+def list_names(names: Sequence[str], most: int = 8) -> str:
+    """List names for people, the first few of many."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

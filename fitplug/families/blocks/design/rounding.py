@@ -1,0 +1,232 @@
+"""Rounding the real strategy of each block to integers, with as many bits as the tolerance needs.
+
+See docs/theory/integer-mechanism.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import qr
+
+from fitplug.errors import DesignError
+from fitplug.families.base.basis import Basis, choose_basis, solve_from_right
+from fitplug.families.base.block_set import BlockSet
+from fitplug.families.base.claims import LEAST_RECORDS, add_claim_margins, choose_bits
+from fitplug.families.base.contrasts import compute_precisions, make_contrasts
+from fitplug.families.base.integer_limits import MAX_ENTRY
+from fitplug.families.base.objective import Objective
+from fitplug.families.base.strategies import build_strategy
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.base.structure import Structure
+from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.blocks.shape.scalars import ScalarStructure
+from fitplug.families.blocks.strategy.causality import choose_causal_basis
+from fitplug.numeric import FloatArray, IndexArray, IntArray
+from fitplug.workload import classify_cells
+
+_BITS = (20, 24, 28, 32, 36, 40, 44)
+"""Binary logarithms of the largest column norm of A, tried until rounding costs little enough."""
+
+_UNASKED_PRECISION = 2.0**-10
+"""The size of directions that no query needs, as a part of the weakest cell that they touch.
+Measuring them costs 1e-6 of alpha; integers of few bits need more, see `triangulate`."""
+
+_UNTOUCHED = 1e-12
+"""A direction does not touch the cells where its entry is below this part of its largest entry."""
+
+
+@dataclass(frozen=True, eq=False)
+class RealBlocks:
+    """Blocks that share a basis, before rounding.
+
+    Attributes:
+        blocks: Their indices, shape (b,).
+        basis: The integer basis.
+        real: G of each block, upper triangular, shape (b, n, n). The columns of A have norms of at
+            most 1.
+    """
+
+    blocks: IntArray
+    basis: Basis
+    real: FloatArray
+
+
+def round_blocks(
+    structure: Structure,
+    real_blocks: Sequence[RealBlocks],
+    *,
+    objective: Objective,
+    upper: float,
+    loss: float,
+) -> IntegerStrategy:
+    """Round the real strategies of all blocks.
+
+    Args:
+        structure: The structure of the workload.
+        real_blocks: The blocks, with their bases.
+        objective: The objective of the design.
+        upper: The objective of the real strategies at their targets.
+        loss: Bits are added until the objective of the integers is at most upper * (1 + loss), or
+            no more bits can be had.
+
+    Raises:
+        DesignError: If variances cannot be bounded, or integers have no room for the strategy.
+    """
+    best: IntegerStrategy | None = None
+    reached = norm = math.inf
+    for bits in choose_bits(_BITS, structure.shares):
+        block_sets = _round(real_blocks, 2.0**bits)
+        if block_sets is None:
+            break
+        strategy = build_strategy(structure, block_sets, make_contrasts(structure))
+        if best is not None and strategy.max_records < LEAST_RECORDS:
+            break
+        best, norm, reached = strategy, 2.0**bits, evaluate_at_targets(strategy, objective)
+        if reached <= upper * (1 + loss):
+            break
+    has_numbers = any(same.real.shape[-1] == 1 for same in real_blocks)
+    if best is not None and has_numbers and reached > upper * (1 + loss):
+        raised = _round(real_blocks, norm, upward=True)
+        if raised is not None:
+            strategy = build_strategy(structure, raised, make_contrasts(structure))
+            has_room = strategy.max_records >= LEAST_RECORDS
+            if has_room and evaluate_at_targets(strategy, objective) < reached:
+                best = strategy
+    if best is None:
+        raise DesignError(
+            "the workload's coefficients differ by too many orders of magnitude for an integer "
+            "strategy; scale the queries to similar size"
+        )
+    return add_claim_margins(best)
+
+
+def evaluate_at_targets(strategy: IntegerStrategy, objective: Objective) -> float:
+    """Evaluate the objective with the noise with which a strategy meets its targets."""
+    noise_std = math.sqrt(1 / float((strategy.unit_variances / strategy.structure.targets).max()))
+    return objective.evaluate(
+        strategy.sensitivity / noise_std,
+        strategy.bound_profile(noise_std),
+        strategy.bound_total_variance(noise_std),
+    )
+
+
+def share_basis(structure: ScalarStructure, real: FloatArray) -> RealBlocks:
+    """Give all blocks that are numbers one basis, the one cell that is left.
+
+    Args:
+        structure: The structure of the workload.
+        real: real^2 is Sigma_A^-1 of each block, shape (b,).
+
+    Returns:
+        The blocks.
+    """
+    every = np.arange(len(structure.blocks), dtype=np.int64)
+    unit = math.sqrt(float((structure.subsets.profile_multiples * real**2).sum()))
+    G = real / np.sqrt(compute_precisions(structure, every)) / unit
+    basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
+    return RealBlocks(every, basis, G[:, None, None])
+
+
+def choose_bases(
+    structure: MatrixStructure,
+    reals: Sequence[FloatArray],
+    independent: Sequence[IndexArray],
+    periods: str | None = None,
+) -> list[RealBlocks]:
+    """Choose an integer basis for each noisy block that is a matrix.
+
+    Args:
+        structure: The structure of the workload.
+        reals: For each block a strategy with real' real = B' Sigma_A^-1 B; see `Optimum`.
+        independent: For each block independent rows of its matrix; see `Optimum`.
+        periods: The attribute along which the strategy is to be causal, if it is.
+
+    Returns:
+        The blocks, one by one.
+    """
+    blocks = structure.noisy_blocks
+    precision = compute_precisions(structure, blocks)
+    multiples = structure.subsets.profile_multiples[blocks]
+    profile = np.sum(
+        [w * (r**2).sum(axis=0) for w, r in zip(multiples, reals, strict=True)], axis=0
+    )
+    unit = math.sqrt(float(profile.max()))
+    grounded = structure.grounded if isinstance(structure, PairStructure) else {}
+    found = []
+    for i, (real, rows) in enumerate(zip(reals, independent, strict=True)):
+        matrix = structure.build_block_matrix(int(blocks[i]))
+        if periods is not None:
+            basis = choose_causal_basis(structure, matrix, periods)
+        elif int(blocks[i]) in grounded:
+            # Counts answer the queries themselves, and not what public totals leave of them.
+            classes = classify_cells(matrix)
+            basis = Basis("cells", classes, np.ones(int(classes.max()) + 1))
+        else:
+            basis = choose_basis(matrix, rows, narrow=structure.shares > 1)
+        G = triangulate(basis, matrix, real, structure.shares) / (math.sqrt(precision[i]) * unit)
+        found.append(RealBlocks(blocks[i : i + 1], basis, G[None]))
+    return found
+
+
+def _round(
+    real_blocks: Sequence[RealBlocks], norm: float, *, upward: bool = False
+) -> tuple[BlockSet, ...] | None:
+    """Round to columns of about this norm.
+
+    Args:
+        real_blocks: The real strategies.
+        norm: The norm.
+        upward: Whether blocks that are numbers are rounded up. Targets that lie many orders of
+            magnitude apart leave integers as small as 1 and 2 to some blocks. Rounded up, these
+            raise no variance, and such blocks hardly add to the privacy cost.
+
+    Returns:
+        The integers; None if an entry is too large for floats.
+    """
+    block_sets = []
+    for same in real_blocks:
+        is_number = same.real.shape[-1] == 1
+        scaled = same.real * norm
+        rounded = np.triu(np.ceil(scaled) if upward and is_number else np.rint(scaled))
+        if not np.abs(rounded).max() < MAX_ENTRY:
+            return None
+        M = rounded.astype(np.int64)
+        # A direction too weak for this precision still has to stay in the row space.
+        at = np.arange(M.shape[1])
+        M[:, at, at] = np.maximum(M[:, at, at], 1)
+        block_sets.append(BlockSet(same.blocks, same.basis, M))
+    return tuple(block_sets)
+
+
+def triangulate(basis: Basis, W: FloatArray, real: FloatArray, shares: int) -> FloatArray:
+    """Return G (n, n), upper triangular with a positive diagonal, of the real strategy G B.
+
+    Args:
+        basis: The basis B.
+        W: Shape (m, d).
+        real: The real strategy, shape (k, d).
+        shares: The number of shares of a record, which leave the integers fewer bits.
+    """
+    if basis.kind == "cells":
+        # The first cell of each class shows its column.
+        _, first = np.unique(basis.index, return_index=True)
+        G = real[:, first[-basis.size :]]
+    else:
+        G = solve_from_right(real, basis.build_matrix(W).astype(np.float64))
+    k, n = G.shape
+    if k < n:
+        complement = qr(G.T)[0][:, k:].T
+        # Even beside the least precise cells that it touches, such a direction must cost little.
+        precision = np.sqrt((G * G).sum(axis=0))
+        touched = np.abs(complement) > _UNTOUCHED * np.abs(complement).max(axis=1, keepdims=True)
+        weakest = np.where(touched, precision, np.inf).min(axis=1, keepdims=True)
+        # With few bits, weaker directions would be lost to rounding, and estimates need them.
+        unasked = max(_UNASKED_PRECISION, 2.0 ** (-choose_bits(_BITS, shares)[-1] / 3))
+        G = np.vstack([G, unasked * weakest * complement])
+    R = qr(G, mode="r")[0][:n]
+    return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])

@@ -1,0 +1,345 @@
+"""Block parts: how the tables, blocks and groups of block sets are cut.
+
+A table of more than `most` cells is cut into slabs along its largest attribute, and a group of more
+than `most` queries into outputs. Small blocks that follow each other are a part. A block of more
+than `most` answers is cut along its largest attribute c in the other direction: a part has all rows
+of A_c and a range of columns, which are the rows of the other attributes' matrices. As c is the
+largest attribute of a table, a block or a group, all that have it agree on it, and what has not is
+smaller than they by a factor of n_c.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+
+import numpy as np
+
+from fitplug.families.base.answers import list_blocks
+from fitplug.families.base.basis import Reading
+from fitplug.families.base.block_set import BlockSet
+from fitplug.families.base.parted_strategy import Output, Slab, check_unit, cut_evenly
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.numeric import IntArray
+from fitplug.workload import select_largest_sets
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedBlock:
+    """A block and the place of its answers.
+
+    Attributes:
+        block_set: The set that it is in.
+        i: Its index in the set.
+        own: Its attributes, as indices.
+        shape: The shape of its answers: the rows of A_a for each attribute, and n.
+        start: The index of its first answer.
+    """
+
+    block_set: BlockSet
+    i: int
+    own: tuple[int, ...]
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def block(self) -> int:
+        """The structure's block."""
+        return int(self.block_set.blocks[self.i])
+
+    @property
+    def size(self) -> int:
+        """The number of its answers."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class BlockPart:
+    """A part: some blocks, or a range of the columns of one.
+
+    A range of columns is one of the rows of the attributes before c and, where these are one row,
+    of those after it. Its answers are in the order of the block's.
+
+    Attributes:
+        first: The position of its first block.
+        last: The position after its last block.
+        columns: The range of columns of its one block, each of n answers a row; None for all.
+        shape: How many rows of the attributes before c, and after it, the range has.
+    """
+
+    first: int
+    last: int
+    columns: tuple[int, int] | None
+    shape: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class TableCut:
+    """How a table is cut.
+
+    Attributes:
+        names: Its attributes, in the domain's order.
+        cut: The attribute along which it is cut, as an index of the blocks' attributes; None for
+            a table in one slab.
+        first: The number of its first slab.
+        ranges: The range of cells of each slab; one that does not count for a table in one slab.
+    """
+
+    names: tuple[str, ...]
+    cut: int | None
+    first: int
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def slabs(self) -> range:
+        """The numbers of its slabs."""
+        return range(self.first, self.first + len(self.ranges))
+
+
+class BlockParts:
+    """The cut of a strategy of block sets; see the module.
+
+    Args:
+        strategy: The strategy.
+        tables: The attributes whose counts give the answers of all blocks.
+        most: The most cells of a slab, answers of a part and estimates of an output.
+    """
+
+    def __init__(
+        self, strategy: IntegerStrategy, tables: Sequence[tuple[str, ...]], most: int
+    ) -> None:
+        self.strategy, self.most = strategy, most
+        self.blocks = [PlacedBlock(*found) for found in _list_placed(strategy)]
+        self.position = {own.block: k for k, own in enumerate(self.blocks)}
+        self.tables = self._cut_tables(select_largest_sets(tables))
+        self.parts = self._cut_blocks()
+        self.outputs = self._cut_groups()
+
+    def find_cut(self, attributes: Sequence[int]) -> int | None:
+        """Find the largest of some attributes; None if there is none."""
+        sizes = self.strategy.structure.sizes
+        return max(attributes, key=lambda a: (sizes[a], a), default=None)
+
+    def find_axis(self, own: PlacedBlock) -> int:
+        """Find the axis of a block's largest attribute; it has one."""
+        cut = self.find_cut(own.own)
+        assert cut is not None
+        return own.own.index(cut)
+
+    @cached_property
+    def slabs(self) -> tuple[Slab, ...]:
+        """The slabs of all tables."""
+        names = self.strategy.structure.block_attributes
+        return tuple(
+            Slab(table.names, None, 0, 0)
+            if table.cut is None
+            else Slab(table.names, names[table.cut], start, stop)
+            for table in self.tables
+            for start, stop in table.ranges
+        )
+
+    @cached_property
+    def table_of_slab(self) -> list[int]:
+        """The table of each slab."""
+        return [t for t, table in enumerate(self.tables) for _ in table.ranges]
+
+    @cached_property
+    def readings(self) -> list[tuple[tuple[int, Reading], ...]]:
+        """The tables that each block reads, and what it reads from them."""
+        structure = self.strategy.structure
+        names = structure.block_attributes
+        # The smallest table is read that has what a block needs.
+        of_attributes: dict[tuple[int, ...], list[int]] = {}
+        sizes = [math.prod(structure.workload.domain.shape_of(t.names)) for t in self.tables]
+        for t in sorted(range(len(self.tables)), key=lambda t: (sizes[t], t)):
+            held = [a for a, name in enumerate(names) if name in self.tables[t].names]
+            for k in range(len(held) + 1):
+                for own in itertools.combinations(held, k):
+                    of_attributes.setdefault(own, []).append(t)
+        found = []
+        shared: list[Reading] = []
+        for one in self.blocks:
+            if one.i == 0:  # the blocks of a set share their basis
+                shared = one.block_set.basis.list_readings(structure, one.block)
+            holding = of_attributes[one.own]
+            tables = (
+                next(t for t in holding if {*self.tables[t].names}.issuperset(reading.dense))
+                for reading in shared
+            )
+            found.append(tuple(zip(tables, shared, strict=True)))
+        return found
+
+    @cached_property
+    def readers(self) -> list[list[tuple[int, Reading]]]:
+        """The positions of the blocks that read each table, ascending, and what they read."""
+        found: list[list[tuple[int, Reading]]] = [[] for _ in self.tables]
+        for k, readings in enumerate(self.readings):
+            for t, reading in readings:
+                found[t].append((k, reading))
+        return found
+
+    def list_readers(self, table: int, part: int) -> list[tuple[int, Reading]]:
+        """List the blocks of a part that read a table, ascending, and what they read."""
+        readers, one = self.readers[table], self.parts[part]
+        ends = [bisect_left(readers, k, key=itemgetter(0)) for k in (one.first, one.last)]
+        return readers[slice(*ends)]
+
+    @cached_property
+    def parts_of_block(self) -> list[range]:
+        """The parts that each block has answers in."""
+        first = [len(self.parts)] * len(self.blocks)
+        last = [0] * len(self.blocks)
+        for p, part in enumerate(self.parts):
+            for k in range(part.first, part.last):
+                first[k], last[k] = min(first[k], p), max(last[k], p + 1)
+        return [range(*pair) for pair in zip(first, last, strict=True)]
+
+    @cached_property
+    def parts_of_table(self) -> list[list[int]]:
+        """The parts that read each table, ascending."""
+        found: list[dict[int, None]] = [{} for _ in self.tables]
+        for own, readers in zip(found, self.readers, strict=True):
+            for k, _ in readers:
+                own.update(dict.fromkeys(self.parts_of_block[k]))
+        return [sorted(own) for own in found]
+
+    @cached_property
+    def outputs_of_group(self) -> list[range]:
+        """The numbers of each group's outputs."""
+        position = self.strategy.structure.workload.positions
+        groups = [position[one.group] for one in self.outputs]
+        ends = np.searchsorted(groups, np.arange(len(position) + 1)).tolist()
+        return [range(*pair) for pair in itertools.pairwise(ends)]
+
+    def find_group_cut(self, group: int) -> int | None:
+        """Find the attribute along which a group's outputs are ranges; None for one output."""
+        first = self.outputs[self.outputs_of_group[group][0]]
+        cut = self._find_group_axis(group)
+        return None if first.axis is None or cut is None else cut[0]
+
+    def list_indices(self, part: int) -> slice | IntArray:
+        """List the indices of a part's answers; see `PartedStrategy.place`."""
+        one = self.parts[part]
+        own, last = self.blocks[one.first], self.blocks[one.last - 1]
+        columns = one.columns
+        if columns is None:
+            return slice(own.start, last.start + last.size)
+        rows, after = self._find_strides(own)
+        n = own.shape[-1]
+        lengths = one.shape[0], rows, one.shape[1] * n
+        before, row, column = np.ix_(*(np.arange(length, dtype=np.int64) for length in lengths))
+        first, offset = divmod(columns[0] * n, after)
+        column = offset + column
+        return np.asarray(own.start + ((first + before) * rows + row) * after + column).ravel()
+
+    def _find_strides(self, own: PlacedBlock) -> tuple[int, int]:
+        """Find the rows of a block's largest attribute, and the answers of each of them."""
+        axis = self.find_axis(own)
+        return own.shape[axis], math.prod(own.shape[axis + 1 :])
+
+    def _cut_tables(self, tables: Sequence[tuple[str, ...]]) -> tuple[TableCut, ...]:
+        structure = self.strategy.structure
+        domain, names = structure.workload.domain, structure.block_attributes
+        found: list[TableCut] = []
+        first = 0
+        for table in tables:
+            size = math.prod(domain.shape_of(table))
+            cut = self.find_cut([a for a, name in enumerate(names) if name in table])
+            if size <= self.most or cut is None:
+                one = TableCut(table, None, first, ((0, 0),))
+            else:
+                n = structure.sizes[cut]
+                check_unit(size // n, _describe(table), whole=size)
+                ranges = cut_evenly(n, self.most // (size // n))
+                one = TableCut(table, cut, first, tuple(ranges))
+            found.append(one)
+            first += len(one.ranges)
+        return tuple(found)
+
+    def _cut_blocks(self) -> tuple[BlockPart, ...]:
+        found: list[BlockPart] = []
+        first, total = 0, 0
+        for k, own in enumerate(self.blocks):
+            cut = self.find_cut(own.own) if own.size > self.most else None
+            if k > first and (cut is not None or total + own.size > self.most):
+                found.append(BlockPart(first, k, None))
+                first, total = k, 0
+            total += own.size
+            if cut is not None:
+                found += self._cut_columns(k)
+                first, total = k + 1, 0
+        if first < len(self.blocks):
+            found.append(BlockPart(first, len(self.blocks), None))
+        return tuple(found)
+
+    def _cut_columns(self, k: int) -> list[BlockPart]:
+        """Cut a block that is larger than a part."""
+        own = self.blocks[k]
+        n = own.shape[-1]
+        rows, stride = self._find_strides(own)
+        check_unit(
+            rows * n,
+            _describe(self.strategy.structure.name_attributes(own.block)),
+            whole=own.size,
+        )
+        most, after = self.most // (rows * n), stride // n
+        before = own.size // (rows * stride)
+        if most >= after:
+            return [
+                BlockPart(k, k + 1, (start * after, stop * after), (stop - start, after))
+                for start, stop in cut_evenly(before, most // after)
+            ]
+        return [
+            BlockPart(k, k + 1, (i * after + start, i * after + stop), (1, stop - start))
+            for i in range(before)
+            for start, stop in cut_evenly(after, most)
+        ]
+
+    def _cut_groups(self) -> tuple[Output, ...]:
+        found: list[Output] = []
+        for g, group in enumerate(self.strategy.structure.workload.groups):
+            cut = self._find_group_axis(g) if group.size > self.most else None
+            if cut is None:
+                check_unit(group.size, f"the group {group.name!r}", whole=group.size)
+                found.append(Output(group.name, None, 0, 0, group.shape))
+                continue
+            axis = cut[1]
+            unit = group.size // group.shape[axis]
+            check_unit(unit, f"the group {group.name!r}", whole=group.size)
+            for start, stop in cut_evenly(group.shape[axis], self.most // unit):
+                shape = (*group.shape[:axis], stop - start, *group.shape[axis + 1 :])
+                found.append(Output(group.name, axis, start, stop, shape))
+        return tuple(found)
+
+    def _find_group_axis(self, g: int) -> tuple[int, int] | None:
+        """Find the attribute along which a group can be cut, and its axis in the group's shape."""
+        structure = self.strategy.structure
+        cut = self.find_cut(structure.subsets.group_attributes[g])
+        if cut is None:
+            return None
+        # A group may sum out an attribute that has a part in all blocks.
+        name = structure.block_attributes[cut]
+        axes = [f.attribute for f in structure.workload.groups[g].factors]
+        return (cut, axes.index(name)) if name in axes else None
+
+
+def _list_placed(
+    strategy: IntegerStrategy,
+) -> list[tuple[BlockSet, int, tuple[int, ...], tuple[int, ...], int]]:
+    """List what a `PlacedBlock` holds of each block."""
+    found = []
+    subsets = strategy.structure.subsets
+    owns = {id(one): subsets.list_attributes(one.blocks) for one in strategy.block_sets}
+    for block_set, i, shape, start in list_blocks(strategy):
+        found.append((block_set, i, owns[id(block_set)][i], shape, start))
+    return found
+
+
+def _describe(names: Sequence[str]) -> str:
+    """Describe a table for people."""
+    return f"the counts of {' x '.join(names)}"

@@ -1,0 +1,128 @@
+"""Rounding the strategies of a chain to integers.
+
+The coefficient of an answer is a product r_j t_(j - i) m_i M_A of integers, times an entry of the
+contrasts of A, and an answer has 64 bits: these share what a product may have. What rounding costs
+is part of the plan's gap.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fitplug.errors import DesignError
+from fitplug.families.base.basis import Basis
+from fitplug.families.base.block_set import BlockSet
+from fitplug.families.base.claims import LEAST_RECORDS, add_claim_margins
+from fitplug.families.base.contrasts import build_contrasts
+from fitplug.families.base.integer_limits import SATURATION
+from fitplug.families.base.strategies import build_strategy
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.chain.design.levels import LevelWeights, choose_columns
+from fitplug.families.chain.design.member import build_toeplitz
+from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.strategy.chains import place_chain
+from fitplug.families.chain.strategy.integer_chain import ChainMatrix
+from fitplug.numeric import FloatArray, IntArray
+
+CHAIN_MARGIN = 1e-9
+"""The relative margin of claimed variances above the proven ones, and of bounds below them: another
+machine rounds transforms and sweeps otherwise."""
+
+_LARGEST = (
+    (512, 1024, 32),
+    (256, 512, 32),
+    (256, 512, 16),
+    (128, 256, 16),
+    (128, 256, 8),
+    (64, 128, 8),
+    (64, 128, 4),
+    (32, 64, 2),
+)
+"""The largest weight of a row, the least of a column and the most that the least multiple of a
+block may be. Where there is one block, its multiple is 1."""
+
+_ENOUGH = 1000
+"""One block takes the first of these that leave t_0 as much."""
+
+_NEEDED = 64
+"""The least t_0."""
+
+_NEGLIGIBLE = 0.01
+"""Blocks that cost less than this part of the costliest may have any multiple."""
+
+_TRIED = 512
+"""The multiples of the blocks that are tried."""
+
+
+def round_chain(
+    structure: ChainStructure, weights: LevelWeights, x: float, scales: FloatArray
+) -> IntegerStrategy:
+    """Round a strategy of a chain to integers.
+
+    Args:
+        structure: The structure of the workload.
+        weights: The weights of rows and columns.
+        x: The parameter of T; see `fitplug.families.chain.design.member`.
+        scales: The variance of each block, shape (b,), up to a common factor.
+
+    Returns:
+        A strategy with room for `LEAST_RECORDS` records.
+
+    Raises:
+        DesignError: If there is none.
+    """
+    entries = [float(build_contrasts(n).largest_entry) for n in structure.sizes]
+    entries[structure.chain_position] = 1.0
+    factors = np.append(entries, 1.0)[structure.blocks].prod(axis=1)
+    pair = build_toeplitz(structure.n, x)
+    best, least_cost = None, math.inf
+    for largest_row, least_column, largest_multiple in _LARGEST:
+        multiples = _round_scales(structure, scales, largest_multiple)
+        room = SATURATION / LEAST_RECORDS / float((factors * multiples).max())
+        rows = np.maximum(np.rint(weights.rows / weights.rows.max() * largest_row), 1.0)
+        columns = choose_columns(rows, pair.t, least=least_column)
+        later = np.maximum.accumulate(rows[::-1])[::-1]
+        # The total was weighed for columns of the least weight there, and rows of at most 1.
+        total = weights.total * largest_row * least_column / float(weights.columns.min())
+        most = math.floor(room / max(float((later * columns).max()), total))
+        if most < _NEEDED:
+            continue
+        matrix = ChainMatrix(
+            row_weights=rows.astype(np.int64),
+            sequence=np.rint(pair.t * most).astype(np.int64),
+            column_weights=columns,
+            total_weight=np.array([round(total * most)], dtype=np.int64),
+        )
+        basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
+        blocks = BlockSet(
+            np.arange(len(multiples), dtype=np.int64), basis, multiples[:, None, None]
+        )
+        found = build_strategy(structure, (blocks,), place_chain(structure, matrix))
+        cost = found.sensitivity**2 * float((found.unit_variances / structure.targets).max())
+        if cost < least_cost:
+            best, least_cost = found, cost
+        if len(multiples) == 1 and most >= _ENOUGH:
+            break
+    if best is None:
+        raise DesignError(
+            "an integer strategy has no room for tables of so many cells; ask tables of fewer"
+        )
+    return add_claim_margins(best, CHAIN_MARGIN)
+
+
+def _round_scales(structure: ChainStructure, scales: FloatArray, largest: int) -> IntArray:
+    """Round multiples of (scale of a block * precision of its contrasts)^-1/2 to integers, (b,)."""
+    precisions = [float(build_contrasts(n).precision) for n in structure.sizes]
+    precisions[structure.chain_position] = 1.0
+    real = (np.append(precisions, 1.0)[structure.blocks].prod(axis=1) * scales) ** -0.5
+    if len(real) == 1:
+        return np.ones(1, dtype=np.int64)
+    spent = structure.multiples_of_blocks / scales
+    counts = spent >= _NEGLIGIBLE * spent.max()
+    wanted = np.linspace(largest / 2, largest, _TRIED)[:, None] * (real / real[counts].min())
+    # Each block's share of the cost and of the variances changes by the square of its factor.
+    off = np.abs(np.log(np.maximum(np.rint(wanted), 1.0) / wanted))[:, counts].max(axis=1)
+    best = wanted[int(off.argmin())]
+    return np.maximum(np.rint(best), 1.0).astype(np.int64)

@@ -1,0 +1,204 @@
+"""Chains: prefixes of one ordered attribute that is too long for a matrix over its cells.
+
+With s_j the count of the cells 0..j of the attribute, the prefixes and the single cells are the
+states and the steps of a chain: the quadratic form of all queries is tridiagonal in s. The
+other attributes are symmetric, and there is a block for each of their subsets A, over the chain's
+n cells. Every block has the covariance z_A (R T M)^-1 (R T M)^-T on these, with diagonal R and M
+and a Toeplitz matrix T that all blocks share (docs/theory/chains.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fitplug.domain import suggest_fewer_cells
+from fitplug.errors import WorkloadError
+from fitplug.families.base.structure import Structure, list_names
+from fitplug.families.base.subsets import Subsets, pad_sets
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
+from fitplug.workload import Factor, Workload
+
+MAX_CHAIN = 2**21
+"""Most cells of a chain: the design takes some minutes, and the proofs half a minute."""
+
+MAX_BLOCK_CELLS = 2**23
+"""Most cells of all blocks of a chain together."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChainRows:
+    """What a query group asks of a chain, row by row.
+
+    Attributes:
+        is_prefix: Whether each row is a prefix, and not a single cell, shape (r,).
+        cells: The last cell of each prefix, and each single cell, shape (r,).
+    """
+
+    is_prefix: BoolArray
+    cells: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class ChainStructure(Structure):
+    """Blocks over the subsets of the symmetric attributes, each a chain of n cells."""
+
+    def __str__(self) -> str:
+        chain = f"{self.n:,} cells of {self.chain} in a chain"
+        if not self.symmetric:
+            return f"{chain}, one block"
+        free = f"{len(self.symmetric)} symmetric attributes ({list_names(self.symmetric)})"
+        return f"{free}: {len(self.blocks):,} blocks over {chain}"
+
+    @property
+    def chain(self) -> str:
+        """The attribute whose cells are the chain."""
+        (name,) = self.told_apart
+        return name
+
+    @property
+    def n(self) -> int:
+        """The number of cells of the chain."""
+        return self.sizes[self.chain_position]
+
+    @property
+    def chain_position(self) -> int:
+        """The index of the chain in `block_attributes`."""
+        return self.block_attributes.index(self.chain)
+
+    @property
+    def block_attributes(self) -> tuple[str, ...]:
+        return self.workload.attributes
+
+    @property
+    def dense(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
+        return {"dense": (), "ordered": (), "chain": self.told_apart}
+
+    @property
+    def holds_optimum(self) -> bool:
+        return False
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "the strategies of a chain are not exactly the optimum; for it, "
+            f"take {suggest_fewer_cells(self.workload.domain, self.told_apart)}"
+        )
+
+    def check_size(self) -> None:
+        names = self.told_apart
+        if self.n > MAX_CHAIN or self.n * len(self.blocks) > MAX_BLOCK_CELLS:
+            raise WorkloadError(
+                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} blocks; up to "
+                f"{MAX_CHAIN:,} cells, and {MAX_BLOCK_CELLS:,} in all blocks together, can be "
+                f"designed for; use {suggest_fewer_cells(self.workload.domain, names)}"
+            )
+
+    def build_block_matrix(self, block: int) -> FloatArray:
+        return np.ones((1, 1))
+
+    def find_rows(self, block: int, group: int) -> slice:
+        return slice(0, 1)
+
+    def find_factors(self, group: int) -> dict[int, Factor | None]:
+        """Find what a group asks of each attribute of A_t; the chain's total where it sums it."""
+        names = self.workload.groups[group].attributes
+        if self.chain in names:
+            return super().find_factors(group)
+        return {
+            a: Factor(self.chain, "total", self.n) if a == self.chain_position else None
+            for a in self.subsets.group_attributes[group]
+        }
+
+    @frozen_property
+    def chain_rows(self) -> tuple[ChainRows, ...]:
+        """What each group asks of the chain; the rows are the structure's, group by group."""
+        found = []
+        for g in range(len(self.workload.groups)):
+            factor = self.find_factors(g)[self.chain_position]
+            assert factor is not None
+            first, last = factor.intervals().T
+            found.append(ChainRows(first == 0, last))
+        return tuple(found)
+
+    def gather_weights(self, block: int, row_weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gather the weights that a block's prefixes and single cells have together.
+
+        Args:
+            block: The block.
+            row_weights: Weights of the structure's rows, shape (rows,).
+
+        Returns:
+            The sums of the rows' weights times w_A prod_{a in A_t - A} n_a^-2, shape (n,) each.
+        """
+        prefixes, cells = np.zeros(self.n), np.zeros(self.n)
+        groups, multiples = self.subsets.find_groups(block)
+        starts = self.row_starts
+        for g, multiple in zip(groups.tolist(), multiples.tolist(), strict=True):
+            rows, own = self.chain_rows[g], row_weights[starts[g] : starts[g + 1]] * multiple
+            for total, mine in ((prefixes, rows.is_prefix), (cells, ~rows.is_prefix)):
+                total += np.bincount(to_positions(rows.cells[mine]), own[mine], self.n)
+        return prefixes, cells
+
+    @frozen_property
+    def multiples_of_blocks(self) -> FloatArray:
+        """w_A = prod_{a in A} (1 - 1/n_a) over the symmetric attributes of each block, (b,)."""
+        factor = np.append(1 - 1 / np.array(self.sizes, dtype=np.float64), 1.0)
+        factor[self.chain_position] = 1.0
+        return np.asarray(factor[self.blocks].prod(axis=1))
+
+
+def is_chain(workload: Workload, name: str) -> bool:
+    """Tell whether all queries of an attribute are its prefixes, single cells or its total."""
+    asks_prefix = False
+    for group in workload.groups:
+        for factor in group.factors:
+            if factor.attribute != name or factor.kind in ("identity", "total"):
+                continue
+            if factor.array is not None or factor.kind == "all_ranges":
+                return False
+            if factor.cells is not None:
+                first, last = factor.cells.T
+                if not ((first == 0) | (first == last)).all():
+                    return False
+                asks_prefix |= bool((first < last).any())
+            asks_prefix |= factor.kind == "prefix"
+    return asks_prefix
+
+
+def add_chain(found: Subsets, workload: Workload, name: str) -> Subsets:
+    """Add a chain to each set of symmetric attributes.
+
+    Args:
+        found: The subsets of the groups' symmetric attributes, in the domain's order.
+        workload: The workload.
+        name: The attribute of the chain.
+
+    Returns:
+        The same blocks, each with the chain among its attributes, which are now indices of all
+        attributes of the workload.
+    """
+    names = workload.attributes
+    at, n = names.index(name), workload.domain[name].size
+    moved = [[a + (a >= at) for a in own] for own in found.group_attributes]
+    with_chain = [np.array(sorted([*own, at]), dtype=np.int64) for own in moved]
+    blocks = np.where(found.blocks >= at, found.blocks + 1, found.blocks)
+    most = blocks.shape[1] + 1
+    joined = [sorted([*(a for a in own if a >= 0), at]) for own in blocks.tolist()]
+    padded = [own + [-1] * (most - len(own)) for own in joined]
+    return replace(
+        found,
+        sizes=(*found.sizes[:at], n, *found.sizes[at:]),
+        group_attributes=pad_sets(
+            np.array([len(own) for own in with_chain], dtype=np.int64),
+            np.concatenate(with_chain),
+        ),
+        blocks=np.array(padded, dtype=np.int64).reshape(len(blocks), most),
+        by_count=(),
+    )

@@ -1,0 +1,1 @@
+"""Products: attributes that are divided into blocks as well, since their product is too large."""

@@ -1,0 +1,260 @@
+"""The Gram matrices of pinched products, and the traces of their square roots, rounded down.
+
+    Gamma_B = sum_{S >= B} w_S (x)_{a in B} nu_a^2 (x)_{a in S - B} G_a (x)_{a not in S} E
+
+for `fitplug.families.product.certificate.product_bound`. A column is a state for every attribute: 0
+for e, then the other columns of the frame, then the rest. The states other than 0, in the
+attributes' order, are its digits; B is the set of those in the rest. Only columns that some group
+reaches are kept, and only groups of positive weight.
+
+Nothing is assumed of the eigenvalues computed. With d_i^2 = Gamma_ii, the entries of the computed
+Gamma are off by at most gamma d_i d_j, by Cauchy's inequality in every Gram matrix and in the sum
+over S, so Gamma is off by at most gamma tr Gamma in norm. For any values s and any U, Gamma is
+U diag(s) U' but for the residual, which is computed. The eigenvalues of U diag(s) U' are s times at
+least 1 - |U'U - I| (Ostrowski), and those of Gamma are less than that by at most the norms of the
+residual and of both roundings (Weyl). See docs/theory/product-bound.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fitplug.families.product.certificate.factor_pinching import UNDERFLOW
+from fitplug.families.product.shape.batches import BatchedGroups
+from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, bound_norm, gamma
+
+MAX_WORK = 4e9
+"""Largest sum of the cubes of the Gram matrices' sizes: about a second of eigenvalues."""
+
+MAX_ENTRIES = 5_000_000
+"""Most terms of all Gamma_B together, before those at the same place are added up."""
+
+MAX_BUFFER = 10_000_000
+"""Most entries of all Gamma_B together."""
+
+_END_OF_INT64 = 2**63
+"""Numbers of states beyond it are Python integers, which are 20 times as slow."""
+
+_CHUNK = 64
+"""Terms that a product adds up at once: its error grows with them and with the number of chunks."""
+
+
+@dataclass(frozen=True, eq=False)
+class GramTerms:
+    """Where the terms of all Gamma_B go in a buffer that holds these one after another, by size.
+
+    Attributes:
+        parts: For groups whose frames have equal numbers of columns: their indices in the workload
+            (g,), their factors (g, m), and the positions of their terms in the buffer
+            (g, t_1^2 + 1, ..., t_m^2 + 1).
+        sizes: The sizes of the matrices, ascending, and how many there are of each.
+        roundings: The most roundings in an entry of the buffer.
+        projected: The entries of the buffer whose row or column is projected out.
+    """
+
+    parts: tuple[tuple[IntArray, IntArray, IntArray], ...]
+    sizes: tuple[tuple[int, int], ...]
+    roundings: int
+    projected: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @property
+    def work(self) -> float:
+        """The sum of the cubes of the matrices' sizes."""
+        return sum(float(size) ** 3 * number for size, number in self.sizes)
+
+    @property
+    def length(self) -> int:
+        """The length of the buffer."""
+        return sum(size**2 * number for size, number in self.sizes)
+
+    def fill(self, w: FloatArray, tables: Mapping[int, FloatArray]) -> FloatArray:
+        """Fill the buffer with all Gamma_B.
+
+        Args:
+            w: The weights of the groups, in [0, 1].
+            tables: By factor the entries of G and nu^2, in [0, 1], shape (t^2 + 1,).
+
+        Returns:
+            The buffer, shape (length,).
+        """
+        buffer = np.zeros(self.length)
+        for groups, factors, positions in self.parts:
+            value = w[groups, None]
+            for axis in factors.T:
+                table = np.stack([tables[f] for f in axis])
+                value = (value[:, :, None] * table[:, None, :]).reshape(len(groups), -1)
+            buffer += np.bincount(positions.ravel(), value.ravel(), minlength=len(buffer))
+        buffer[self.projected] = 0.0
+        return buffer
+
+    def split_by_size(self, buffer: FloatArray) -> list[FloatArray]:
+        """Split a buffer into views: per size the matrices, shape (number, size, size)."""
+        ends = np.cumsum([size**2 * number for size, number in self.sizes])[:-1]
+        return [
+            part.reshape(number, size, size)
+            for part, (size, number) in zip(np.split(buffer, ends), self.sizes, strict=True)
+        ]
+
+    def bound_square_roots(self, buffer: FloatArray) -> float:
+        """Bound sum_B tr Gamma_B^1/2 from below."""
+        return sum(_bound_stack(stack, self.roundings) for stack in self.split_by_size(buffer)) * (
+            1 - gamma(len(self.sizes))
+        )
+
+
+def decompose_symmetric(stack: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Decompose symmetric matrices as np.linalg.eigh does, without its overhead for numbers."""
+    if stack.shape[-1] == 1:
+        return stack[:, :, 0], np.ones_like(stack)
+    values, U = np.linalg.eigh(stack)
+    return values, U
+
+
+def _bound_stack(stack: FloatArray, roundings: int) -> float:
+    """Bound the sum of tr Gamma^1/2 of matrices (number, size, size) from below."""
+    number, size, _ = stack.shape
+    s, U = decompose_symmetric(stack)
+    residual, off = stack.copy(), np.broadcast_to(-np.eye(size), stack.shape).copy()
+    starts = range(0, size, _CHUNK)
+    for start in starts:
+        some = slice(start, start + _CHUNK)
+        residual -= (U[:, :, some] * s[:, None, some]) @ U[:, :, some].transpose(0, 2, 1)
+        off += U[:, some, :].transpose(0, 2, 1) @ U[:, some, :]
+    # Products of chunks, and the differences one after another: entries of partial sums are at most
+    # those of |filled| + |U||s||U|' and of I + |U|'|U|, whose Frobenius norms are at most
+    # trace + mass and 2 size, up to a factor that 1.1 covers.
+    product, sums = gamma(min(size, _CHUNK) + 4), gamma(len(starts))
+    departure = 1.01 * _bound_norms(off) + 1.1 * (product + 2 * sums) * size
+    trace, mass = stack.trace(axis1=1, axis2=2), np.abs(s).sum(axis=1)
+    if not (departure < 1e-3).all():
+        raise np.linalg.LinAlgError("eigenvectors are not orthogonal")
+    error = 1.01 * _bound_norms(residual) + 1.1 * (product + sums) * mass
+    error += 1.1 * (sums + gamma(roundings)) * trace
+    below = s * (1 - departure)[:, None] - (error + UNDERFLOW)[:, None]
+    return float(np.sqrt(np.maximum(below, 0.0)).sum()) * (1 - gamma(number * size + 4))
+
+
+def _bound_norms(stack: FloatArray) -> FloatArray:
+    """Bound the Frobenius norms of matrices (number, n, n) from above."""
+    return bound_norm(stack.reshape(len(stack), -1), axis=1)
+
+
+def place_terms(
+    batched: BatchedGroups, sizes: IntArray, used: BoolArray, moved: BoolArray | None = None
+) -> GramTerms | None:
+    """Place the terms of all Gamma_B in a buffer.
+
+    Args:
+        batched: The groups.
+        sizes: The columns of every attribute's frame, shape (attributes,); 0 where all columns are
+            in the rest, which must be an attribute of every group that counts.
+        used: Whether each group counts, shape (groups,).
+        moved: Attributes of which the states with 0 for all of them are projected out, shape
+            (attributes,); None where nothing is. Their frames have columns.
+
+    Returns:
+        The positions, or None if they exceed the limits above.
+    """
+    before = np.cumsum(sizes) - sizes
+    shapes = [(batch, sizes[batch.attributes], used[batch.groups]) for batch in batched.batches]
+    deepest = max(own.shape[1] for _, own, here in shapes if here.any())
+    base = int(sizes.sum()) + 1
+    kind: Any = np.int64 if base**deepest < _END_OF_INT64 else object
+    limit = MAX_ENTRIES if kind is np.int64 else MAX_ENTRIES // 20
+    found, entries = [], 0
+    for batch, own, counted in shapes:
+        for shape in np.unique(own[counted], axis=0):
+            here = np.flatnonzero((own == shape).all(axis=1) & counted)
+            shaped = (len(here), *(int(size) ** 2 + 1 for size in shape))
+            entries += math.prod(shaped)
+            found.append((batch, here, shape, shaped))
+    if entries > limit:
+        return None
+    rows, columns, sets = np.concatenate(
+        [
+            _number_states(before[b.attributes[here]], shape, base, kind)
+            for b, here, shape, _ in found
+        ],
+        axis=1,
+    )
+    states, at, row = np.unique(rows, return_index=True, return_inverse=True)
+    column = np.searchsorted(states, columns)
+    _, block = np.unique(sets[at], return_inverse=True)
+    size = np.bincount(block)
+    different, number = np.unique(size, return_counts=True)
+    position = np.empty_like(block)
+    position[np.argsort(block, kind="stable")] = np.concatenate([np.arange(n) for n in size])
+    order = np.argsort(size, kind="stable")
+    start = np.empty_like(size)
+    start[order] = np.cumsum(size[order] ** 2) - size[order] ** 2
+    mine = block[row]
+    place = start[mine] + position[row] * size[mine] + position[column]
+    cuts = np.cumsum([math.prod(shaped) for _, _, _, shaped in found])[:-1]
+    widest = int(sizes.max(initial=0))
+    terms = GramTerms(
+        tuple(
+            (batch.groups[here], batch.factors[here], positions.reshape(shaped))
+            for (batch, here, _, shaped), positions in zip(
+                found, np.split(place, cuts), strict=True
+            )
+        ),
+        tuple(zip(different.tolist(), number.tolist(), strict=True)),
+        int(used.sum()) + len(found) + deepest * (widest + 4),
+        _list_projected(states, before, sizes, base, moved, (row, column, place)),
+    )
+    fits = terms.work <= MAX_WORK and terms.length <= MAX_BUFFER
+    return terms if fits else None
+
+
+def _list_projected(
+    states: AnyArray,
+    before: IntArray,
+    sizes: IntArray,
+    base: int,
+    moved: BoolArray | None,
+    entries: tuple[IntArray, IntArray, IntArray],
+) -> IntArray:
+    """List the entries of the buffer whose row or column is 0 for all attributes that are moved.
+
+    Args:
+        states: The states' numbers, whose digits are those of attributes that are not 0.
+        before: The digits of each attribute begin after these.
+        sizes: How many digits each attribute has.
+        base: The base of the digits.
+        moved: See `place_terms`.
+        entries: The row, the column and the place of each term.
+
+    Returns:
+        The places.
+    """
+    if moved is None:
+        return np.zeros(0, dtype=np.int64)
+    is_moved = np.zeros(base + 1, dtype=np.bool_)
+    for first, size, own in zip(before.tolist(), sizes.tolist(), moved.tolist(), strict=True):
+        is_moved[first + 1 : first + size + 1] = own
+    left, projected = states.copy(), np.ones(len(states), dtype=np.bool_)
+    while left.any():
+        projected &= ~is_moved[(left % base).astype(np.int64)]
+        left = left // base
+    row, column, place = entries
+    return np.unique(place[projected[row] | projected[column]])
+
+
+def _number_states(before: IntArray, shape: IntArray, base: int, kind: Any) -> AnyArray:
+    """Number the row, the column and the set B of each of E entries of g groups, shape (3, g E).
+
+    before: The digits of each group's attributes begin after these, shape (g, m).
+    """
+    key = np.zeros((3, len(before), 1), dtype=kind)
+    for first, t in zip(before.T, shape, strict=True):
+        i, j = np.divmod(np.arange(t * t), t)
+        states = np.stack([np.append(i, t), np.append(j, t), np.append(0 * i, t)])[:, None, None]
+        digit = np.where(states > 0, first[:, None, None] + states, 0).astype(kind)
+        key = np.where(digit > 0, key[..., None] * base + digit, key[..., None])
+        key = key.reshape(3, len(before), -1)
+    return key.reshape(3, -1)

@@ -1,0 +1,324 @@
+"""A certified lower bound on the privacy cost of a product of attributes too large to write down.
+
+Nothing here trusts a solver. For ANY product weights, p = (x) p_a on the cells and
+q_(S, j) = w_S c_(S, j) prod_a y_a(j_a) on the queries, the bound of
+`fitplug.families.base.certificates` is ||X||_* / sqrt(sum p sum q), where X stacks over the groups
+S
+
+    sqrt(w_S) (x)_{a in S} X_a (x)_{a not in S} e_a'     X_a = diag(y_a)^1/2 W_a diag(p_a)^1/2
+
+with e_a = sqrt(p_a), unit vectors once p is scaled. Every attribute's columns are divided into a
+frame C_a, whose first column is e_a, and the rest; its rows into R_a, which the polar factor pairs
+with the frame, and the rest. Setting to zero what leads from one part to the other never raises a
+nuclear norm (pinching), and the rest then counts as one number, its nuclear norm nu_a. One small
+matrix for every set B of attributes in their rest is left, with A_a = R_a' X_a C_a:
+
+    ||X||_* >= sum_B ||Y_B||_*     Y_B stacks over S >= B
+                                   sqrt(w_S) prod_{a in B} nu_a (x)_{a in S - B} A_a (x) (1, 0, ..)
+
+and ||Y_B||_* = tr Gamma_B^1/2 with its Gram matrix
+(`fitplug.families.product.certificate.gram_matrices`). A frame of all columns is exact. An
+attribute of which all groups have the same factor needs no frame, and a symmetric attribute needs
+none but e_a. The proofs, and what rounding can amount to, are in docs/theory/product-bound.md: all
+of the rounding loses about 1e-9 of the bound, and more where Gram matrices are nearly singular.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fitplug.families.product.certificate.factor_pinching import (
+    UNDERFLOW,
+    Pinch,
+    choose_frame,
+    pinch_factor,
+    pinch_symmetric,
+    scale_factor,
+    scale_tree,
+)
+from fitplug.families.product.certificate.gram_matrices import place_terms
+from fitplug.families.product.shape.batches import BatchedGroups
+from fitplug.families.product.shape.residual import MAX_FACTORS
+from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, IntArray, gamma
+
+
+@dataclass(frozen=True, eq=False)
+class ProductDuals:
+    """All that the bound depends on; any numbers >= 0 of these shapes give one.
+
+    For a symmetric attribute, p and y are one number each, the sum of all cells or rows.
+
+    Attributes:
+        p: Per attribute of the workload, shape (n_a,); only their ratios count.
+        y: Per distinct factor, shape (r,).
+        w: Per group of the workload, shape (groups,).
+        t: The most columns of a frame.
+        tilt: The weight in (0, 1] of e against the rest, in the polar factor that pairs rows with
+            columns.
+    """
+
+    p: tuple[FloatArray, ...]
+    y: tuple[FloatArray, ...]
+    w: FloatArray
+    t: int
+    tilt: float
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledDuals:
+    """Product weights in the form that they are evaluated in.
+
+    Attributes:
+        pinches: By distinct factor that has weight.
+        w: The weights of the groups in [0, 1], for X as the pinches scale it, shape (groups,).
+        mass: No less than sum q / 4^power.
+        power: The power of 4.
+    """
+
+    pinches: dict[int, Pinch]
+    w: FloatArray
+    mass: float
+    power: int
+
+    @cached_property
+    def tables(self) -> dict[int, FloatArray]:
+        """By distinct factor, the table of its pinch."""
+        return {f: pinch.table for f, pinch in self.pinches.items()}
+
+    def divide_by_mass(self, total: float) -> float:
+        """Divide a total by sqrt(sum q), rounded down."""
+        value = total / math.sqrt(self.mass) * (1 - 8 * UNIT_ROUNDOFF)
+        with np.errstate(over="ignore", under="ignore"):
+            scaled = float(np.ldexp(value, -self.power))
+        # What is subnormal may have been rounded up.
+        return min(scaled, np.finfo(float).max) if scaled > 1e-300 else 0.0
+
+
+def bound_product(
+    batched: BatchedGroups, duals: ProductDuals, moved: BoolArray | None = None
+) -> float:
+    """Certify a lower bound on the privacy cost of every mechanism.
+
+    Args:
+        batched: The groups.
+        duals: The weights.
+        moved: Where neighbours replace a record: along which attributes it may move, shape
+            (attributes,). None where one record is added or removed.
+
+    Returns:
+        The bound, rounding included.
+
+    Raises:
+        ValueError: If the weights are not of these groups, or take too much work.
+    """
+    _check_duals(batched, duals)
+    columns = count_frame_columns(batched, duals)
+    if moved is not None:
+        # The totals that are projected out are the first columns of frames.
+        columns = np.where(moved, np.maximum(columns, 1), columns)
+    places = place_terms(batched, columns, duals.w > 0, moved)
+    if places is None:
+        raise ValueError(f"dual weights: frames of {duals.t} columns are too many")
+    try:
+        here = scale_duals(batched, duals, columns)
+        total = places.bound_square_roots(places.fill(here.w, here.tables))
+    except np.linalg.LinAlgError as error:
+        raise ValueError(f"dual weights could not be evaluated: {error}") from None
+    return here.divide_by_mass(max(0.0, total - _bound_loss(batched, here)))
+
+
+def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatArray:
+    """Compute the share of each group in sum q; it is not rounded outwards.
+
+    Args:
+        batched: The groups.
+        duals: The weights.
+
+    Returns:
+        The shares, shape (groups,). They add up to 1.
+
+    Raises:
+        ValueError: If the weights are not of these groups.
+    """
+    _check_duals(batched, duals)
+    logs = np.full(len(duals.w), -np.inf)
+    tops = np.log([y.max() for y in duals.y])
+    for batch in batched.batches:
+        cost = batch.targets / batch.targets.max()
+        for own, varies in zip(batch.factors.T, batch.varying, strict=True):
+            ys = [duals.y[f] / duals.y[f].max() for f in own]
+            along = np.array(ys if varies else [[math.fsum(y)] for y in ys])
+            cost = np.einsum("gi...,gi->g...", cost, along.reshape(cost.shape[:2]))
+        with np.errstate(divide="ignore"):
+            logs[batch.groups] = np.log(duals.w[batch.groups]) + np.log(cost)
+        logs[batch.groups] += math.log(batch.targets.max()) + tops[batch.factors].sum(axis=1)
+    shares = np.exp(logs - logs.max())
+    return np.asarray(shares / math.fsum(shares))
+
+
+def _check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
+    """Check that weights are of these groups, and not too large."""
+    cells = [1 if one else n for one, n in zip(batched.symmetric, batched.sizes, strict=True)]
+    if not isinstance(duals.p, tuple) or len(duals.p) != len(cells):
+        raise ValueError(f"dual weights p must be of {len(cells)} attributes")
+    if not isinstance(duals.y, tuple) or len(duals.y) != len(batched.factors):
+        raise ValueError(f"dual weights y must be of {len(batched.factors)} factors")
+    for a, (p, n) in enumerate(zip(duals.p, cells, strict=True)):
+        _check_weights(f"p of attribute {a}", p, n)
+    for f, (y, factor) in enumerate(zip(duals.y, batched.factors, strict=True)):
+        _check_weights(f"y of factor {f}", y, factor.count)
+    _check_weights("w", duals.w, len(batched.workload.groups))
+    t, tilt = duals.t, duals.tilt
+    if type(t) is not int or not 1 <= t <= max(batched.widths, default=1):
+        raise ValueError("dual weights: t must be an integer from 1 to the largest attribute")
+    if type(tilt) is not float or not 0 < tilt <= 1:
+        raise ValueError("dual weights: tilt must be a float in (0, 1]")
+    shapes = [
+        (max(len(factor.rows), n), n)
+        for factor in batched.factors
+        for n in (batched.widths[factor.attribute],)
+    ]
+    if sum(float(r) * n * min(r, n) for r, n in shapes) > MAX_FACTORS:
+        raise ValueError("dual weights: the factors are too large to take singular values of")
+
+
+def _check_weights(name: str, weights: FloatArray, size: int) -> None:
+    """Check that weights are `size` finite floats >= 0, not all zero."""
+    fits = isinstance(weights, np.ndarray) and weights.dtype == np.float64
+    fits = fits and weights.shape == (size,)
+    if not fits or not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError(f"dual weights {name} must be {size} finite numbers >= 0")
+    if not weights.any():
+        raise ValueError(f"dual weights {name} are all zero")
+
+
+def count_frame_columns(batched: BatchedGroups, duals: ProductDuals) -> IntArray:
+    """Count the columns of every attribute's frame.
+
+    There are none where the groups of positive weight all have the same factor, or all sum it out.
+
+    Returns:
+        Shape (attributes,).
+    """
+    used = [batch.factors[duals.w[batch.groups] > 0] for batch in batched.batches]
+    count = np.zeros(len(batched.factors), dtype=np.int64)
+    np.add.at(count, np.concatenate([own.ravel() for own in used]), 1)
+    groups = sum(map(len, used))
+    sizes = np.minimum(duals.t, batched.widths).astype(np.int64)
+    needed = np.zeros(len(sizes), dtype=np.bool_)
+    for factor, times in zip(batched.factors, count, strict=True):
+        needed[factor.attribute] |= 0 < times < groups
+    return sizes * needed
+
+
+def scale_duals(
+    batched: BatchedGroups, duals: ProductDuals, columns: IntArray | None = None
+) -> ScaledDuals:
+    """Scale the weights, and pinch every factor that has weight in its attribute's frame.
+
+    Args:
+        batched: The groups.
+        duals: The weights.
+        columns: The columns of every attribute's frame; None for `count_frame_columns`.
+    """
+    columns = count_frame_columns(batched, duals) if columns is None else columns
+    used = {
+        int(f)
+        for batch in batched.batches
+        for f in np.unique(batch.factors[duals.w[batch.groups] > 0])
+    }
+    roots = {f: np.sqrt(duals.y[f] / duals.y[f].max()) for f in used}
+    e = [
+        np.sqrt(p / p.max()) if tree is None else np.sqrt(tree.sum_leaves(p / p.max(), 0))
+        for p, tree in zip(duals.p, batched.trees, strict=True)
+    ]
+    e = [root / math.sqrt(math.fsum(root * root)) for root in e]
+    parts = {}
+    shifts = np.zeros(len(batched.factors), dtype=np.int64)
+    for f in used:
+        factor = batched.factors[f]
+        a, tree = factor.attribute, batched.trees[factor.attribute]
+        if batched.symmetric[a]:
+            continue
+        if tree is None:
+            parts[f] = (*scale_factor(factor.rows, roots[f], e[a]), np.zeros(factor.count))
+        else:
+            parts[f] = scale_tree(tree, roots[f] ** 2, duals.p[a], factor.factor.kind)
+        shifts[f] = parts[f][2]
+    w = _scale_groups(batched, duals, shifts)
+    mass = np.zeros(len(shifts))
+    for batch in batched.batches:
+        np.add.at(mass, batch.factors, w[batch.groups, None])
+    pinches: dict[int, Pinch] = {}
+    for a, t in enumerate(columns):
+        own = [f for f in sorted(used) if batched.factors[f].attribute == a]
+        if batched.symmetric[a]:
+            pinches |= dict.fromkeys(own, pinch_symmetric(batched.sizes[a], int(t)))
+        elif own:
+            weighted = np.concatenate([math.sqrt(mass[f]) * parts[f][0] for f in own])
+            frame = choose_frame(weighted, e[a], duals.tilt, int(t))
+            for f in own:
+                X, error, shift, loose = parts[f]
+                pinches[f] = pinch_factor(
+                    X, frame, duals.tilt, error=error, shift=shift, loose=loose
+                )
+    return ScaledDuals(pinches, w, *_bound_mass(batched, w, roots, shifts))
+
+
+def _scale_groups(batched: BatchedGroups, duals: ProductDuals, shifts: IntArray) -> FloatArray:
+    """Scale w to [0, 1], for y divided by its largest and X as it is scaled."""
+    tops = [np.frexp(y.max()) for y in duals.y]
+    fraction, power = np.frexp(duals.w)
+    power = power.astype(np.int64)
+    for batch in batched.batches:
+        for own in batch.factors.T:
+            raised = fraction[batch.groups] * [tops[f][0] for f in own]
+            fraction[batch.groups], more = np.frexp(raised)
+            power[batch.groups] += [int(tops[f][1]) + 2 * int(shifts[f]) for f in own] + more
+    power -= power[fraction > 0].max()
+    return np.ldexp(fraction, np.maximum(power, -2000).astype(np.int32))
+
+
+def _bound_mass(
+    batched: BatchedGroups, w: FloatArray, roots: Mapping[int, FloatArray], shifts: IntArray
+) -> tuple[float, int]:
+    """Bound sum q / 4^power from above; the second result is the power."""
+    squares = {f: v * v for f, v in roots.items()}
+    sums = {f: np.array([math.fsum(square)]) for f, square in squares.items()}
+    costs, powers, terms = np.zeros_like(w), np.zeros(len(w), dtype=np.int64), 0
+    for batch in batched.batches:
+        here = np.flatnonzero(w[batch.groups] > 0)
+        if not here.size:
+            continue
+        groups, factors = batch.groups[here], batch.factors[here]
+        cost = batch.targets[here]
+        _, top = np.frexp(cost.reshape(len(cost), -1).max(axis=1))
+        cost = np.ldexp(cost, -top.reshape(-1, *[1] * (cost.ndim - 1)))
+        for own, varies in zip(factors.T, batch.varying, strict=True):
+            along = [(squares if varies else sums)[f] for f in own]
+            cost = np.einsum("gi...,gi->g...", cost, np.array(along).reshape(cost.shape[:2]))
+        costs[groups], powers[groups] = cost, top - 2 * shifts[factors].sum(axis=1)
+        terms = max(terms, sum(batch.targets.shape[1:]) + 6 * batch.targets.ndim)
+    power = int(powers[w > 0].max() + 1) // 2
+    shares = np.ldexp(w * costs, np.maximum(powers - 2 * power, -2000).astype(np.int32))
+    # Without squares, underflow loses far less than elsewhere.
+    return math.fsum(shares) * (1 + gamma(terms + 8)) + 2.0**-900, power
+
+
+def _bound_loss(batched: BatchedGroups, here: ScaledDuals) -> float:
+    """Bound by how much the terms of the computed A exceed those of the exact A."""
+    reach, error = np.ones(len(batched.factors)), np.zeros(len(batched.factors))
+    for f, found in here.pinches.items():
+        reach[f], error[f] = found.reach, found.error
+    share = np.divide(error, reach, out=np.zeros_like(error), where=reach > 0)
+    total = 0.0
+    for batch in batched.batches:
+        # prod a - prod (a - b) <= prod a * sum b / a for 0 <= b <= a.
+        lost = reach[batch.factors].prod(axis=1) * share[batch.factors].sum(axis=1)
+        total += float(np.sqrt(here.w[batch.groups]) @ lost)
+    return total * 1.01 + UNDERFLOW

@@ -1,0 +1,75 @@
+"""Certificates of the residual family: the norm of a product that is never written down.
+
+See `fitplug.families.product.certificate.product_bound`. Both p and q are products, whose factors
+are stored one after another. p holds the weights of the cells of each attribute. q holds the
+weights of the groups, and then the weights of the rows of each distinct factor. A symmetric
+attribute has one number in each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from fitplug.certify import BoundAt, Tier, TierClaims
+from fitplug.families.base.certifier import Certifier, Duals, Frame
+from fitplug.families.base.objective import Objective
+from fitplug.families.product.certificate.product_bound import (
+    ProductDuals,
+    bound_product,
+    share_product_weight,
+)
+from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
+
+
+class ResidualCertifier(Certifier[ResidualStructure]):
+    """The certificate of `ResidualStructure`."""
+
+    has_frame = True
+
+    def count_duals(self, structure: ResidualStructure) -> tuple[int, int]:
+        cells, counts = _count_numbers(structure)
+        return sum(cells), sum(counts)
+
+    def bound_cost(
+        self, structure: ResidualStructure, objective: Objective, scale: float, duals: Duals
+    ) -> float:
+        bound = bound_product(structure.batched, unpack_duals(structure, duals))
+        return bound / math.sqrt(scale) * (1 - 4 * UNIT_ROUNDOFF)
+
+    def share_weight(self, structure: ResidualStructure, duals: Duals) -> FloatArray:
+        return share_product_weight(structure.batched, unpack_duals(structure, duals))
+
+    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+        """Certify one tier: the family tells no cells apart."""
+        yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
+
+
+def pack_duals(duals: ProductDuals) -> Duals:
+    """Put the factors of product weights one after another, as plans have them."""
+    return Duals(
+        np.concatenate(duals.p),
+        np.concatenate([duals.w, *duals.y]),
+        Frame(duals.t, duals.tilt),
+    )
+
+
+def unpack_duals(structure: ResidualStructure, duals: Duals) -> ProductDuals:
+    """Split p and q into their factors, or raise ValueError if they have other sizes."""
+    cells, counts = _count_numbers(structure)
+    if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):
+        raise ValueError("dual weights p and q are not of the structure's attributes and groups")
+    w, *y = np.split(duals.q, np.cumsum(counts)[:-1])
+    p = np.split(duals.p, np.cumsum(cells)[:-1])
+    return ProductDuals(tuple(p), tuple(y), w, duals.frame.columns, duals.frame.tilt)
+
+
+def _count_numbers(structure: ResidualStructure) -> tuple[list[int], list[int]]:
+    """Count the numbers in each factor of p and of q."""
+    batched = structure.batched
+    cells = [1 if one else n for one, n in zip(batched.symmetric, structure.sizes, strict=True)]
+    counts = [len(structure.workload.groups), *(distinct.count for distinct in batched.factors)]
+    return cells, counts

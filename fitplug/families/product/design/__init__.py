@@ -1,0 +1,1 @@
+"""The design: how the optimum is found and rounded (product)."""

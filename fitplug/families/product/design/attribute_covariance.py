@@ -1,0 +1,136 @@
+"""The covariance of one attribute in the residual family: a reference u and contrasts C.
+
+An attribute of n cells has a reference u (n,) with 1'u = 1, and a covariance C (n, n) of its
+contrasts with C 1 = 0. Its precision Y (F2) has Y u = 0 and Y C = I - 1 u'. The family needs
+eta_i = Y_ii of each cell, and mu = w'u and gamma = w'C w of each row w of a factor.
+
+Each kind of covariance is a class in a file of its own that implements `AttributeCovariance`, and
+one entry in `fitplug.families.product.design.initial_member.COVARIANCE_KINDS`.
+
+See docs/theory/residual-family.md, which calls the pair (u, C) a split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.tree_shape import TreeShape
+from fitplug.families.product.shape.batches import DistinctFactor
+from fitplug.numeric import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeQueries:
+    """What the groups of a workload ask of one attribute.
+
+    Attributes:
+        size: n, the number of cells.
+        symmetric: Whether the cells may be permuted freely.
+        tree: The nodes of a hierarchy whose levels are asked for; None for other attributes.
+        factors: The distinct factors of this attribute.
+        targets: For each factor the targets of its rows, shape (r,), in units of the sum's target.
+        summed: Whether some group sums the attribute out.
+    """
+
+    size: int
+    symmetric: bool
+    tree: TreeShape | None
+    factors: tuple[DistinctFactor, ...]
+    targets: tuple[FloatArray, ...]
+    summed: bool
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for attributes whose queries are identical."""
+        return (
+            *(f.factor.kind if self.tree is not None else f.rows.tobytes() for f in self.factors),
+            *(c.tobytes() for c in self.targets),
+            self.symmetric,
+            self.size,
+            self.tree,
+            self.summed,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeOptimum:
+    """A covariance for the queries of one attribute alone, with the dual weights.
+
+    Attributes:
+        covariance: The covariance.
+        cells: Weights p of the cells, shape (n,), summing to 1.
+        rows: For each factor weights of its rows, shape (r,), summing to 1.
+    """
+
+    covariance: AttributeCovariance
+    cells: FloatArray
+    rows: tuple[FloatArray, ...]
+
+
+class AttributeCovariance(Protocol):
+    """What the residual family needs of one attribute's reference u and covariance C."""
+
+    @classmethod
+    def fits(cls, queries: AttributeQueries) -> bool:
+        """Tell whether this kind of covariance can serve these queries."""
+
+    @classmethod
+    def optimise(cls, queries: AttributeQueries) -> AttributeOptimum:
+        """Find the covariance of least privacy cost for these queries alone.
+
+        Raises:
+            WorkloadError, DesignError: As the dual solver does.
+        """
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for covariances that are identical."""
+
+    def compute_eta(self) -> FloatArray:
+        """Return Y_ii of each cell, shape (n,), or of all cells, shape (1,)."""
+
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
+        """Return mu^2 and gamma of the rows of a factor, shape (r, 2)."""
+
+    def descend(
+        self,
+        cells: FloatArray,
+        price: float,
+        pulls: Sequence[tuple[DistinctFactor, FloatArray]],
+    ) -> AttributeCovariance:
+        """Return the covariance that minimises the Lagrangian, first in C, then in u.
+
+        The Lagrangian (F18) is price * p'eta + the sum of pull_0 mu^2 + pull_1 gamma of all rows.
+
+        Args:
+            cells: Weights p of the cells, shape (n,), positive, summing to 1.
+            price: What p'eta costs.
+            pulls: For each factor of the attribute the prices of its rows' mu^2 and gamma, (r, 2).
+        """
+
+    def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> AttributeMatrix:
+        """Return an integer matrix whose largest column norm is about 2^bits.
+
+        Contrasts that no query asks for are measured too, with next to no precision.
+
+        Args:
+            factors: The factors of the attribute. The rounding is good for their rows.
+            bits: The binary logarithm of the largest column norm.
+
+        Raises:
+            DesignError: If the integers lose a contrast. More bits would keep it.
+        """
+
+
+def make_uniform_optimum(
+    covariance: AttributeCovariance, queries: AttributeQueries
+) -> AttributeOptimum:
+    """Return a covariance with uniform weights of all cells and rows."""
+    n = queries.size
+    rows = tuple(np.full(factor.count, 1 / factor.count) for factor in queries.factors)
+    return AttributeOptimum(covariance, np.full(n, 1 / n), rows)

@@ -1,0 +1,258 @@
+"""Dual weights for the product bound: the best that a few steps of ascent reach.
+
+The bound of `fitplug.families.product.certificate.product_bound` is <Z, X> / sqrt(sum q) for a
+matrix Z of norm 1. As in the dual solver, each of the weights w and y becomes its share of <Z, X>,
+divided by its share of sum q. The bound holds for all weights, so nothing here needs to be trusted.
+See docs/theory/product-bound.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fitplug.families.product.certificate.gram_matrices import (
+    MAX_WORK,
+    GramTerms,
+    decompose_symmetric,
+    place_terms,
+)
+from fitplug.families.product.certificate.product_bound import (
+    ProductDuals,
+    bound_product,
+    count_frame_columns,
+    scale_duals,
+)
+from fitplug.families.product.design.members import FamilyWeights
+from fitplug.families.product.shape.batches import BatchedGroups
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
+
+_TILTS = (0.06, 0.12, 0.3, 1.0)
+_STEPS = 15
+"""Steps of ascent between two sizes of frames."""
+
+_WORK = 6e9
+"""The sum of the cubes of the widths times the steps: half a minute or so."""
+
+_LEAST_GAIN = 1e-4
+"""The relative gain of a larger frame that counts as one."""
+
+_LEAST_ROW = 1e-9
+"""The least weight of a row, as a part of the mean weight."""
+
+_LEAST_GROUP = 1e-30
+"""The least weight of a group: no group drops out during the ascent."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Climb:
+    """An ascent with frames of one size.
+
+    Attributes:
+        value: The best bound so far, not certified.
+        best: The weights that attain it.
+        following: The weights of the next step.
+    """
+
+    value: float
+    best: ProductDuals
+    following: ProductDuals
+
+
+def ascend_product_bound(
+    batched: BatchedGroups, weights: FamilyWeights
+) -> tuple[ProductDuals, float]:
+    """Find dual weights with a high product bound, from weights of any origin.
+
+    The frames grow as far as the limits of `fitplug.families.product.certificate.gram_matrices`
+    allow. If not even frames of one column fit, all weight goes to one group.
+
+    Args:
+        batched: The groups of the workload.
+        weights: Weights to begin from.
+
+    Returns:
+        The weights and their certified bound on the privacy cost of every mechanism.
+
+    Raises:
+        ValueError: If the bound cannot be evaluated.
+    """
+    duals = fit_product_duals(batched, weights)
+    largest = max(batched.widths, default=1)
+    # If only one attribute has several columns, its frame has them all, which is exact.
+    t = largest if sum(n > 1 for n in batched.widths) == 1 else 1
+    top, idle = _Climb(0.0, duals, duals), 0
+    steps_left = 1 + _WORK / (1 + sum(float(n) ** 3 for n in batched.widths))
+    while idle < 2 and steps_left > 0:
+        # The best weights for frames of one column are a bad start for larger ones.
+        start = replace(top.best if top.best.t > 1 else duals, t=t)
+        columns = count_frame_columns(batched, start)
+        gram_matrices = place_terms(batched, columns, start.w > 0)
+        if gram_matrices is None:
+            break
+        tilted = columns[~np.array(batched.symmetric, dtype=np.bool_)].any()
+        climbs = [
+            _climb(batched, gram_matrices, _begin_climb(replace(start, tilt=tilt)), 2)
+            for tilt in (_TILTS if tilted else _TILTS[-1:])
+        ]
+        steps = math.ceil(min(_STEPS, MAX_WORK / gram_matrices.work, steps_left))
+        steps_left -= steps + len(climbs)
+        climb = max(climbs, key=lambda one: one.value)
+        climb = _climb(batched, gram_matrices, climb, steps - 2)
+        idle = 0 if climb.value > top.value * (1 + _LEAST_GAIN) else idle + 1
+        top = max(top, climb, key=lambda one: one.value)
+        t = min(largest, t + max(1, t // 2))
+        if (count_frame_columns(batched, replace(start, t=t)) == columns).all():
+            break
+    if gram_matrices is None and t == 1:
+        costs, _ = _compute_costs(batched, duals)
+        costliest = np.arange(len(duals.w)) == (duals.w * costs).argmax()
+        one_group = replace(duals, w=costliest.astype(np.float64))
+        return one_group, bound_product(batched, one_group)
+    return top.best, bound_product(batched, top.best)
+
+
+def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> ProductDuals:
+    """Return the weights of product form that are nearest to the given ones."""
+    y = [np.zeros(factor.count) for factor in batched.factors]
+    w = np.zeros(len(batched.workload.groups))
+    for batch, q in zip(batched.batches, weights.queries, strict=True):
+        relative = q / batch.targets
+        g = len(relative)
+        w[batch.groups] = relative.reshape(g, -1).sum(axis=1)
+        for axis, (own, varies) in enumerate(zip(batch.factors.T, batch.varying, strict=True)):
+            along = np.moveaxis(relative, 1 + axis, 1).reshape(g, relative.shape[1 + axis], -1)
+            for f in np.unique(own):
+                share = along[own == f].sum(axis=(0, 2))
+                y[f] += share if varies else share * weights.shares[f]
+    p = [
+        np.ones(1) if symmetric else p
+        for p, symmetric in zip(weights.cells, batched.symmetric, strict=True)
+    ]
+    y = [own / own.sum() if own.any() else np.full(len(own), 1 / len(own)) for own in y]
+    return ProductDuals(tuple(p), tuple(y), w / w.sum(), 1, _TILTS[-1])
+
+
+def _begin_climb(duals: ProductDuals) -> _Climb:
+    return _Climb(0.0, duals, duals)
+
+
+def _climb(batched: BatchedGroups, gram_matrices: GramTerms, climb: _Climb, steps: int) -> _Climb:
+    """Continue an ascent by some steps."""
+    for _ in range(steps):
+        try:
+            value, following = _step(batched, gram_matrices, climb.following)
+        except np.linalg.LinAlgError:
+            # Floating point can go no further.
+            break
+        if value > climb.value:
+            climb = replace(climb, value=value, best=climb.following)
+        climb = replace(climb, following=following)
+    return climb
+
+
+def _step(
+    batched: BatchedGroups, gram_matrices: GramTerms, duals: ProductDuals
+) -> tuple[float, ProductDuals]:
+    """Return the bound at the weights, without its rounding, and the weights after one step."""
+    here = scale_duals(batched, duals)
+    total, by_w, by_table = differentiate_norms(gram_matrices, here.w, here.tables)
+    costs, by_y = _compute_costs(batched, duals)
+    w = here.w * by_w / costs
+    w = np.where(duals.w > 0, np.maximum(w / w.sum(), _LEAST_GROUP), 0.0)
+    y = list(duals.y)
+    for f, slope in by_table.items():
+        if len(y[f]) > 1:
+            y[f] = _ascend_rows(batched, f, y[f], here.pinches[f].compute_row_parts(slope), by_y[f])
+    return here.divide_by_mass(total), replace(duals, y=tuple(y), w=w)
+
+
+def _ascend_rows(
+    batched: BatchedGroups, f: int, y: FloatArray, gains: FloatArray, prices: FloatArray
+) -> FloatArray:
+    """Return the weights y (r,) of the rows of factor f after a step.
+
+    The gains are the rows' shares of <Z, X>, or those of the top nodes of a tree. The nodes below a
+    top node keep their shares of its weight. The prices (r,) are the derivatives of sum q.
+    """
+    factor = batched.factors[f]
+    tree = batched.trees[factor.attribute]
+    if tree is not None and factor.factor.kind not in tree.above:
+        top = tree.find_top_nodes(factor.factor.kind)
+        share = y / np.bincount(top, y)[top]
+        return share * _normalise(gains / np.bincount(top, share * prices))[top]
+    return _normalise(gains / prices)
+
+
+def _normalise(gains: FloatArray) -> FloatArray:
+    """Scale weights (n,) to the sum 1, and raise those near zero."""
+    positive = np.maximum(gains, _LEAST_ROW * np.abs(gains).mean())
+    if not positive.any():
+        # All coefficients of the queries are zero.
+        return np.full(len(gains), 1 / len(gains))
+    return np.asarray(positive / positive.sum())
+
+
+def differentiate_norms(
+    gram_matrices: GramTerms, w: FloatArray, tables: Mapping[int, FloatArray]
+) -> tuple[float, FloatArray, dict[int, FloatArray]]:
+    """Compute sum_B tr Gamma_B^1/2 (B7), not certified, and its derivatives.
+
+    Args:
+        gram_matrices: Where the Gram matrices are, for these groups and frames.
+        w: Weights of the groups, shape (groups,).
+        tables: The table of each factor that is used.
+
+    Returns:
+        The sum, its derivative by w, and its derivatives by the tables.
+    """
+    total, by_buffer = 0.0, []
+    for stack in gram_matrices.split_by_size(gram_matrices.fill(w, tables)):
+        squares, U = decompose_symmetric(stack)
+        noise = 32 * stack.shape[-1] * UNIT_ROUNDOFF * squares.sum(axis=1, keepdims=True)
+        singular = np.sqrt(np.where(squares > noise, squares, 0.0))
+        total += float(singular.sum())
+        halves = np.divide(0.5, singular, out=np.zeros_like(singular), where=singular > 0)
+        by_buffer.append(((U * halves[:, None, :]) @ U.transpose(0, 2, 1)).ravel())
+    slope = np.concatenate(by_buffer)
+    by_w = np.zeros_like(w)
+    by_table = {f: np.zeros_like(table) for f, table in tables.items()}
+    for groups, factors, place in gram_matrices.parts:
+        slopes = slope[place]
+        own = [np.stack([tables[f] for f in axis]) for axis in factors.T]
+        by_w[groups] = _contract(slopes, own)
+        slopes = slopes * w[groups].reshape(-1, *[1] * len(own))
+        for axis in range(len(own)):
+            by_own = _contract(np.moveaxis(slopes, 1 + axis, -1), own[:axis] + own[axis + 1 :])
+            for f in np.unique(factors[:, axis]):
+                by_table[f] += by_own[factors[:, axis] == f].sum(axis=0)
+    return total, by_w, by_table
+
+
+def _contract(tensor: FloatArray, along: Sequence[FloatArray]) -> FloatArray:
+    """Sum a tensor (g, i, j, ...) over its first axes after g with arrays (g, i), (g, j), ..."""
+    for own in along:
+        tensor = np.einsum("gi...,gi->g...", tensor, own)
+    return tensor
+
+
+def _compute_costs(
+    batched: BatchedGroups, duals: ProductDuals
+) -> tuple[FloatArray, list[FloatArray]]:
+    """Compute the derivatives of sum q by w (groups,), for y that sum to 1, and by every y (r,)."""
+    costs, by_y = np.zeros_like(duals.w), [np.zeros_like(y) for y in duals.y]
+    for batch in batched.batches:
+        w = duals.w[batch.groups]
+        y = [
+            np.stack([duals.y[f] if varies else np.ones(1) for f in own])
+            for own, varies in zip(batch.factors.T, batch.varying, strict=True)
+        ]
+        for axis, own in enumerate(batch.factors.T):
+            by_row = _contract(np.moveaxis(batch.targets, 1 + axis, -1), y[:axis] + y[axis + 1 :])
+            for f in np.unique(own):
+                by_y[f] += w[own == f] @ by_row[own == f]
+        costs[batch.groups] = _contract(batch.targets, y)
+    return costs, by_y

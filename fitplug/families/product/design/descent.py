@@ -1,0 +1,236 @@
+"""The descent of the residual family: several attributes whose product is too large to write down.
+
+The covariances (u_a, C_a) begin at the optimum of each attribute by itself. Each iteration takes a
+step in the Lagrangian (F16)
+
+    sum_A z_A^-1 prod_{a in A} p_a'eta_a + sum_A z_A (K'q)_A
+
+from one set of its derivatives: z_A is a square root, C_a a geometric mean, u_a the solution of a
+linear system, and the weights p_a and q ascend by the multiplicative steps (F21). It is not proven
+that the value decreases in each iteration, so the member of least cost that was seen is kept.
+Where targets do not vary along an attribute, q is a product along it. See
+docs/theory/residual-family.md, "Descent in the splits".
+The weights prove a lower bound on the privacy cost of every mechanism; see
+`fitplug.families.product.design.bound_ascent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fitplug.families.product.design.attribute_covariance import AttributeCovariance
+from fitplug.families.product.design.initial_member import optimise_attributes
+from fitplug.families.product.design.members import (
+    FamilyMember,
+    FamilyWeights,
+    compute_largest_costs,
+)
+from fitplug.families.product.design.scales import (
+    VarianceMatrix,
+    build_extreme_rows,
+    compute_scales,
+    optimise_scales,
+)
+from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
+from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.numeric import FloatArray
+from fitplug.solve import GapProgress, mix_with_uniform
+
+_MIXING = 0.03
+"""The mass of uniform weights that a step mixes in, as a multiple of the tolerance."""
+
+_ROUND = 25
+"""Iterations between two evaluations of the true privacy cost."""
+
+_WORK = 1e10
+"""The sum of the cubes of the attributes' widths times the iterations: a minute or so."""
+
+
+def descend_residual_family(
+    structure: ResidualStructure,
+    *,
+    tolerance: float = 1e-4,
+    max_iterations: int = 600,
+    progress: GapProgress | None = None,
+) -> FamilyMember:
+    """Find a good member of the residual family by alternating descent.
+
+    Args:
+        structure: A structure of the residual family.
+        tolerance: The descent ends when two rounds in turn lower the privacy cost by no more than
+            this part, and the weights have settled. The scales are optimal to a fraction of it.
+        max_iterations: The largest number of iterations.
+        progress: Called with the iterations so far and the relative difference between the member's
+            cost and the value that the family might reach; it may ask to stop.
+
+    Raises:
+        WorkloadError: If too many queries have targets of their own.
+        DesignError: As the dual solver does.
+    """
+    batched = structure.batched
+    covariances, weights = optimise_attributes(batched)
+    best = _scale(batched, covariances, weights, tolerance)
+    cubes = sum(
+        n**3.0
+        for n, symmetric in zip(batched.widths, batched.symmetric, strict=True)
+        if not symmetric
+    )
+    # A single attribute is at its optimum already, and so are symmetric ones.
+    descends = len(covariances) > 1 and cubes > 0
+    most = min(max_iterations, 1 + int(_WORK / cubes)) if descends else 0
+    idle, last, done, stopped = 0, 0.0, 0, False
+    while done < most and not stopped:
+        try:
+            for _ in range(min(_ROUND, most - done)):
+                covariances, weights, value = _descend(
+                    batched, covariances, weights, _MIXING * tolerance
+                )
+                done += 1
+        except np.linalg.LinAlgError:
+            # Floating point can go no further; the best member so far is returned.
+            break
+        found = _scale(batched, covariances, weights, tolerance)
+        idle = 0 if found.upper < best.upper * (1 - tolerance) else idle + 1
+        best = min(best, found, key=lambda member: member.upper)
+        if progress is not None:
+            stopped = progress(done, max(best.upper / value - 1, tolerance)) is True
+        if idle >= 2 and abs(value - last) <= tolerance / 4 * value:
+            break
+        last = value
+    return replace(best, weights=weights, iterations=done, stopped=stopped)
+
+
+def _scale(
+    batched: BatchedGroups,
+    covariances: tuple[AttributeCovariance, ...],
+    weights: FamilyWeights,
+    tolerance: float,
+) -> FamilyMember:
+    """Return the member with the best scales for these covariances."""
+    rows = build_extreme_rows(batched, batched.compute_tables(covariances), tolerance / 10)
+    costs = compute_largest_costs(batched, covariances)
+    scales = optimise_scales(rows, costs, tolerance=tolerance / 4)
+    return FamilyMember(batched, covariances, scales, weights)
+
+
+def _descend(
+    batched: BatchedGroups,
+    covariances: tuple[AttributeCovariance, ...],
+    weights: FamilyWeights,
+    mixing: float,
+) -> tuple[tuple[AttributeCovariance, ...], FamilyWeights, float]:
+    """Make one iteration: find the scales, move every covariance, and raise the weights.
+
+    The last result is half of the Lagrangian before the iteration, which is the privacy cost if
+    nothing can be gained.
+    """
+    tables = batched.compute_tables(covariances)
+    eta = [covariance.compute_eta() for covariance in covariances]
+    mean_eta = np.array([(p * x).sum() for p, x in zip(weights.cells, eta, strict=True)])
+    rows = _mix_rows(batched, tables, weights.shares)
+    q = np.concatenate([own.ravel() for own in weights.queries])
+    needed, costs = rows.multiply_transposed(q), batched.multiply(mean_eta)
+    z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
+    total = float(spent.sum())
+    raised = mix_with_uniform(q * rows.multiply(z) / total, mixing)
+    cuts = np.cumsum([own.size for own in weights.queries])[:-1]
+    queries = [
+        new.reshape(old.shape)
+        for new, old in zip(np.split(raised / raised.sum(), cuts), weights.queries, strict=True)
+    ]
+    pulls, shares = _differentiate(batched, tables, rows, weights, q, z)
+    shares = tuple(mix_with_uniform(share, mixing) for share in shares)
+    moved, cells = list(covariances), list(weights.cells)
+    for a, covariance in enumerate(covariances):
+        # Symmetry keeps the weights of a symmetric attribute uniform.
+        if batched.symmetric[a] or not mean_eta[a] > 0:
+            continue
+        own_spent = float(spent[(batched.blocks == a).any(axis=1)].sum())
+        p = cells[a]
+        own_pulls = [
+            (factor, pull)
+            for factor, pull in zip(batched.factors, pulls, strict=True)
+            if factor.attribute == a
+        ]
+        moved[a] = covariance.descend(p, own_spent / mean_eta[a], own_pulls)
+        share = own_spent / total
+        grown = p * (1 - share + share * eta[a] / mean_eta[a])
+        cells[a] = mix_with_uniform(grown / grown.sum(), mixing)
+    return tuple(moved), FamilyWeights(tuple(cells), tuple(queries), shares), total
+
+
+def _mix_rows(
+    batched: BatchedGroups, tables: Sequence[FloatArray], shares: Sequence[FloatArray]
+) -> VarianceMatrix:
+    """Build K, with the rows along an axis where targets do not vary mixed by their shares."""
+    mixtures = [(share @ table)[None] for share, table in zip(shares, tables, strict=True)]
+    axes = tuple(
+        tuple(
+            gather_tables(tables if varies else mixtures, own)
+            for own, varies in zip(batch.factors.T, batch.varying, strict=True)
+        )
+        for batch in batched.batches
+    )
+    return VarianceMatrix(
+        tuple(batch.blocks for batch in batched.batches),
+        axes,
+        tuple(batch.targets for batch in batched.batches),
+        len(batched.blocks),
+    )
+
+
+def _differentiate(
+    batched: BatchedGroups,
+    tables: Sequence[FloatArray],
+    rows: VarianceMatrix,
+    weights: FamilyWeights,
+    q: FloatArray,
+    z: FloatArray,
+) -> tuple[list[FloatArray], tuple[FloatArray, ...]]:
+    """Differentiate the Lagrangian by mu^2 and gamma of the rows of each factor.
+
+    Returns the derivatives of each factor (r, 2), and the shares (r,) after an ascent.
+    """
+    pulls = [np.zeros_like(table) for table in tables]
+    mixed = np.zeros((len(tables), 2))
+    batches = zip(batched.batches, rows.divide_by_targets(q), rows.tables, strict=True)
+    for batch, weighted, axes in batches:
+        for axis, own in enumerate(batch.factors.T):
+            slope = _contract(weighted, z[batch.blocks], axes, axis)
+            if batch.varying[axis]:
+                for f in np.unique(own):
+                    pulls[f] += slope[own == f].sum(axis=0)
+            else:
+                np.add.at(mixed, own, slope[:, 0])
+    raised = []
+    for pull, table, share, slope in zip(pulls, tables, weights.shares, mixed, strict=True):
+        pull += np.outer(share, slope)
+        grown = share * (table @ slope)
+        raised.append(grown / grown.sum() if grown.sum() > 0 else share)
+    return pulls, tuple(raised)
+
+
+def _contract(
+    weighted: FloatArray, z: FloatArray, tables: tuple[FloatArray, ...], axis: int
+) -> FloatArray:
+    """Differentiate sum weighted * (z contracted with all tables) by the table of an axis.
+
+    Args:
+        weighted: Weights over targets, shape (g, r_1, ..., r_m).
+        z: Scales, shape (g, 2, ..., 2).
+        tables: m tables, shape (g, r_i, 2).
+        axis: The table's index.
+
+    Returns:
+        The derivative, shape (g, r, 2).
+    """
+    weighted = np.moveaxis(weighted, 1 + axis, -1)
+    for i, table in enumerate(tables):
+        if i != axis:
+            weighted = np.einsum("gi...r,gia->g...ar", weighted, table)
+    g, r = len(weighted), weighted.shape[-1]
+    z = np.moveaxis(z, 1 + axis, -1).reshape(g, -1, 2)
+    return np.asarray(np.einsum("gxr,gxa->gra", weighted.reshape(g, -1, r), z))

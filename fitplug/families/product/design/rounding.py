@@ -1,0 +1,149 @@
+"""Rounding a member of the residual family to integers.
+
+The coefficients of the answers of block A are products of entries of the matrices of A's
+attributes, and an answer has 64 bits. A table of more attributes leaves fewer bits for each of
+them. The scales are optimised anew for the rounded matrices. What rounding costs is part of the
+plan's gap. See docs/theory/integer-mechanism.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.errors import DesignError
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.base.basis import Basis
+from fitplug.families.base.block_set import BlockSet
+from fitplug.families.base.claims import LEAST_RECORDS, add_claim_margins
+from fitplug.families.base.integer_limits import SATURATION
+from fitplug.families.base.strategies import build_strategy
+from fitplug.families.base.strategy import IntegerStrategy
+from fitplug.families.product.design.members import FamilyMember
+from fitplug.families.product.design.scales import build_extreme_rows, optimise_scales
+from fitplug.families.product.shape.batches import BatchedGroups
+from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.numeric import FloatArray, IntArray
+
+_BITS = (20, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4)
+"""Binary logarithms of the largest column norm of an attribute's matrix, tried in this order."""
+
+_MULTIPLES = 2_000_000
+"""The most multiples that are tried, counted for each block."""
+
+_WORSE = 0.01
+"""If the cost is above the best one by more than this part, still fewer bits do no better."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rounding:
+    """Integer matrices of the attributes, integers M (b,) of the blocks, and the privacy cost."""
+
+    matrices: tuple[AttributeMatrix, ...]
+    multiples: IntArray
+    cost: float
+
+
+def round_member(
+    structure: ResidualStructure, member: FamilyMember, *, loss: float
+) -> IntegerStrategy:
+    """Find the best integer strategy next to a real member of the family.
+
+    Args:
+        structure: The structure of the workload.
+        member: The member of the family.
+        loss: The first strategy that costs at most (1 + loss) times as much is returned.
+
+    Returns:
+        A strategy with room for `LEAST_RECORDS` records.
+
+    Raises:
+        DesignError: If there is none.
+    """
+    batched = member.batched
+    most = SATURATION / LEAST_RECORDS / structure.shares
+    best: _Rounding | None = None
+    for bits in _BITS:
+        try:
+            matrices = _round_attributes(member, bits)
+            found = _round_blocks(batched, matrices, most, loss)
+        except DesignError:
+            continue
+        if best is None or found.cost < best.cost:
+            best = found
+        elif found.cost > (1 + _WORSE) * best.cost:
+            break
+        if found.cost <= member.upper * (1 + loss):
+            break
+    if best is None:
+        raise DesignError(
+            "an integer strategy has no room for tables of so many attributes; ask tables of fewer"
+        )
+    basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
+    M = best.multiples
+    blocks = BlockSet(np.arange(len(M), dtype=np.int64), basis, M[:, None, None])
+    return add_claim_margins(build_strategy(structure, (blocks,), best.matrices))
+
+
+def _round_attributes(member: FamilyMember, bits: int) -> tuple[AttributeMatrix, ...]:
+    """Round the covariance of each attribute; identical ones are rounded once."""
+    known: dict[Hashable, AttributeMatrix] = {}
+    matrices: list[AttributeMatrix] = []
+    for a, covariance in enumerate(member.covariances):
+        factors = [factor for factor in member.batched.factors if factor.attribute == a]
+        key = covariance.key, *(factor.rows.tobytes() for factor in factors)
+        if key not in known:
+            known[key] = covariance.round_to_integers(factors, bits)
+        matrices.append(known[key])
+    return tuple(matrices)
+
+
+def _round_blocks(
+    batched: BatchedGroups, matrices: tuple[AttributeMatrix, ...], most: float, loss: float
+) -> _Rounding:
+    """Choose the integer multiples of the blocks for the integer matrices of the attributes.
+
+    Raises:
+        DesignError: If a coefficient of an answer would be larger than `most`.
+    """
+    tables = [
+        matrices[factor.attribute].bound_variance_parts(factor.factor) for factor in batched.factors
+    ]
+    entry = batched.multiply([float(max(matrix.largest_entry, 1)) for matrix in matrices])
+    if float(entry.max()) > most:
+        raise DesignError("no room for so many records")
+    rows = build_extreme_rows(batched, tables, loss / 10)
+    costs = batched.multiply([float(matrix.column_square) for matrix in matrices])
+    z = optimise_scales(rows, costs, tolerance=loss).z
+    real = np.divide(1.0, np.sqrt(z), out=np.zeros_like(z), where=z > 0)
+    room = most / float((real * entry).max())
+    M = _round_multiples(real, costs * real**2, room)
+    if float((M * entry).max()) > 2 * most:
+        raise DesignError("no room for so many records")
+    worst = float(rows.multiply(M**-2.0).max())
+    cost = math.sqrt(worst * float((costs * M**2).sum()))
+    return _Rounding(matrices, M.astype(np.int64), cost)
+
+
+def _round_multiples(real: FloatArray, spent: FloatArray, room: float) -> FloatArray:
+    """Round a multiple of `real` (b,), at most room * real, to integers (b,).
+
+    Of the multiples that make the smallest entry an integer, it takes the one that changes the
+    others least, weighted by what each block spends.
+    """
+    needed = real > 0
+    least = float(real[needed].min())
+    most = math.floor(room * least)
+    if most < 1:
+        return np.maximum(np.rint(real * room), 1.0)
+    tried = max(1, min(most // 2, _MULTIPLES // len(real)))
+    # One entry stands for all blocks with the same number.
+    kinds, place = np.unique(real[needed], return_inverse=True)
+    share = np.bincount(place.ravel(), spent[needed])
+    wanted = np.arange(most - tried + 1, most + 1)[:, None] * (kinds / least)
+    off = (np.abs(np.rint(wanted) / wanted - 1) * share).sum(axis=1)
+    multiple = float(most - tried + 1 + int(off.argmin())) / least
+    return np.maximum(np.rint(real * multiple), 1.0)

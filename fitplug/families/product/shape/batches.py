@@ -1,0 +1,281 @@
+"""Batches: the groups of the residual family, stacked.
+
+Groups whose factor tables have equal shapes are stacked, so that each sum over their tables is one
+einsum. See `fitplug.families.product.shape.residual` for the family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from fitplug.families.base.structure import Structure
+from fitplug.families.base.subsets import Subsets
+from fitplug.families.base.tree_shape import (
+    TreeShape,
+    find_tree_levels,
+    find_tree_shape,
+    targets_vary,
+)
+from fitplug.numeric import FloatArray, IntArray, freeze
+from fitplug.workload import Factor, QueryGroup, Workload
+
+_Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctFactor:
+    """A factor that groups ask of an attribute.
+
+    Attributes:
+        attribute: The attribute, by index of `Structure.block_attributes`.
+        factor: The factor.
+        rows: Its rows, shape (r, n). A symmetric attribute has one row; a tree has none, as the
+            factor's kind names the level.
+        count: r, the number of rows.
+    """
+
+    attribute: int
+    factor: Factor
+    rows: FloatArray
+    count: int
+
+
+class VarianceParts(Protocol):
+    """One attribute's reference u and covariance C of its contrasts."""
+
+    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
+        """Compute mu^2 = (w'u)^2 and gamma = w'C w of a factor's rows w, shape (r, 2)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """g groups over m attributes whose factor tables have equal shapes.
+
+    Attributes:
+        groups: Their indices in the workload, shape (g,).
+        attributes: Their attributes, ascending, shape (g, m).
+        factors: Indices into `BatchedGroups.factors`, shape (g, m).
+        varying: Per axis, whether targets vary along it.
+        targets: Shape (g, r_1, ..., r_m), with r_i = 1 where they do not vary.
+        blocks: The index of each subset of a group's attributes, shape (g, 2, ..., 2).
+    """
+
+    groups: IntArray
+    attributes: IntArray
+    factors: IntArray
+    varying: tuple[bool, ...]
+    targets: FloatArray
+    blocks: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class BatchedGroups:
+    """The groups of a structure, in batches.
+
+    Attributes:
+        workload: The workload.
+        attributes: Its attributes, in the domain's order.
+        subsets: The sets of attributes that have a block.
+        symmetric: Whether each attribute may be permuted freely.
+        trees: The nodes of each attribute that is divided level by level; None for others.
+        factors: The distinct factors.
+        batches: The batches.
+    """
+
+    workload: Workload
+    attributes: tuple[str, ...]
+    subsets: Subsets
+    symmetric: tuple[bool, ...]
+    trees: tuple[TreeShape | None, ...]
+    factors: tuple[DistinctFactor, ...]
+    batches: tuple[Batch, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """n_a of the attributes."""
+        return self.subsets.sizes
+
+    @property
+    def blocks(self) -> IntArray:
+        """The blocks' attributes, shape (b, most), padded with -1."""
+        return self.subsets.blocks
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The columns that tell an attribute's cells apart: of a tree, its top nodes."""
+        return tuple(
+            1 if is_symmetric else n if tree is None else tree.top
+            for is_symmetric, n, tree in zip(self.symmetric, self.sizes, self.trees, strict=True)
+        )
+
+    def multiply(self, numbers: Sequence[float] | FloatArray) -> FloatArray:
+        """Multiply one number for each attribute of a block, in floats.
+
+        Args:
+            numbers: One for each attribute.
+
+        Returns:
+            prod_{a in A} numbers[a] of every block, shape (b,).
+        """
+        return np.asarray(np.append(np.asarray(numbers), 1.0)[self.blocks].prod(axis=1))
+
+    def compute_tables(self, covariances: Sequence[VarianceParts]) -> list[FloatArray]:
+        """Compute mu^2 and gamma of every distinct factor's rows, each of shape (r, 2)."""
+        return [covariances[one.attribute].compute_variance_parts(one) for one in self.factors]
+
+    def compute_variances(self, tables: Sequence[FloatArray], z: FloatArray) -> list[FloatArray]:
+        """Compute the variances of every group's queries.
+
+        Args:
+            tables: mu^2 and gamma of every distinct factor's rows, each of shape (r, 2).
+            z: The scales of the blocks, shape (b,).
+
+        Returns:
+            Per group, an array with an axis for each attribute of A_t, of size 1 if symmetric. All
+            terms are positive: the relative error is that of at most 2^m sums of products of
+            m + 1 numbers.
+        """
+        variances: list[FloatArray] = [np.empty(0)] * len(self.workload.groups)
+        for batch in self.batches:
+            part = z[batch.blocks]
+            for own in batch.factors.T:
+                part = np.einsum("ga...,gia->g...i", part, gather_tables(tables, own))
+            for number, values in zip(batch.groups, part, strict=True):
+                variances[number] = values
+        return variances
+
+    def arrange_by_row(self, values: Sequence[FloatArray]) -> FloatArray:
+        """Arrange what `compute_variances` gives by the structure's rows, shape (rows,)."""
+        position = {name: a for a, name in enumerate(self.attributes)}
+        parts = []
+        for group, used, array in zip(
+            self.workload.groups, self.subsets.group_attributes, values, strict=True
+        ):
+            axes = _find_axes(group, position)
+            parts.append(array.transpose(np.argsort([axes[a] for a in used])).ravel())
+        return np.concatenate(parts)
+
+
+def batch_groups(structure: Structure) -> BatchedGroups:
+    """Batch the groups of a structure whose blocks are made of all attributes."""
+    names, subsets = structure.block_attributes, structure.subsets
+    position = {name: a for a, name in enumerate(names)}
+    register = _FactorRegister(
+        symmetric=tuple(name in structure.symmetric for name in names),
+        trees=tuple(_find_tree(structure, name) for name in names),
+    )
+    batches: list[Batch] = []
+    for numbers, blocks in subsets.by_count:
+        by_shape: dict[tuple[_Shape, _Shape], list[tuple[int, list[int], FloatArray]]] = {}
+        for i, number in enumerate(numbers):
+            group = structure.workload.groups[number]
+            attributes = subsets.group_attributes[number]
+            axes, targets = _collapse_targets(group, position, attributes)
+            chosen = [
+                register.find(
+                    a,
+                    group.factors[axis],
+                    # Rows with targets of their own get weights of their own.
+                    int(number) if rows > 1 else None,
+                )
+                for axis, a, rows in zip(axes, attributes, targets.shape, strict=True)
+            ]
+            lengths = tuple(register.factors[f].count for f in chosen)
+            by_shape.setdefault((lengths, targets.shape), []).append((i, chosen, targets))
+        for (_, shape), same in by_shape.items():
+            own = np.array([i for i, _, _ in same])
+            size = len(own), len(shape)
+            batches.append(
+                Batch(
+                    groups=numbers[own],
+                    attributes=np.array(
+                        [subsets.group_attributes[g] for g in numbers[own]], dtype=np.int64
+                    ).reshape(size),
+                    factors=np.array([one for _, one, _ in same], np.int64).reshape(size),
+                    varying=tuple(r > 1 for r in shape),
+                    targets=np.stack([targets for _, _, targets in same]),
+                    # The bits of a subset count from the last axis.
+                    blocks=blocks[own]
+                    .reshape(-1, *[2] * size[1])
+                    .transpose(0, *range(size[1], 0, -1)),
+                )
+            )
+    return freeze(
+        BatchedGroups(
+            workload=structure.workload,
+            attributes=names,
+            subsets=subsets,
+            symmetric=register.symmetric,
+            trees=register.trees,
+            factors=tuple(register.factors),
+            batches=tuple(batches),
+        )
+    )
+
+
+@dataclass
+class _FactorRegister:
+    """The distinct factors so far, and where they are."""
+
+    symmetric: tuple[bool, ...]
+    trees: tuple[TreeShape | None, ...]
+    factors: list[DistinctFactor] = field(default_factory=list)
+    _indices: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def find(self, attribute: int, factor: Factor, group: int | None) -> int:
+        """Find the index of a factor, or add it; one with a group is of that group alone."""
+        given = factor.cells if factor.array is None else factor.array
+        key = (attribute, factor.kind, None if given is None else given.tobytes(), group)
+        if key not in self._indices:
+            self._indices[key] = len(self.factors)
+            self.factors.append(self._describe(attribute, factor))
+        return self._indices[key]
+
+    def _describe(self, attribute: int, factor: Factor) -> DistinctFactor:
+        """Describe a factor by the rows that the family needs of it."""
+        if self.symmetric[attribute]:
+            return DistinctFactor(attribute, factor, np.eye(1, factor.size), 1)
+        if self.trees[attribute] is not None:
+            return DistinctFactor(attribute, factor, np.zeros((0, factor.size)), factor.rows)
+        return DistinctFactor(attribute, factor, factor.matrix(), factor.rows)
+
+
+def _find_tree(structure: Structure, name: str) -> TreeShape | None:
+    """Find the nodes of an attribute that is divided level by level."""
+    levels = find_tree_levels(structure.workload, name) if name in structure.told_apart else ()
+    return find_tree_shape(structure.workload.domain[name], levels) if levels else None
+
+
+def _collapse_targets(
+    group: QueryGroup, position: Mapping[str, int], attributes: Sequence[int]
+) -> tuple[list[int], FloatArray]:
+    """Find the axes of some attributes in a group's shape, and the targets along them.
+
+    Targets have size 1 along axes where they do not vary.
+    """
+    axes = _find_axes(group, position)
+    own, targets = [axes[a] for a in attributes], group.variances
+    for axis in range(targets.ndim):
+        if not targets_vary(targets, axis):
+            targets = targets.take([0], axis)
+    rest = [axis for axis in range(targets.ndim) if axis not in own]
+    kept = targets.transpose(own + rest)
+    return own, kept.reshape(kept.shape[: len(own)])
+
+
+def _find_axes(group: QueryGroup, position: Mapping[str, int]) -> dict[int, int]:
+    """Find the axis of each attribute in the group's shape."""
+    factors = enumerate(group.factors)
+    return {position[f.attribute]: axis for axis, f in factors if f.attribute in position}
+
+
+def gather_tables(
+    tables: Sequence[FloatArray] | Mapping[int, FloatArray], indices: IntArray
+) -> FloatArray:
+    """Stack tables[f] for each f of some indices (g,); equal ones are looked up once."""
+    different, inverse = np.unique(indices, return_inverse=True)
+    return np.stack([tables[f] for f in different])[inverse.ravel()]

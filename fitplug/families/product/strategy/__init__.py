@@ -1,0 +1,1 @@
+"""The strategies: integers, proven cost and variances, answers (product)."""

@@ -1,0 +1,242 @@
+"""Trees: hierarchies of any number of leaves, measured by integers that are never one matrix.
+
+With S the sums of the P top nodes, R_v those of the children of a node v below, k_v > 1 of them,
+and H_v their contrasts (`fitplug.families.base.contrasts`),
+
+    A = [A_T S; m_v H_v R_v for every v]        [A_T; 1'] (P, P) invertible
+
+    x = E A x + u 1'x        1'u = 1,  A u = 0,  1'E = 0
+
+where u spreads evenly below the top and, with precision_v the factor in H_v'H_v, E adds
+
+    child of v:  parent's / k_v + H_v^+ y_v / m_v        H_v^+ = H_v' / precision_v
+
+The estimates of a node do not depend on the contrasts of other nodes: A E is block diagonal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fitplug.families.base.attribute_matrices import DenseMatrix
+from fitplug.families.base.contrasts import build_contrasts
+from fitplug.families.base.integer_limits import MAX_ENTRY
+from fitplug.families.base.tree_shape import Siblings, TreeShape
+from fitplug.numeric import (
+    AnyArray,
+    FloatArray,
+    IntArray,
+    find_largest_entry,
+    frozen_property,
+    gamma,
+    multiply_exactly,
+)
+from fitplug.workload import Factor
+
+_END_OF_INT64 = 2**63
+
+
+@dataclass(frozen=True, eq=False)
+class TreeMatrix:
+    """The integer matrix A of a tree; see the module.
+
+    The rows of A are those of A_T S, then by `shape.siblings` each parent's.
+
+    Attributes:
+        shape: The tree.
+        top: A_T, shape (P - 1, P).
+        multipliers: m of the nodes that branch, shape (V,), int64.
+    """
+
+    shape: TreeShape
+    top: DenseMatrix
+    multipliers: IntArray
+
+    @classmethod
+    def from_arrays(cls, shape: TreeShape, arrays: Mapping[str, AnyArray]) -> TreeMatrix:
+        """Read the matrix from the arrays of a plan file.
+
+        Raises:
+            KeyError: If one is missing.
+        """
+        return cls(shape, DenseMatrix.from_arrays(arrays), arrays["multipliers"])
+
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
+        return {**self.top.arrays_in_file, "multipliers": self.multipliers}
+
+    @property
+    def is_symmetric(self) -> bool:
+        return False
+
+    def has_form(self, n: int) -> bool:
+        m = self.multipliers
+        fits = self.n == n and self.top.has_form(self.shape.top)
+        fits = fits and m.dtype == np.int64 and m.shape == (self.shape.branching,)
+        return fits and (not m.size or 1 <= int(m.min()) <= int(m.max()) < MAX_ENTRY)
+
+    @property
+    def n(self) -> int:
+        return self.shape.n
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of rows of A."""
+        own = sum(
+            len(group.parents) * build_contrasts(group.k).rows for group in self.shape.siblings
+        )
+        return self.shape.top - 1 + own
+
+    @cached_property
+    def largest_entry(self) -> int:
+        own = [
+            self._find_multiplier(group) * build_contrasts(group.k).largest_entry
+            for group in self.shape.siblings
+        ]
+        return max([self.top.largest_entry, *own])
+
+    @cached_property
+    def growth(self) -> int:
+        leaves = self.shape.leaves
+        A = np.abs(self.top.matrix)
+        sums = multiply_exactly(A, leaves[0][:, None]) if A.size else [0]
+        own = [
+            self._find_multiplier(group)
+            * build_contrasts(group.k).largest_entry
+            * int(leaves[group.depth][group.parents].max())
+            for group in self.shape.siblings
+        ]
+        return max([int(np.max(sums)), *own])
+
+    def _find_multiplier(self, group: Siblings) -> int:
+        """Find the largest multiplier of some siblings."""
+        return int(self.multipliers[group.positions].max())
+
+    @frozen_property
+    def _squares(self) -> AnyArray:
+        """What each node that branches adds to |A e_i|^2, shape (V,).
+
+        It is int64 or, where that might not hold it, Python integers.
+        """
+        columns = np.ones(self.shape.branching, dtype=np.int64)
+        for group in self.shape.siblings:
+            columns[group.positions] = build_contrasts(group.k).column_square
+        bound = max(
+            (
+                self._find_multiplier(g) ** 2 * build_contrasts(g.k).column_square
+                for g in self.shape.siblings
+            ),
+            default=0,
+        )
+        fits = self.shape.top * self.top.largest_entry**2 + self.shape.steps * bound < _END_OF_INT64
+        kind = np.int64 if fits else object
+        return np.asarray(self.multipliers.astype(kind) ** 2 * columns.astype(kind))
+
+    def compute_column_squares(self) -> AnyArray:
+        """Compute |A e_i|^2 of each leaf exactly, shape (n,), int64 or Python integers."""
+        total = (self.top.matrix.astype(self._squares.dtype) ** 2).sum(axis=0)
+        steps = self.shape.arrange_by_step(self._squares, 0)
+        for own, parents in zip(steps, self.shape.parents, strict=True):
+            total = (total + own)[parents]
+        return np.asarray(total)
+
+    @cached_property
+    def column_square(self) -> int:
+        return int(self.compute_column_squares().max())
+
+    def apply(self, values: AnyArray, axis: int) -> AnyArray:
+        """Multiply int64 or Python integers by A along an axis of leaves, exactly.
+
+        The product is int64 if no answer can leave it, else Python integers.
+        """
+        # Intermediate sums that wrap in int64 wrap back, as the answers fit.
+        fits = not values.size or self.growth * find_largest_entry(values) < _END_OF_INT64
+        kind: Any = np.int64 if fits and values.dtype != object else object
+        moved = np.moveaxis(values, axis, -1).astype(kind)
+        parts = [self.top.apply(self.shape.sum_leaves(moved, 0), -1).astype(kind)]
+        sums, depth = moved, 0
+        for group in self.shape.siblings:
+            if depth != group.depth + 1:
+                depth = group.depth + 1
+                sums = self.shape.sum_leaves(moved, depth)
+            y = build_contrasts(group.k).apply(sums[..., group.children], -1)
+            y = y * self.multipliers[group.positions, None].astype(kind)
+            parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
+        return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
+
+    def invert(self, values: AnyArray, axis: int) -> FloatArray:
+        """Multiply by E along an axis of A's rows."""
+        moved = np.moveaxis(values, axis, -1).astype(np.float64)
+        at = self.shape.top - 1
+        found = self.top.invert(moved[..., :at], -1)
+        own: list[FloatArray] = [
+            np.zeros((*moved.shape[:-1], len(parents))) for parents in self.shape.parents
+        ]
+        for group in self.shape.siblings:
+            H, b = build_contrasts(group.k), len(group.parents)
+            y = moved[..., at : at + b * H.rows].reshape(*moved.shape[:-1], b, H.rows)
+            at += b * H.rows
+            y = H.invert(y / self.multipliers[group.positions, None], -1)
+            own[group.depth][..., group.children] = y
+        for part, k, parents in zip(own, self.shape.children, self.shape.parents, strict=True):
+            found = (found / k)[..., parents] + part
+        return np.moveaxis(found, -1, axis)
+
+    def compute_reference(self) -> FloatArray:
+        found = self.top.compute_reference()
+        for k, parents in zip(self.shape.children, self.shape.parents, strict=True):
+            found = (found / k)[parents]
+        return np.asarray(found)
+
+    def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
+        """Multiply by E' along an axis of leaves, up to an isometry.
+
+        Each node that branches has an entry for each of its k children.
+        """
+        moved = np.moveaxis(values, axis, -1)
+        pulled = [moved]  # per depth, the weights below it as weights on its nodes
+        for k, eldest in zip(
+            self.shape.children[::-1], self.shape.first_children[::-1], strict=True
+        ):
+            pulled.insert(0, np.add.reduceat(pulled[0], eldest, axis=-1) / k)
+        parts = [self.top.adjoint(pulled[0], -1)]
+        for group in self.shape.siblings:
+            y = build_contrasts(group.k).adjoint(pulled[group.depth + 1][..., group.children], -1)
+            y = y / self.multipliers[group.positions, None]
+            parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
+        return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
+
+    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+        return 0.0
+
+    def bound_variance_parts(self, factor: Factor) -> FloatArray:
+        """Bound mu^2 and gamma of a level's nodes, or of "total", from above, (nodes, 2)."""
+        level = factor.kind
+        if level in self.shape.above:
+            return self.top.bound_row_parts(self.shape.build_top_rows(level))
+        depth = self.shape.depths[level]
+        found = self.top.bound_row_parts(np.eye(self.shape.top))
+        for own, k, parents in zip(
+            self._variances[:depth], self.shape.children, self.shape.parents, strict=False
+        ):
+            found = found / (k[:, None].astype(np.float64) ** 2)
+            found[:, 1] += own
+            found = found[parents]
+        # At most eight operations a step, on numbers that are not negative.
+        return np.asarray(found * (1 + gamma(8 * depth)))
+
+    @frozen_property
+    def _variances(self) -> list[FloatArray]:
+        """By step, what each parent adds to its children's gamma: (1 - 1/k) / (m^2 precision)."""
+        found = np.zeros(self.shape.branching)
+        for group in self.shape.siblings:
+            m = self.multipliers[group.positions].astype(np.float64)
+            found[group.positions] = (group.k - 1) / (
+                m * m * group.k * build_contrasts(group.k).precision
+            )
+        return self.shape.arrange_by_step(found, 0.0)

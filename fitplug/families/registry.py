@@ -1,0 +1,59 @@
+"""The table of families: of each structure, its strategies and its certificate."""
+
+from __future__ import annotations
+
+from fitplug.families.base.family import FAMILIES, Family
+from fitplug.families.base.structure import Structure
+from fitplug.families.blocks.certificate.blocks import MatrixCertifier, ScalarCertifier
+from fitplug.families.blocks.certificate.pairs import PairCertifier, SymmetricPairCertifier
+from fitplug.families.blocks.certificate.persons import PersonCertifier
+from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.families.blocks.shape.moves import MoveStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.blocks.shape.persons import PersonStructure
+from fitplug.families.blocks.shape.scalars import ScalarStructure
+from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
+from fitplug.families.blocks.strategy.matrices import MatrixForm
+from fitplug.families.blocks.strategy.moves import MoveForm
+from fitplug.families.blocks.strategy.pairs import PairForm
+from fitplug.families.blocks.strategy.persons import PersonForm
+from fitplug.families.blocks.strategy.scalars import ScalarForm
+from fitplug.families.blocks.strategy.symmetric_pairs import SymmetricPairForm
+from fitplug.families.chain.certificate.chains import ChainCertifier
+from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.strategy.chains import ChainForm
+from fitplug.families.product.certificate.residual import ResidualCertifier
+from fitplug.families.product.certificate.split_pairs import SplitPairCertifier
+from fitplug.families.product.shape.residual import ResidualStructure
+from fitplug.families.product.shape.split_pairs import SplitPairStructure
+from fitplug.families.product.strategy.residual import ResidualForm
+from fitplug.families.product.strategy.split_pairs import SplitPairForm
+from fitplug.families.tree.certificate.pairs import TreePairCertifier
+from fitplug.families.tree.certificate.persons import PersonTreeCertifier
+from fitplug.families.tree.certificate.trees import TreeCertifier
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.strategy.pairs import TreePairForm
+from fitplug.families.tree.strategy.persons import PersonTreeForm
+from fitplug.families.tree.strategy.trees import TreeForm
+
+_TABLE: dict[type[Structure], Family] = {
+    ChainStructure: Family(ChainForm(), ChainCertifier()),
+    MatrixStructure: Family(MatrixForm(), MatrixCertifier()),
+    ScalarStructure: Family(ScalarForm(), ScalarCertifier()),
+    PairStructure: Family(PairForm(), PairCertifier()),
+    SymmetricPairStructure: Family(SymmetricPairForm(), SymmetricPairCertifier()),
+    MoveStructure: Family(MoveForm(), SymmetricPairCertifier()),
+    PersonStructure: Family(PersonForm(), PersonCertifier()),
+    ResidualStructure: Family(ResidualForm(), ResidualCertifier()),
+    SplitPairStructure: Family(SplitPairForm(), SplitPairCertifier()),
+    TreeStructure: Family(TreeForm(), TreeCertifier()),
+    TreePairStructure: Family(TreePairForm(), TreePairCertifier()),
+    PersonTreeStructure: Family(PersonTreeForm(), PersonTreeCertifier()),
+}
+
+
+def register_families() -> None:
+    """Register all families. A new structure is a row of the table, and one of `designs`."""
+    FAMILIES.update(_TABLE)

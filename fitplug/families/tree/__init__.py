@@ -1,0 +1,1 @@
+"""Trees: a hierarchy of any size, crossed with symmetric attributes and a few dense cells."""

@@ -1,0 +1,329 @@
+"""What the weights of a plan make of a block of a tree: its masses and its precisions.
+
+The norm of block A is tr N_A^1/2 with N_A = D^1/2 Q_A D^1/2, D = diag(w_A p) and
+Q_A = sum over the rows of the block of multiple q / c times the row's outer square. A leaf or a
+node that stands for several identical ones has p and q of all of these together, so each of m has
+p / m and q / m.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.families.tree.certificate.dense_trees import DenseStep, DenseTree, Measurements
+from fitplug.families.tree.certificate.public_root import RegionMasses
+from fitplug.families.tree.certificate.scalar_trees import (
+    LEAST_MASS,
+    LEAST_PRECISION,
+    ScalarTree,
+    build_scalar_tree,
+    order_nodes,
+)
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.node_tree import IdenticalLeaves
+from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, gamma
+from fitplug.workload import CellClasses
+
+LEAST_SHARE = 1 - 1e-9
+"""The least factor by which p may be smaller than a product over leaves and cells, where a total is
+all that is asked; see `find_totals`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """From where on only the total of some classes of a block is asked.
+
+    Attributes:
+        depth: The first depth of these; one more than the block's last depth if there is none.
+        share: No more than the factor by which p exceeds a product over leaves and classes.
+    """
+
+    depth: int
+    share: float
+
+
+class BlockWeights:
+    """The weights of a block.
+
+    Args:
+        structure: The structure.
+        block: The block.
+        p: Weights of leaves and dense cells, shape (leaves, D).
+        row_weights: q / c, shape (rows,).
+        regions: Regions of the dense cells, shape (D,), that no class goes beyond, if the classes
+            that queries tell apart are to be divided into such; else None.
+    """
+
+    def __init__(
+        self,
+        structure: TreeStructure,
+        block: int,
+        p: FloatArray,
+        row_weights: FloatArray,
+        regions: IntArray | None = None,
+    ) -> None:
+        self.structure = structure
+        self.tree = structure.tree
+        self.parts = structure.parts[block]
+        self.row_weights = row_weights
+        self.classes = structure.classes[block]
+        if regions is not None:
+            self.classes = tuple(divide_classes(one, regions) for one in self.classes)
+        sizes = [one.size for one in self.classes]
+        self.last = max((d for d, size in enumerate(sizes) if size), default=-1)
+        if self.last >= 0:
+            masses = np.zeros((self.tree.size, sizes[0]))
+            masses[self.tree.leaves] = self.classes[0].merge_counts(p)
+            self.masses = self.tree.add_upwards(masses)
+            self.unasked = np.where(self.classes[0].of_cell < 0, p.sum(axis=0), 0.0)
+
+    @property
+    def rounding(self) -> float:
+        """A bound on the relative errors of the masses and of the precisions."""
+        root = np.zeros(1, dtype=np.int64)
+        longest = order_nodes(self.tree, root, 0, len(self.tree.steps)).roundings
+        rows = sum(len(part.matrix) for part in self.parts)
+        return gamma(self.structure.cells + longest + rows + 2 * len(self.parts) + 16)
+
+    def build_scalar(self) -> ScalarTree:
+        """Build the tree of a block that has one class of cells."""
+        root = np.zeros(1, dtype=np.int64)
+        order = order_nodes(self.tree, root, 0, self.last)
+        precisions = self._sum_precisions(self.classes[0])[order.nodes]
+        return build_scalar_tree(order, self.masses[order.nodes, 0], precisions)
+
+    def build_totals(self) -> ScalarTree:
+        """Build the tree of numbers that has only what is asked of the sum of all classes."""
+        root = np.zeros(1, dtype=np.int64)
+        order = order_nodes(self.tree, root, 0, self.last)
+        precisions = np.zeros(self.tree.size)
+        for part in self.parts:
+            N = self.classes[0].restrict(part.matrix)
+            squares = np.where((N[:, :1] == N).all(axis=1), N[:, 0] ** 2, 0.0)
+            weights = self._find_weights(part.rows, part.level.nodes)
+            precisions[part.level.nodes] += part.multiple * (weights @ squares)
+        precisions = (precisions / self.tree.multiplicities)[order.nodes]
+        return build_scalar_tree(order, self.masses[order.nodes].sum(axis=1), precisions)
+
+    def build_dense(self, totals: Totals) -> DenseTree:
+        """Build the tree of a block that has several classes of cells."""
+        depths, multiplicities = self.tree.depths, self.tree.multiplicities
+        nodes = np.flatnonzero(depths < totals.depth)
+        position = np.full(self.tree.size, -1)
+        position[nodes] = np.arange(len(nodes))
+        masses = self.masses[nodes] / multiplicities[nodes, None]
+        kinds, places, measurements = self._gather_measurements(nodes)
+        steps = tuple(
+            DenseStep(
+                position[step.parents],
+                position[step.children].reshape(len(step.parents), -1),
+                step.counts.astype(np.float64)
+                if isinstance(step, IdenticalLeaves)
+                else np.ones(len(step.parents)),
+            )
+            for step in self.tree.steps
+            if step.depth < min(totals.depth, self.last + 1)
+        )
+        forest, tops = None, nodes[:0]
+        members = np.zeros(self.masses.shape[1], dtype=bool)
+        if totals.depth <= self.last:
+            tops = self._find_tops(totals.depth)
+            members = self._find_members(totals.depth)
+            order = order_nodes(self.tree, tops, totals.depth, self.last)
+            precisions = self._sum_precisions(self.classes[totals.depth])[order.nodes]
+            precisions[: len(tops)] = 0
+            below = self.masses[order.nodes][:, members].sum(axis=1)
+            forest = build_scalar_tree(order, below, precisions)
+        return DenseTree(
+            masses=np.where(masses >= LEAST_MASS, masses, 0.0),
+            multiplicities=multiplicities[nodes].astype(np.float64),
+            kinds=kinds,
+            places=places,
+            measurements=measurements,
+            steps=steps,
+            totals=forest,
+            tops=position[tops],
+            members=members,
+            rounding=self.rounding,
+        )
+
+    def find_totals(self) -> Totals:
+        """Find from where on totals are all that is asked, and p is a product there.
+
+        p_ik must be p_i s_k for the leaves i below each node above, and the classes k of the total.
+        If it is not less than a share of such a product, that share is what the norm loses at most,
+        squared.
+        """
+        sizes = [one.size for one in self.classes]
+        for depth in range(self.last + 1):
+            if sizes[depth] == 1 and (share := self._compare_with_product(depth)) >= LEAST_SHARE:
+                return Totals(depth, share)
+        return Totals(self.last + 1, 1.0)
+
+    def find_regions(self, regions: IntArray, theta: float) -> RegionMasses | None:
+        """Find the masses of regions at the root; see `tree.certificate.public_root`.
+
+        Args:
+            regions: The region of each dense cell, shape (D,); no class goes beyond one.
+            theta: The part that is taken off.
+
+        Returns:
+            The masses; None if some region that is asked has none.
+        """
+        asked = self.classes[0].of_cell >= 0
+        of_class = regions[self.classes[0].first]
+        unasked = np.zeros(int(regions.max()) + 1)
+        np.add.at(unasked, regions[~asked], self.unasked[~asked])
+        together = unasked.copy()
+        np.add.at(together, of_class, self.masses[0])
+        # Regions of which nothing is asked are as little known as before.
+        kept, number = np.unique(of_class, return_inverse=True)
+        if not (together[kept] > 0).all():
+            return None
+        error = 2 * self.rounding + gamma(2 * len(self.unasked) + self.tree.size + 8)
+        return RegionMasses(
+            of_class=number.ravel(),
+            together=together[kept] * (1 + error),
+            unasked=unasked[kept] * (1 - error),
+            theta=theta,
+            rounding=error,
+        )
+
+    def find_tops_above(self, depth: int) -> tuple[IntArray, IntArray]:
+        """Find the node above a depth that each node at the depth or below lies under.
+
+        Returns:
+            That node for each node, -1 for nodes that lie under none, shape (N,), and the nodes
+            below which the block asks for nothing.
+        """
+        above = np.full(self.tree.size, -1)
+        is_bottom = np.zeros(self.tree.size, dtype=bool)
+        for step in self.tree.steps:
+            if step.depth < depth:
+                continue
+            top = np.where(above[step.parents] < 0, step.parents, above[step.parents])
+            above[step.children] = top if step.children.ndim == 1 else top[:, None]
+            if step.depth <= self.last:
+                is_bottom[step.parents] = False
+                is_bottom[step.children] = True
+        return above, np.flatnonzero(is_bottom)
+
+    def _compare_with_product(self, depth: int) -> float:
+        """Find the least p_ik / (p_i s_k) below the nodes above a depth."""
+        own = self.masses[:, self._find_members(depth)]
+        above, bottom = self.find_tops_above(depth)
+        sums, share = own.sum(axis=1), 1.0
+        for k in range(own.shape[1]):
+            product = sums[bottom] * own[above[bottom], k]
+            here = product > 0
+            ratio = own[bottom[here], k] * sums[above[bottom[here]]] / product[here]
+            share = min(share, float(ratio.min(initial=1.0)))
+        return share * (1 - 8 * self.rounding)
+
+    def _find_tops(self, depth: int) -> IntArray:
+        """Find the nodes above a depth that have children at it or below."""
+        depths = self.tree.depths
+        parents = [
+            step.parents[depths[step.parents] < depth]
+            for step in self.tree.steps
+            if depth <= step.depth <= self.last
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parents])
+
+    def _find_members(self, depth: int) -> BoolArray:
+        """Find the classes of the root that are in the one class of a depth, shape (r,)."""
+        return np.asarray(self.classes[depth].of_cell[self.classes[0].first] == 0)
+
+    def _sum_precisions(self, classes: CellClasses) -> FloatArray:
+        """Sum the precisions with which rows measure the one class of cells of each node, (N,)."""
+        found = np.zeros(self.tree.size)
+        for part in self.parts:
+            squares = part.matrix[:, classes.first[0]] ** 2
+            found[part.level.nodes] += part.multiple * (
+                self._find_weights(part.rows, part.level.nodes) @ squares
+            )
+        return found / self.tree.multiplicities
+
+    def _find_weights(self, rows: slice, nodes: IntArray) -> FloatArray:
+        """Find q / c of a group's rows, shape (nodes, rows of each node)."""
+        return self.row_weights[rows].reshape(len(nodes), -1)
+
+    def _gather_measurements(
+        self, nodes: IntArray
+    ) -> tuple[IntArray, IntArray, tuple[Measurements, ...]]:
+        """Gather what is asked of some nodes, ascending: kinds, places, and what each kind is."""
+        indices = [_find_sorted(part.level.nodes, nodes) for part in self.parts]
+        asked = np.stack(indices, axis=1) >= 0
+        different, kinds = np.unique(asked, axis=0, return_inverse=True)
+        kinds = kinds.ravel()
+        places = np.zeros(len(nodes), dtype=np.int64)
+        found = []
+        for kind, is_asked in enumerate(different):
+            at = np.flatnonzero(kinds == kind)
+            places[at] = np.arange(len(at))
+            matrices = [np.zeros((0, self.masses.shape[1]))]
+            columns = [np.zeros((len(at), 0))]
+            for i in np.flatnonzero(is_asked).tolist():
+                part = self.parts[i]
+                weights = self._find_weights(part.rows, part.level.nodes)[indices[i][at]]
+                columns.append(part.multiple * weights)
+                matrices.append(self.classes[0].restrict(part.matrix))
+            precisions = np.hstack(columns) / self.tree.multiplicities[nodes[at], None]
+            kept = np.where(precisions >= LEAST_PRECISION, precisions, 0.0)
+            found.append(Measurements(np.vstack(matrices), kept))
+        return kinds, places, tuple(found)
+
+
+def average_weights(structure: TreeStructure, p: FloatArray) -> FloatArray:
+    """Average weights where only totals over dense cells are asked, for an evaluation that is fast.
+
+    Below each node of the last depth at which cells are told apart, the weights of the total are
+    divided among its cells on all leaves as they are on average. Their sum stays what it is. The
+    best bound of averages is nearly that of all weights: 0.1 % was the most that was seen lost.
+
+    Args:
+        structure: The structure.
+        p: Weights of leaves and dense cells; with cell budgets, divided by these; shape (|V|,).
+
+    Returns:
+        The averages, shape (|V|,).
+    """
+    # The first block is that of the empty set, in which all groups have a part.
+    rows = np.ones(structure.rows)
+    weights = BlockWeights(structure, 0, p.reshape(-1, structure.cells), rows)
+    sizes = [one.size for one in weights.classes]
+    if 1 not in sizes or sizes[0] == 1:
+        return p
+    depth, tree = sizes.index(1), structure.tree
+    cells = np.flatnonzero(weights.classes[depth].of_cell == 0)
+    above, _ = weights.find_tops_above(depth)
+    values = p.reshape(-1, structure.cells)
+    own, top = values[:, cells], above[tree.leaves]
+    is_below = top >= 0
+    sums = np.zeros((tree.size, len(cells)))
+    np.add.at(sums, top[is_below], own[is_below])
+    shares = sums[top[is_below]]
+    totals = shares.sum(axis=1, keepdims=True)
+    shares = np.divide(shares, totals, out=np.zeros_like(shares), where=totals > 0)
+    averages = values.copy()
+    averages[np.ix_(is_below, cells)] = own[is_below].sum(axis=1, keepdims=True) * shares
+    return averages.ravel()
+
+
+def divide_classes(classes: CellClasses, regions: IntArray) -> CellClasses:
+    """Divide classes of dense cells so that each is within one region."""
+    asked = np.flatnonzero(classes.of_cell >= 0)
+    pairs = np.column_stack([classes.of_cell[asked], regions[asked]])
+    _, first, number = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    of_cell = np.full(len(regions), -1)
+    of_cell[asked] = np.argsort(order)[number.ravel()]
+    return CellClasses(of_cell, asked[first[order]])
+
+
+def _find_sorted(values: AnyArray, wanted: AnyArray) -> IntArray:
+    """Find the indices in ascending values of those wanted; -1 where a value is not there."""
+    at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    return np.where(values[at] == wanted, at, -1)

@@ -1,0 +1,351 @@
+"""Determinants of trees whose nodes have r classes of dense cells, from below, by one sweep.
+
+As in `fitplug.families.tree.certificate.scalar_trees`, with matrices: a node is measured with
+precision W_v = F_v'F_v, shape (r, r), and log det(I + N / t) is the sum over the nodes of log det(I
++ V0_v W_v) with
+
+    V0_v = sum of V over the children       V_v = (V0_v^-1 + W_v)^-1
+
+All of this increases with V0 in the order of symmetric matrices, so lower bounds on V0 give lower
+bounds on everything. A node's V is bounded from below by c P P', for a float c <= 1 and a matrix P
+of floats, which proves itself (T8) (`fitplug.certify.proven_factors`).
+
+Where only the total of some classes is asked below a node, what is below is a tree of numbers, and
+it is known as one more measurement of this total (docs/theory/trees.md, (T7)). This needs p to
+divide the total among these classes in the same way on all leaves below the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.certify import bound_log_sums, factor_precision, factor_sum
+from fitplug.families.tree.certificate.scalar_trees import ScalarTree
+from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, IntArray, gamma
+
+_MOST_NUMBERS = 2_000_000
+"""Most entries of a stack of matrices: stacks that fit into the caches are faster."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """What is asked of some nodes.
+
+    Attributes:
+        matrix: N, shape (m, r).
+        precisions: q / c of each row at each node, shape (nodes, m).
+    """
+
+    matrix: FloatArray
+    precisions: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class DenseStep:
+    """Nodes with equally many children.
+
+    Attributes:
+        parents: Positions of the parents, shape (b,).
+        children: Positions of their children, shape (b, k).
+        counts: How many identical nodes each child stands for, shape (b,).
+    """
+
+    parents: IntArray
+    children: IntArray
+    counts: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class DenseTree:
+    """A tree with r classes of cells for each node.
+
+    Attributes:
+        masses: p of each class below each of the identical nodes at each position, shape (n, r).
+        multiplicities: How many identical nodes each position stands for, shape (n,).
+        kinds: The kind of each node, an index of `measurements`, shape (n,).
+        places: Its index in the measurements of this kind, shape (n,).
+        measurements: What is asked of the nodes of each kind.
+        steps: The nodes with children, from the root downwards. Position 0 is the root.
+        totals: The trees of numbers below, whose top nodes stand for what is known of a total.
+        tops: Positions of these top nodes, shape (tops,).
+        members: The classes that are in the total, shape (r,).
+        rounding: A bound on the relative error of the masses, here and in `totals`.
+    """
+
+    masses: FloatArray
+    multiplicities: FloatArray
+    kinds: IntArray
+    places: IntArray
+    measurements: tuple[Measurements, ...]
+    steps: tuple[DenseStep, ...]
+    totals: ScalarTree | None
+    tops: IntArray
+    members: BoolArray
+    rounding: float
+
+    def bound_log_determinants(self, poles: FloatArray) -> FloatArray:
+        """Bound log det(I + N / t) from below.
+
+        Args:
+            poles: t, shape (P,).
+
+        Returns:
+            Shape (P,).
+        """
+        return self.sweep(poles)[0]
+
+    def sweep(self, poles: FloatArray) -> tuple[FloatArray, list[tuple[float, FloatArray]]]:
+        """Sweep upwards.
+
+        Args:
+            poles: t, shape (P,).
+
+        Returns:
+            Lower bounds on log det(I + N / t), shape (P,), and for each pole c and P (r, r) of the
+            root: its V is at least c P P'.
+        """
+        information = np.zeros((len(self.masses), len(poles)))
+        total = np.zeros(len(poles))
+        if self.totals is not None:
+            total, V = self.totals.sweep(poles)
+            information[self.tops] = self._bound_information(V, poles)
+        found = np.zeros(len(poles))
+        roots = []
+        with np.errstate(all="ignore"):
+            for i, (t, own) in enumerate(zip(poles.tolist(), information.T, strict=True)):
+                upward = _Sweep(self, t, own)
+                found[i] = upward.run()
+                roots.append(upward.root)
+        return (total + found) * (1 - gamma(len(self.masses) + 8)), roots
+
+    def _bound_information(self, V: FloatArray, poles: FloatArray) -> FloatArray:
+        """Bound from above with what precision the totals are known from below, (tops, P)."""
+        assert self.totals is not None
+        prior = self.totals.masses[: len(self.tops), None] / poles
+        error = self.totals.error + self.rounding + gamma(8)
+        # 1 / V - 1 / prior, where V is at most the prior. Without V, the total is known.
+        ratio = np.divide(prior, V, out=np.full_like(V, np.inf), where=V > 0)
+        excess = np.maximum(ratio - 1, 0.0) + 2 * error * ratio
+        return np.divide(excess, prior, out=np.zeros_like(V), where=prior > 0) * (1 + error)
+
+    @property
+    def trace(self) -> float:
+        """tr N, not rounded outwards."""
+        total = 0.0 if self.totals is None else self.totals.trace
+        for kind, nodes in self.group_kinds(np.arange(len(self.masses))):
+            own = self.measurements[kind]
+            traces = (
+                own.precisions[self.places[nodes]] * (self.masses[nodes] @ own.matrix.T**2)
+            ).sum(1)
+            total += float(self.multiplicities[nodes] @ traces)
+        return total
+
+    @property
+    def rank(self) -> float:
+        """The rank of N if all masses and precisions are positive, not proven.
+
+        A node adds what it asks for and its children together do not tell: with A_v the queries
+        that what is asked at v or below tells, these are the rows of N_v beyond those that are in
+        A of all children.
+        """
+        rank, r = 0.0, self.masses.shape[1]
+        spaces = [np.zeros((0, r))]  # orthonormal rows
+        space_of = np.zeros(len(self.masses), dtype=np.int64)
+        if self.totals is not None:
+            rank, told = self.totals.count_ranks()
+            spaces.append(self.members[None] / np.sqrt(max(float(self.members.sum()), 1.0)))
+            space_of[self.tops] = told
+        known: dict[tuple[int, ...], tuple[int, int]] = {}
+
+        def measure(nodes: IntArray, below: IntArray) -> None:
+            nonlocal rank
+            keys = np.column_stack([self.kinds[nodes], below])
+            different, inverse = np.unique(keys, axis=0, return_inverse=True)
+            for i, row in enumerate(different.tolist()):
+                key = (row[0], *sorted(set(row[1:])))
+                if key not in known:
+                    space = _intersect([spaces[j] for j in key[1:]])
+                    both = _find_basis(np.vstack([space, self.measurements[key[0]].matrix]))
+                    known[key] = (len(spaces), len(both) - len(space))
+                    spaces.append(both)
+                own = nodes[inverse.ravel() == i]
+                space_of[own], more = known[key]
+                rank += more * float(self.multiplicities[own].sum())
+
+        inner = np.zeros(len(self.masses), dtype=bool)
+        for step in self.steps:
+            inner[step.parents] = True
+        bottom = np.flatnonzero(~inner)
+        measure(bottom, space_of[bottom, None])
+        for step in reversed(self.steps):
+            measure(step.parents, np.sort(space_of[step.children], axis=1))
+        return rank
+
+    def bound_eigenvalue(self) -> float:
+        """Bound the largest eigenvalue of N from above, but for rounding."""
+        sums = np.zeros_like(self.masses)
+        for kind, nodes in self.group_kinds(np.arange(len(self.masses))):
+            own, N = self.measurements[kind], np.abs(self.measurements[kind].matrix)
+            sums[nodes] = (own.precisions[self.places[nodes]] * (self.masses[nodes] @ N.T)) @ N
+        for step in self.steps:
+            sums[step.children] += sums[step.parents][:, None, :]
+        most = sums.max(axis=1)
+        if self.totals is None:
+            return float(most.max())
+        return max(float(most.max()), self.totals.bound_eigenvalues(most[self.tops]))
+
+    def group_kinds(self, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
+        """Group nodes by their kind."""
+        kinds = self.kinds[nodes]
+        for kind in np.unique(kinds).tolist():
+            yield kind, nodes[kinds == kind]
+
+
+class _Sweep:
+    """The sweep at one pole: c and P of the nodes that have children, once they are known."""
+
+    def __init__(self, tree: DenseTree, t: float, information: FloatArray) -> None:
+        self.tree = tree
+        self.information = information
+        self.variances = tree.masses / t
+        self.total = 0.0
+        r = tree.masses.shape[1]
+        inner = np.concatenate([np.zeros(0, np.int64), *(step.parents for step in tree.steps)])
+        self.slot = np.full(len(tree.masses), -1)
+        self.slot[inner] = np.arange(len(inner))
+        self.P = np.zeros((len(inner), r, r))
+        self.c = np.zeros(len(inner))
+        self.root = (0.0, np.zeros((r, r)))
+
+    def run(self) -> float:
+        """Sweep from the leaves up, and return the bound on the log determinant."""
+        if not self.tree.steps:
+            c, P = self._update_bottom(np.zeros(1, dtype=np.int64))
+            self.root = float(c[0]), P[0]
+        for step in reversed(self.tree.steps):
+            k, r = step.children.shape[1], self.variances.shape[1]
+            size = max(1, _MOST_NUMBERS // (k * r * r))
+            for start in range(0, len(step.parents), size):
+                some = slice(start, start + size)
+                self._update_parents(step.parents[some], step.children[some], step.counts[some])
+        if self.tree.steps:
+            self.root = float(self.c[self.slot[0]]), self.P[self.slot[0]]
+        return self.total
+
+    def _update_parents(self, parents: IntArray, children: IntArray, counts: FloatArray) -> None:
+        """Update nodes whose children have matrices."""
+        b, k = children.shape
+        c, P = self._find(children.ravel())
+        r = P.shape[1]
+        S = P.reshape(b, k, r, r).transpose(0, 2, 1, 3).reshape(b, r, k * r)
+        scale = _round_to_power((S * S).sum(axis=2))
+        S = np.divide(S, scale[:, :, None], out=np.zeros_like(S), where=scale[:, :, None] > 0)
+        Zt, departure = factor_sum(S, counts)
+        least = c.reshape(b, k).min(axis=1) * (1 - departure) * (1 - 4 * UNIT_ROUNDOFF)
+        diagonals = np.diagonal(Zt, axis1=1, axis2=2)
+        log, error = bound_log_sums(diagonals)
+        self._update(parents, scale, Zt, np.where(least > 0, least, 0.0), 2 * (log + error))
+
+    def _update_bottom(self, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Update nodes of which only totals, or nothing, is asked below."""
+        variances = self.variances[nodes]
+        scale = _round_to_power(variances)
+        empty = scale == 0
+        prior = np.divide(variances, scale**2, out=np.ones_like(scale), where=~empty)
+        below = self.information[nodes]
+        members = self.tree.members
+        log, error = bound_log_sums(prior)
+        ratio = below * variances[:, members].sum(axis=1) * (1 + gamma(len(members) + 4))
+        least = np.full(len(nodes), 1 - 16 * UNIT_ROUNDOFF)
+        known = np.log1p(ratio) * (1 + gamma(256)) - log
+        error += gamma(8 * len(members) + 64)  # of Z and of the row below
+        return self._update(nodes, scale, 1 / np.sqrt(prior), least, known + error)
+
+    def _update(
+        self,
+        nodes: IntArray,
+        scale: FloatArray,
+        Zt: FloatArray,
+        least: FloatArray,
+        log: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Update nodes that have V0 >= least scale (Z Z')^-1 scale before they are measured.
+
+        Args:
+            nodes: Their positions, shape (b,).
+            scale: Powers of 2, or zero, shape (b, r).
+            Zt: Z' or its diagonal.
+            least: c of V0, shape (b,).
+            log: No less than the log determinant of Z Z', with what is known of totals, shape (b,).
+
+        Returns:
+            c and P of the nodes.
+        """
+        tree, r = self.tree, scale.shape[1]
+        c, P = np.zeros(len(nodes)), np.zeros((len(nodes), r, r))
+        for kind in np.unique(tree.kinds[nodes]).tolist():
+            at = np.flatnonzero(tree.kinds[nodes] == kind)
+            own = tree.measurements[kind]
+            roots = np.sqrt(own.precisions[tree.places[nodes[at]]])
+            F = roots[:, :, None] * own.matrix * scale[at, None, :]
+            if Zt.ndim == 2 and tree.totals is not None:
+                # One unit in the last place more, as the square root is rounded.
+                information = np.sqrt(self.information[nodes[at]] * (1 + 8 * UNIT_ROUNDOFF))
+                more = information[:, None] * np.where(tree.members, scale[at], 0.0)
+                F = np.concatenate([F, more[:, None, :]], axis=1)
+            m = len(own.matrix)
+            found, proven, asked = factor_precision(Zt[at], F, m)
+            sums, error = bound_log_sums(np.diagonal(found, axis1=1, axis2=2))
+            fits = np.isfinite(proven.departure) & (least[at] > 0)
+            # log(1 + x) >= x - x^2 for the eigenvalues x of P'(Z Z' + F'F)P - I.
+            gain = -2 * (sums + error) + proven.trace - 1.01 * proven.departure**2 - log[at]
+            # It is also -sum log(1 - x), at least sum x + x^2 / 2, for those of F (..)^-1 F', which
+            # is better where they are next to nothing, as nothing is subtracted.
+            few = asked / (1 + proven.departure) * (1 - 8 * UNIT_ROUNDOFF)
+            gain = np.maximum(gain, few + few**2 / (2 * max(min(m, r), 1)) * (1 - gamma(8)))
+            gain = np.where(fits, least[at] * np.maximum(gain, 0.0), 0.0) * (1 - gamma(4))
+            self.total += float(tree.multiplicities[nodes[at]] @ gain)
+            # Where nothing is proven, P is zero, and 0 is a lower bound.
+            c[at] = np.where(fits, least[at] / (1 + proven.departure), 1.0)
+            P[at] = np.where(fits[:, None, None], scale[at, :, None] * found, 0.0)
+        c *= 1 - 4 * UNIT_ROUNDOFF
+        inner = self.slot[nodes] >= 0
+        if inner.any():
+            self.P[self.slot[nodes[inner]]], self.c[self.slot[nodes[inner]]] = P[inner], c[inner]
+        return c, P
+
+    def _find(self, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Find c and P of nodes: those of nodes without children are computed now."""
+        r = self.variances.shape[1]
+        c, P = np.empty(len(nodes)), np.empty((len(nodes), r, r))
+        inner = self.slot[nodes] >= 0
+        c[inner], P[inner] = self.c[self.slot[nodes[inner]]], self.P[self.slot[nodes[inner]]]
+        if not inner.all():
+            c[~inner], P[~inner] = self._update_bottom(nodes[~inner])
+        return c, P
+
+
+def _round_to_power(squares: FloatArray) -> FloatArray:
+    """Round square roots of numbers to powers of 2; zero remains zero."""
+    exponents = np.frexp(squares)[1] // 2
+    return np.where(squares > 0, np.ldexp(1.0, exponents), 0.0)
+
+
+def _find_basis(rows: FloatArray) -> FloatArray:
+    """Find orthonormal rows with the same span."""
+    lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    _, s, basis = np.linalg.svd(rows / np.where(lengths > 0, lengths, 1.0), full_matrices=False)
+    return np.asarray(basis[s > 1e-9 * s.max(initial=0.0)])
+
+
+def _intersect(spaces: list[FloatArray]) -> FloatArray:
+    """Find orthonormal rows that span the intersection of the spans of orthonormal rows."""
+    found = spaces[0]
+    for other in spaces[1:]:
+        # A vector is in both spans if and only if the projection on the other one keeps its length.
+        _, s, basis = np.linalg.svd(found @ other.T @ other)
+        found = np.asarray(basis[: len(s)][s > 1 - 1e-9])
+    return found

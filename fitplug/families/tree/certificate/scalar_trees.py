@@ -1,0 +1,237 @@
+"""Determinants of trees on which each node has one number, from below, by one sweep upwards.
+
+On the leaves i there are independent Gaussian variables of variance p_i / t, and each node v is
+measured with precision w_v >= 0. Then log det(I + N / t) for N = D^1/2 (sum_v w_v 1_v 1_v') D^1/2,
+D = diag(p), is the sum over the nodes of log(1 + w_v V0_v), with (docs/theory/trees.md, (T6))
+
+    V0_v = p_v / t at a leaf, else the sum of V over the children      V_v = V0_v / (1 + w_v V0_v)
+
+All numbers are positive and nothing is subtracted, so every result has a small relative error,
+which is counted in units of the last place: an increasing function of V0 that grows no faster than
+V0 does not increase its relative error. Neither a solver nor LAPACK is involved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.families.tree.shape.node_tree import IdenticalLeaves, NodeTree
+from fitplug.numeric import BoolArray, FloatArray, IntArray, gamma
+
+LOGARITHM = 256
+"""More units in the last place than the error of `numpy.log1p` has: libraries state at most 4."""
+
+LEAST_MASS, LEAST_PRECISION = 2.0**-200, 2.0**-300
+"""Smaller numbers, which nothing depends on, count as zero: so no result is subnormal."""
+
+
+@dataclass(frozen=True, eq=False)
+class SweepStep:
+    """Nodes of a sweep with equally many children, and these.
+
+    Attributes:
+        parents: Positions of the parents, shape (b,).
+        children: Positions of the children in C order of (k, b), the same child of each parent
+            after another.
+        k: The number of the children of each.
+        counts: How many identical nodes each child stands for, shape (b, 1), if k is 1.
+    """
+
+    parents: IntArray
+    children: slice
+    k: int
+    counts: FloatArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class SweepOrder:
+    """The nodes from some top nodes down to a depth, each step's children next to each other.
+
+    Attributes:
+        nodes: The node at each position, shape (n,). The top nodes come first.
+        tops: The number of top nodes.
+        steps: The steps, from the top nodes downwards.
+        multiplicities: How many identical nodes each position stands for, shape (n,).
+        roundings: No fewer than the roundings, one after another, that lead to V0 of a top node.
+    """
+
+    nodes: IntArray
+    tops: int
+    steps: tuple[SweepStep, ...]
+    multiplicities: FloatArray
+    roundings: int
+
+    def add_upwards(self, values: FloatArray) -> FloatArray:
+        """Add the values of children, each for all that it stands for, to their parents, in place.
+
+        Args:
+            values: Shape (n,).
+
+        Returns:
+            The same array.
+        """
+        for step in reversed(self.steps):
+            values[step.parents] += values[step.children].reshape(step.k, -1).sum(axis=0)
+        return values
+
+
+def order_nodes(tree: NodeTree, tops: IntArray, first: int, last: int) -> SweepOrder:
+    """Order the nodes below some nodes for a sweep.
+
+    Args:
+        tree: The tree.
+        tops: The top nodes, shape (tops,).
+        first: The depth of the children to begin with: nodes above it are top nodes.
+        last: The depth of the last children.
+
+    Returns:
+        The order.
+    """
+    position = np.full(tree.size, -1, dtype=np.int64)
+    position[tops] = np.arange(len(tops))
+    nodes, steps, size = [tops], [], len(tops)
+    for step in tree.steps:
+        if not first <= step.depth <= last:
+            continue
+        children = step.children.T.ravel()  # in C order of (k, b)
+        counts = None
+        if isinstance(step, IdenticalLeaves):
+            counts = step.counts[:, None].astype(np.float64)
+        at, k = slice(size, size + len(children)), len(children) // len(step.parents)
+        steps.append(SweepStep(position[step.parents], at, k, counts))
+        position[children] = np.arange(size, size + len(children))
+        nodes.append(children)
+        size += len(children)
+    order = np.concatenate(nodes)
+    # The roundings of p_v / t, where p_v is one of the numbers given.
+    roundings = np.full(size, 3, dtype=np.int64)
+    for one in reversed(steps):
+        below = roundings[one.children].reshape(one.k, -1).max(axis=0)
+        roundings[one.parents] = below + 3 + one.k
+    most = int(roundings[: len(tops)].max())
+    multiplicities = tree.multiplicities[order].astype(np.float64)
+    return SweepOrder(order, len(tops), tuple(steps), multiplicities, most)
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarTree:
+    """A tree, or trees, with one number for each node.
+
+    Attributes:
+        order: The nodes.
+        masses: p_v of each of the identical nodes at each position, shape (n,).
+        precisions: w_v of each of these, shape (n,).
+    """
+
+    order: SweepOrder
+    masses: FloatArray
+    precisions: FloatArray
+
+    def bound_log_determinants(self, poles: FloatArray) -> FloatArray:
+        """Bound log det(I + N / t) from below, all trees together.
+
+        Args:
+            poles: t, shape (P,).
+
+        Returns:
+            Shape (P,).
+        """
+        return self.sweep(poles)[0]
+
+    def sweep(self, poles: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Sweep upwards.
+
+        Args:
+            poles: t, shape (P,).
+
+        Returns:
+            Lower bounds on log det(I + N / t) of all trees together, shape (P,), and V of the top
+            nodes, shape (tops, P), with a relative error of at most `error`.
+        """
+        order = self.order
+        V = self.masses[:, None] / poles
+        total = np.zeros(len(poles))
+        for step in reversed(order.steps):
+            below = self._update(V, step.children, total)
+            if step.counts is not None:
+                V[step.parents] = step.counts * below
+            else:
+                V[step.parents] = below.reshape(step.k, -1, len(poles)).sum(axis=0)
+        top = self._update(V, slice(0, order.tops), total)
+        return total * (1 - self.error - gamma(len(V) + LOGARITHM)), top
+
+    @property
+    def error(self) -> float:
+        """A bound on the relative error of V, for the masses and precisions as they are."""
+        return gamma(self.order.roundings + 3)
+
+    @property
+    def trace(self) -> float:
+        """tr N, not rounded outwards."""
+        return float(self.order.multiplicities @ (self.precisions * self.masses))
+
+    def count_ranks(self) -> tuple[float, BoolArray]:
+        """Count the rank of N, and tell whether what is asked below the top nodes tells their sums.
+
+        Returns:
+            The rank, for all masses that are not zero, and the second for each top node, (tops,).
+        """
+        order = self.order
+        is_told = np.ones(len(self.masses), dtype=bool)
+        is_bottom = np.ones(len(self.masses), dtype=bool)
+        for step in order.steps:
+            is_bottom[step.parents] = False
+        is_told[is_bottom] = self.masses[is_bottom] == 0
+        is_asked, rank = self.precisions > 0, 0.0
+        for step in reversed(order.steps):
+            below = is_told[step.children]
+            rank += float(order.multiplicities[step.children] @ (is_asked[step.children] & ~below))
+            below = below | is_asked[step.children]
+            is_told[step.parents] = below.reshape(step.k, -1).all(axis=0)
+        told = is_told[: order.tops]
+        return rank + float((is_asked[: order.tops] & ~told).sum()), told
+
+    def bound_eigenvalues(self, above: FloatArray) -> float:
+        """Bound the largest eigenvalue of N from above, but for rounding.
+
+        Args:
+            above: What to add for each top node, shape (tops,).
+
+        Returns:
+            The largest sum of w_v p_v over the nodes of a path.
+        """
+        sums = self.precisions * self.masses
+        sums[: self.order.tops] += above
+        for step in self.order.steps:
+            below = sums[step.children].reshape(step.k, -1)
+            below += sums[step.parents]
+        return float(sums.max(initial=0.0))
+
+    def _update(self, V: FloatArray, at: slice, total: FloatArray) -> FloatArray:
+        """Update V0 of some nodes to V, and add up their logarithms."""
+        prior = V[at]
+        x = self.precisions[at, None] * prior
+        below = prior / (1 + x)
+        total += self.order.multiplicities[at] @ np.log1p(x, out=x)
+        return below
+
+
+def build_scalar_tree(order: SweepOrder, masses: FloatArray, precisions: FloatArray) -> ScalarTree:
+    """Build a tree from what its nodes stand for together.
+
+    Args:
+        order: The nodes.
+        masses: By position, the sum of p over the leaves below all nodes that it stands for.
+        precisions: By position, w_v of each of them.
+
+    Returns:
+        The tree; its masses are rounded by one unit in the last place.
+    """
+    each = masses / order.multiplicities
+    return ScalarTree(
+        order,
+        np.where(each >= LEAST_MASS, each, 0.0),
+        np.where(precisions >= LEAST_PRECISION, precisions, 0.0),
+    )

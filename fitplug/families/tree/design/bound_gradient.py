@@ -1,0 +1,259 @@
+"""The lower bound of a tree and its gradient, by sweeps up and down at a few poles.
+
+T = tr N^1/2 is a sum of omega tr N (N + tau)^-1 over poles, and its derivatives need the posterior
+covariance y_v of each node: an upward sweep finds V (docs/theory/trees.md, (T6)), and with the gain
+G = V_j (V0_v)^-1 of child j the downward one y_j = V_j - G V_j + G y_v G'. Nodes below which only
+totals are asked have numbers. Nothing here is proven: the certificate evaluates the bound anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fitplug.families.base.objective import Objective
+from fitplug.families.tree.certificate.block_determinants import BlockWeights
+from fitplug.families.tree.certificate.dense_trees import DenseTree
+from fitplug.families.tree.certificate.scalar_trees import ScalarTree
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.numeric import FloatArray, IntArray
+from fitplug.solve import place_poles
+
+_LEAST_EIGENVALUE = 1e-10
+"""Relative to the largest: smaller eigenvalues of N add next to nothing to the trace."""
+
+
+def evaluate_tree_bound(
+    structure: TreeStructure, objective: Objective, p: FloatArray, q: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Evaluate T and twice its gradient.
+
+    Args:
+        structure: The structure.
+        objective: The objective.
+        p: Weights of leaves and dense cells, shape (|V|,). Averages are evaluated much faster than
+            others; see `fitplug.families.average_weights`.
+        q: Weights of the rows, shape (rows,).
+
+    Returns:
+        T, g (|V|,) and h (rows,), with sum p g = sum q h = T.
+    """
+    weights = (p if objective.budgets is None else p / objective.budgets).reshape(
+        -1, structure.cells
+    )
+    rows = q / structure.targets + objective.weight * structure.repeats * q.sum()
+    value, g, h = 0.0, np.zeros_like(weights), np.zeros(len(q))
+    for block, multiple in enumerate(structure.subsets.profile_multiples.tolist()):
+        found = _BlockGradient(structure, block, multiple * weights, rows)
+        value += found.value
+        g += multiple * found.spread_to_cells()
+        h += found.h
+    h = h / structure.targets + objective.weight * float(h @ structure.repeats)
+    by_cell: FloatArray = g.ravel() if objective.budgets is None else g.ravel() / objective.budgets
+    return value, by_cell, h
+
+
+class _BlockGradient:
+    """T of a block, h by row over its target, and g by node and class of dense cells."""
+
+    def __init__(
+        self, structure: TreeStructure, block: int, p: FloatArray, rows: FloatArray
+    ) -> None:
+        self.tree = structure.tree
+        self.weights = BlockWeights(structure, block, p, rows)
+        self.value = 0.0
+        self.h = np.zeros(structure.rows)
+        if self.weights.last < 0:
+            self.by_class = np.zeros((self.tree.size, 0))
+            return
+        self.by_class = np.zeros_like(self.weights.masses)
+        self.each = self.weights.masses / self.tree.multiplicities[:, None]
+        if self.weights.classes[0].size == 1:
+            self._add_numbers(self.weights.build_scalar())
+        else:
+            totals = self.weights.find_totals()
+            self._add_matrices(self.weights.build_dense(totals), totals.depth)
+
+    def spread_to_cells(self) -> FloatArray:
+        """Spread g of the lowest nodes that the block asks for to leaves and cells, (leaves, D)."""
+        for step in self.tree.steps:
+            if step.depth > self.weights.last:
+                above = self.by_class[step.parents]
+                self.by_class[step.children] = above if step.children.ndim == 1 else above[:, None]
+        of_cell = self.weights.classes[0].of_cell
+        padded = np.pad(self.by_class[self.tree.leaves], ((0, 0), (0, 1)))
+        return np.asarray(padded[:, of_cell])
+
+    def _add_numbers(self, tree: ScalarTree) -> None:
+        """Add up the poles of a tree of numbers."""
+        tau, omega = _place_poles(tree.bound_eigenvalues(np.zeros(1)))
+        _, y, _ = _sweep_numbers(tree, tau, None)
+        nodes = tree.order.nodes
+        mean = y @ omega
+        self.value = float((tree.order.multiplicities * tree.precisions) @ mean)
+        self._add_rows(nodes, mean[:, None, None])
+        self.by_class[nodes, 0] = _differentiate(y, tree.masses[:, None], tau) @ omega
+
+    def _add_matrices(self, tree: DenseTree, depth: int) -> None:
+        """Add up the poles of a tree of matrices, with numbers from a depth on."""
+        nodes = np.flatnonzero(self.tree.depths < depth)
+        precisions = _build_precisions(tree)
+        totals = tree.totals
+        mean = np.zeros_like(precisions)
+        numbers = np.zeros(0 if totals is None else len(totals.masses))
+        top = np.zeros(0, dtype=np.int64) if totals is None else _find_top(totals)
+        for tau, omega in zip(*_place_poles(tree.bound_eigenvalue()), strict=True):
+            pole = np.array([tau])
+            information = np.zeros(len(nodes))
+            if totals is not None:
+                V, _, _ = _sweep_numbers(totals, pole, None)
+                prior = totals.masses[: len(tree.tops)] / tau
+                information[tree.tops] = np.maximum(1 / V[: len(tree.tops), 0] - 1 / prior, 0)
+            y = _sweep_matrices(tree, precisions, tau, information)
+            mean += omega * y
+            diagonals = np.diagonal(y, axis1=1, axis2=2)
+            self.by_class[nodes] += omega * _differentiate(diagonals, tree.masses, tau)
+            if totals is None:
+                continue
+            inside = tree.members.astype(np.float64)
+            towards = y[tree.tops] @ inside
+            z = towards @ inside
+            _, y_below, gain = _sweep_numbers(totals, pole, z[:, None])
+            numbers += omega * y_below[:, 0]
+            below = slice(len(tree.tops), None)
+            own = self.each[totals.order.nodes[below]]
+            above, at = tree.masses[tree.tops][top[below]], top[below]
+            # Of x_i = s z_i + beta (x_v - s z_v) + the rest, for the totals z of leaf i and node v.
+            beta = np.divide(own, above, out=np.zeros_like(own), where=above > 0)
+            s = inside * above / (above @ inside)[:, None]
+            kappa = gain[below] - (own @ inside / (above @ inside))[:, None]
+            variance = beta**2 * diagonals[tree.tops][at]
+            variance += 2 * beta * s * kappa * towards[at] + (s * kappa) ** 2 * z[at, None]
+            variance += s**2 * (y_below[below] - gain[below] ** 2 * z[at, None])
+            variance += (1 - s) * (own - own * beta) / tau
+            self.by_class[totals.order.nodes[below]] += omega * _differentiate(variance, own, tau)
+        self.value = float(tree.multiplicities @ np.einsum("nij,nij->n", precisions, mean))
+        self._add_rows(nodes, mean)
+        if totals is not None:
+            own = totals.order.multiplicities * totals.precisions
+            self.value += float(own @ numbers)
+            self._add_rows(
+                totals.order.nodes[len(tree.tops) :], numbers[len(tree.tops) :, None, None]
+            )
+
+    def _add_rows(self, nodes: IntArray, y: FloatArray) -> None:
+        """Add the variances of rows at nodes whose posterior covariances are y, (nodes, r, r)."""
+        place = np.full(self.tree.size, -1)
+        place[nodes] = np.arange(len(nodes))
+        for part in self.weights.parts:
+            at = place[part.level.nodes]
+            here = at >= 0
+            N = self.weights.classes[0].restrict(part.matrix)
+            if y.shape[1] == 1:
+                first = np.flatnonzero(N.any(axis=0))[:1]
+                found = y[at[here], 0] * N[:, first].sum(axis=1) ** 2
+            else:
+                found = ((N @ y[at[here]]) * N).sum(axis=2)
+            own = self.h[part.rows].reshape(len(at), -1)
+            own[here] += part.multiple * found
+
+
+def _place_poles(largest: float) -> tuple[FloatArray, FloatArray]:
+    """Place the poles for eigenvalues up to the largest: tau and omega."""
+    poles = place_poles(np.array([_LEAST_EIGENVALUE * largest]), np.array([largest]))
+    return poles.tau[0], poles.omega[0]
+
+
+def _differentiate(y: FloatArray, masses: FloatArray, tau: FloatArray | float) -> FloatArray:
+    """Compute (1 - tau y / p) / p, which is tr N (N + tau)^-1 by p; zero where p is."""
+    safe = np.where(masses > 0, masses, 1.0)
+    return np.asarray(np.where(masses > 0, np.maximum(1 - tau * y / safe, 0.0) / safe, 0.0))
+
+
+def _sweep_numbers(
+    tree: ScalarTree, tau: FloatArray, top: FloatArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sweep up, and down from the posterior variances of the top nodes, (tops, P).
+
+    Returns:
+        V, y, and the gain from the top node down to each node, shape (n, P).
+    """
+    order = tree.order
+    before = tree.masses[:, None] / tau
+    after = np.empty_like(before)
+    w = tree.precisions[:, None]
+
+    def observe(at: slice) -> None:
+        after[at] = before[at] / (1 + w[at] * before[at])
+
+    for step in reversed(order.steps):
+        observe(step.children)
+        below = after[step.children]
+        if step.counts is not None:
+            before[step.parents] = step.counts * below
+        else:
+            before[step.parents] = below.reshape(step.k, -1, len(tau)).sum(axis=0)
+    observe(slice(0, order.tops))
+    y, gain = after.copy(), np.ones_like(after)
+    if top is not None:
+        y[: order.tops] = top
+    for step in order.steps:
+        shape = (step.k, len(step.parents), len(tau))
+        own = after[step.children].reshape(shape)
+        prior = before[step.parents]
+        ratio = np.divide(own, prior, out=np.zeros(shape), where=prior > 0)
+        y[step.children] = (own - own * ratio + ratio**2 * y[step.parents]).reshape(-1, len(tau))
+        gain[step.children] = (ratio * gain[step.parents]).reshape(-1, len(tau))
+    return after, y, gain
+
+
+def _sweep_matrices(
+    tree: DenseTree, precisions: FloatArray, tau: float, information: FloatArray
+) -> FloatArray:
+    """Sweep up and down, and return the posterior covariances, shape (n, r, r)."""
+    r = tree.masses.shape[1]
+    unit = np.eye(r)
+    after = np.zeros_like(precisions)
+    inner = np.zeros(len(tree.masses), dtype=bool)
+    for step in tree.steps:
+        inner[step.parents] = True
+    bottom = np.flatnonzero(~inner)
+    root = np.sqrt(tree.masses[bottom] / tau)
+    own = precisions[bottom] + information[bottom, None, None] * np.outer(
+        tree.members, tree.members
+    )
+    scaled = unit + root[:, :, None] * own * root[:, None, :]
+    after[bottom] = root[:, :, None] * np.linalg.inv(scaled) * root[:, None, :]
+    before: dict[int, FloatArray] = {}
+    for i in reversed(range(len(tree.steps))):
+        step = tree.steps[i]
+        prior = step.counts[:, None, None] * after[step.children].sum(axis=1)
+        before[i] = prior
+        after[step.parents] = np.linalg.solve(unit + prior @ precisions[step.parents], prior)
+    y = after.copy()
+    for i, step in enumerate(tree.steps):
+        ridge = 1e-14 * np.trace(before[i], axis1=1, axis2=2)[:, None, None] * unit
+        inverse = np.linalg.inv(before[i] + ridge)
+        change = inverse @ (y[step.parents] - before[i]) @ inverse
+        for k in range(step.children.shape[1]):
+            own = after[step.children[:, k]]
+            y[step.children[:, k]] = own + own @ change @ own
+    return y
+
+
+def _build_precisions(tree: DenseTree) -> FloatArray:
+    """Build W_v of each node, shape (n, r, r)."""
+    n, r = tree.masses.shape
+    W = np.zeros((n, r, r))
+    for kind, nodes in tree.group_kinds(np.arange(n)):
+        own = tree.measurements[kind]
+        weights = own.precisions[tree.places[nodes]]
+        W[nodes] = own.matrix.T @ (weights[:, :, None] * own.matrix)
+    return W
+
+
+def _find_top(tree: ScalarTree) -> IntArray:
+    """Find the top node that each position lies under, shape (n,)."""
+    top = np.arange(len(tree.masses))
+    for step in tree.order.steps:
+        top[step.children] = np.tile(top[step.parents], step.k)
+    return top

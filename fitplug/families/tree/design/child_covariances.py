@@ -1,0 +1,325 @@
+"""Covariances of the children of nodes, as a sweep finds and keeps them.
+
+Given the covariance T of a node over its children's classes of dense cells, every form says what
+the children's covariances and profiles are, and what they cost (docs/theory/trees.md):
+
+    IdenticalCovariances   k identical leaves: X = I - J/k, and any Y
+    KroneckerCovariances   X (x) Y with any X of rank k - 1, X u = 0
+    SplitCovariances       as before for what is left of the classes besides their total, and
+                           another X for the total, (T15)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.families.tree.design.sibling_covariance import SiblingCovariances, solve_siblings
+from fitplug.numeric import FloatArray
+
+_RIDGE = 1e-12
+"""The weight of directions that no query asks for, relative to the others."""
+
+
+class ChildCovariances(ABC):
+    """What a sweep finds of the b nodes of one step, and the next sweep starts from.
+
+    Identical leaves count as one child, k = 1, with the weights of all of them together.
+    """
+
+    @abstractmethod
+    def solve(self, P: FloatArray, K: FloatArray, T: FloatArray) -> ChildCovariances:
+        """Find the covariances that cost least, nearly.
+
+        Args:
+            P: Weights in the profile of each child's classes of dense cells, shape (b, k, r).
+            K: Weights of each child's covariance, shape (b, k, r, r).
+            T: The covariances of the nodes over these classes, shape (b, r, r).
+
+        Returns:
+            The covariances.
+        """
+
+    @abstractmethod
+    def collect(self, K: FloatArray) -> FloatArray:
+        """Collect what the covariances of the nodes cost, (b, r, r), from K (b, k, r, r)."""
+
+    @abstractmethod
+    def spread(self, T: FloatArray) -> FloatArray:
+        """Compute the covariance of each child, (b, k, r, r), from those of the nodes."""
+
+    @abstractmethod
+    def add_profile(self) -> FloatArray:
+        """Compute what each child's classes add to their node's profile, (b, k, r)."""
+
+
+@dataclass(frozen=True, eq=False)
+class IdenticalCovariances(ChildCovariances):
+    """Identical leaves.
+
+    Attributes:
+        counts: k of each node, shape (b,).
+        covariances: Y^-1, shape (b, r, r).
+        precisions: Y, shape (b, r, r).
+    """
+
+    counts: FloatArray
+    covariances: FloatArray
+    precisions: FloatArray
+
+    def solve(self, P: FloatArray, K: FloatArray, T: FloatArray) -> IdenticalCovariances:
+        return IdenticalCovariances(self.counts, *find_mean(P[:, 0], K[:, 0]))
+
+    def collect(self, K: FloatArray) -> FloatArray:
+        return np.asarray(K[:, 0] / self.counts[:, None, None] ** 2)
+
+    def spread(self, T: FloatArray) -> FloatArray:
+        k = self.counts[:, None, None]
+        return np.asarray(T / k**2 + (1 - 1 / k) * self.covariances)[:, None]
+
+    def add_profile(self) -> FloatArray:
+        own = (1 - 1 / self.counts)[:, None] * get_diagonals(self.precisions)
+        return np.asarray(own[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarWeights:
+    """What the Lagrangian charges siblings per unit of Y.
+
+    Attributes:
+        P: Weights in the profile, shape (b, k).
+        K: Weights of the variances, shape (b, k).
+    """
+
+    P: FloatArray
+    K: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarSiblings:
+    """X of the nodes of a step, and the weights at which it was found; None before the first time.
+
+    Attributes:
+        weights: The weights.
+        found: Its parts.
+    """
+
+    weights: ScalarWeights | None
+    found: SiblingCovariances
+
+    @classmethod
+    def make_even(cls, b: int, k: int) -> ScalarSiblings:
+        """Make X that spreads nodes evenly over their children."""
+        ones = np.ones((b, k))
+        return cls(None, SiblingCovariances(np.zeros(b), ones / k, ones, ones))
+
+    def solve(self, P: FloatArray, K: FloatArray, s: FloatArray) -> ScalarSiblings:
+        """Find X at other weights (b, k), for nodes of variance s (b,)."""
+        found = solve_siblings(P, K, s, self.found.multipliers, is_first=self.weights is None)
+        return ScalarSiblings(ScalarWeights(P, K), found)
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerCovariances(ChildCovariances):
+    """Distinct children with X (x) Y.
+
+    Attributes:
+        siblings: X.
+        covariances: Y^-1, shape (b, r, r).
+        precisions: Y, shape (b, r, r).
+    """
+
+    siblings: ScalarSiblings
+    covariances: FloatArray
+    precisions: FloatArray
+
+    def solve(self, P: FloatArray, K: FloatArray, T: FloatArray) -> KroneckerCovariances:
+        if T.shape[1] == 1:
+            siblings = self.siblings.solve(P[:, :, 0], K[:, :, 0, 0], T[:, 0, 0])
+            return KroneckerCovariances(siblings, self.covariances, self.precisions)
+        kappa = np.einsum("bkij,bij->bk", K, self.covariances)
+        siblings = self.siblings.solve(
+            np.einsum("bkc,bc->bk", P, get_diagonals(self.precisions)),
+            kappa,
+            np.einsum("bkij,bij->b", K, T) / kappa.sum(axis=1),
+        )
+        mean = find_mean(
+            np.einsum("bk,bkc->bc", siblings.found.profiles, P),
+            np.einsum("bk,bkij->bij", siblings.found.variances, K),
+        )
+        return KroneckerCovariances(siblings, *mean)
+
+    def collect(self, K: FloatArray) -> FloatArray:
+        u = self.siblings.found.references
+        return np.einsum("bk,bkij->bij", u * u, K)
+
+    def spread(self, T: FloatArray) -> FloatArray:
+        found = self.siblings.found
+        u, own = found.references[:, :, None, None], found.variances[:, :, None, None]
+        return np.asarray(u * u * T[:, None] + own * self.covariances[:, None])
+
+    def add_profile(self) -> FloatArray:
+        own = get_diagonals(self.precisions)[:, None]
+        return np.asarray(self.siblings.found.profiles[:, :, None] * own)
+
+
+@dataclass(frozen=True, eq=False)
+class SplitCovariances(ChildCovariances):
+    """Distinct children whose total over some classes is split off.
+
+    With e the indicator of the classes in the total, and a direction f with e'f = 1, what is left
+    of x is x - f e'x. X_1 (x) Y is for that, with Y f = 0, and X_2 (x) ee' for the totals. So a
+    child is known as U_j = u_j (I - f e') + w_j f e' times its node.
+
+    Attributes:
+        total: e, shape (r,).
+        siblings: X_1, with references u.
+        totals: X_2, with references w.
+        directions: f, shape (b, r).
+        covariances: Y^+ with e'Y^+ = 0, shape (b, r, r).
+        precisions: Y, shape (b, r, r).
+        multipliers: Of e'Omega e where Omega gives f and Y, shape (b,).
+    """
+
+    total: FloatArray
+    siblings: ScalarSiblings
+    totals: ScalarSiblings
+    directions: FloatArray
+    covariances: FloatArray
+    precisions: FloatArray
+    multipliers: FloatArray
+
+    @classmethod
+    def split(cls, given: KroneckerCovariances, total: FloatArray) -> SplitCovariances:
+        """Write covariances X (x) Y in this form, which leaves the references as they are."""
+        image = given.covariances @ total
+        size = image @ total
+        even = ScalarSiblings(None, given.siblings.found)
+        return cls(
+            total=total,
+            siblings=given.siblings,
+            totals=even,
+            directions=image / size[:, None],
+            covariances=given.covariances - _multiply_outer(image, image) / size[:, None, None],
+            precisions=given.precisions - np.outer(total, total) / size[:, None, None],
+            multipliers=np.zeros(len(size)),
+        )
+
+    def solve(self, P: FloatArray, K: FloatArray, T: FloatArray) -> SplitCovariances:
+        e, f = self.total, self.directions
+        along = np.einsum("bkij,bi,bj->bk", K, f, f)
+        s_total = np.einsum("i,bij,j->b", e, T, e)
+        totals = self.totals.solve(P @ e, along, s_total)
+        rest = T - f[:, :, None] * (e @ T)[:, None, :]
+        rest = rest - (rest @ e)[:, :, None] * f[:, None, :]
+        kappa = np.einsum("bkij,bij->bk", K, self.covariances)
+        siblings = self.siblings.solve(
+            np.einsum("bkc,bc->bk", P, get_diagonals(self.precisions)),
+            kappa,
+            np.einsum("bkij,bij->b", K, rest) / kappa.sum(axis=1),
+        )
+        difference = totals.found.references - siblings.found.references
+        P1 = np.einsum("bk,bkc->bc", siblings.found.profiles, P)
+        K1 = np.einsum("bk,bkij->bij", siblings.found.variances, K)
+        M = totals.found.variances + difference**2 * s_total[:, None]
+        omega = (M * along).sum(axis=1) / np.einsum("bij,bi,bj->b", K1, f, f)
+        mean, inverse, multipliers = _find_constrained_mean(P1, K1, e, omega, self.multipliers)
+        image = mean @ e
+        size = image @ e
+        return SplitCovariances(
+            total=e,
+            siblings=siblings,
+            totals=totals,
+            directions=image / size[:, None],
+            covariances=mean - _multiply_outer(image, image) / size[:, None, None],
+            precisions=inverse - np.outer(e, e) / size[:, None, None],
+            multipliers=multipliers,
+        )
+
+    def collect(self, K: FloatArray) -> FloatArray:
+        # The sum of U_j'K_j U_j.
+        u, w = self.siblings.found.references, self.totals.found.references
+        first = np.einsum("bk,bkij->bij", u * u, K)
+        mixed = np.einsum("bk,bkij,bj->bi", u * (w - u), K, self.directions)
+        last = np.einsum("bk,bkij,bi,bj->b", (w - u) ** 2, K, self.directions, self.directions)
+        e = self.total
+        outer = mixed[:, :, None] * e + e[:, None] * mixed[:, None, :]
+        return np.asarray(first + outer + last[:, None, None] * np.outer(e, e))
+
+    def spread(self, T: FloatArray) -> FloatArray:
+        e, f = self.total, self.directions
+        u, w = self.siblings.found.references, self.totals.found.references
+        towards = T @ e
+        mixed = _multiply_outer(towards, f)
+        mixed = mixed + mixed.transpose(0, 2, 1)
+        along = _multiply_outer(f, f)
+        level = (towards @ e)[:, None] * (w - u) ** 2 + self.totals.found.variances
+        return np.asarray(
+            (u * u)[:, :, None, None] * T[:, None]
+            + (u * (w - u))[:, :, None, None] * mixed[:, None]
+            + level[:, :, None, None] * along[:, None]
+            + self.siblings.found.variances[:, :, None, None] * self.covariances[:, None]
+        )
+
+    def add_profile(self) -> FloatArray:
+        own = get_diagonals(self.precisions)[:, None]
+        residual = self.siblings.found.profiles[:, :, None] * own
+        return np.asarray(residual + self.totals.found.profiles[:, :, None] * self.total)
+
+
+def find_mean(P: FloatArray, K: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Find diag(P) # K^-1 and its inverse, for P (b, r) > 0 and K (b, r, r)."""
+    if P.shape[1] == 1:
+        mean = np.sqrt(P / K[:, :, 0])[:, :, None]
+        return mean, 1 / mean
+    root = np.sqrt(P)
+    half, vectors = _decompose(root[:, :, None] * K * root[:, None, :])
+    left, right = root[:, :, None] * vectors, vectors / root[:, :, None]
+    mean = (left / half[:, None, :]) @ left.transpose(0, 2, 1)
+    return mean, (right * half[:, None, :]) @ right.transpose(0, 2, 1)
+
+
+def _find_constrained_mean(
+    P: FloatArray, K: FloatArray, e: FloatArray, omega: FloatArray, multipliers: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Find Omega = diag(P) # (K + lambda ee')^-1 and its inverse, with e'Omega e near omega (b,).
+
+    Returns:
+        Omega, its inverse, and lambda after one more Newton step.
+    """
+    root = np.sqrt(P)
+    own = root * e
+    N = root[:, :, None] * K * root[:, None, :]
+    N += multipliers[:, None, None] * own[:, :, None] * own[:, None, :]
+    half, vectors = _decompose(N)
+    left, right = root[:, :, None] * vectors, vectors / root[:, :, None]
+    mean = (left / half[:, None, :]) @ left.transpose(0, 2, 1)
+    inverse = (right * half[:, None, :]) @ right.transpose(0, 2, 1)
+    square = np.einsum("bij,bi->bj", vectors, own) ** 2
+    total = (square / half).sum(axis=1)
+    pairs = half[:, :, None] * half[:, None, :] * (half[:, :, None] + half[:, None, :])
+    slope = np.einsum("bi,bj,bij->b", square, square, 1 / pairs)
+    step = (omega**-2.0 - total**-2.0) * total**3 / (2 * slope)
+    # Below this, K + lambda ee' need not be positive.
+    least = -0.5 / np.einsum("bi,bi->b", square, half**-2.0) + multipliers
+    return mean, inverse, np.maximum(multipliers + step, least)
+
+
+def _decompose(N: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Compute the square roots of the eigenvalues of matrices (b, r, r), and the vectors."""
+    at = np.arange(N.shape[1])
+    N[:, at, at] += _RIDGE * N[:, at, at].mean(axis=1, keepdims=True)
+    values, vectors = np.linalg.eigh(N)
+    return np.sqrt(np.maximum(values, _RIDGE * values[:, -1:])), vectors
+
+
+def _multiply_outer(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Compute the outer products of vectors (b, r), shape (b, r, r)."""
+    return np.asarray(left[:, :, None] * right[:, None, :])
+
+
+def get_diagonals(matrices: FloatArray) -> FloatArray:
+    """Return the diagonals of matrices (b, r, r), shape (b, r)."""
+    return np.diagonal(matrices, axis1=1, axis2=2)

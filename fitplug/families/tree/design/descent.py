@@ -1,0 +1,235 @@
+"""The optimum of a tree's family: weights at which the best member has a level profile.
+
+At any weights p of the cells and q of the rows, the Lagrangian has a best member in the family
+(`fitplug.families.tree.design.family`). The optimum of the family is the best member at the weights
+that are the fixed point of p <- p g / sum(p g) and q <- q h / sum(q h), where g is the member's
+profile and h are its variances over their targets, as for the optimum over all covariances
+(docs/theory/dual.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from fitplug.families.base.objective import Objective
+from fitplug.families.tree.design.child_covariances import ChildCovariances, SplitCovariances
+from fitplug.families.tree.design.family import Sweep, TreeFamily
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.numeric import FloatArray, to_positions
+from fitplug.solve import MIXING, FixedPoint, GapProgress, Iterate, find_fixed_point, normalise_pair
+
+_MERIT_ERROR = 1e-6
+"""How much one sweep may miss the best member's Lagrangian by, relatively."""
+
+_FEWEST_ITERATIONS, _MOST_ITERATIONS, _MOST_WORK = 60, 400, 1.5e11
+"""Where the family does not get closer, more iterations are not worth their time. The work is that
+of all iterations, in operations, and takes about a minute where there are many dense cells."""
+
+_LEAST_BOUND = 0.01
+"""The least bound that a sweep is said to give, relative to the cost of the member it finds."""
+
+Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
+"""Of each block, what a sweep starts from."""
+
+
+@dataclass(frozen=True, eq=False)
+class TreeOptimum:
+    """The best of the family.
+
+    Attributes:
+        sweeps: Of each block, what the sweep found at the weights of the best member.
+        p: Weights of the leaves and dense cells that prove the best bound, shape (|V|,).
+        q: Weights of the rows that prove it, shape (rows,).
+        upper: The objective at the targets.
+        iterations: The number of sweeps.
+        stopped: Whether the progress callback asked to stop.
+    """
+
+    sweeps: tuple[Sweep, ...]
+    p: FloatArray
+    q: FloatArray
+    upper: float
+    iterations: int
+    stopped: bool
+
+
+def descend_trees(
+    structure: TreeStructure,
+    objective: Objective,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    progress: GapProgress | None = None,
+) -> TreeOptimum:
+    """Find the member of least objective at the targets.
+
+    Args:
+        structure: The structure.
+        objective: What is made least.
+        tolerance: The relative gap to the optimum of the family that ends the iteration.
+        max_iterations: The largest number of iterations.
+        progress: Called with the iterations and that gap.
+
+    Raises:
+        DesignError: If the targets differ by too many orders of magnitude.
+    """
+    descent = TreeDescent(structure, objective, MIXING * tolerance)
+    max_iterations = min(max_iterations, descent.count_worthwhile())
+    found = descent.run(descent.first_weights, tolerance, max_iterations, progress)
+    best, iterations = found.best_upper, found.iterations
+    sweeps = descent.sweep(best.found, *descent.split(best.x))
+    proving = best.x
+    if descent.split_totals(sweeps):
+        # The weights of a larger family prove a better bound.
+        more = descent.run(best.x, tolerance, max_iterations, progress)
+        proving, iterations = more.best_upper.x, iterations + more.iterations
+    p, q = descent.split(proving)
+    return TreeOptimum(
+        sweeps=sweeps,
+        p=p,
+        q=q,
+        upper=best.upper,
+        iterations=iterations,
+        stopped=found.stopped,
+    )
+
+
+class TreeDescent:
+    """The fixed-point map. It keeps what the last sweeps found, from which the next ones start."""
+
+    def __init__(self, structure: TreeStructure, objective: Objective, mixing: float) -> None:
+        self.structure = structure
+        self.mixing = mixing
+        self.blocks: list[int] = structure.noisy_blocks.tolist()
+        self.families = [self.build_family(block) for block in self.blocks]
+        self.budgets = objective.budgets
+        self.total_weight = objective.weight * structure.repeats
+        # What the profile of each block is multiplied by.
+        self.multiples: FloatArray = structure.subsets.profile_multiples[self.blocks]
+        leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
+        shares = np.repeat(leaves, structure.cells)
+        self.cell_shares: FloatArray = shares / shares.sum()
+        # Every group has the same part of the first weights, however many queries it has.
+        repeats = structure.repeats
+        sums = np.add.reduceat(repeats, structure.row_starts[:-1])
+        shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
+        self.row_shares: FloatArray = shares / shares.sum()
+        self._start: Start = tuple(family.start() for family in self.families)
+        self._merit = math.inf
+
+    def build_family(self, block: int) -> TreeFamily:
+        """Build the family of a block."""
+        return TreeFamily(self.structure, block)
+
+    @property
+    def first_weights(self) -> FloatArray:
+        """Logarithms of weights that are equal for all cells, and for all queries of a group."""
+        return self.normalise(np.log(np.concatenate([self.cell_shares, self.row_shares])))
+
+    def run(
+        self,
+        start: FloatArray,
+        tolerance: float,
+        max_iterations: int,
+        progress: GapProgress | None,
+    ) -> FixedPoint[Start]:
+        """Find the fixed point, from logarithms of weights."""
+        return find_fixed_point(
+            self.evaluate,
+            self.normalise,
+            start,
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            progress=progress,
+            merit_error=_MERIT_ERROR,
+        )
+
+    def count_worthwhile(self) -> int:
+        """Count the iterations that are worth their time."""
+        worthwhile = int(_MOST_WORK / self.estimate_work())
+        return max(_FEWEST_ITERATIONS, min(worthwhile, _MOST_ITERATIONS))
+
+    def estimate_work(self) -> float:
+        """Estimate the operations of one iteration."""
+        nodes = np.bincount(to_positions(self.structure.tree.depths))
+        return sum(
+            float(nodes[depth]) * own.size**2 * (own.size + 100.0)
+            for classes in self.structure.classes
+            for depth, own in enumerate(classes)
+        )
+
+    def split_totals(self, sweeps: Sequence[Sweep]) -> bool:
+        """Make the family larger, as `TreeFamily.split_totals` does, and say if it is larger."""
+        self._start = tuple(
+            family.split_totals(sweep.steps)
+            for family, sweep in zip(self.families, sweeps, strict=True)
+        )
+        return any(isinstance(own, SplitCovariances) for one in self._start for own in one)
+
+    def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Split logarithms of weights into p and q."""
+        d = len(self.cell_shares)
+        return np.exp(x[:d]), np.exp(x[d:])
+
+    def normalise(self, x: FloatArray) -> FloatArray:
+        """Scale p and q so that each sums to 1, on logarithms."""
+        return normalise_pair(x, len(self.cell_shares))
+
+    def sweep(self, start: Start, p: FloatArray, q: FloatArray) -> tuple[Sweep, ...]:
+        """Sweep over the trees of all blocks at weights p (|V|,) and q (rows,)."""
+        structure = self.structure
+        cells = np.zeros((structure.tree.size, structure.cells))
+        weights = p if self.budgets is None else p / self.budgets
+        cells[structure.tree.leaves] = weights.reshape(-1, structure.cells)
+        structure.tree.add_upwards(cells)
+        rows = q / structure.targets + self.total_weight
+        multiples = self.multiples
+        return tuple(
+            family.sweep(own, multiple * cells, rows)
+            for family, own, multiple in zip(self.families, start, multiples, strict=True)
+        )
+
+    def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
+        """Evaluate the fixed-point map at logarithms of weights."""
+        p, q = self.split(x)
+        start = self._start
+        with np.errstate(all="ignore"):
+            try:
+                sweeps = self.sweep(start, p, q)
+            except np.linalg.LinAlgError:
+                return None
+            g, h, total = self._measure(sweeps)
+            cost, spread = float(p @ g), float(q @ h) + total
+            if not (0 < cost < math.inf and 0 < spread < math.inf):
+                return None
+            following = np.concatenate(
+                [
+                    (p * g / cost + self.mixing * self.cell_shares) / (1 + self.mixing),
+                    (q * (h + total) / spread + self.mixing * self.row_shares) / (1 + self.mixing),
+                ]
+            )
+        self._start = tuple(sweep.steps for sweep in sweeps)
+        merit = math.sqrt(cost * spread)
+        upper = math.sqrt(float(g.max()) * (float(h.max()) + total))
+        # A sweep that has not reached the best member says too much of the bound.
+        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
+        self._merit = merit
+        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
+
+    def _measure(self, sweeps: Sequence[Sweep]) -> tuple[FloatArray, FloatArray, float]:
+        """Measure the profile over the budgets, variances over targets, and the weighted total."""
+        structure = self.structure
+        g = np.zeros(len(self.cell_shares))
+        variances = np.zeros(structure.rows)
+        for block, multiple, sweep in zip(self.blocks, self.multiples, sweeps, strict=True):
+            g += float(multiple) * sweep.profile.ravel()
+            for part, own in zip(structure.parts[block], sweep.variances, strict=True):
+                variances[part.rows] += part.multiple * own
+        if self.budgets is not None:
+            g /= self.budgets
+        return g, variances / structure.targets, float(self.total_weight @ variances)

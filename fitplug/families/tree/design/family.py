@@ -1,0 +1,287 @@
+"""The best member of a tree's family at given weights, one sweep over the nodes at a time.
+
+At weights p of the cells and q of the rows, the Lagrangian tr(P Sigma^-1) + tr(Q Sigma) of a block
+is minimised node by node (docs/theory/trees.md). A sweep upwards collects what the covariance of
+each node costs, K_v = W_v + sum_j u_vj^2 K_j. A sweep downwards then finds the covariances of every
+node's children, from the node's own covariance. Both start from what the sweep before them found,
+so that a few sweeps at slowly changing weights reach the minimum.
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fitplug.families.tree.design.child_covariances import (
+    ChildCovariances,
+    IdenticalCovariances,
+    KroneckerCovariances,
+    ScalarSiblings,
+    SplitCovariances,
+    find_mean,
+    get_diagonals,
+)
+from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
+from fitplug.families.tree.shape.node_tree import IdenticalLeaves, TreeStep
+from fitplug.numeric import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What one sweep finds.
+
+    Attributes:
+        steps: Per step of the tree within the block's depth, the covariances of its children.
+        root: Sigma of the root and its inverse, shape (r, r) each.
+        variances: For each of the block's parts, the variances of its rows without the part's
+            multiple, shape (rows of the part,).
+        profile: Of each leaf and dense cell, shape (leaves, D).
+    """
+
+    steps: tuple[ChildCovariances, ...]
+    root: tuple[FloatArray, FloatArray]
+    variances: tuple[FloatArray, ...]
+    profile: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of a part whose nodes have one depth: such with one child may be above the level.
+
+    Attributes:
+        depth: The depth.
+        rows: Which of the part's nodes, shape (n,).
+        places: The places of these nodes among those of the depth, shape (n,).
+        L: What is asked of each node's classes of dense cells, shape (rows of each node, r).
+    """
+
+    depth: int
+    rows: IntArray
+    places: IntArray
+    L: FloatArray
+
+    @cached_property
+    def _has_prefixes(self) -> bool:
+        """Whether L is lower triangular with ones: sums along it then take no matrix products."""
+        m, r = self.L.shape
+        return m == r and np.array_equal(self.L, np.tri(r))
+
+    def charge(self, q: FloatArray) -> FloatArray:
+        """Compute L'diag(q)L of each node, shape (n, r, r), for q (n, rows of each node)."""
+        if self.L.shape[1] == 1:
+            return np.asarray(q @ self.L[:, 0] ** 2)[:, None, None]
+        if self._has_prefixes:
+            at = np.arange(self.L.shape[1])
+            return np.asarray(q[:, ::-1].cumsum(axis=1)[:, ::-1][:, np.maximum(at[:, None], at)])
+        return np.asarray(self.L.T @ (q[:, :, None] * self.L))
+
+    def compute_variances(self, S: FloatArray) -> FloatArray:
+        """Compute the diagonals of L S L' of each node, for S (n, r, r)."""
+        if self.L.shape[1] == 1:
+            return np.asarray(S[:, 0] * self.L[:, 0] ** 2)
+        if self._has_prefixes:
+            # Each prefix adds a cell: twice its covariance with all before it, and its variance.
+            upto = np.einsum("nij,ij->ni", S, np.tri(S.shape[1]))
+            return np.asarray((2 * upto - get_diagonals(S)).cumsum(axis=1))
+        return np.asarray(((self.L @ S) * self.L).sum(axis=2))
+
+
+class TreeFamily:
+    """The family of one block of a structure."""
+
+    def __init__(self, structure: TreeStructure, block: int) -> None:
+        self.classes = structure.classes[block]
+        tree = self._tree = structure.tree
+        self.steps = tuple(step for step in tree.steps if step.depth < len(self.classes))
+        self._nodes = [np.flatnonzero(tree.depths == d) for d in range(len(self.classes))]
+        self._places: IntArray = np.zeros(tree.size, dtype=np.int64)
+        for nodes in self._nodes:
+            self._places[nodes] = np.arange(len(nodes))
+        self._parts = structure.parts[block]
+        self._rows = [self._find_rows(part) for part in self._parts]
+
+    def start(self) -> tuple[ChildCovariances, ...]:
+        """Make what the first sweep starts from: every node is spread evenly over its children."""
+        return tuple(self._make_even(step) for step in self.steps)
+
+    def split_totals(self, found: Sequence[ChildCovariances]) -> tuple[ChildCovariances, ...]:
+        """Make the family larger where only totals are asked further down.
+
+        Args:
+            found: What a sweep found.
+
+        Returns:
+            What another sweep may start from, to find covariances that split these totals off.
+        """
+        finest = self.classes[-1]
+        split: list[ChildCovariances] = []
+        for step, own in zip(self.steps, found, strict=True):
+            classes = self.classes[step.depth]
+            if isinstance(own, KroneckerCovariances) and finest.size == 1 < classes.size:
+                total = (finest.of_cell[classes.first] == 0).astype(np.float64)
+                split.append(SplitCovariances.split(own, total))
+            else:
+                split.append(own)
+        return tuple(split)
+
+    def sweep(
+        self, start: Sequence[ChildCovariances], cells: FloatArray, rows: FloatArray
+    ) -> Sweep:
+        """Find the covariances of every node's children.
+
+        Args:
+            start: What the sweep before this one found.
+            cells: The weights p of the dense cells below each node, shape (N, D).
+            rows: The weights q of the structure's rows, over their targets, shape (rows,).
+
+        Returns:
+            What the sweep finds.
+        """
+        pairs = list(zip(self._nodes, self.classes, strict=True))
+        P = [classes.merge_counts(cells[nodes]) for nodes, classes in pairs]
+        K = self._collect_weights(start, rows)
+        S = [np.zeros_like(own) for own in K]
+        g = [np.zeros((len(nodes), cells.shape[1])) for nodes in self._nodes]
+        S[0], precision, profile = self._find_root(P[0], K[0])
+        g[0] = self._expand(0, profile)
+        steps = []
+        for step, before in zip(self.steps, start, strict=True):
+            at, above = self._places[step.children], self._places[step.parents]
+            T = self._restrict(step, S[step.parent_depth][above])
+            found = before.solve(
+                _add_axis(P[step.depth][at], step), _add_axis(K[step.depth][at], step), T
+            )
+            steps.append(found)
+            S[step.depth][at] = found.spread(T).reshape(*at.shape, *T.shape[1:])
+            own = self._expand(step.depth, found.add_profile())
+            profile = g[step.parent_depth][above][:, None] + own
+            g[step.depth][at] = profile.reshape(*at.shape, -1)
+        return Sweep(
+            steps=tuple(steps),
+            root=(S[0][0], precision[0]),
+            variances=self._compute_variances(S),
+            profile=self._spread_profile(g),
+        )
+
+    def _find_root(self, P: FloatArray, K: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Find the covariance of the root and its inverse, (1, r, r), and the profile (1, r).
+
+        Args:
+            P: Weights of the classes in the profile, shape (1, r).
+            K: Weights of the covariance, shape (1, r, r).
+        """
+        mean, precision = find_mean(P, K)
+        return mean, precision, get_diagonals(precision)
+
+    def divide_profile(self, sweep: Sweep, depths: int) -> FloatArray:
+        """Divide the profile by the depths of the nodes that are measured.
+
+        Args:
+            sweep: What a sweep found.
+            depths: The number of depths of the tree.
+
+        Returns:
+            Shape (leaves * D, depths), which sums to the profile.
+        """
+        cells = len(self.classes[0].of_cell)
+        found = np.zeros((depths, self._tree.size, cells))
+        found[0, 0] = self._expand(0, get_diagonals(sweep.root[1][None]))[0]
+        for i, step in enumerate(self._tree.steps):
+            at = step.children.reshape(len(step.parents), -1)
+            found[:, at] = found[:, step.parents, None]
+            if i < len(self.steps):
+                found[step.depth, at] += self._expand(step.depth, sweep.steps[i].add_profile())
+        return found[:, self._tree.leaves].reshape(depths, -1).T
+
+    def _make_even(self, step: TreeStep) -> ChildCovariances:
+        """Make the covariances that spread the nodes of a step evenly."""
+        b, r = len(step.parents), self.classes[step.depth].size
+        unit = np.broadcast_to(np.eye(r), (b, r, r))
+        if isinstance(step, IdenticalLeaves):
+            return IdenticalCovariances(step.counts.astype(np.float64), unit, unit)
+        k = step.children.shape[1]
+        return KroneckerCovariances(ScalarSiblings.make_even(b, k), unit, unit)
+
+    def _find_rows(self, part: GroupPart) -> list[_Rows]:
+        """Find a part's rows by the depth of their nodes."""
+        depths = self._tree.depths[part.level.nodes]
+        found = []
+        for depth in np.unique(depths).tolist():
+            rows = np.flatnonzero(depths == depth)
+            L = self.classes[depth].restrict(part.matrix)
+            found.append(_Rows(depth, rows, self._places[part.level.nodes[rows]], L))
+        return found
+
+    def _collect_weights(
+        self, start: Sequence[ChildCovariances], rows: FloatArray
+    ) -> list[FloatArray]:
+        """Collect what the covariance of each node costs, by depth, (nodes, r, r)."""
+        sizes = [own.size for own in self.classes]
+        K = [np.zeros((len(n), r, r)) for n, r in zip(self._nodes, sizes, strict=True)]
+        for part, several in zip(self._parts, self._rows, strict=True):
+            q = part.multiple * rows[part.rows].reshape(len(part.level.nodes), -1)
+            for own in several:
+                _add_at(K[own.depth], own.places, own.charge(q[own.rows]))
+        for step, before in zip(reversed(self.steps), reversed(start), strict=True):
+            at = self._places[step.children]
+            below = before.collect(_add_axis(K[step.depth][at], step))
+            if (F := self._find_merging(step)) is not None:
+                below = F.T @ below @ F
+            _add_at(K[step.parent_depth], self._places[step.parents], below)
+        return K
+
+    def _find_merging(self, step: TreeStep) -> FloatArray | None:
+        """Find F (r below, r above), which sums classes of the nodes to those of their children."""
+        above, below = self.classes[step.parent_depth], self.classes[step.depth]
+        merged = below.of_cell[above.first]
+        if np.array_equal(merged, np.arange(below.size)):
+            return None
+        return (np.arange(below.size)[:, None] == merged).astype(np.float64)
+
+    def _restrict(self, step: TreeStep, S: FloatArray) -> FloatArray:
+        """Restrict covariances (b, r, r) of nodes to the classes of their children."""
+        F = self._find_merging(step)
+        return S if F is None else np.asarray(F @ S @ F.T)
+
+    def _expand(self, depth: int, values: FloatArray) -> FloatArray:
+        """Expand values of the classes of a depth, (..., r), to the dense cells, (..., D)."""
+        of_cell = self.classes[depth].of_cell
+        return np.where(of_cell >= 0, values[..., of_cell], 0.0)
+
+    def _compute_variances(self, S: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+        """Compute the variances of each part's rows from the covariances of all nodes."""
+        found = []
+        for part, several in zip(self._parts, self._rows, strict=True):
+            values = np.empty((len(part.level.nodes), len(part.matrix)))
+            for own in several:
+                values[own.rows] = own.compute_variances(S[own.depth][own.places])
+            found.append(values.ravel())
+        return tuple(found)
+
+    def _spread_profile(self, g: Sequence[FloatArray]) -> FloatArray:
+        """Spread the profiles of nodes, by depth, to the leaves below them, (leaves, D)."""
+        found = np.zeros((self._tree.size, g[0].shape[1]))
+        for nodes, own in zip(self._nodes, g, strict=True):
+            found[nodes] = own
+        for step in self._tree.steps:
+            if step.depth >= len(self.classes):
+                above = found[step.parents]
+                found[step.children] = above if step.children.ndim == 1 else above[:, None]
+        return np.asarray(found[self._tree.leaves])
+
+
+def _add_at(values: FloatArray, at: IntArray, more: FloatArray) -> None:
+    """Add to some different entries of values (n, ...), in place; `at` has shape (m,)."""
+    if len(at) == len(values) and np.array_equal(at, np.arange(len(at))):
+        values += more  # without a copy of all entries
+    else:
+        values[at] += more
+
+
+def _add_axis(values: FloatArray, step: TreeStep) -> FloatArray:
+    """Give the values of identical leaves an axis of one child."""
+    return values[:, None] if isinstance(step, IdenticalLeaves) else values

@@ -1,0 +1,205 @@
+"""The best member of a tree's family for kinds of persons with several records.
+
+Persons of the kinds of `fitplug.families.tree.shape.persons` count nodes of each depth with other
+weights than one record does. The terms p_j p_j' of their moments at the children of a node are left
+out: a strategy that spreads a node over its children in proportion to p does not measure them. So
+the sweeps of `fitplug.families.tree.design.family` find the best member, with p times a weight for
+each depth and block. The fixed point has a weight for each kind beside p and q.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+
+from fitplug.families.tree.design.child_covariances import ChildCovariances
+from fitplug.families.tree.design.descent import TreeOptimum
+from fitplug.families.tree.design.family import Sweep, TreeFamily
+from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.numeric import FloatArray
+from fitplug.solve import MIXING, GapProgress, Iterate, find_fixed_point, normalise_logarithms
+
+_MERIT_ERROR = 1e-6
+"""How much one sweep may miss the best member's Lagrangian by, relatively."""
+
+_MOST_ITERATIONS, _FEWEST_ITERATIONS, _MOST_NUMBERS = 400, 60, 4e9
+"""The most and fewest iterations, and the most numbers of all iterations, about two minutes."""
+
+_LEAST_BOUND = 0.01
+"""The least bound that a sweep is said to give, relative to the cost of the member it finds."""
+
+_LEAST_WEIGHT = 1e-9
+"""The least weight of a depth, relative to that of the last one: months that nobody's records tell
+apart would be measured with infinite precision."""
+
+Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
+"""Of each block, what a sweep starts from."""
+
+
+def descend_person_trees(
+    structure: PersonTreeStructure,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    progress: GapProgress | None = None,
+) -> TreeOptimum:
+    """Find the member of least cost at the targets, for the kinds of persons.
+
+    Args:
+        structure: The structure, with symmetric periods.
+        tolerance: The relative gap to the optimum of the family that ends the iteration.
+        max_iterations: The largest number of iterations.
+        progress: Called with the iterations and that gap.
+
+    Returns:
+        The member. Its p has the weights of the cells, and then those of the kinds.
+
+    Raises:
+        DesignError: If the targets differ by too many orders of magnitude.
+    """
+    descent = _Descent(structure, MIXING * tolerance)
+    numbers = structure.tree.size * len(structure.blocks) * structure.cells**3 * 100.0
+    worthwhile = max(_FEWEST_ITERATIONS, min(int(_MOST_NUMBERS / numbers), _MOST_ITERATIONS))
+    found = find_fixed_point(
+        descent.evaluate,
+        descent.normalise,
+        descent.first_weights,
+        tolerance=tolerance,
+        max_iterations=min(max_iterations, worthwhile),
+        progress=progress,
+        merit_error=_MERIT_ERROR,
+    )
+    best = found.best_upper
+    p, kinds, q = descent.split(best.x)
+    return TreeOptimum(
+        sweeps=descent.sweep(best.found, p, kinds, q),
+        p=np.concatenate([p, kinds]),
+        q=q,
+        upper=best.upper,
+        iterations=found.iterations,
+        stopped=found.stopped,
+    )
+
+
+class _Descent:
+    """The fixed-point map. It keeps what the last sweeps found, from which the next ones start."""
+
+    def __init__(self, structure: PersonTreeStructure, mixing: float) -> None:
+        self.structure = structure
+        self.mixing = mixing
+        blocks = range(len(structure.blocks))
+        self.families = [TreeFamily(structure, block) for block in blocks]
+        self.scales = [structure.weigh_kinds(block) for block in blocks]
+        leaves = structure.tree.multiplicities[structure.tree.leaves].astype(np.float64)
+        shares = np.repeat(leaves, structure.cells)
+        self.cell_shares: FloatArray = shares / shares.sum()
+        kinds = len(structure.kinds)
+        self.kind_shares: FloatArray = np.full(kinds, 1 / kinds)
+        repeats = structure.repeats
+        sums = np.add.reduceat(repeats, structure.row_starts[:-1])
+        shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
+        self.row_shares: FloatArray = shares / shares.sum()
+        self._start: Start = tuple(family.start() for family in self.families)
+        self._merit = math.inf
+
+    @property
+    def first_weights(self) -> FloatArray:
+        """Logarithms of weights that are equal for all cells and kinds, and queries of a group."""
+        return np.log(np.concatenate([self.cell_shares, self.kind_shares, self.row_shares]))
+
+    def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Split logarithms of weights into p of the cells, those of the kinds, and q."""
+        d = len(self.cell_shares)
+        last = d + len(self.kind_shares)
+        return np.exp(x[:d]), np.exp(x[d:last]), np.exp(x[last:])
+
+    def normalise(self, x: FloatArray) -> FloatArray:
+        """Scale each of the three so that it sums to 1, on logarithms."""
+        d = len(self.cell_shares)
+        last = d + len(self.kind_shares)
+        return np.concatenate([normalise_logarithms(own) for own in (x[:d], x[d:last], x[last:])])
+
+    def sweep(
+        self, start: Start, p: FloatArray, kinds: FloatArray, q: FloatArray
+    ) -> tuple[Sweep, ...]:
+        """Sweep over the trees of all blocks at some weights."""
+        structure = self.structure
+        cells = np.zeros((structure.tree.size, structure.cells))
+        cells[structure.tree.leaves] = p.reshape(-1, structure.cells)
+        structure.tree.add_upwards(cells)
+        rows = q / structure.targets
+        multiples = structure.subsets.profile_multiples
+        found = []
+        for family, own, multiple, scales in zip(
+            self.families, start, multiples, self.scales, strict=True
+        ):
+            weights = kinds @ scales
+            weights = np.maximum(weights, _LEAST_WEIGHT * weights[-1])
+            by_node = multiple * weights[structure.tree.depths]
+            found.append(family.sweep(own, by_node[:, None] * cells, rows))
+        return tuple(found)
+
+    def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
+        """Evaluate the fixed-point map at logarithms of weights."""
+        p, kinds, q = self.split(x)
+        start = self._start
+        with np.errstate(all="ignore"):
+            try:
+                sweeps = self.sweep(start, p, kinds, q)
+            except np.linalg.LinAlgError:
+                return None
+            of_cells, of_kinds, most = self._measure_costs(sweeps, p, kinds)
+            h = self._measure_variances(sweeps)
+            cost, spread = float(p @ of_cells), float(q @ h)
+            if not (0 < cost < math.inf and 0 < spread < math.inf):
+                return None
+            following = np.concatenate(
+                [
+                    (own * gained / float(own @ gained) + self.mixing * share) / (1 + self.mixing)
+                    for own, gained, share in (
+                        (p, of_cells, self.cell_shares),
+                        (kinds, of_kinds, self.kind_shares),
+                        (q, h, self.row_shares),
+                    )
+                ]
+            )
+        self._start = tuple(sweep.steps for sweep in sweeps)
+        merit = math.sqrt(cost * spread)
+        upper = math.sqrt(most * float(h.max()))
+        lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
+        self._merit = merit
+        return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
+
+    def _measure_costs(
+        self, sweeps: tuple[Sweep, ...], p: FloatArray, kinds: FloatArray
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """Measure what persons cost on average.
+
+        Returns:
+            By cell, over the weights of the kinds, shape (cells,); by kind, over those of the
+            cells, shape (kinds,); and the most of all cells and kinds.
+        """
+        depths = self.scales[0].shape[1]
+        by_depth = np.zeros((len(p), depths))
+        of_cells, of_kinds = np.zeros(len(p)), np.zeros(len(kinds))
+        every = np.zeros((len(p), len(kinds)))
+        multiples = self.structure.subsets.profile_multiples.tolist()
+        for family, sweep, scales, multiple in zip(
+            self.families, sweeps, self.scales, multiples, strict=True
+        ):
+            by_depth = multiple * family.divide_profile(sweep, depths)
+            of_cells += by_depth @ (kinds @ scales)
+            of_kinds += scales @ (p @ by_depth)
+            every += by_depth @ scales.T
+        return of_cells, of_kinds, float(every.max())
+
+    def _measure_variances(self, sweeps: tuple[Sweep, ...]) -> FloatArray:
+        """Measure the variances of the rows over their targets."""
+        structure = self.structure
+        variances = np.zeros(structure.rows)
+        for block, sweep in enumerate(sweeps):
+            for part, own in zip(structure.parts[block], sweep.variances, strict=True):
+                variances[part.rows] += part.multiple * own
+        return variances / structure.targets

@@ -1,0 +1,132 @@
+"""The covariance of a node's children that minimises a Lagrangian (docs/theory/trees.md).
+
+Of a node with variance s and k children with weights P and K > 0, the minimum of
+
+    tr(diag(P) Sigma^-1) + tr(diag(K) Sigma)    subject to 1'Sigma 1 = s
+
+is at the geometric mean Sigma = diag(P) # (diag(K) + lambda 11')^-1 for some lambda. With d = P K,
+v = P^1/2 and N = diag(d) + lambda v v', it is P^1/2 N^-1/2 P^1/2. Rational approximations of N^-1/2
+and the formula of Sherman and Morrison give its diagonal, its row sums and the diagonal of its
+inverse in time linear in k.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fitplug.numeric import FloatArray
+from fitplug.solve import Poles, place_poles
+
+_LEAST = 1e-12
+"""The least product of a child's weights, relative to the largest of its siblings. A child that
+nobody asks for is measured with next to no precision, but integers must hold it."""
+
+_FIRST_STEPS, _STEPS = 12, 2
+"""Newton steps for the multipliers."""
+
+
+class SiblingCovariances(NamedTuple):
+    """What the children of b nodes have.
+
+    Attributes:
+        multipliers: lambda of each node, shape (b,).
+        references: u = Sigma 1 / 1'Sigma 1, shape (b, k).
+        variances: The diagonal of C = Sigma - u u' 1'Sigma 1, shape (b, k).
+        profiles: The diagonal of X = Sigma^-1 - 11' / 1'Sigma 1, shape (b, k).
+    """
+
+    multipliers: FloatArray
+    references: FloatArray
+    variances: FloatArray
+    profiles: FloatArray
+
+
+def solve_siblings(
+    P: FloatArray, K: FloatArray, s: FloatArray, start: FloatArray, *, is_first: bool
+) -> SiblingCovariances:
+    """Find the covariances of the children of several nodes.
+
+    Args:
+        P: Weights of the children in the profile, positive, shape (b, k).
+        K: Weights of the children's variances, positive, shape (b, k).
+        s: The variances of the nodes, shape (b,).
+        start: The multipliers lambda to start from, shape (b,).
+        is_first: Whether they may be far from what is sought.
+
+    Returns:
+        The covariances.
+    """
+    d, multipliers = _multiply_weights(P, K), start
+    for _ in range(_FIRST_STEPS if is_first else _STEPS):
+        poles = _place(d, P, multipliers)
+        sums = _sum_over_children(d, P, poles)
+        shrink = 1 + multipliers[:, None] * sums
+        total = (poles.omega * sums / shrink).sum(axis=1)
+        slope = (poles.omega * (sums / shrink) ** 2).sum(axis=1)
+        # 1 / s^2 is nearly linear in lambda.
+        step = (s**-2.0 - total**-2.0) * total**3 / (2 * slope)
+        multipliers = np.maximum(multipliers + step, 0.0)
+    poles = _place(d, P, multipliers)
+    sums = _sum_over_children(d, P, poles)
+    shrink = 1 + multipliers[:, None] * sums
+    total = (poles.omega * sums / shrink).sum(axis=1)
+    inverse = 1 / (d[:, :, None] + poles.tau[:, None, :])
+    row_sums = P * (inverse @ (poles.omega / shrink)[:, :, None])[:, :, 0]
+    inverse *= inverse
+    own = poles.omega * multipliers[:, None] / shrink
+    less = (inverse @ own[:, :, None])[:, :, 0]
+    more = (inverse @ (own * poles.tau)[:, :, None])[:, :, 0]
+    references = row_sums / total[:, None]
+    diagonal = P * (d**-0.5 - P * less)
+    return SiblingCovariances(
+        multipliers=multipliers,
+        references=references,
+        variances=np.maximum(diagonal - references**2 * total[:, None], 0.0),
+        profiles=np.maximum((d**0.5 + P * more) / P - 1 / total[:, None], 0.0),
+    )
+
+
+def build_strategies(P: FloatArray, K: FloatArray, multipliers: FloatArray) -> FloatArray:
+    """Build A with A'A = X, upper trapezoidal, of several nodes.
+
+    Args:
+        P: Shape (b, k).
+        K: Shape (b, k).
+        multipliers: lambda, shape (b,).
+
+    Returns:
+        Shape (b, k - 1, k).
+    """
+    v = np.sqrt(P)
+    N = multipliers[:, None, None] * v[:, :, None] * v[:, None, :]
+    at = np.arange(P.shape[1])
+    d = _multiply_weights(P, K)
+    N[:, at, at] += d
+    values, vectors = np.linalg.eigh(N)
+    quarter = np.maximum(values, d.min(axis=1, keepdims=True)) ** 0.25
+    image = (vectors.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0] / quarter
+    size = np.sqrt((image * image).sum(axis=1))
+    # Sigma^-1 = H'H, and w = H'^-1 1 / s^1/2 is a unit vector: X = H'(I - ww')H.
+    H = quarter[:, :, None] * vectors.transpose(0, 2, 1) / v[:, None, :]
+    rest = H - (image / size[:, None] ** 2)[:, :, None]
+    R = np.asarray(np.linalg.qr(rest, mode="r"))[:, :-1]
+    signs = np.where(np.diagonal(R, axis1=1, axis2=2) < 0, -1.0, 1.0)
+    return np.asarray(R * signs[:, :, None])
+
+
+def _multiply_weights(P: FloatArray, K: FloatArray) -> FloatArray:
+    """Multiply the weights of children, (b, k), within the range that integers can hold."""
+    d = P * K
+    return np.asarray(np.maximum(d, _LEAST * d.max(axis=1, keepdims=True)))
+
+
+def _place(d: FloatArray, P: FloatArray, multipliers: FloatArray) -> Poles:
+    """Place poles for the eigenvalues of diag(d) + lambda v v'."""
+    return place_poles(d.min(axis=1), d.max(axis=1) + multipliers * P.sum(axis=1))
+
+
+def _sum_over_children(d: FloatArray, P: FloatArray, poles: Poles) -> FloatArray:
+    """Compute v'(diag(d) + tau)^-1 v, shape (b, poles)."""
+    return np.asarray((P[:, None, :] @ (1 / (d[:, :, None] + poles.tau[:, None, :])))[:, 0])

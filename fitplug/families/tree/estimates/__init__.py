@@ -1,0 +1,1 @@
+"""From counts to answers, and from answers to estimates: in memory and in parts."""

@@ -1,0 +1,1 @@
+"""The integers: matrices at nodes, what they cost and their variances (tree)."""

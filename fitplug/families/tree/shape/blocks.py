@@ -1,0 +1,369 @@
+"""Blocks that are trees: one attribute is a hierarchy, which is asked for level by level.
+
+The other attributes are symmetric, or they are dense attributes of few cells together. Each subset
+A of the symmetric ones has a block Sigma_A (docs/theory/symmetry.md) over the leaves of the tree
+and the D dense cells, and a block is one of the following family (docs/theory/trees.md). With R_v
+the sums of the k_v children of node v, over the dense cells,
+
+    Sigma_A^-1 = R_0' Y_0 R_0 + sum_v R_v' (X_v (x) Y_v) R_v    X_v u_v = 0,  1'u_v = 1
+
+for the root 0, with X_v >= 0 of shape (k_v, k_v) and rank k_v - 1, and Y_v > 0 on what is asked of
+the children. So a node's children are known as u_v times the node, plus an independent error of
+covariance X_v^+ (x) Y_v^-1 on the contrasts of u_v:
+
+    covariance of child j of v:  u_vj^2 (covariance of v) + (X_v^+)_jj Y_v^-1
+    profile of child j of v:     profile of v + (X_v)_jj diag Y_v
+
+Both are sums along paths from the root, linear in the nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fitplug.domain import suggest_fewer_cells
+from fitplug.errors import WorkloadError
+from fitplug.families.base.structure import Structure, list_names
+from fitplug.families.base.tree_shape import targets_vary
+from fitplug.families.tree.shape.node_tree import NodeTree, build_node_tree
+from fitplug.families.tree.shape.root_totals import RootTotals, find_no_totals
+from fitplug.families.tree.shape.unfolded_tree import UnfoldedTree, unfold_tree
+from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_property
+from fitplug.workload import CellClasses, QueryGroup, check_coefficients, find_classes
+
+MAX_NODES = 20_000_000
+"""Most nodes of all blocks together: they take about 3 GB while the plan is designed."""
+
+
+@dataclass(frozen=True, eq=False)
+class LevelNodes:
+    """The nodes of one level that are told apart.
+
+    Attributes:
+        depth: Their depth, which is that of the level.
+        nodes: The different nodes, ascending, shape (r,).
+        positions: The index in `nodes` of each node of the level, shape (nodes of the level,).
+        first: The first node of the level that each stands for, shape (r,).
+        counts: The number of nodes of the level that each stands for, shape (r,).
+    """
+
+    depth: int
+    nodes: IntArray
+    positions: IntArray
+    first: IntArray
+    counts: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class GroupPart:
+    """What a block answers of one group: multiple * N (covariance of each node) N'.
+
+    Attributes:
+        group: The group's index in the workload.
+        level: The nodes that it asks for.
+        matrix: N over the dense cells, shape (rows of each node, D).
+        rows: The structure's rows, as a slice; they are in C order of (nodes, rows of each node).
+        multiple: w_A prod_{a in A_t - A} n_a^-2.
+    """
+
+    group: int
+    level: LevelNodes
+    matrix: FloatArray
+    rows: slice
+    multiple: float
+
+
+@dataclass(frozen=True, eq=False)
+class TreeStructure(Structure):
+    """Blocks over the symmetric attributes' subsets, each over the leaves of one tree.
+
+    Rows stand in C order of (nodes told apart, rows over the dense cells) within each group.
+
+    Attributes:
+        tree_attribute: The attribute that is the tree.
+        merges_leaves: Whether identical leaves are one node of the tree.
+    """
+
+    tree_attribute: str
+    merges_leaves: bool
+
+    def __str__(self) -> str:
+        told = f"{self.workload.domain[self.tree_attribute].size:,} leaves of {self.tree_attribute}"
+        if self.dense:
+            told += f" x {self.cells:,} cells of {', '.join(self.dense)}"
+        told += f", a tree of {self.tree.size:,} different nodes"
+        if not self.symmetric:
+            return told
+        free = f"{len(self.symmetric)} symmetric attributes ({list_names(self.symmetric)})"
+        return f"{free}: {len(self.blocks):,} blocks over {told}"
+
+    @property
+    def block_attributes(self) -> tuple[str, ...]:
+        return self.symmetric
+
+    @property
+    def dense(self) -> tuple[str, ...]:
+        return tuple(name for name in self.told_apart if name != self.tree_attribute)
+
+    @property
+    def profile_attributes(self) -> tuple[str, ...]:
+        return self.told_apart
+
+    @property
+    def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
+        merged = ("merged",) if self.merges_leaves else ()
+        return {"dense": self.dense, "ordered": (), "tree": (self.tree_attribute, *merged)}
+
+    @property
+    def holds_optimum(self) -> bool:
+        return False
+
+    @property
+    def remedy(self) -> str:
+        return f"for the optimum, take {suggest_fewer_cells(self.workload.domain, self.told_apart)}"
+
+    @property
+    def differences(self) -> int:
+        """The cells told apart: the different leaves times the dense cells, in C order."""
+        return len(self.tree.leaves) * self.cells
+
+    def arrange_by_cell(self, values: FloatArray) -> FloatArray:
+        by_node = np.zeros((self.tree.size, self.cells))
+        by_node[self.tree.leaves] = values.reshape(-1, self.cells)
+        domain = self.workload.domain
+        names = (self.tree_attribute, *self.dense)
+        shaped = by_node[self.tree.leaf_nodes].reshape(domain.shape_of(names))
+        return np.asarray(shaped.transpose([names.index(name) for name in self.told_apart]))
+
+    def take_least(self, values: FloatArray) -> FloatArray:
+        names = (self.tree_attribute, *self.dense)
+        by_cell = values.transpose([self.told_apart.index(name) for name in names])
+        by_cell = by_cell.reshape(len(self.tree.leaf_nodes), -1)
+        by_node = np.full((self.tree.size, self.cells), np.inf)
+        np.minimum.at(by_node, self.tree.leaf_nodes, by_cell)
+        return by_node[self.tree.leaves].ravel()
+
+    def check_size(self) -> None:
+        nodes = self.tree.size * len(self.blocks)
+        if nodes > MAX_NODES:
+            raise WorkloadError(
+                f"the workload tells {self.tree.size:,} nodes of {self.tree_attribute!r} apart in "
+                f"{len(self.blocks):,} blocks, and up to {MAX_NODES:,} nodes together can be "
+                "designed for; give leaves with one parent equal targets, use fewer other "
+                "attributes together, or take "
+                + suggest_fewer_cells(self.workload.domain, (self.tree_attribute,))
+            )
+
+    def build_block_matrix(self, block: int) -> FloatArray:
+        """Build what a block asks of the dense cells, at the root or below, shape (r, D)."""
+        return np.concatenate([part.matrix for part in self.parts[block]])
+
+    def find_rows(self, block: int, group: int) -> slice:
+        groups, _ = self.subsets.find_groups(block)
+        lengths = [len(self.group_matrices[g]) for g in groups.tolist()]
+        at = groups.tolist().index(group)
+        return slice(sum(lengths[:at]), sum(lengths[: at + 1]))
+
+    @frozen_property
+    def group_matrices(self) -> tuple[FloatArray, ...]:
+        """N_t of each group over the dense cells, shape (rows of each node, D).
+
+        Raises:
+            WorkloadError: If all coefficients are zero, or some are out of range.
+        """
+        found = tuple(self.build_rows(g, self.dense) for g in range(len(self.workload.groups)))
+        check_coefficients(found)
+        return found
+
+    @frozen_property
+    def tree(self) -> NodeTree:
+        """The nodes that queries and their targets tell apart."""
+        attribute = self.workload.domain[self.tree_attribute]
+        asked = {self._levels[g] for g in range(len(self.workload.groups))}
+        levels = [level for level in attribute.levels if level in asked]
+        columns: dict[str, list[FloatArray]] = {level: [] for level in levels}
+        for g, group in enumerate(self.workload.groups):
+            axis = self.find_tree_axis(g)
+            if axis is not None and targets_vary(group.variances, axis):
+                columns[self._levels[g]].append(1 / self._read_targets(g))
+        first = {level: attribute.intervals(level)[:, 0] for level in levels}
+        return build_node_tree(
+            first,
+            attribute.size,
+            {
+                level: np.hstack([np.zeros((len(first[level]), 0)), *own])
+                for level, own in columns.items()
+            },
+            merge=self.merges_leaves,
+        )
+
+    @frozen_property
+    def level_nodes(self) -> Mapping[str, LevelNodes]:
+        """The nodes of each level by its name; "total" is the root."""
+        root = np.zeros(1, dtype=np.int64)
+        found = {"total": LevelNodes(0, root, root, root, np.ones(1, dtype=np.int64))}
+        for level, nodes in self.tree.level_nodes.items():
+            different, first, positions, counts = np.unique(
+                nodes, return_index=True, return_inverse=True, return_counts=True
+            )
+            depth = self.tree.level_depths[level]
+            found[level] = LevelNodes(depth, different, positions.ravel(), first, counts)
+        return found  # a plan is pickled with it, which a MappingProxyType cannot be
+
+    @frozen_property
+    def unfolded(self) -> UnfoldedTree:
+        """The tree with a row for each of its identical leaves."""
+        return unfold_tree(self.tree)
+
+    def find_level_rows(self, group: int) -> IntArray:
+        """Find the row of the unfolded tree of each node of a group's level, shape (nodes,)."""
+        level = self.find_level(group)
+        if level.depth == int(self.tree.depths[-1]):
+            return self.unfolded.leaves
+        return level.nodes[level.positions]
+
+    def find_level(self, group: int) -> LevelNodes:
+        """Find the nodes that a group asks for."""
+        return self.level_nodes[self._levels[group]]
+
+    def list_row_axes(self, group: int) -> list[str]:
+        # Rows are in C order of (nodes, rows of each node), in whichever order a group names them.
+        return sorted(super().list_row_axes(group), key=lambda name: name != self.tree_attribute)
+
+    def find_tree_axis(self, group: int) -> int | None:
+        """Find the axis of the tree in a group's shape; None if the group sums it out."""
+        if self._levels[group] == "total":
+            return None
+        factors = self.workload.groups[group].factors
+        return next(i for i, f in enumerate(factors) if f.attribute == self.tree_attribute)
+
+    @frozen_property
+    def row_counts(self) -> IntArray:
+        groups = range(len(self.workload.groups))
+        counts = [len(self.find_level(g).nodes) * len(self.group_matrices[g]) for g in groups]
+        return np.array(counts, dtype=np.int64)
+
+    @frozen_property
+    def targets(self) -> FloatArray:
+        groups = range(len(self.workload.groups))
+        return np.concatenate(
+            [self._read_targets(g)[self.find_level(g).first].ravel() for g in groups]
+        )
+
+    @frozen_property
+    def repeats(self) -> FloatArray:
+        parts = []
+        for g, own in enumerate(self.subsets.group_attributes):
+            cells = math.prod(self.sizes[a] for a in own)
+            counts = self.find_level(g).counts * float(cells)
+            parts.append(np.repeat(counts, len(self.group_matrices[g])))
+        return np.concatenate(parts)
+
+    def _arrange_group(self, values: AnyArray, g: int) -> AnyArray:
+        return self.arrange_range(values, g, None, slice(None))
+
+    def arrange_range(
+        self, values: AnyArray, group: int, axis: int | None, kept: slice
+    ) -> AnyArray:
+        asked, level = self.workload.groups[group], self.find_level(group)
+        tree_axis = self.find_tree_axis(group)
+        nodes = level.positions[kept if axis is not None and axis == tree_axis else slice(None)]
+        own = values[self.row_starts[group] : self.row_starts[group + 1]]
+        own = own.reshape(len(level.nodes), -1)[nodes]
+        names, rows = self._find_row_axes(group)
+        if self.tree_attribute in rows:
+            rows[self.tree_attribute] = len(nodes)
+        own = own.reshape([*rows.values()])
+        order = [names.index(f.attribute) for f in asked.factors if f.attribute in rows]
+        sizes = [rows.get(f.attribute, 1) for f in asked.factors]
+        shape = list(asked.shape)
+        if tree_axis is not None:
+            shape[tree_axis] = len(nodes)
+        found = np.broadcast_to(own.transpose(order).reshape(sizes), shape)
+        if axis is not None and axis != tree_axis:
+            found = found[(slice(None),) * axis + (kept,)]
+        return freeze(np.asarray(found))
+
+    def gather_parts(self, block: int) -> tuple[GroupPart, ...]:
+        """Gather what a block answers of each of its groups."""
+        groups, multiples = self.subsets.find_groups(block)
+        starts = self.row_starts
+        return tuple(
+            GroupPart(
+                group=g,
+                level=self.find_level(g),
+                matrix=self.group_matrices[g],
+                rows=slice(int(starts[g]), int(starts[g + 1])),
+                multiple=float(multiple),
+            )
+            for g, multiple in zip(groups.tolist(), multiples, strict=True)
+        )
+
+    @frozen_property
+    def parts(self) -> tuple[tuple[GroupPart, ...], ...]:
+        """What each block answers of its groups."""
+        return tuple(self.gather_parts(block) for block in range(len(self.blocks)))
+
+    @frozen_property
+    def classes(self) -> tuple[tuple[CellClasses, ...], ...]:
+        """By block and depth, the dense cells told apart there or below, down to its last depth.
+
+        Classes of a depth consist of complete classes of the depth above.
+        """
+        return tuple(
+            tuple(
+                find_classes(
+                    np.concatenate([one.matrix for one in parts if one.level.depth >= depth])
+                )
+                for depth in range(self.find_block_depth(block) + 1)
+            )
+            for block, parts in enumerate(self.parts)
+        )
+
+    def find_totals(self, block: int) -> RootTotals:
+        """Find what is public of the counts of a block at the root."""
+        return find_no_totals(self.classes[block][0].size)
+
+    def find_block_depth(self, block: int) -> int:
+        """Find the depth of the finest level that a block is asked for."""
+        return max(part.level.depth for part in self.parts[block])
+
+    @frozen_property
+    def _levels(self) -> list[str]:
+        """The level of the tree that each group asks for; "total" if it sums the tree out."""
+        finest = self.workload.domain[self.tree_attribute].levels[-1]
+        kinds = [
+            next((f.kind for f in group.factors if f.attribute == self.tree_attribute), "total")
+            for group in self.workload.groups
+        ]
+        return [finest if kind == "identity" else kind for kind in kinds]
+
+    def _collapse(self, group: QueryGroup) -> QueryGroup:
+        """Keep a group's factors of the dense attributes, and its targets at one node."""
+        kept = tuple(f for f in group.factors if f.attribute in self.dense)
+        at = tuple(slice(None) if f.attribute in self.dense else 0 for f in group.factors)
+        return replace(group, factors=kept, variances=np.asarray(group.variances[at]))
+
+    def _find_row_axes(self, g: int) -> tuple[list[str], dict[str, int]]:
+        """Find the names and sizes of the axes of a group's rows, the tree's first."""
+        rows = {f.attribute: f.rows for f in self.workload.groups[g].factors}
+        names = [f.attribute for f in self.workload.groups[g].factors if f.attribute in self.dense]
+        if self.tree_attribute in rows:
+            names.insert(0, self.tree_attribute)
+        return names, {name: rows[name] for name in names}
+
+    def _read_targets(self, g: int) -> FloatArray:
+        """Read the targets of each node of a group's level, (nodes, rows of each node)."""
+        group = self.workload.groups[g]
+        kept = (*self.dense, self.tree_attribute)
+        at = tuple(slice(None) if f.attribute in kept else 0 for f in group.factors)
+        own = np.asarray(group.variances[at])
+        names = [f.attribute for f in group.factors if f.attribute in kept]
+        if self.tree_attribute not in names:
+            return own.reshape(1, -1)
+        own = np.moveaxis(own, names.index(self.tree_attribute), 0)
+        return own.reshape(len(own), -1)

@@ -1,0 +1,174 @@
+"""Trees where neighbours replace a record.
+
+It is `fitplug.families.tree.shape.blocks` for trees whose cells are too many to consider all pairs
+of them. Of a block within the attributes that the unit keeps, the totals of the root are public: so
+the root measures only what they do not tell (`fitplug.families.tree.shape.root_totals`). If the
+unit keeps the tree itself, public totals answer such a block completely. What the unit of privacy
+costs depends on the leaves and dense cells of two cells, and on the symmetric attributes along
+which they differ (docs/theory/units.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.errors import WorkloadError
+from fitplug.families.base.structure import TWO_CHANGES, list_names
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.root_totals import RootTotals, find_no_totals, find_root_totals
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
+
+MOST_MOVED = 7
+"""Most symmetric attributes along which a record may move: each set of them has a cost."""
+
+
+@dataclass(frozen=True, eq=False)
+class TreePairStructure(TreeStructure):
+    """Blocks over the symmetric attributes' subsets, each over a tree, where records are replaced.
+
+    The sets of symmetric attributes along which two cells differ are called moves: number k has the
+    attributes of the binary digits of k, in the order of `free`. A pair of cells differs in nothing
+    but a move, or it is any pair with this move. Both have dual weights: these are the kinds of
+    pairs. The weight of a pair is that of its kind times a product over its leaves and dense cells.
+    """
+
+    @property
+    def differences(self) -> int:
+        """The cells told apart, in C order of leaves and dense cells, and then kinds of pairs."""
+        return super().differences + self.kinds
+
+    @property
+    def moves(self) -> int:
+        """The number of moves."""
+        return int(2 ** len(self.free))
+
+    @property
+    def kinds(self) -> int:
+        """The number of kinds of pairs: first any pairs with each move, if the unit does not keep
+        the tree, and then pairs that differ in nothing but a move, other than the empty one.
+        """
+        return self.moves - 1 if self.keeps_tree else 2 * self.moves - 1
+
+    def weigh_blocks(self, kinds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Sum what weights of kinds of pairs (kinds,) charge each block.
+
+        Returns:
+            kappa, what is charged for the profile of cells, and theta, what of it is taken off for
+            what the root's totals add to all cells, each of shape (b,).
+        """
+        anywhere = kinds[: self.kinds - self.moves + 1]
+        alike = kinds[self.kinds - self.moves + 1 :]
+        kappa = anywhere.sum() + (1 - self.move_ratios[:, 1:]) @ alike
+        if self.keeps_tree:
+            return kappa, np.zeros(len(kappa))
+        return kappa, self.move_ratios @ anywhere
+
+    @frozen_property
+    def move_ratios(self) -> FloatArray:
+        """(H e)'(H e') over |H e|^2 of each block for cells of each move, shape (b, moves).
+
+        It is the product of -1 / (n_a - 1) over the attributes that the block and the move share.
+        """
+        found = np.ones((len(self.blocks), self.moves))
+        numbers = np.arange(self.moves)
+        for bit, a in enumerate(self.free.tolist()):
+            has = (self.blocks == a).any(axis=1)
+            moved = np.asarray(numbers >> bit & 1, dtype=bool)
+            found[np.ix_(has, moved)] /= -(self.sizes[a] - 1)
+        return found
+
+    @property
+    def profile_size(self) -> int:
+        return 1
+
+    @property
+    def profile_attributes(self) -> tuple[str, ...]:
+        return ()
+
+    def arrange_by_cell(self, values: FloatArray) -> FloatArray:
+        return values
+
+    def take_least(self, values: FloatArray) -> FloatArray:
+        return values.ravel()
+
+    @frozen_property
+    def free(self) -> IntArray:
+        """The symmetric attributes along which a record may move, as indices of `symmetric`."""
+        public = self.public_attributes or ()
+        kept = [
+            a
+            for a, (name, n) in enumerate(zip(self.symmetric, self.sizes, strict=True))
+            if name not in public and n > 1
+        ]
+        return np.array(kept, dtype=np.int64)
+
+    @property
+    def keeps_tree(self) -> bool:
+        """Whether a record that is replaced keeps its leaf, whose totals are public."""
+        return self.tree_attribute in (self.public_attributes or ())
+
+    @frozen_property
+    def regions(self) -> IntArray:
+        """The region of each dense cell, by the dense attributes that are kept, shape (D,)."""
+        domain, public = self.workload.domain, self.public_attributes or ()
+        names = [name for name in self.dense if name in public]
+        numbers = np.arange(math.prod(domain.shape_of(names)), dtype=np.int64)
+        numbers = numbers.reshape(domain.shape_of(names))
+        kept = tuple(slice(None) if name in public else None for name in self.dense)
+        return np.broadcast_to(numbers[kept], domain.shape_of(self.dense)).reshape(self.cells)
+
+    @frozen_property
+    def is_public(self) -> BoolArray:
+        """Whether each block is within the attributes that the unit keeps, shape (b,)."""
+        return np.asarray(~np.isin(self.blocks, self.free).any(axis=1))
+
+    @frozen_property
+    def noisy_blocks(self) -> IntArray:
+        return np.array(
+            [block for block in range(len(self.blocks)) if not self._is_answered(block)],
+            dtype=np.int64,
+        )
+
+    def find_totals(self, block: int) -> RootTotals:
+        if self.keeps_tree or not self.is_public[block]:
+            return find_no_totals(self.classes[block][0].size)
+        return self.find_public_sums(block, 0)
+
+    def find_public_sums(self, block: int, depth: int) -> RootTotals:
+        """Find which sums of the classes of a depth the totals of regions tell at a node."""
+        return find_root_totals(self.classes[block][depth], self.regions)
+
+    def check_size(self) -> None:
+        super().check_size()
+        if len(self.free) > MOST_MOVED:
+            names = list_names([self.symmetric[a] for a in self.free.tolist()])
+            raise WorkloadError(
+                f"a record may move along {len(self.free)} attributes ({names}) beside the "
+                f"hierarchy {self.tree_attribute!r}; up to {MOST_MOVED} can be designed for in the "
+                f"unit of privacy ReplaceOne: ask for fewer of them, or {TWO_CHANGES}"
+            )
+        if self.keeps_tree and any(
+            len(self.find_public_sums(block, depth).measured)
+            for block in np.flatnonzero(self.is_public).tolist()
+            for depth in range(len(self.classes[block]))
+        ):
+            moved = [name for name in self.dense if name not in (self.public_attributes or ())]
+            raise WorkloadError(
+                f"plans whose unit of privacy keeps {self.tree_attribute!r}, a hierarchy of this "
+                f"size, do not let a record move along {list_names(moved)}; ask for "
+                f"{'it' if len(moved) == 1 else 'them'} as identity or total with equal targets, "
+                f"or {TWO_CHANGES}"
+            )
+        if not len(self.noisy_blocks):
+            raise self.make_public_error()
+
+    def _is_answered(self, block: int) -> bool:
+        """Tell whether public totals answer a block completely."""
+        if not self.is_public[block]:
+            return False
+        if self.keeps_tree:
+            return True
+        return not self.find_block_depth(block) and not len(self.find_totals(block).measured)

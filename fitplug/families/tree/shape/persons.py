@@ -1,0 +1,208 @@
+"""Trees for a person with several records, at most one in each cell of an attribute.
+
+The cells of the unit's attribute are the periods. If every query asks for each period or for their
+sum, with equal targets, the attribute is symmetric; else its cells are dense cells beside the tree.
+
+The differences of such persons are too many to list. Where periods are symmetric, a few *kinds* of
+persons stand for them, whose records are drawn at random (docs/theory/persons.md). A person of a
+kind has k' records in random periods. The first is in a random cell of the tree, by the weights p.
+The others share its dense cell, its node at a depth of the tree, and its cells of some symmetric
+attributes. Everything else of them is drawn independently. For block A, with the records that are
+below one node of depth d, such a person counts as
+
+    P_A = w_A k' (diag(p) + s (k' - 1) C_d)     s = 1, or -1 / (T - 1) if A has the periods
+
+where C_d is the sum of p_v p_v' over the mass of p_v for the nodes v of depth d, and 0 if A has
+another attribute that the records do not share.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fitplug.errors import WorkloadError
+from fitplug.families.blocks.shape.persons import MAX_SYMMETRIC
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.numeric import FloatArray, IndexArray, frozen_property
+from fitplug.workload import AddRemove, Workload
+
+_FEW = 2
+"""With no more symmetric attributes, records may share any set of them; else all or none."""
+
+
+@dataclass(frozen=True)
+class PersonKind:
+    """Persons whose records are drawn at random; see the module.
+
+    Attributes:
+        records: k', the number of records.
+        depth: The depth of the node that the records have in common.
+        shared: The symmetric attributes, as indices, of which they have one cell in common.
+    """
+
+    records: int
+    depth: int
+    shared: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False)
+class PersonTreeStructure(TreeStructure):
+    """Blocks over the leaves of a tree, and the records that a person may have there.
+
+    Attributes:
+        relaxed: Where periods are dense cells, the structure of the queries that ask for each
+            period, or for their sum, with the loosest target of all periods. A mechanism that meets
+            all targets meets these, so that its kinds of persons prove a bound, too. None if
+            periods are symmetric, or none of these queries asks for them.
+    """
+
+    relaxed: PersonTreeStructure | None = None
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; persons with up to {self.most_records:,} records"
+
+    @cached_property
+    def period_attribute(self) -> str:
+        """The attribute in each of whose cells a person has at most one record."""
+        if not isinstance(self.unit, AddRemove) or self.unit.once_per is None:
+            raise WorkloadError(f"the unit of privacy ({self.unit}) has no periods; give once_per")
+        return self.unit.once_per
+
+    @cached_property
+    def period_count(self) -> int:
+        """T, the number of periods."""
+        return self.workload.domain[self.period_attribute].size
+
+    @cached_property
+    def most_records(self) -> int:
+        """k, the most records of a person, which is at most the number of periods."""
+        if not isinstance(self.unit, AddRemove):
+            raise WorkloadError(f"the unit of privacy ({self.unit}) does not limit records")
+        return min(self.unit.records, self.period_count)
+
+    @cached_property
+    def period_index(self) -> int | None:
+        """The index of the periods among the symmetric attributes; None if they are dense."""
+        names = self.symmetric
+        return names.index(self.period_attribute) if self.period_attribute in names else None
+
+    @frozen_property
+    def periods(self) -> IndexArray:
+        """The period of each dense cell, shape (D,); 0 for all if periods are symmetric."""
+        if self.period_index is not None:
+            return np.zeros(self.cells, dtype=np.intp)
+        shape = self.workload.domain.shape_of(self.dense)
+        return np.indices(shape, dtype=np.intp)[self.dense.index(self.period_attribute)].ravel()
+
+    @cached_property
+    def differing(self) -> tuple[int, ...]:
+        """The symmetric attributes but the periods in which two records can differ."""
+        own = {a for attributes in self._block_sets for a in attributes}
+        return tuple(sorted(a for a in own if a != self.period_index and self.sizes[a] > 1))
+
+    @cached_property
+    def kinds(self) -> tuple[PersonKind, ...]:
+        """The kinds of persons that have dual weights; none if periods are dense."""
+        if self.period_index is None:
+            return ()
+        k = self.most_records
+        found = [PersonKind(1, 0, frozenset(self.differing))]
+        last = int(self.tree.depths.max())
+        depths = sorted({0, last}) if self.cells > 1 else range(last + 1)
+        sizes: Sequence[int] = sorted({0, len(self.differing)})
+        if len(self.differing) <= _FEW:
+            sizes = range(len(self.differing) + 1)
+        for records in sorted({-(-k * part // 4) for part in (1, 2, 3, 4)} - {1}):
+            for size, depth in itertools.product(sizes, depths):
+                for shared in itertools.combinations(self.differing, size):
+                    found.append(PersonKind(records, depth, frozenset(shared)))
+        return tuple(found)
+
+    @property
+    def differences(self) -> int:
+        """The cells told apart, in which a record is, and then the kinds of persons."""
+        return self.profile_size + len(self.kinds)
+
+    @property
+    def profile_size(self) -> int:
+        return len(self.tree.leaves) * self.cells
+
+    def weigh_kinds(self, block: int) -> FloatArray:
+        """Compute by how much persons of each kind raise what a node measures, as one record does.
+
+        Args:
+            block: The block, of attributes A.
+
+        Returns:
+            Shape (kinds, depths): a_d for what is measured of nodes of depth d, apart from their
+            parents. It is k' (1 + s (k' - 1)) where their records have this node in common, and
+            k' elsewhere. Each number has three roundings.
+        """
+        attributes = set(self._block_sets[block])
+        crosses = self.period_index in attributes
+        T, found = self.period_count, np.empty((len(self.kinds), int(self.tree.depths.max()) + 1))
+        for number, kind in enumerate(self.kinds):
+            k = kind.records
+            found[number] = k
+            if k > 1 and attributes - {self.period_index} <= kind.shared:
+                together = k * ((T - k) / (T - 1)) if crosses else float(k * k)
+                found[number, : kind.depth + 1] = together
+        return found
+
+    def check_size(self) -> None:
+        if self.period_attribute == self.tree_attribute:
+            raise WorkloadError(
+                f"persons with at most one record for each {self.tree_attribute!r} are not "
+                "designed for in hierarchies of this size; give records alone"
+            )
+        if self.period_attribute not in self.workload.attributes:
+            raise WorkloadError(
+                f"no query tells the values of {self.period_attribute!r} apart, so records at "
+                "different values cost what records at one value do; give records alone"
+            )
+        if len(self.differing) > MAX_SYMMETRIC:
+            raise WorkloadError(
+                f"a person with several records can be planned for with up to {MAX_SYMMETRIC} "
+                "attributes asked for as identity or total alone beside the periods, not "
+                f"{len(self.differing)}; ask fewer attributes, or give records alone"
+            )
+        super().check_size()
+
+    @cached_property
+    def _block_sets(self) -> list[tuple[int, ...]]:
+        """The attributes A of each block."""
+        return [
+            tuple(own)
+            for own in self.subsets.list_attributes(np.arange(len(self.blocks), dtype=np.int64))
+        ]
+
+
+def relax_periods(workload: Workload, period: str) -> Workload | None:
+    """Keep the groups that ask for each period or their sum, with the loosest target of all.
+
+    Args:
+        workload: The workload.
+        period: The attribute of the periods.
+
+    Returns:
+        The workload, or None if there are no such groups.
+    """
+    kept = []
+    for group in workload.groups:
+        axes = [i for i, factor in enumerate(group.factors) if factor.attribute == period]
+        if any(group.factors[i].kind not in ("identity", "total") for i in axes):
+            continue
+        # Axes with a stride of 0 repeat what is there.
+        own = group.variances[tuple(slice(None if n else 1) for n in group.variances.strides)]
+        for axis in axes:
+            own = own.max(axis=axis, keepdims=True)
+        target = replace(
+            group.target, kind="variance", value=own, confidence=None, simultaneous=False
+        )
+        kept.append(replace(group, target=target, variances=np.broadcast_to(own, group.shape)))
+    return Workload.from_groups(workload.domain, kept) if kept else None

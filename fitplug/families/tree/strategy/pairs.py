@@ -1,0 +1,79 @@
+"""Strategies of trees where neighbours replace a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from fitplug.errors import PlanError
+from fitplug.families.base.basis import ReadCounts
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.strategy import Integers, IntegerStrategy
+from fitplug.families.base.strategy_form import ExactCost, bound_excess
+from fitplug.families.blocks.strategy.public_totals import append_totals, refuse_parts
+from fitplug.families.tree.estimates.pairs import TreePairEstimates
+from fitplug.families.tree.integers.cost import count_most_records
+from fitplug.families.tree.integers.pair_blocks import list_pair_blocks
+from fitplug.families.tree.integers.pair_cost import bound_costliest_pair
+from fitplug.families.tree.integers.pair_search import compute_attained_cost
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.families.tree.strategy.trees import TreeForm
+from fitplug.numeric import FloatArray, IntArray, ceil_float
+
+
+class TreePairForm(TreeForm):
+    """The strategies of `TreePairStructure`."""
+
+    def compute_exact_cost(self, structure: TreeStructure, integers: Integers) -> ExactCost:
+        """Compute what no pair of cells costs more than."""
+        return self._bound_cost(structure, integers, None)
+
+    def confirm_cost(self, structure: TreeStructure, integers: Integers, claimed: int) -> ExactCost:
+        return self._bound_cost(structure, integers, claimed)
+
+    def _bound_cost(
+        self, structure: TreeStructure, integers: Integers, claimed: int | None
+    ) -> ExactCost:
+        """Bound the cost; it is the claimed one if that is proven, and no looser than need be."""
+        assert isinstance(structure, TreePairStructure)
+        blocks = list_pair_blocks(structure, integers.tree_blocks, integers.attribute_matrices)
+        least, largest, _ = bound_costliest_pair(structure, blocks)
+        if claimed is not None and least <= claimed <= 2 * largest - least:
+            largest = claimed
+        records = count_most_records(structure, integers.tree_blocks, integers.attribute_matrices)
+        return ExactCost(largest, np.array([ceil_float(Fraction(largest))]), records)
+
+    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
+        structure = strategy.structure
+        assert isinstance(structure, TreePairStructure)
+        blocks = list_pair_blocks(structure, strategy.tree_blocks, strategy.attribute_matrices)
+        _, _, costly = bound_costliest_pair(structure, blocks)
+        attained = compute_attained_cost(structure, blocks, costly)
+        return bound_excess(strategy.sensitivity_squared, attained)
+
+    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
+        public = strategy.structure.public_attributes
+        assert public is not None
+        return [*super().list_tables(strategy), public]
+
+    def check_blocks(self, strategy: IntegerStrategy, structure: TreeStructure) -> None:
+        measured = [own.block for own in strategy.tree_blocks]
+        if measured != structure.noisy_blocks.tolist() or strategy.block_sets:
+            raise PlanError("the strategy does not measure each block once")
+        for own in strategy.tree_blocks:
+            own.check_form(structure)
+
+    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
+        return append_totals(strategy, super().answer_exactly(strategy, read_counts), read_counts)
+
+    def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
+        raise refuse_parts()
+
+    def make_estimates(
+        self, strategy: IntegerStrategy, answers: IntArray
+    ) -> Mapping[str, FloatArray]:
+        assert isinstance(strategy.structure, TreePairStructure)
+        return TreePairEstimates(strategy, strategy.structure, answers)

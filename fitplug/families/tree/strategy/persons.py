@@ -1,0 +1,62 @@
+"""Strategies of trees for a person with several records: their cost is a bound from above."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from fitplug.families.base.strategy import Integers, IntegerStrategy
+from fitplug.families.base.strategy_form import ExactCost, bound_excess
+from fitplug.families.tree.integers.person_cost import RecordBounds, TreeProducts, bound_person_cost
+from fitplug.families.tree.integers.person_search import find_costly_person
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.tree.strategy.trees import TreeForm
+
+_MARGIN = 2.0**-30
+"""A cost is stated by this share above the bound, relatively, since another machine may round the
+bound otherwise."""
+
+
+class PersonTreeForm(TreeForm):
+    """The strategies of `PersonTreeStructure`."""
+
+    def compute_exact_cost(self, structure: TreeStructure, integers: Integers) -> ExactCost:
+        """Compute what no person costs more than.
+
+        The squares are those of persons who have a record in each cell.
+        """
+        bounds, max_records = self._bound(structure, integers)
+        most = _round_up(bounds.total * (1 + _MARGIN))
+        squares = bounds.bound_cells().ravel() * (1 + _MARGIN)
+        return ExactCost(most, squares, max_records)
+
+    def confirm_cost(self, structure: TreeStructure, integers: Integers, claimed: int) -> ExactCost:
+        bounds, max_records = self._bound(structure, integers)
+        most = _round_up(bounds.total)
+        # A claim that is proven, and no higher than designs state, is confirmed.
+        if most <= claimed <= _round_up(bounds.total * (1 + 2 * _MARGIN)):
+            most = claimed
+        return ExactCost(most, bounds.bound_cells().ravel(), max_records)
+
+    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
+        structure = strategy.structure
+        assert isinstance(structure, PersonTreeStructure)
+        integers = strategy.integers
+        bounds, _ = self._bound(structure, integers)
+        products = TreeProducts(structure, integers.tree_blocks, integers.attribute_matrices)
+        attained = find_costly_person(products, bounds)
+        return bound_excess(strategy.sensitivity_squared, attained)
+
+    def _bound(self, structure: TreeStructure, integers: Integers) -> tuple[RecordBounds, int]:
+        """Bound what records add to the cost, and count the records that integers have room for."""
+        assert isinstance(structure, PersonTreeStructure)
+        _, _, max_records = super().compute_exact_cost(structure, integers)
+        bounds = bound_person_cost(structure, integers.tree_blocks, integers.attribute_matrices)
+        return bounds, max_records
+
+
+def _round_up(value: float) -> int:
+    """Round a float up to an integer."""
+    return -int(-Fraction(np.float64(value)) // 1)

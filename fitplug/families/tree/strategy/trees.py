@@ -1,0 +1,112 @@
+"""Strategies of blocks that are trees: integer matrices at the root and for each node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fitplug.errors import PlanError
+from fitplug.families.base.basis import ReadCounts
+from fitplug.families.base.boxed_combinations import Products
+from fitplug.families.base.contrasts import make_contrasts
+from fitplug.families.base.covariance import MeasuredCells, write_out_covariance
+from fitplug.families.base.mechanisms import Mechanism, make_mechanism
+from fitplug.families.base.parted_strategy import PartedStrategy
+from fitplug.families.base.strategies import build_strategy
+from fitplug.families.base.strategy import Integers, IntegerStrategy
+from fitplug.families.base.strategy_form import ExactCost, StrategyForm
+from fitplug.families.tree.estimates.answers import TreeEstimates, answer_trees, list_block_tables
+from fitplug.families.tree.estimates.combinations import (
+    bound_boxed_tree_stds,
+    bound_tree_stds,
+    compute_boxed_tree_covariance,
+    compute_tree_covariance,
+)
+from fitplug.families.tree.estimates.parts import PartedTrees
+from fitplug.families.tree.integers.blocks import TreeBlock
+from fitplug.families.tree.integers.cost import bound_tree_variances, compute_tree_cost
+from fitplug.families.tree.integers.written_out import list_covariances, list_matrices
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.numeric import FloatArray, IntArray
+
+
+class TreeForm(StrategyForm[TreeStructure]):
+    """The strategies of `TreeStructure`."""
+
+    def compute_exact_cost(self, structure: TreeStructure, integers: Integers) -> ExactCost:
+        return compute_tree_cost(structure, integers.tree_blocks, integers.attribute_matrices)
+
+    def bound_unit_variances(self, structure: TreeStructure, integers: Integers) -> FloatArray:
+        return bound_tree_variances(structure, integers.tree_blocks)
+
+    def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
+        # Nodes may have their largest sensitivities at different leaves, and the sum of these
+        # would exceed what the answers cost together: they are one mechanism.
+        square = strategy.sensitivity_squared
+        return (make_mechanism("all answers", square, noise_std, strategy.size),)
+
+    def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
+        return list_block_tables(_read_structure(strategy))
+
+    def check_blocks(self, strategy: IntegerStrategy, structure: TreeStructure) -> None:
+        measured = [own.block for own in strategy.tree_blocks]
+        if measured != list(range(len(structure.blocks))) or strategy.block_sets:
+            raise PlanError("the strategy does not measure each block once")
+        for own in strategy.tree_blocks:
+            own.check_form(structure)
+
+    def answer_exactly(self, strategy: IntegerStrategy, read_counts: ReadCounts) -> IntArray:
+        return answer_trees(strategy, _read_structure(strategy), read_counts)
+
+    def cut_strategy(self, strategy: IntegerStrategy, most: int) -> PartedStrategy:
+        return PartedTrees(strategy, _read_structure(strategy), most)
+
+    def make_estimates(
+        self, strategy: IntegerStrategy, answers: IntArray
+    ) -> Mapping[str, FloatArray]:
+        return TreeEstimates(strategy, _read_structure(strategy), answers)
+
+    def bound_combined_stds(
+        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> FloatArray:
+        return bound_tree_stds(strategy, _read_structure(strategy), combinations)
+
+    def compute_combined_covariance(
+        self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
+    ) -> FloatArray:
+        return compute_tree_covariance(strategy, _read_structure(strategy), combinations)
+
+    def bound_boxed_stds(
+        self, strategy: IntegerStrategy, combinations: Sequence[Products]
+    ) -> FloatArray:
+        return bound_boxed_tree_stds(strategy, _read_structure(strategy), combinations)
+
+    def compute_boxed_covariance(
+        self, strategy: IntegerStrategy, combinations: Sequence[Products]
+    ) -> FloatArray:
+        return compute_boxed_tree_covariance(strategy, _read_structure(strategy), combinations)
+
+    def build_covariance(
+        self, strategy: IntegerStrategy, noise_std: float
+    ) -> tuple[FloatArray, IntArray]:
+        structure = _read_structure(strategy)
+        names = (structure.tree_attribute, *structure.dense)
+        parts = list_covariances(structure, strategy.tree_blocks, noise_std)
+        return write_out_covariance(strategy, names, parts)
+
+    def list_measured_cells(self, strategy: IntegerStrategy) -> MeasuredCells:
+        structure = _read_structure(strategy)
+        names = (structure.tree_attribute, *structure.dense)
+        return MeasuredCells(names, list_matrices(structure, strategy.tree_blocks))
+
+
+def _read_structure(strategy: IntegerStrategy) -> TreeStructure:
+    """Return the structure of a strategy of trees."""
+    assert isinstance(strategy.structure, TreeStructure)
+    return strategy.structure
+
+
+def build_tree_strategy(
+    structure: TreeStructure, tree_blocks: tuple[TreeBlock, ...]
+) -> IntegerStrategy:
+    """Build the strategy of the integers of each block of a tree; see `build_strategy`."""
+    return build_strategy(structure, (), make_contrasts(structure), tree_blocks)

@@ -1,0 +1,39 @@
+"""Neighbours: who is protected. A difference between neighbours is a list of signed records."""
+
+from fitplug.neighbours.cell_pairs import (
+    MOST_PAIRS,
+    CellPairs,
+    GroundedQueries,
+    find_pairs,
+    ground_queries,
+    mix_sets,
+)
+from fitplug.neighbours.costly_differences import find_costly_differences, find_missed_differences
+from fitplug.neighbours.move_bound import MOST_LISTED, bound_all_moves, bound_costliest_move
+from fitplug.neighbours.move_costs import LARGEST_SUM, MoveCosts, undo_scale
+from fitplug.neighbours.person_cost import bound_largest_cost
+from fitplug.neighbours.person_records import PersonRecords, RecordSets, list_single_records
+from fitplug.neighbours.record_products import RecordProducts, build_record_products
+
+__all__ = [
+    "LARGEST_SUM",
+    "MOST_LISTED",
+    "MOST_PAIRS",
+    "CellPairs",
+    "GroundedQueries",
+    "MoveCosts",
+    "PersonRecords",
+    "RecordProducts",
+    "RecordSets",
+    "bound_all_moves",
+    "bound_costliest_move",
+    "bound_largest_cost",
+    "build_record_products",
+    "find_costly_differences",
+    "find_missed_differences",
+    "find_pairs",
+    "ground_queries",
+    "list_single_records",
+    "mix_sets",
+    "undo_scale",
+]

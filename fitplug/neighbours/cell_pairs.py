@@ -1,0 +1,184 @@
+"""Pairs of cells between which one record may move, when neighbours replace a record.
+
+Neighbours in the unit `ReplaceOne` differ by e_i - e_j, where the cells i and j are in one region:
+they have the same values of the attributes that the unit keeps. A cell i has a dense part d and a
+value of each symmetric attribute. What a move costs depends only on the dense parts d and d', and
+on the set D of the symmetric attributes whose values differ. So pairs of the same (d, d', D) are
+one class, with one dual weight (docs/theory/units.md).
+
+Dense cells of one region that no query tells apart are one node.
+
+The number T x of records of each region is public. Queries matter modulo these totals: with the
+column of a reference cell subtracted from all columns of its region, W = W' + K T, where K has the
+columns of the reference cells. W' is zero at the reference cells, and W' v = W v for every
+difference v, as T v = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, to_positions
+from fitplug.workload import classify_cells
+
+MOST_PAIRS = 2_000_000
+"""The most classes of pairs of cells. Their weights take 0.6 GB in a design then."""
+
+
+@dataclass(frozen=True, eq=False)
+class GroundedQueries:
+    """Queries modulo the totals of regions.
+
+    Attributes:
+        grounded: W', the queries without what public totals answer, shape (m, d).
+        public: K, what the queries ask of the public totals, shape (m, regions).
+    """
+
+    grounded: FloatArray
+    public: FloatArray
+
+
+def ground_queries(W: FloatArray, regions: IntArray) -> GroundedQueries:
+    """Subtract from queries W (m, d) what public totals answer, for the region (d,) of each cell.
+
+    The reference cell of a region is the one of which the fewest queries ask.
+    """
+    asked = np.count_nonzero(W, axis=0)
+    order = np.lexsort((asked, regions))
+    _, starts = np.unique(regions[order], return_index=True)
+    public = W[:, order[starts]]
+    return GroundedQueries(W - public[:, regions], public)
+
+
+@dataclass(frozen=True, eq=False)
+class CellPairs:
+    """The classes of pairs of cells between which a record may move.
+
+    Set D number i has the movable symmetric attributes of the binary digits of i. The classes are,
+    for the empty set, the pairs of different nodes of one region; then, for each other set, these
+    pairs and after them the pairs of each node with itself.
+
+    Attributes:
+        node_of_cell: The node of each dense cell, numbered by region, shape (d,).
+        regions: The region of each dense cell, shape (d,).
+        free: The number m of the symmetric attributes along which a record may move.
+    """
+
+    node_of_cell: IntArray
+    regions: IntArray
+    free: int
+
+    @frozen_property
+    def cells(self) -> IntArray:
+        """The first cell of each node, shape (N,)."""
+        return np.asarray(np.unique(self.node_of_cell, return_index=True)[1])
+
+    @property
+    def nodes(self) -> int:
+        """N, the number of nodes."""
+        return len(self.cells)
+
+    @property
+    def sets(self) -> int:
+        """2^m, the number of sets D."""
+        return int(2**self.free)
+
+    @frozen_property
+    def ends(self) -> tuple[IntArray, IntArray]:
+        """The two nodes of each pair of different nodes, the first before the second, (k,) each."""
+        regions = self.regions[self.cells]
+        sizes = np.bincount(to_positions(regions))
+        found = [np.triu_indices(size, 1) for size in sizes.tolist()]
+        starts = np.cumsum(sizes) - sizes
+        first, second = (
+            np.concatenate([own[i] + start for own, start in zip(found, starts, strict=True)])
+            for i in (0, 1)
+        )
+        return first, second
+
+    @property
+    def count(self) -> int:
+        """The number of classes of pairs."""
+        sizes = np.bincount(to_positions(self.regions[self.cells])).astype(object)
+        different = int((sizes * (sizes - 1) // 2).sum())
+        return self.sets * (different + self.nodes) - self.nodes
+
+    def sum_weights(self, p: FloatArray) -> FloatArray:
+        """Arrange weights (count,) of the classes by set and node: p + p' for each D, (2^m, N, N).
+
+        Each entry is a weight or, on the diagonal, twice a weight, without rounding.
+        """
+        first, second = self.ends
+        found = np.zeros((self.sets, self.nodes, self.nodes))
+        k, at = len(first), np.arange(self.nodes)
+        found[0, first, second] = p[:k]
+        moved = p[k:].reshape(self.sets - 1, k + self.nodes)
+        found[1:, first, second] = moved[:, :k]
+        found += found.swapaxes(1, 2)
+        found[1:, at, at] = 2 * moved[:, k:]
+        return found
+
+    def measure_pairs(self, own: AnyArray, products: AnyArray) -> AnyArray:
+        """Compute the cost of each class, own_d + own_d' - 2 products_D(d, d'); shape (count,).
+
+        Args:
+            own: The squares of the columns of the nodes, shape (N,).
+            products: The products of the columns of two cells that differ along D, (2^m, N, N).
+        """
+        first, second = self.ends
+        at = np.arange(self.nodes)
+        different = (own[first] + own[second]) - 2 * products[:, first, second]
+        same = 2 * own - 2 * products[1:, at, at]
+        moved = np.concatenate([different[1:], same], axis=1)
+        return np.concatenate([different[0], moved.ravel()])
+
+    def find_largest(self, costs: AnyArray) -> AnyArray:
+        """Find the largest cost, of all classes (count,), of each cell's pairs; shape (d,).
+
+        A cell that is in no pair has the cost 0.
+        """
+        first, second = self.ends
+        k = len(first)
+        moved = costs[k:].reshape(self.sets - 1, k + self.nodes)
+        different = np.concatenate([costs[None, :k], moved[:, :k]]).max(axis=0)
+        largest = np.zeros(self.nodes, dtype=costs.dtype)
+        np.maximum.at(largest, first, different)
+        np.maximum.at(largest, second, different)
+        if len(moved):
+            largest = np.maximum(largest, moved[:, k:].max(axis=0))
+        return np.asarray(largest[self.node_of_cell])
+
+
+def find_pairs(W: FloatArray, regions: IntArray, free: int) -> CellPairs:
+    """Find the classes of pairs of cells.
+
+    Args:
+        W: All queries over the dense cells, shape (m, d).
+        regions: The region of each dense cell, shape (d,).
+        free: The number of the symmetric attributes along which a record may move.
+    """
+    kinds = regions * (W.shape[1] + 1) + classify_cells(W) + 1
+    return CellPairs(np.asarray(np.unique(kinds, return_inverse=True)[1].ravel()), regions, free)
+
+
+def mix_sets(table: AnyArray, out: tuple[Any, Any], moved: tuple[Any, Any], bit: int) -> AnyArray:
+    """Replace the binary digit of the first index (2^m, ...) of a table by another one.
+
+    Args:
+        table: The table.
+        out: What the entries whose digit is 0 and 1 are multiplied by, where the new digit is 0.
+        moved: The same, where the new digit is 1.
+        bit: The number of the digit.
+
+    Returns:
+        A table of the same shape.
+    """
+    halves = table.reshape(-1, 2, 2**bit, *table.shape[1:])
+    found = np.stack(
+        [a * halves[:, 0] + b * halves[:, 1] for a, b in (out, moved)],
+        axis=1,
+    )
+    return found.reshape(table.shape)

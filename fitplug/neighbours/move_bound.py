@@ -1,0 +1,342 @@
+"""A bound from above on the cost of all moves of a record, of which there may be 2^100.
+
+f(D) = 2 sum_T (w_T - g_T), and g = sum_T w_T prod_{a in T} s_a is bounded from below
+(docs/theory/units.md, "Too many moves to list"). The weights are divided into a main part and the
+rest,
+
+    w_T = k_j prod_{a in T} v_a + e_T      for T of j = 1, 2, 3 attributes
+
+* The main part of g depends on L = sum_a v_a s_a, and on the sums of v_a^2 s_a^2 and v_a^3 s_a^3.
+  The range of L is divided into intervals. In each interval the main part is at least a constant
+  and a number for each attribute, in D or not in D.
+* Each term of the rest is at least its value at one move, and a number for each attribute at which
+  the move differs from that one.
+
+So in each interval g is at least a sum over attributes, of which each is made least alone, with a
+multiplier for the condition that L is in the interval. Intervals with the least bounds are divided
+again, until the bound is that of the move, or no more is gained.
+
+All numbers are floats of one machine as of any other: see `fitplug.neighbours.move_costs`. What
+they round is far below `_SLACK` times the sum of the sizes of all terms, and sums are those of
+integers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitplug.neighbours.move_costs import MoveCosts, add_in_order
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
+
+_SLACK = 2.0**-42
+"""Relative; each term carries fewer than 2^10 roundings."""
+
+MOST_LISTED = 12
+"""The most attributes of which all 2^m - 1 moves are tried by `bound_all_moves`."""
+
+_PARTS = (1.0, 0.9, 0.75, 0.6)
+"""The parts of the best fit that are tried as main part. A rest below 0 costs more than above."""
+
+_FITTING, _BISECTIONS, _DIVISIONS = 40, 32, 16
+_FIRST_INTERVALS, _DIVIDED, _PIECES = 64, 64, 4
+_LARGEST_SET = 6
+"""The most attributes of a set whose rest is bounded at all moves. Larger sets take a constant."""
+
+_LARGEST_SIZE = 2.0**57
+"""The largest sum of the sizes of all terms, so that int64 can hold them."""
+
+_GAIN = 2e-6
+"""What a division must gain, relatively, for another one to follow."""
+
+_MOST_TIGHT = 3
+"""The most moves at which the rest is tight in turn."""
+
+_CLOSE = 1e-5
+"""A bound so close to the cost of a move, relatively, is good enough."""
+
+
+def bound_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
+    """Bound the cost of all moves from above.
+
+    Args:
+        costs: What moves cost.
+        moves: Costly moves (v, m), the costliest first. The bound is made tight at some of them.
+
+    Returns:
+        A number that no move costs more than. It is the same on every machine.
+    """
+    total = int(costs.weights.sum())
+    attained = float(costs.evaluate(moves[:1])[0])
+    # Of each set alone, no product is less than the least of its ratios.
+    least = costs.ratios[costs.members].min(axis=1)
+    found = 2 * (total - int(np.floor(costs.weights * least * (1 + _SLACK)).sum()))
+    main = _fit_main_part(costs)
+    tight = _select_different([*moves, np.ones(costs.size, dtype=bool)])
+    for parts in (_PARTS[:1], _PARTS):
+        if main is not None and found > attained * (1 + _CLOSE):
+            least_sum = _bound_sum(main, parts, tight, total - attained / 2)
+            found = min(found, 2 * (total - least_sum))
+    return found
+
+
+def _select_different(moves: Sequence[BoolArray]) -> list[BoolArray]:
+    """Select the first moves along numbers of attributes that differ by a tenth of all."""
+    chosen: list[BoolArray] = []
+    for move in moves:
+        others = [abs(int(move.sum()) - int(other.sum())) for other in chosen]
+        if len(chosen) < _MOST_TIGHT and all(10 * other >= len(move) for other in others):
+            chosen.append(move)
+    return chosen
+
+
+def bound_all_moves(costs: MoveCosts) -> int:
+    """Bound the cost of all moves from above by that of each, for `MOST_LISTED` attributes.
+
+    Args:
+        costs: What moves cost.
+
+    Returns:
+        A number that no move costs more than. The costliest costs as much, but for rounding.
+    """
+    numbers = np.arange(1, 2**costs.size)
+    moves = (numbers[:, None] >> np.arange(costs.size) & 1).astype(np.bool_)
+    rounding = _SLACK * add_in_order(costs.weights)
+    return math.ceil(float(costs.evaluate(moves).max()) + rounding)
+
+
+@dataclass(frozen=True, eq=False)
+class _MainPart:
+    """The main part k_j prod v_a, and the polynomial with all sets for which it is not zero.
+
+    Attributes:
+        costs: The polynomial, with weights of zero for sets that it does not have.
+        values: v_a >= 0, and 1 after them, shape (m + 1,).
+        multiples: k_0 = 0, k_1, k_2, k_3, and zeros, by the number of attributes.
+    """
+
+    costs: MoveCosts
+    values: FloatArray
+    multiples: FloatArray
+
+    @property
+    def weights(self) -> FloatArray:
+        """The main part of the weights, shape (t,)."""
+        counts = _count_members(self.costs)
+        found = self.multiples[counts]
+        for place in self.costs.members.T:
+            found = found * self.values[place]
+        return np.asarray(found)
+
+
+def _fit_main_part(costs: MoveCosts) -> _MainPart | None:
+    """Fit a main part to the weights; None if too few of all sets have weights."""
+    counts = _count_members(costs)
+    m, most = costs.size, costs.members.shape[1]
+    have = {j: int((counts == j).sum()) for j in range(1, min(most, m, 3) + 1)}
+    full = [j for j, number in have.items() if j == 1 or 2 * number >= math.comb(m, j)]
+    sums = {j: add_in_order(costs.weights[counts == j]) for j in full}
+    largest = max(sums, key=lambda j: sums[j], default=1)
+    if largest == 1:
+        return None
+    for j in full:
+        if have[j] < math.comb(m, j):
+            costs = _add_absent(costs, j)
+    counts = _count_members(costs)
+    own = counts == largest
+    members, weights = costs.members[own][:, :largest], costs.weights[own]
+    wanted = _add_by_attribute(members, weights, m)
+    values = (wanted > 0).astype(np.float64)
+    for _ in range(_FITTING):
+        reached = _add_by_attribute(members, values[members].prod(axis=1), m)
+        values = values * np.sqrt(wanted / np.where(reached > 0, reached, 1.0))
+        values = values / max(float(values.max()), 1e-300)
+    values = np.append(values, 1.0)
+    multiples = np.zeros(most + 1)
+    for j in full:
+        sets = costs.members[counts == j][:, :j]
+        size = add_in_order(values[sets].prod(axis=1))
+        multiples[j] = sums[j] / size if size > 0 else 0.0
+    return _MainPart(costs, values, multiples)
+
+
+def _add_absent(costs: MoveCosts, j: int) -> MoveCosts:
+    """Add all sets of j attributes that a polynomial does not have, with weights of zero."""
+    m, most = costs.size, costs.members.shape[1]
+    base = (m + 1) ** np.arange(j, dtype=np.int64)
+    chosen = itertools.chain.from_iterable(itertools.combinations(range(m), j))
+    every = np.fromiter(chosen, np.int64, math.comb(m, j) * j).reshape(-1, j)
+    present = costs.members[_count_members(costs) == j][:, :j]
+    absent = every[~np.isin(every @ base, present @ base)]
+    padded = np.full((len(absent), most), m, dtype=np.int64)
+    padded[:, :j] = absent
+    return MoveCosts(
+        costs.ratios,
+        np.concatenate([costs.members, padded]),
+        np.concatenate([costs.weights, np.zeros(len(absent))]),
+    )
+
+
+def _bound_sum(
+    main: _MainPart, parts: Sequence[float], moves: Sequence[BoolArray], wanted: float
+) -> int:
+    """Bound g from below.
+
+    Args:
+        main: The main part.
+        parts: The parts of it that are taken.
+        moves: The moves at which the rest is tight. In each interval the best part and the best
+            of these moves count.
+        wanted: g at a move: intervals in which g is larger need no better bound.
+    """
+    costs = main.costs
+    of_main = main.weights
+    size = add_in_order(costs.weights + of_main)
+    entries = np.stack([main.values[:-1], main.values[:-1] * costs.ratios[:-1]])
+    rests = [
+        (part, *_bound_rest(costs, costs.weights - part * of_main, move))
+        for part in parts
+        for move in moves
+    ]
+    sums = _Sums(
+        entries=entries,
+        multiples=np.outer([part for part, _, _ in rests], np.append(main.multiples, np.zeros(3))),
+        constants=np.array([constant for _, constant, _ in rests], dtype=np.int64),
+        changes=np.stack([changes for _, _, changes in rests]),
+    )
+    if not float(sums.sizes.max()) < _LARGEST_SIZE:
+        return -math.ceil(size)  # the attributes differ too much for a main part
+    lowest = add_in_order(entries.min(axis=0))
+    highest = add_in_order(entries.max(axis=0))
+    margin = 2.0**-40 * add_in_order(main.values[:-1])
+    ends = np.linspace(lowest - margin, highest + margin, _FIRST_INTERVALS + 1)
+    low, high = ends[:-1], ends[1:]
+    bounds, before = sums.bound_intervals(low, high), -math.inf
+    for _ in range(_DIVISIONS):
+        is_low = bounds < wanted - 1e-9 * size
+        worst = np.argsort(bounds, kind="stable")[:_DIVIDED]
+        worst = worst[is_low[worst]]
+        if not len(worst) or float(bounds.min()) < before + _GAIN * size:
+            break
+        before = float(bounds.min())
+        cuts = np.linspace(low[worst], high[worst], _PIECES + 1)
+        new_low, new_high = cuts[:-1].ravel(), cuts[1:].ravel()
+        kept = np.ones(len(low), dtype=bool)
+        kept[worst] = False
+        low, high = np.append(low[kept], new_low), np.append(high[kept], new_high)
+        bounds = np.append(bounds[kept], sums.bound_intervals(new_low, new_high))
+    return int(bounds.min()) - math.ceil(_SLACK * size)
+
+
+def _bound_rest(costs: MoveCosts, rest: FloatArray, move: BoolArray) -> tuple[int, FloatArray]:
+    """Bound sum_T e_T prod s_a from below by its value at a move, and a number for each change.
+
+    Returns:
+        The constant, and what is added for each attribute that a move is not along, and is along,
+        shape (2, m): integers.
+    """
+    m, counts = costs.size, _count_members(costs)
+    here, there = costs.place(move), costs.place(~move)
+    constant, changes = 0, np.zeros(m)
+    for j in range(1, costs.members.shape[1] + 1):
+        own = counts == j
+        members, e = costs.members[own][:, :j], rest[own]
+        if j > _LARGEST_SET:
+            # A main part has no sets as large, so that these are weights > 0.
+            constant += int(np.floor(e * costs.ratios[members].min(axis=1)).sum())
+            continue
+        at_move = e * here[members].prod(axis=1)
+        constant += int(np.floor(at_move).sum())
+        least = np.full(members.shape, np.inf)
+        for differs in itertools.product((False, True), repeat=j):
+            if not any(differs):
+                continue
+            product = e.copy()
+            for place, other in zip(members.T, differs, strict=True):
+                product *= (there if other else here)[place]
+            # Each of the attributes that differ bears an equal part of the change.
+            part = (product - at_move) / sum(differs)
+            for i in np.flatnonzero(differs).tolist():
+                least[:, i] = np.minimum(least[:, i], part)
+        changes += _add_by_attribute(members, np.floor(least), m)
+    return constant, np.stack([np.where(move, changes, 0.0), np.where(move, 0.0, changes)])
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Bounds of g that are sums over attributes in each interval, one for each way to divide it.
+
+    Attributes:
+        entries: v_a s_a of attributes that are not in D, and that are, shape (2, m).
+        multiples: k_0, k_1, k_2, k_3 of the main part in each way, shape (k, 4 or more).
+        constants: What the rest adds to g at any move, integers, shape (k,).
+        changes: What the rest adds for each attribute, integers, shape (k, 2, m).
+    """
+
+    entries: FloatArray
+    multiples: FloatArray
+    constants: IntArray
+    changes: FloatArray
+
+    @frozen_property
+    def sizes(self) -> FloatArray:
+        """The largest size of all terms of the main part, added up, shape (k,)."""
+        _, k1, k2, k3 = self.multiples[:, :4].T
+        size = add_in_order(np.abs(self.entries).max(axis=0))
+        return np.asarray(k1 * size + k2 * size * size + k3 * size * size * size)
+
+    def bound_intervals(self, low: FloatArray, high: FloatArray) -> IntArray:
+        """Bound g from below, for L in intervals (i,), shape (i,).
+
+        With P2 and P3 the sums of squares and of cubes of the entries, the main part is
+        k_1 L + k_2 (L^2 - P2) / 2 + k_3 (L^3 - 3 L P2 + 2 P3) / 6.
+        """
+        _, k1, k2, k3 = self.multiples[:, :4].T[:, :, None]
+        square = np.where((low < 0) & (high > 0), 0.0, np.minimum(low * low, high * high))
+        constant = k1 * low + k2 * square / 2 + k3 * (low * low * low) / 6
+        # L <= high, and P2 >= 0. The arrays are (k, i, m), for attributes out of D and in D.
+        outside, inside = (
+            (k3 * (v * v * v / 3))[:, None]
+            - (k2 + k3 * high)[:, :, None] / 2 * (v * v)
+            + self.changes[:, None, side]
+            for side, v in enumerate(self.entries)
+        )
+        largest_entries = add_in_order(np.abs(self.entries).max(axis=0))
+        terms = np.cumsum(np.maximum(np.abs(outside), np.abs(inside)), axis=2)[:, :, -1]
+        size = terms + np.abs(constant) + self.sizes[:, None]
+        least = float(self.entries[0][self.entries[0] > 0].min())
+        most = min(float(size.max()) / least, 2.0**58 / largest_entries)
+        below, above = np.full(size.shape, -most), np.full(size.shape, most)
+        found = np.full(size.shape, np.iinfo(np.int64).min // 2)
+        steering = np.rint(self.entries * 2.0**30).astype(np.int64)
+        ends = np.floor(low * 2.0**30).astype(np.int64), np.ceil(high * 2.0**30).astype(np.int64)
+        for _ in range(_BISECTIONS):
+            # For each y, g is at least the sum of the least terms + y v_a s_a, less y L.
+            y = (below + above) / 2
+            one = outside + y[:, :, None] * self.entries[0]
+            other = inside + y[:, :, None] * self.entries[1]
+            sums = np.floor(np.minimum(one, other)).astype(np.int64).sum(axis=2)
+            limit = np.where(y > 0, y * high, y * low)
+            slack = _SLACK * (size + 2 * np.abs(y) * largest_entries)
+            bound = sums + np.floor(constant - limit - slack).astype(np.int64) - 1
+            found = np.maximum(found, bound)
+            reached = np.where(one <= other, steering[0], steering[1]).sum(axis=2)
+            is_above = reached > np.where(y > 0, ends[1], ends[0])
+            below, above = np.where(is_above, y, below), np.where(is_above, above, y)
+        return np.asarray((found + self.constants[:, None]).max(axis=0))
+
+
+def _count_members(costs: MoveCosts) -> IntArray:
+    """Count the attributes of each set, shape (t,)."""
+    return np.asarray((costs.members < costs.size).sum(axis=1))
+
+
+def _add_by_attribute(members: IntArray, values: FloatArray, size: int) -> FloatArray:
+    """Add values, one for each set or one for each of its members, by attribute, (size,)."""
+    each = np.broadcast_to(values if values.ndim == 2 else values[:, None], members.shape)
+    sums = np.bincount(to_positions(members.ravel()), each.ravel(), minlength=size)
+    return np.asarray(sums[:size], dtype=np.float64)

@@ -1,0 +1,318 @@
+"""What a plan consists of, and what follows from it alone.
+
+Verification and plan files take this record; `fitplug.plan.Plan` is the facade above it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fitplug.certify import Ended, Tier, TierClaims, Tiers
+from fitplug.domain import Domain
+from fitplug.errors import BudgetError
+from fitplug.families import (
+    MAX_AXES,
+    Duals,
+    Frame,
+    IntegerStrategy,
+    Objective,
+    Structure,
+    bound_overstatement,
+    certify_bound,
+    certify_plan_tiers,
+    list_tables,
+)
+from fitplug.numeric import (
+    UNIT_ROUNDOFF,
+    AnyArray,
+    FloatArray,
+    ceil_float,
+    ceil_written,
+    floor_float,
+    freeze,
+    guard_linear_algebra,
+)
+from fitplug.privacy import Method, delta_at, epsilon_at
+from fitplug.workload import (
+    AddRemove,
+    ArraysByGroup,
+    BoundUnit,
+    Unit,
+    Workload,
+    select_largest_sets,
+)
+
+ByGroup: TypeAlias = Mapping[str, AnyArray]
+
+LEAST_TOLERANCE = 1e-9
+"""Of the relative gap: less is lost in rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlanRecord:
+    """The content of a plan; immutable.
+
+    Attributes:
+        workload: The queries and targets it was designed for.
+        strategy: The integer strategy that runs.
+        objective: What was made least, beyond the plain privacy cost.
+        noise_std: sigma of the strategy's discrete Gaussian noise.
+        scale: k of the paper's Problem 2; variances are at most scale * targets. It is 1.0 unless
+            a budget or cell budgets were given.
+        lower_bound: A certified bound: no mechanism that meets scale * targets with Gaussian noise
+            costs less. If the plan has another objective, it is a bound on that objective; see
+            `cost`.
+        p: The dual weights of the differences between neighbours; see
+        `fitplug.families.base.certifier`. q: The dual weights of the rows of the strategy's
+        structure. p and q prove the bound. frame: How the norm is pinched in the residual family;
+        `NO_FRAME` for other structures. weights: The dual weights of the further tiers; see
+        `tiers`. tolerance: The relative gap that the solver was asked for. iterations: The
+        iterations that it made. ended: Why it ended.
+    """
+
+    workload: Workload
+    strategy: IntegerStrategy
+    objective: Objective
+    noise_std: float
+    scale: float
+    lower_bound: float
+    p: FloatArray
+    q: FloatArray
+    frame: Frame
+    weights: Tiers
+    tolerance: float
+    iterations: int
+    ended: Ended
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        freeze(self)  # unpickled arrays may be written to
+
+    @property
+    def domain(self) -> Domain:
+        """The workload's domain."""
+        return self.workload.domain
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of privacy: rho, the privacy cost and the profile are for one person in it."""
+        return self.structure.unit
+
+    @property
+    def bound_unit(self) -> BoundUnit:
+        """The unit of privacy with the plan's cells, by which claims of two plans are compared."""
+        return BoundUnit.bind(self.unit, self.domain, self.workload.attributes)
+
+    def bind_unit(self, records: int) -> BoundUnit:
+        """Return the bound unit of a release for persons with so many records; it is the plan's own
+        unless the plan is for records anywhere.
+        """
+        return BoundUnit(AddRemove(records)) if self.unit.is_of_records else self.bound_unit
+
+    def compare_records(self, records: int) -> Fraction:
+        """Compute Delta of a person with so many records anywhere, over Delta in the unit."""
+        return Fraction(records, self.structure.changes)
+
+    @property
+    def structure(self) -> Structure:
+        """The symmetry of the workload, and the blocks that it leaves."""
+        return self.strategy.structure
+
+    @cached_property
+    def rho_exact(self) -> Fraction:
+        """rho of zCDP for one person in the unit of privacy, without rounding.
+
+        It is the exact cost, or an upper bound where `overstatement` is above 0.
+        """
+        return self.strategy.compute_exact_rho(self.noise_std)
+
+    @cached_property
+    def rho(self) -> float:
+        """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's map does. Where the
+        decimal that Python prints for it would be below it, it is the next float.
+        """
+        bound = self.strategy.bound_rho(self.noise_std)
+        # A ledger may be charged this float, and reads a short one as its decimal.
+        return ceil_written(Fraction(bound))
+
+    @cached_property
+    def privacy_cost(self) -> float:
+        """Delta of the integer mechanism, rounded up, and its square too."""
+        cost = ceil_float(Fraction(self.strategy.sensitivity) / Fraction(self.noise_std))
+        # The square of a float rounds to the nearest: it might be below the profile's largest.
+        return cost if cost * cost >= 2 * self.rho_exact else math.nextafter(cost, math.inf)
+
+    @cached_property
+    def overstatement(self) -> float:
+        """How far the privacy cost may be above the truth at most, relatively; 0 if it is exact.
+
+        It is a bound for persons whose records can lie in too many ways to try all of them.
+        """
+        return bound_overstatement(self.strategy)
+
+    @cached_property
+    def cost(self) -> float:
+        """The value of what was made least, rounded up.
+
+        It is the privacy cost. With cell budgets or a weight on the total squared error, it is the
+        objective of `fitplug.families.base.objective` instead.
+        """
+        return self.objective.evaluate(
+            self.privacy_cost,
+            self.strategy.bound_profile(self.noise_std),
+            self.strategy.bound_total_variance(self.noise_std),
+        )
+
+    @property
+    def gap(self) -> float:
+        """cost / lower_bound - 1, rounding to integers included.
+
+        The cost is the privacy cost, unless the plan has another objective.
+        """
+        return self.cost / self.lower_bound - 1
+
+    def epsilon(self, delta: float, method: Method = "gaussian") -> float:
+        """Compute the least epsilon at delta.
+
+        Args:
+            delta: The delta of (epsilon, delta) differential privacy.
+            method: "gaussian" for the exact Gaussian curve, or "zcdp" for the conversion from rho
+                that is proven for the discrete noise.
+
+        Returns:
+            epsilon, rounded up.
+
+        Raises:
+            BudgetError: If delta or the method is none.
+        """
+        return epsilon_at(self.privacy_cost, delta, method)
+
+    def delta(self, epsilon: float, method: Method = "gaussian") -> float:
+        """Compute the least delta at epsilon.
+
+        Args:
+            epsilon: The epsilon of (epsilon, delta) differential privacy.
+            method: As for `epsilon`.
+
+        Returns:
+            delta, rounded up.
+
+        Raises:
+            BudgetError: If epsilon or the method is none.
+        """
+        return delta_at(self.privacy_cost, epsilon, method)
+
+    @cached_property
+    def variances(self) -> ByGroup:
+        """Variance of each answer, rounded up; by group, of the group's shape."""
+        return self.structure.group_values(self.strategy.bound_variances(self.noise_std))
+
+    @cached_property
+    def targets(self) -> ByGroup:
+        """Target variance of each answer; by group, of the group's shape."""
+        return ArraysByGroup(self.workload, self._read_targets)
+
+    def _read_targets(self, g: int) -> FloatArray:
+        return self.workload.groups[g].variances
+
+    @cached_property
+    def tables(self) -> tuple[tuple[str, ...], ...]:
+        """Attribute sets whose exact counts the mechanism needs."""
+        needed = dict.fromkeys(list_tables(self.strategy))
+        # Together they name every attribute the workload uses, even where the answers would not
+        # need one: a record outside the domain on it must be left out of all tables.
+        named = {name for names in needed for name in names}
+        for group in self.workload.groups if not named.issuperset(self.workload.attributes) else ():
+            if not named.issuperset(group.attributes):
+                needed[self.domain.ordered(group.attributes)] = None
+                named.update(group.attributes)
+        return select_largest_sets(needed)
+
+    def profile(self) -> FloatArray:
+        """Compute the privacy cost squared of each cell, rounded up.
+
+        Returns:
+            An array that broadcasts to the domain's shape. Attributes whose cells all cost the
+            same, since no query uses them or by symmetry, have one cell here (and no axis in a
+            domain of more attributes than an array has axes, 64). Its maximum is
+            privacy_cost ** 2. In the residual family, which tells no cells apart, it is that
+            everywhere.
+        """
+        own, cost = self.structure.profile_attributes, self.strategy.bound_profile(self.noise_std)
+        names = own if len(self.domain.names) > MAX_AXES else self.domain.names
+        shape = [self.domain[name].size if name in own else 1 for name in names]
+        return self.structure.arrange_by_cell(cost).reshape(shape)
+
+    def slack(self) -> FloatArray:
+        """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
+
+        As cell_budgets of another design it makes queries for free: at no cell do both profiles
+        come to more than twice this plan's rho. The other design must have this plan's unit of
+        privacy, as both profiles are of one person in it.
+
+        Returns:
+            Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the residual
+            family, which tells no cells apart.
+
+        Raises:
+            BudgetError: The unit is not one of records added or removed, anywhere. A difference
+                then has several cells, and what each of them has left says nothing of it.
+        """
+        if not self.unit.is_of_records:
+            raise BudgetError(
+                f"plans for this unit of privacy ({self.unit}) have no slack by cell; design for "
+                "fp.AddRemove(records=k)"
+            )
+        most = floor_float(2 * self.rho_exact)
+        return np.maximum((most - self.profile()) * (1 - 2 * UNIT_ROUNDOFF), 0.0)
+
+    @cached_property
+    def tiers(self) -> tuple[Tier, ...]:
+        """The tiers of the profile in the paper's refined privacy ordering, the costliest first.
+
+        Cells that no query counts are in none. They are computed from the dual weights, with a
+        singular value decomposition for each tier.
+        """
+        claims = TierClaims(
+            profile=self.objective.divide_by_budgets(self.strategy.bound_profile(self.noise_std)),
+            excess=self.objective.bound_excess(self.strategy.bound_total_variance(self.noise_std)),
+            lower_bound=self.lower_bound,
+            tiers=Tiers(
+                self.weights.of_cell,
+                np.vstack([self.p, self.weights.p]),
+                np.vstack([self.q, self.weights.q]),
+            ),
+        )
+        with guard_linear_algebra():
+            return tuple(certify_plan_tiers(self.structure, claims, self.bound_at))
+
+    @property
+    def duals(self) -> Duals:
+        """The dual weights that prove the lower bound."""
+        return Duals(self.p, self.q, self.frame)
+
+    def bound_at(self, p: FloatArray, q: FloatArray) -> float:
+        """Certify the lower bound that dual weights give.
+
+        Args:
+            p: Any weights of the shape of the plan's own p.
+            q: Any weights of the shape of the plan's own q.
+
+        Returns:
+            The bound.
+
+        Raises:
+            ValueError: If weights are of another shape, negative, not finite or all zero.
+        """
+        duals = Duals(p, q, self.frame)
+        return certify_bound(self.structure, self.objective, self.scale, duals)

@@ -1,0 +1,171 @@
+"""Verification: a plan's claims, recomputed from what it contains by code that knows no solver.
+
+Every claim must equal what is recomputed: integers exactly; floats, which another machine may round
+otherwise, on the safe side by LOOSEST at most, relatively. The tolerance asked for, the iterations
+and how the design ended are information for people: no claim depends on them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import get_args
+
+import numpy as np
+
+from fitplug.certify import Ended, Tiers
+from fitplug.errors import DesignError, PlanError
+from fitplug.families import (
+    FEWEST_RECORDS,
+    LARGEST_NOISE,
+    LEAST_NOISE,
+    Frame,
+    Objective,
+    bound_unit_variances,
+    check_duals_form,
+    check_strategy,
+    confirm_cost,
+    count_duals,
+    meets_targets,
+)
+from fitplug.numeric import AnyArray
+from fitplug.plan.plan_record import LEAST_TOLERANCE, PlanRecord
+
+LOOSEST = 1e-8
+"""How much worse than what is recomputed a claim in floats may be, relatively: ten times the widest
+margin that designs leave for other machines."""
+
+QUICK_WORK = 2**31
+"""A plan with so many rows times cells, times the smaller of the two, is verified in a second."""
+
+
+def check_form(plan: PlanRecord) -> None:
+    """Check that every part has the shape, type and range that it must have.
+
+    Raises:
+        PlanError: If a part has another shape or type, or is out of range.
+    """
+    structure, strategy = plan.structure, plan.strategy
+    m, d = structure.rows, structure.profile_size
+    check_strategy(strategy)
+    for number in (plan.noise_std, plan.scale, plan.lower_bound):
+        if not 0 < number < math.inf:
+            raise PlanError("the noise, the scale or the lower bound is not a positive number")
+    if not LEAST_NOISE <= plan.noise_std <= LARGEST_NOISE:
+        raise PlanError("the noise is next to none, or more than 64-bit integers hold")
+    unit, squares = strategy.unit_variances, strategy.column_squares
+    if unit.shape != (m,) or unit.dtype != np.float64 or not (unit >= 0).all():
+        raise PlanError("the variances are not numbers, one for each query")
+    if squares.shape != (d,) or squares.dtype != np.float64 or not (squares >= 0).all():
+        raise PlanError("the privacy profile is not a number for each cell")
+    if not LEAST_TOLERANCE <= plan.tolerance < 1 or plan.iterations < 0:
+        raise PlanError("the tolerance or the number of iterations is out of range")
+    if plan.ended not in get_args(Ended):
+        raise PlanError("it does not say how the design ended")
+    if type(plan.frame) is not Frame:
+        raise PlanError("the frame of the dual weights is not one of the structure's")
+    check_duals_form(structure, plan.objective, plan.frame)
+    _check_objective(plan.objective, d)
+    _check_tiers(plan.weights, d, *count_duals(structure))
+
+
+def check_privacy(plan: PlanRecord) -> None:
+    """Check that the plan claims the privacy cost of the integers that will run.
+
+    Raises:
+        PlanError: If the plan claims another cost, profile or number of records than the integers
+            have, if they hold too few records, if the tiers leave out cells that cost something, or
+            if the profile exceeds the cell budgets.
+    """
+    strategy = plan.strategy
+    exact, above, records = confirm_cost(strategy)
+    if exact != strategy.sensitivity_squared:
+        raise PlanError("the privacy cost is not the one the plan claims")
+    if strategy.max_records != records:
+        raise PlanError("the number of records it holds is not the one the plan claims")
+    if records < FEWEST_RECORDS:
+        raise PlanError(f"its integers do not hold {FEWEST_RECORDS:,} records")
+    if not _is_claimed(strategy.column_squares, above):
+        raise PlanError("the privacy profile is not the one the plan claims")
+    if not np.array_equal(plan.weights.of_cell < 0, above == 0):
+        raise PlanError("the tiers leave out cells that cost something")
+    budgets = plan.objective.budgets
+    if budgets is not None and not (strategy.bound_profile(plan.noise_std) <= budgets).all():
+        raise PlanError("the privacy profile is not within the cell budgets")
+
+
+def verify_on_reading(plan: PlanRecord) -> None:
+    """Check every claim of a plan, but of large plans only the form and the privacy cost.
+
+    Raises:
+        PlanError: If a claim does not hold; the message says which.
+    """
+    check_form(plan)
+    rows, cells = plan.structure.rows, plan.structure.cells
+    if rows * cells * min(rows, cells) <= QUICK_WORK:
+        verify(plan)
+    else:
+        check_privacy(plan)
+
+
+def verify(plan: PlanRecord) -> None:
+    """Check every claim of a plan.
+
+    Raises:
+        PlanError: If a claim does not hold; the message says which.
+    """
+    check_form(plan)
+    check_privacy(plan)
+    structure, strategy = plan.structure, plan.strategy
+    try:
+        variances = bound_unit_variances(structure, *strategy.integers)
+        certified = plan.bound_at(plan.p, plan.q)
+    except (DesignError, ValueError) as error:
+        raise PlanError(f"the plan does not prove its claims: {error}") from None
+    if not _is_claimed(strategy.unit_variances, variances):
+        raise PlanError("the variances are not those the plan claims")
+    reached = strategy.bound_variances(plan.noise_std)
+    if not meets_targets(reached, plan.scale, structure.targets):
+        raise PlanError("some target is not met")
+    if not plan.scale * (1 - LOOSEST) <= float((reached / structure.targets).max()):
+        raise PlanError("the targets are scaled by more, or there is less noise, than need be")
+    # A mechanism meets the targets at this cost, so no true bound is above it.
+    if not max(certified, plan.lower_bound) <= plan.cost:
+        raise PlanError("the lower bound is above the cost of the plan itself")
+    if not certified * (1 - LOOSEST) <= plan.lower_bound <= certified:
+        raise PlanError("the lower bound is not the one that the plan's dual weights certify")
+
+
+def _is_claimed(bounds: AnyArray, proven: AnyArray) -> bool:
+    """Tell whether upper bounds are the proven ones, or above them by LOOSEST at most."""
+    return bool(((proven <= bounds) & (bounds <= proven * (1 + LOOSEST))).all())
+
+
+def _check_objective(objective: Objective, d: int) -> None:
+    """Check that budgets and the weight of the total error are in range."""
+    budgets = objective.budgets
+    if budgets is not None and (budgets.shape != (d,) or not _are_positive(budgets)):
+        raise PlanError("the cell budgets are not positive numbers, one for each cell")
+    if not 0 <= objective.weight < math.inf:
+        raise PlanError("the weight of the total squared error is not a number from 0 up")
+
+
+def _check_tiers(tiers: Tiers, cells: int, d: int, m: int) -> None:
+    """Check that tiers are numbered cells, with dual weights of these sizes."""
+    of_cell, p, q = tiers.of_cell, tiers.p, tiers.q
+    fits = of_cell.dtype == np.int64 and of_cell.shape == (cells,)
+    fits = fits and int(of_cell.min()) >= -1 and int(of_cell.max()) <= len(p) + 1
+    fits = fits and p.shape == (len(p), d) and q.shape == (len(p), m)
+    fits = fits and len(np.unique(of_cell[of_cell >= 0])) == int(of_cell.max()) + 1
+    if not fits or not all(_are_weights(x) for x in (p, q)):
+        raise PlanError("the tiers are not cells with dual weights")
+
+
+def _are_weights(rows: AnyArray) -> bool:
+    """Tell whether each row holds finite numbers >= 0 that are not all zero."""
+    finite = rows.dtype == np.float64 and bool(((rows >= 0) & (rows < math.inf)).all())
+    return finite and bool((rows.sum(axis=1) > 0).all())
+
+
+def _are_positive(values: AnyArray) -> bool:
+    """Tell whether values are finite floats above zero."""
+    return values.dtype == np.float64 and bool(((values > 0) & (values < math.inf)).all())

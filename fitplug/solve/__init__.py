@@ -1,0 +1,56 @@
+"""Solvers: the dual, its fixed point and the methods around it. They know no family."""
+
+from fitplug.solve.components import Component, find_components, merge_tiers, scatter
+from fitplug.solve.dual import DualValue, Solution, solve
+from fitplug.solve.fixed_point import (
+    MIXING,
+    FixedPoint,
+    GapProgress,
+    Iterate,
+    find_fixed_point,
+    mix_with_uniform,
+    normalise_logarithms,
+    normalise_pair,
+)
+from fitplug.solve.geometric_mean import compute_mean, compute_mean_of_product
+from fitplug.solve.inverse_square_root import POLES, Poles, place_poles
+from fitplug.solve.options import SOLVERS, Options, Solver, explain_end, explain_end_of_bounds
+from fitplug.solve.problem import Block, Problem, ScalarBlocks, reduce_block, reduce_matrix
+from fitplug.solve.refinement import refine
+from fitplug.solve.total_error import TotalErrorOptimum, minimise_total_error
+
+__all__ = [
+    "MIXING",
+    "POLES",
+    "SOLVERS",
+    "Block",
+    "Component",
+    "DualValue",
+    "FixedPoint",
+    "GapProgress",
+    "Iterate",
+    "Options",
+    "Poles",
+    "Problem",
+    "ScalarBlocks",
+    "Solution",
+    "Solver",
+    "TotalErrorOptimum",
+    "compute_mean",
+    "compute_mean_of_product",
+    "explain_end",
+    "explain_end_of_bounds",
+    "find_components",
+    "find_fixed_point",
+    "merge_tiers",
+    "minimise_total_error",
+    "mix_with_uniform",
+    "normalise_logarithms",
+    "normalise_pair",
+    "place_poles",
+    "reduce_block",
+    "reduce_matrix",
+    "refine",
+    "scatter",
+    "solve",
+]

@@ -1,0 +1,50 @@
+"""How to solve: the options of a design, its solvers, and why one ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fitplug.certify import Ended
+from fitplug.solve import dual, sm2
+from fitplug.solve.dual import Solution
+from fitplug.solve.fixed_point import GapProgress
+
+Solver: TypeAlias = Literal["dual", "sm2"]
+
+SOLVERS: dict[str, Callable[..., Solution]] = {"dual": dual.solve, "sm2": sm2.solve}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to solve. The options are those of `fitplug.design`.
+
+    With `periods`, the strategy of integers is made causal along that attribute. This changes
+    neither the optimum nor its covariance.
+    """
+
+    solver: Solver
+    tolerance: float
+    max_iterations: int
+    refine: bool
+    progress: GapProgress | None
+    periods: str | None = None
+
+
+def explain_end(solutions: Sequence[Solution], lower: float, options: Options) -> Ended:
+    """Say why solves ended, for the lower bound of all of them together."""
+    if max(solution.upper for solution in solutions) <= lower * (1 + options.tolerance):
+        return "reached"
+    return "stopped" if any(solution.stopped for solution in solutions) else "exhausted"
+
+
+def explain_end_of_bounds(
+    bound: float, found: float, lower: float, options: Options, stopped: bool
+) -> Ended:
+    """Say why a design ended, from a bound on its cost and the largest cost that was found."""
+    if bound <= lower * (1 + options.tolerance):
+        return "reached"
+    if found <= lower * (1 + options.tolerance):
+        return "apart"  # a better bound on the cost would show that it is the optimum
+    return "stopped" if stopped else "exhausted"

@@ -1,0 +1,345 @@
+"""Plans of the residual family: several ordered attributes whose product is too large.
+
+Small ones are made by lowering the limit from which on attributes are split apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fitplug as fp
+from fitplug.families import ResidualStructure
+from fitplug.families import analysis as symmetry
+from fitplug.families.base import tree_shape
+from fitplug.families.base.attribute_matrices import DenseMatrix
+from fitplug.families.base.strategies import compute_exact_cost
+from fitplug.families.product.strategy.trees import TreeMatrix
+from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
+from tests.helpers.many_releases import release_often
+from tests.helpers.plans import SPLIT_APART, dense, ordered_workload, split_apart_workload
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
+    monkeypatch.setattr(symmetry, "MOST_DENSE", 0)
+
+
+@pytest.fixture(scope="module", params=SPLIT_APART)
+def plan(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(symmetry, "MOST_CELLS", 1)
+        patch.setattr(symmetry, "MOST_DENSE", 0)
+        patch.setattr(tree_shape, "LEAST_TREE", 1)
+        made = fp.design(SPLIT_APART[request.param]())
+    assert isinstance(made.structure, ResidualStructure)
+    return made
+
+
+class TestAgainstExactRationals:
+    @pytest.mark.slow
+    def test_answers_rho_and_estimates(self, plan):
+        assert_exact(plan)
+
+    @pytest.mark.slow
+    def test_variances_and_targets(self, plan):
+        A = full_strategy(plan)
+        noise = Fraction(plan.noise_std) ** 2
+        claimed = np.concatenate([v.ravel() for v in plan.variances.values()])
+        for row, bound, target in zip(
+            rationals(plan.workload.matrix()), claimed, plan.workload.targets(), strict=True
+        ):
+            unit = least_variance(A, row)
+            assert unit is not None, "not in the row space: estimates would be biased"
+            exact = noise * unit
+            assert exact <= Fraction(float(bound)) <= Fraction(float(target))
+            assert Fraction(float(bound)) <= exact * (1 + Fraction(1, 10**9))
+
+    def test_no_answer_leaves_64_bits_with_as_many_records_as_it_holds(self, plan):
+        largest = max(abs(v) for row in full_strategy(plan) for v in row)
+        assert plan.strategy.max_records * largest <= 2**62
+        assert plan.strategy.max_records >= 10**9 // 2
+
+    def test_the_bound_is_below_the_optimum_and_the_plan_above(self, plan):
+        optimum = fp.design(dense(plan.workload), tolerance=1e-6)
+        assert plan.lower_bound <= optimum.privacy_cost
+        assert optimum.lower_bound <= plan.privacy_cost <= plan.lower_bound * (1 + plan.gap + 1e-12)
+        assert plan.gap < 0.25
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 2**32 - 1))
+@pytest.mark.long
+def test_any_workload_split_apart_is_exact(seed):
+    check_any_workload(seed)
+
+
+@pytest.mark.long
+@settings(max_examples=100)
+@given(st.integers(0, 2**32 - 1))
+def test_many_workloads_split_apart_are_exact(seed):
+    check_any_workload(seed)
+
+
+def check_any_workload(seed):
+    rng = np.random.default_rng(seed)
+    sizes = dict(zip("abc", rng.integers(1, 5, 3).tolist(), strict=True))
+    domain = fp.Domain({name: fp.Integers(0, n - 1) for name, n in sizes.items()})
+    groups = []
+    for i in range(int(rng.integers(1, 5))):
+        chosen = [name for name in sizes if rng.random() < 0.7]
+        factors = {}
+        for name in rng.permutation(chosen).tolist():
+            n = sizes[name]
+            factors[name] = [
+                "identity", "prefix", "all_ranges", "total",
+                fp.ranges([(0, n - 1), (n - 1, n - 1)]),
+                rng.integers(-2, 3, (2, n)) + 0.5,
+            ][int(rng.integers(0, 6))]  # fmt: skip
+        shape = fp.Workload(domain, [fp.queries(factors, variance=1.0)]).groups[0].shape
+        target = rng.uniform(1, 4, shape) if rng.random() < 0.2 else float(rng.uniform(1, 4))
+        groups.append(fp.queries(factors, variance=target, name=f"g{i}"))
+    workload = fp.Workload(domain, groups)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(symmetry, "MOST_CELLS", 0)
+        patch.setattr(symmetry, "MOST_DENSE", 0)
+        plan = fp.design(workload)
+        optimum = fp.design(dense(workload), tolerance=1e-5)
+    assert plan.lower_bound <= optimum.privacy_cost
+    assert plan.privacy_cost >= optimum.lower_bound
+    plan.verify()
+    assert_exact(plan)
+
+
+class TestReleases:
+    @pytest.mark.slow
+    def test_the_noise_has_the_variances_claimed(self, apart):
+        """500 releases; at 0.8 times the noise the mean is off by 0.36."""
+        plan = fp.design(split_apart_workload())
+        tables = fp.Tables(
+            plan.domain, {t: np.zeros(plan.domain.shape_of(t), np.int64) for t in plan.tables}
+        )
+        squares = {name: [] for name in plan.workload.names}
+        for released in release_often(plan, tables, 500):
+            estimates = released.estimates
+            for name in squares:
+                squares[name].append((estimates[name] ** 2 / plan.variances[name]).mean())
+        for means in squares.values():
+            spread = np.std(means) / math.sqrt(len(means))
+            assert abs(np.mean(means) - 1) < 5 * spread < 0.2 * 0.36 * 5
+
+    def test_combinations_have_the_std_that_the_covariance_gives(self, plan):
+        covariance, B = plan.sigma()
+        release = fp.Release(plan=plan, answers=np.zeros(plan.strategy.size, np.int64), rho=1.0)
+        rng = np.random.default_rng(3)
+        given = {g.name: rng.normal(size=g.shape) for g in plan.workload.groups}
+        row = np.concatenate([c.ravel() for c in given.values()]) @ plan.workload.matrix()
+        L = np.linalg.lstsq(B.T.astype(float), row, rcond=None)[0]
+        np.testing.assert_allclose(L @ B, row, atol=1e-7)
+        assert release.combine(given).std == pytest.approx(math.sqrt(L @ covariance @ L), rel=1e-6)
+        for group in plan.workload.groups:
+            first = np.zeros(group.shape)
+            first.flat[-1] = 1
+            variance = plan.variances[group.name].flat[-1]
+            std = release.combine({group.name: first}).std
+            assert std**2 == pytest.approx(variance, rel=1e-6)
+
+
+class TestPlanFiles:
+    def test_round_trip(self, plan, tmp_path, monkeypatch):
+        monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
+        plan.save(tmp_path / "plan")
+        read = fp.Plan.load(tmp_path / "plan")
+        read.verify()
+        assert read.digest == plan.digest
+        assert read.summary() == plan.summary()
+        assert read.profile().max() == pytest.approx(plan.privacy_cost**2)
+        assert not read.slack().any()
+        (tier,) = read.tiers
+        assert tier.lower_bound <= plan.lower_bound**2 <= tier.level
+
+    def refused(self, plan, says, **changed):
+        with pytest.raises(fp.PlanError, match=says):
+            dataclasses.replace(plan, **changed).verify()
+
+    def with_split(self, plan, change):
+        splits = list(plan.strategy.attribute_matrices)
+        at = next(
+            i
+            for i, s in enumerate(splits)
+            if (isinstance(s, DenseMatrix) and s.matrix.any()) or isinstance(s, TreeMatrix)
+        )
+        own = splits[at]
+        splits[at] = (
+            DenseMatrix(change(own.matrix))
+            if isinstance(own, DenseMatrix)
+            else dataclasses.replace(own, top=DenseMatrix(change(own.top.matrix)))
+        )
+        return dataclasses.replace(plan.strategy, attribute_matrices=tuple(splits))
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            (lambda A: A * 2, "privacy cost"),
+            (lambda A: np.vstack([A[1:], A[-1:]]) if len(A) > 1 else A * 0, "."),
+            (lambda A: A.astype(float), "integer matrix"),
+            (lambda A: A[:, 1:], "integer matrix"),
+            (lambda A: np.vstack([A, A[:1]]), "integer matrix"),
+            (lambda A: A + 2**53, "integer matrix"),
+        ],
+    )
+    def test_another_matrix_is_refused(self, plan, change, says):
+        self.refused(plan, says, strategy=self.with_split(plan, change))
+
+    def test_a_matrix_that_lost_a_contrast_is_refused_however_its_cost_is_claimed(self, plan):
+
+        def singular(A):
+            changed = A.copy()
+            changed[0] = 3  # a multiple of the total
+            return changed
+
+        strategy = self.with_split(plan, singular)
+        exact, above, records = compute_exact_cost(
+            plan.structure, strategy.block_sets, strategy.attribute_matrices
+        )
+        claims = {"sensitivity_squared": exact, "column_squares": above, "max_records": records}
+        self.refused(
+            plan, "ill-conditioned|variances", strategy=dataclasses.replace(strategy, **claims)
+        )
+
+    def test_claims_are_checked(self, plan):
+        def strategy(**changed):
+            return dataclasses.replace(plan.strategy, **changed)
+
+        unit = plan.strategy.unit_variances
+        cost = plan.strategy.sensitivity_squared
+        self.refused(plan, "variances", strategy=strategy(unit_variances=unit * 0.999))
+        self.refused(plan, "privacy cost", strategy=strategy(sensitivity_squared=cost - 1))
+        self.refused(plan, "lower bound", lower_bound=plan.lower_bound * 1.001)
+        self.refused(plan, "target", noise_std=plan.noise_std * 1.001)
+        self.refused(plan, "frame", frame=plan.frame._replace(columns=0, tilt=0.0))
+        self.refused(plan, "prove its claims", frame=plan.frame._replace(columns=10**6))
+        self.refused(plan, "prove its claims", q=-plan.q)
+        self.refused(plan, "prove its claims", p=plan.p[1:])
+
+
+class TestWhichWay:
+    def test_the_product_while_it_fits(self):
+        small = fp.design(ordered_workload([5, 4], 2))
+        assert small.structure.dense == ("a0", "a1")
+        assert small.gap <= 1e-4
+
+    def test_one_attribute_is_never_split(self, apart):
+        assert fp.design(ordered_workload([6], 1)).structure.dense == ("a0",)
+
+    def test_other_objectives_take_the_product(self, apart):
+        workload = ordered_workload([3, 3], 2)
+        budgets = fp.design(workload, cell_budgets=np.ones(()))
+        hybrid = fp.design(workload, total_error_weight=0.1)
+        paper = fp.design(workload, solver="sm2", tolerance=0.05)
+        for plan in (budgets, hybrid, paper):
+            assert plan.structure.dense == ("a0", "a1")
+
+    def test_a_budget_scales_the_targets(self, apart):
+        workload = ordered_workload([4, 3], 2)
+        plain, scaled = fp.design(workload), fp.design(workload, rho=0.01)
+        assert scaled.rho <= 0.01
+        assert scaled.scale * 0.01 == pytest.approx(plain.rho, rel=1e-6)
+        assert scaled.gap == pytest.approx(plain.gap, rel=1e-3)
+        scaled.verify()
+
+    @pytest.mark.slow
+    def test_the_status_says_why_the_gap_is_what_it_is(self, apart):
+        plan = fp.design(ordered_workload([5, 4, 3], 2))
+        assert plan.gap > 1e-4
+        assert "ask fewer of a0, a1, a2 together, or take coarser bins of a0, a1" in plan.status
+        assert "residual family" in str(plan.structure)
+
+    @pytest.mark.slow
+    def test_progress_may_stop_it(self, apart):
+        calls = []
+        plan = fp.design(
+            ordered_workload([5, 4, 3], 2), progress=lambda *now: calls.append(now) is None or True
+        )
+        assert len(calls) == 1
+        assert plan.ended == "stopped"
+        plan.verify()
+
+    @pytest.mark.parametrize(
+        ("sizes", "says"),
+        [([6000, 6000], "36012001 queries of a0, a1"), ([3000, 2, 2], "too many cells")],
+    )
+    def test_too_much_is_refused_before_anything_is_made(self, sizes, says):
+        with pytest.raises(fp.WorkloadError, match=f"{says}.* coarser bins"):
+            fp.design(ordered_workload(sizes, 2))
+
+
+class TestKnownValues:
+    """alpha of prefixes of ten, and what the certified gap in Delta comes to."""
+
+    @pytest.mark.parametrize(
+        ("d", "ways", "alpha", "gap"),
+        [
+            (4, 3, 32.7, 0.012),
+            pytest.param(6, 2, 40.45, 0.022, marks=pytest.mark.slow),
+        ],
+    )
+    @pytest.mark.slow
+    def test_small(self, d, ways, alpha, gap):
+        plan = fp.design(ordered_workload([10] * d, ways))
+        assert plan.privacy_cost**2 < alpha
+        assert plan.gap < gap
+
+    def test_three_attributes_through_the_family(self, apart):
+        assert fp.design(ordered_workload([10] * 3, 2)).privacy_cost ** 2 <= 11.91
+
+    @pytest.mark.long
+    def test_three_attributes_through_the_product(self):
+        plan = fp.design(ordered_workload([10] * 3, 2), tolerance=1e-5)
+        assert plan.privacy_cost**2 == pytest.approx(11.7069, abs=5e-4)
+
+    @pytest.mark.slow
+    def test_all_of_three(self):
+        plan = fp.design(ordered_workload([10] * 3, 3))
+        assert plan.privacy_cost**2 == pytest.approx(15.09244, rel=2e-4)
+
+    @pytest.mark.long
+    def test_ten_attributes(self):
+        plan = fp.design(ordered_workload([10] * 10, 3))
+        assert plan.privacy_cost**2 < 429
+        assert plan.gap < 0.031
+        plan.verify()
+
+
+class TestQueriesOfNothing:
+    DOMAIN = fp.Domain({"a": fp.Integers(0, 3), "b": fp.Integers(0, 2)})
+
+    def test_all_of_them_are_refused(self, apart):
+        asked = {"a": "prefix", "b": np.zeros((1, 3))}
+        with pytest.raises(fp.WorkloadError, match="every query is zero"):
+            fp.design(fp.Workload(self.DOMAIN, [fp.queries(asked, variance=1.0)]))
+
+    def test_products_of_coefficients_out_of_range_are_refused(self, apart):
+        asked = {"a": np.full((1, 4), 1e20), "b": np.array([[1e20, 0.0, 1.0]])}
+        with pytest.raises(fp.WorkloadError, match="between 1e-30 and 1e30"):
+            fp.design(fp.Workload(self.DOMAIN, [fp.queries(asked, variance=1.0)]))
+
+    def test_some_of_them_cost_nothing(self, apart, monkeypatch):
+        monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
+        places = fp.Hierarchy(["b", "c"], [("x", "1"), ("x", "2"), ("y", "3"), ("y", "4")])
+        domain = fp.Domain({"a": fp.Integers(0, 3), "place": places})
+        groups = [
+            fp.queries({"place": "b", "a": "identity"}, variance=50.0, name="asked"),
+            fp.queries({"place": "c", "a": np.zeros((1, 4))}, variance=50.0, name="nothing"),
+        ]
+        plan = fp.design(fp.Workload(domain, groups))
+        plan.verify()
+        assert not plan.variances["nothing"].any()
+        assert_exact(plan)

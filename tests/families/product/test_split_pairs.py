@@ -1,0 +1,187 @@
+"""Records replaced in the residual family, whose cells are too many to consider all pairs."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import fitplug as fp
+import fitplug_opendp as fpo
+from fitplug.families import (
+    DenseMatrix,
+    Objective,
+    SplitPairStructure,
+    analyse_structure,
+    bound_overstatement,
+    build_dense_strategy,
+    build_strategy,
+    certify_bound,
+)
+from fitplug.families.designs import draft_plan
+from fitplug.solve import Options
+
+OPTIONS = Options("dual", 1e-2, 50, refine=True, progress=None)
+
+DOMAIN = fp.Domain(
+    {"age": fp.Integers(0, 5), "sex": ["1", "2"], "size": fp.Integers(0, 3), "st": ["1", "2", "3"]}
+)
+WORKLOAD = fp.Workload(
+    DOMAIN,
+    [
+        fp.queries({"age": "prefix", "sex": "identity"}, std=2.0),
+        fp.queries({"size": "prefix", "st": "identity"}, std=3.0),
+        fp.queries({"age": "prefix", "size": "identity"}, std=5.0),
+        fp.marginal("st", std=2.0),
+    ],
+)
+UNITS = [
+    fp.ReplaceOne(),
+    fp.ReplaceOne(within=("st",)),
+    fp.ReplaceOne(within=("age",)),
+    fp.ReplaceOne(within=("sex", "size")),
+]
+
+
+def split(workload: fp.Workload, unit: fp.ReplaceOne) -> SplitPairStructure:
+    found = analyse_structure(workload, family=True, unit=unit)
+    assert isinstance(found, SplitPairStructure)
+    return found
+
+
+@cache
+def draft_for(unit: fp.ReplaceOne):
+    """The structure of the workload, and its draft."""
+    structure = split(WORKLOAD, unit)
+    return structure, draft_plan(structure, Objective(), OPTIONS, 1e-2)
+
+
+def find_costliest_pair(A: np.ndarray, unit: fp.ReplaceOne) -> float:
+    """The largest |a_i - a_j|^2 of all pairs of cells between which a record may move."""
+    cells = np.array(list(itertools.product(*map(range, DOMAIN.shape))))
+    kept = [i for i, name in enumerate(DOMAIN.names) if name in unit.within]
+    gram = A.T @ A
+    squares = np.diag(gram)
+    costs = squares[:, None] + squares[None, :] - 2 * gram
+    return float(costs[(cells[:, None, kept] == cells[None, :, kept]).all(axis=2)].max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+def test_the_cost_is_not_below_that_of_any_pair(unit):
+    compare_costs(unit, 8, 26)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+def test_the_cost_is_not_below_that_of_any_pair_for_a_thousand_strategies(unit):
+    compare_costs(unit, 9, 260)
+
+
+def compare_costs(unit: fp.ReplaceOne, seed: int, strategies: int) -> None:
+    """Compare the costs of random strategies with those of all pairs of cells."""
+    structure, draft = draft_for(unit)
+    rng = np.random.default_rng(seed)
+    (own,) = draft.strategy.block_sets
+    matrices = draft.strategy.attribute_matrices
+    for trial in range(strategies):
+        strategy = draft.strategy
+        if trial:
+            M = rng.integers(1, 2 ** int(rng.integers(2, 12)), own.M.shape)
+            size = trial % 40 + 1
+            changed = tuple(
+                replace(one, matrix=one.matrix + rng.integers(-size, size, one.matrix.shape))
+                if isinstance(one, DenseMatrix)
+                else one
+                for one in matrices
+            )
+            strategy = build_strategy(structure, (replace(own, M=M),), changed)
+        truth = find_costliest_pair(build_dense_strategy(strategy), unit)
+        assert strategy.sensitivity_squared >= truth * (1 - 1e-12)
+        above = (1 + bound_overstatement(strategy)) ** 2
+        assert strategy.sensitivity_squared <= truth * above * (1 + 1e-12)
+        assert (strategy.column_squares >= strategy.sensitivity_squared).all()
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+def test_the_bound_is_not_above_the_optimum(unit):
+    """The optimum over all pairs of cells is known where the cells are few."""
+    best = fp.design(WORKLOAD, unit=unit)
+    structure, draft = draft_for(unit)
+    assert best.privacy_cost / 1.6 < certify_bound(structure, Objective(), 1.0, draft.duals)
+    rng = np.random.default_rng(4)
+    for _ in range(10):
+        duals = draft.duals._replace(
+            p=draft.duals.p * rng.uniform(0.2, 2, len(draft.duals.p)),
+            q=draft.duals.q * rng.uniform(0.2, 2, len(draft.duals.q)),
+        )
+        for own in (draft.duals, duals):
+            assert certify_bound(structure, Objective(), 1.0, own) <= best.privacy_cost
+    noise = np.sqrt(1 / (draft.strategy.unit_variances / structure.targets).max())
+    assert best.lower_bound <= draft.strategy.sensitivity / noise <= 1.6 * best.privacy_cost
+
+
+def test_a_large_workload_is_designed_and_released(tmp_path):
+    domain = fp.Domain(
+        {
+            "age": fp.Integers(0, 39),
+            "size": fp.Integers(0, 49),
+            "st": [str(i) for i in range(30)],
+            "sex": ["1", "2"],
+        }
+    )
+    workload = fp.Workload(
+        domain,
+        [
+            fp.queries({"age": "prefix", "st": "identity"}, std=5.0, name="ages"),
+            fp.queries({"size": "prefix", "st": "identity"}, std=5.0, name="sizes"),
+            fp.marginal("sex", "st", std=5.0, name="sexes"),
+            fp.marginal("st", std=3.0, name="states"),
+            fp.total(std=3.0, name="all"),
+        ],
+    )
+    plan = fp.design(workload, unit=fp.ReplaceOne(), tolerance=0.05)
+    assert isinstance(plan.structure, SplitPairStructure)
+    plan.verify()
+    assert plan.gap < 0.5
+    assert plan.overstatement < plan.gap
+    changes = fp.design(workload, unit=fp.AddRemove(records=2), tolerance=0.05)
+    assert plan.rho < 0.65 * changes.rho
+    plan.save(tmp_path / "plan.npz")
+    again = fp.Plan.load(tmp_path / "plan.npz")
+    again.verify()
+    assert again.digest == plan.digest
+    cells = np.random.default_rng(2).integers(0, domain.shape, (3000, 4))
+    tables = {}
+    for names in plan.tables:
+        at = [domain.names.index(name) for name in names]
+        counts = np.zeros(domain.shape_of(names), dtype=np.int64)
+        np.add.at(counts, tuple(cells[:, at].T), 1)
+        tables[names] = counts
+    release = fpo.release(again, fp.Tables(domain, tables))
+    assert release.public_totals == 3000
+    assert release.estimates["all"] == pytest.approx(3000, abs=1e-6)
+    assert (plan.variances["all"] == 0).all()
+    assert release.estimates["states"].sum() == pytest.approx(3000, abs=1e-6)
+    truth = np.bincount(cells[:, 2], minlength=30)
+    z = (release.estimates["states"] - truth) / np.sqrt(plan.variances["states"])
+    assert np.abs(z).max() < 5
+    assert release.estimates["ages"][-1] == pytest.approx(release.estimates["states"], abs=1e-6)
+
+
+def test_a_hierarchy_beside_many_cells_is_refused():
+    leaves = [(f"r{i}", f"{i}.{j}") for i in range(30) for j in range(30)]
+    place = fp.Hierarchy(["region", "city"], leaves)
+    domain = fp.Domain({"place": place, "age": fp.Integers(0, 699)})
+    workload = fp.Workload(
+        domain,
+        [
+            fp.queries({"place": "region", "age": "prefix"}, std=5.0),
+            fp.queries({"place": "city"}, std=5.0),
+        ],
+    )
+    with pytest.raises(fp.WorkloadError, match="ReplaceOne"):
+        fp.design(workload, unit=fp.ReplaceOne())

@@ -1,0 +1,91 @@
+"""Every structure is in the table of families, and in that of designs."""
+
+from __future__ import annotations
+
+import pytest
+
+import fitplug as fp
+from fitplug.families import (
+    ChainStructure,
+    MatrixStructure,
+    MoveStructure,
+    PairStructure,
+    PersonStructure,
+    PersonTreeStructure,
+    ResidualStructure,
+    ScalarStructure,
+    SplitPairStructure,
+    Structure,
+    SymmetricPairStructure,
+    TreePairStructure,
+    TreeStructure,
+    analyse_structure,
+    designs,
+)
+from fitplug.families.base.family import FAMILIES
+from tests.helpers.plans import MIXED, SPLIT_APART
+
+
+def test_every_structure_is_registered_everywhere() -> None:
+    structures = {
+        MatrixStructure,
+        ScalarStructure,
+        ResidualStructure,
+        TreeStructure,
+        ChainStructure,
+        PairStructure,
+        PersonStructure,
+        PersonTreeStructure,
+        SymmetricPairStructure,
+        MoveStructure,
+        SplitPairStructure,
+        TreePairStructure,
+    }
+    found: set[type[Structure]] = set()
+    below: list[type[Structure]] = [Structure]
+    while below:
+        below = [own for kind in below for own in kind.__subclasses__()]
+        found.update(below)
+    assert found == structures
+    assert set(FAMILIES) == structures
+    assert set(designs._DRAFTERS) == structures
+
+
+@pytest.mark.parametrize(
+    ("workload", "family", "tree", "kind"),
+    [
+        (MIXED["pyramid"], None, None, MatrixStructure),
+        (MIXED["marginals"], None, None, ScalarStructure),
+        (SPLIT_APART["prefixes"], None, None, MatrixStructure),
+        (SPLIT_APART["prefixes"], True, None, ResidualStructure),
+        (SPLIT_APART["geography"], True, None, ResidualStructure),
+        (SPLIT_APART["geography"], None, None, MatrixStructure),
+        (SPLIT_APART["geography"], None, ("place", "merged"), TreeStructure),
+        (SPLIT_APART["geography"], None, ("place",), TreeStructure),
+    ],
+)
+def test_the_structure_is_chosen_once(workload, family, tree, kind) -> None:
+    structure = analyse_structure(workload(), family=family, tree=tree)
+    assert type(structure) is kind
+    holds_optimum = kind in (MatrixStructure, ScalarStructure)
+    assert structure.holds_optimum == holds_optimum
+    assert bool(structure.remedy) != holds_optimum
+    # What a plan file says of the structure finds it again.
+    named = structure.names_in_files
+    again = analyse_structure(
+        workload(), named["dense"], family=bool(named["ordered"]), tree=named.get("tree", ())
+    )
+    assert type(again) is kind
+    assert again.names_in_files == named
+
+
+def test_one_cell_is_what_blocks_of_numbers_are_over() -> None:
+    for workload, family in ((MIXED["marginals"], None), (SPLIT_APART["mixed"], True)):
+        structure = analyse_structure(workload(), family=family)
+        assert structure.cells == structure.differences == 1
+        assert structure.build_block_matrix(0).tolist() == [[1.0]]
+
+
+def test_a_design_of_each_structure_is_verified() -> None:
+    for workload in (MIXED["pyramid"], MIXED["marginals"]):
+        fp.design(workload()).verify()

@@ -1,0 +1,44 @@
+"""The cost of persons with several records in trees, against all persons."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fitplug.families import bound_overstatement
+from fitplug.families.tree.integers import person_cost as person_tree_cost
+from tests.helpers.person_trees import list_costs, random_person_structure
+from tests.helpers.tree_strategies import random_strategy, write_out
+
+
+@pytest.mark.parametrize("structures", [12, pytest.param(100, marks=pytest.mark.long)])
+def test_no_person_costs_more_than_ten_random_strategies_of_each_say(structures: int) -> None:
+    rng = np.random.default_rng(20261123)
+    kinds, ratios = set(), []
+    for _ in range(structures):
+        structure = random_person_structure(rng)
+        kinds.add((structure.period_index is None, structure.cells > 1, len(structure.differing)))
+        for _ in range(10):
+            strategy = random_strategy(rng, structure, most=4)
+            largest = list_costs(strategy)
+            assert largest <= strategy.sensitivity_squared
+            assert (strategy.column_squares <= strategy.sensitivity_squared * (1 + 1e-8)).all()
+            ratios.append(strategy.sensitivity_squared / largest)
+        stated = bound_overstatement(strategy)
+        assert (1 + stated) ** 2 * largest >= strategy.sensitivity_squared * (1 - 1e-12)
+    assert len(kinds) >= min(structures // 4, 5)
+    assert np.mean(ratios) < 1.15
+
+
+def test_without_the_products_of_pairs_the_cost_is_still_a_bound(monkeypatch) -> None:
+    rng = np.random.default_rng(5)
+    monkeypatch.setattr(person_tree_cost, "MOST_PRODUCTS", 0)
+    for _ in range(15):
+        structure = random_person_structure(rng)
+        for _ in range(4):
+            strategy = random_strategy(rng, structure, most=4)
+            largest = list_costs(strategy)
+            assert largest <= strategy.sensitivity_squared
+            squares = (write_out(strategy).astype(np.float64) ** 2).sum(axis=0)
+            most = structure.most_records**2 * squares.max()
+            assert strategy.sensitivity_squared <= most * (1 + 1e-8) + 1

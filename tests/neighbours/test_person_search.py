@@ -1,0 +1,121 @@
+"""The branch and bound for the largest cost of a person, against all persons."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fitplug.neighbours import PersonRecords, RecordProducts, RecordSets
+from fitplug.neighbours.person_cost import bound_largest_cost, compute_partitioned
+from fitplug.neighbours.person_search import search_costliest
+
+PERSONS = {
+    "five months, three regions": PersonRecords(5, np.arange(5), (3,)),
+    "three of five months": PersonRecords(3, np.arange(5), (2,)),
+    "two attributes": PersonRecords(4, np.arange(4), (2, 2)),
+    "two attributes of different size": PersonRecords(3, np.arange(4), (2, 3)),
+    "several cells a month": PersonRecords(3, np.array([0, 0, 1, 1, 2]), (2,)),
+    "no attributes": PersonRecords(2, np.array([0, 0, 1, 1, 2, 2]), ()),
+    "distinct cells": PersonRecords(4, np.arange(7), ()),
+    "two months": PersonRecords(2, np.array([0, 0, 0, 1, 1]), (2, 2)),
+}
+
+
+def list_records(person):
+    """All differences of a person, some of them several times."""
+    labels = list(itertools.product(*(range(n) for n in person.sizes)))
+    choices = [
+        [None, *itertools.product(np.flatnonzero(person.periods == t).tolist(), labels)]
+        for t in range(person.period_count)
+    ]
+    found = []
+    for chosen in itertools.product(*choices):
+        records = [record for record in chosen if record is not None]
+        if 0 < len(records) <= person.most:
+            found.append(records)
+    cells = np.full((len(found), person.most), -1)
+    own = np.zeros((len(found), person.most, len(person.sizes)), dtype=np.int64)
+    for v, records in enumerate(found):
+        for r, (cell, label) in enumerate(records):
+            cells[v, r], own[v, r] = cell, label
+    return RecordSets(cells, own)
+
+
+def draw_products(person, rng, entries):
+    """The products of random blocks, some of them of low rank or zero, in Python integers."""
+    m, d = len(person.sizes), len(person.periods)
+    products = np.zeros((2**m, d, d), dtype=object)
+    for block in range(2**m):
+        A = rng.integers(-entries, entries + 1, (int(rng.integers(1, d + 1)), d)).astype(object)
+        gram = (A.T @ A) * int(rng.integers(0 if block else 1, 4))
+        for differing in range(2**m):
+            factor = 1
+            for a in range(m):
+                if block >> a & 1:
+                    factor *= -1 if differing >> a & 1 else person.sizes[a] - 1
+            products[differing] += factor * gram
+    return RecordProducts(person, products)
+
+
+def check_person(person, seed, strategies):
+    sets, rng, exact = list_records(person), np.random.default_rng(seed), 0
+    for trial in range(strategies):
+        products = draw_products(person, rng, (2, 6, 1000, 10**7)[trial % 4])
+        costliest = int(products.compute_costs(sets).max())
+        if not costliest:
+            continue
+        searched = search_costliest(products)
+        assert costliest <= searched.bound <= costliest * (1 + 1e-6)
+        assert not searched.is_exact or searched.bound == costliest
+        assert products.compute_costs(searched.found).max() <= costliest
+        exact += searched.is_exact
+        if trial % 4 == 1:
+            assert search_costliest(products, searched.bound).bound == searched.bound
+            assert search_costliest(products, costliest - 1) is None
+            floats = search_costliest(products.to_floats())
+            assert costliest * (1 - 1e-12) <= floats.bound <= costliest * (1 + 1e-6)
+    # Integers up to 28 bits are not rounded.
+    assert exact >= 0.7 * strategies
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PERSONS)
+def test_no_person_costs_more_than_the_search_proves(name):
+    check_person(PERSONS[name], 0, 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PERSONS)
+def test_no_person_of_a_thousand_strategies_costs_more(name):
+    check_person(PERSONS[name], 1, 140)
+
+
+def draw_months(periods, most, size, seed):
+    """Products of a person whose cells of a month differ, as those of a design do."""
+    rng = np.random.default_rng(seed)
+    person = PersonRecords(most, np.arange(periods), (size,))
+    A, B = rng.integers(-9, 10, (2, periods, periods))
+    apart, summed = A.T @ A, (B.T @ B) // size
+    return RecordProducts(person, np.stack([summed + (size - 1) * apart, summed - apart]))
+
+
+@pytest.mark.parametrize(("periods", "most", "size"), [(13, 13, 50), (13, 6, 4), (12, 12, 3)])
+def test_the_search_agrees_with_the_partitions(periods, most, size):
+    products = draw_months(periods, most, size, 2)
+    of_set, is_exact = compute_partitioned(products)
+    sizes = np.array([number.bit_count() for number in range(2**periods)])
+    searched = search_costliest(products)
+    assert is_exact
+    assert searched.bound >= of_set[sizes <= most].max()
+    if searched.is_exact:
+        assert searched.bound == of_set[sizes <= most].max()
+
+
+def test_a_claim_is_confirmed_whatever_a_search_would_state():
+    products = draw_months(14, 14, 20, 3)
+    stated = int(bound_largest_cost(products).of_cells.max())
+    for claimed in (stated, stated + stated // 100):
+        assert bound_largest_cost(products, claimed).of_cells.max() == claimed
+    assert bound_largest_cost(products, stated // 2).of_cells.max() > stated // 2

@@ -1,0 +1,89 @@
+"""Verification believes no certificate that says more than can be true, for any structure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import fitplug as fp
+from fitplug.families import Objective
+from fitplug.files import write_with_digest
+from fitplug.plan import verification
+from fitplug.plan.plan_file import describe_plan
+from tests.helpers.unit_plans import CASES, UNITS, make_small_plan, plan_for
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def plan(request):
+    with make_small_plan(request.param) as found:
+        yield found
+
+
+def save_edited(plan, path, **arrays):
+    """Write the file of a plan with other arrays, and the digest that fits them."""
+    header, before = describe_plan(plan)
+    write_with_digest(path, header, before | arrays)
+
+
+def test_a_bound_above_the_cost_is_refused(plan, monkeypatch):
+    """Whatever certified it: the plan itself costs less."""
+    plan.verify()
+    high = plan.cost * (1 + 1e-9)
+    monkeypatch.setattr(fp.Plan, "bound_at", lambda plan, p, q: high)
+    with pytest.raises(fp.PlanError, match="above the cost of the plan itself"):
+        dataclasses.replace(plan, lower_bound=high).verify()
+    with pytest.raises(fp.PlanError, match="above the cost of the plan itself"):
+        plan.verify()
+
+
+def test_cell_budgets_are_no_part_of_a_certificate_that_does_not_know_them(plan, tmp_path):
+    budgets = np.maximum(plan.strategy.bound_profile(plan.noise_std), 1e-9)
+    budgets[::2] *= 1000.0
+    edited = dataclasses.replace(plan, objective=Objective(budgets))
+    save_edited(plan, tmp_path / "plan.npz", budgets=budgets)
+    for attempt in (edited.verify, lambda: fp.Plan.load(tmp_path / "plan.npz")):
+        with pytest.raises(fp.PlanError, match=r"plain objective only|lower bound|tiers"):
+            attempt()
+
+
+def test_pairs_weighted_by_budgets_do_not_double_a_bound():
+    """One query, [0, 1, 2], of three cells: the bound would be twice the cost."""
+    workload = fp.Workload.from_matrix(np.array([[0.0, 1.0, 2.0]]), variance=1.0)
+    plan = fp.design(workload, unit=fp.ReplaceOne())
+    budgets = plan.profile().ravel() * np.array([1000.0, 1.0, 1000.0])
+    edited = dataclasses.replace(plan, objective=Objective(budgets))
+    assert edited.cost < 0.75 * edited.bound_at(plan.p, plan.q)
+    with pytest.raises(fp.PlanError, match="plain objective only"):
+        dataclasses.replace(edited, lower_bound=edited.bound_at(plan.p, plan.q)).verify()
+
+
+EDITS = {
+    "variances": ("unit_variances", 0.01, "variances"),
+    "dual weights": ("p", 0.0, "prove its claims|lower bound|dual weights"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_claim_is_noticed_on_reading(edit, plan, tmp_path):
+    name, factor, says = EDITS[edit]
+    array = getattr(plan, name, None)
+    array = plan.strategy.unit_variances if array is None else array
+    save_edited(plan, tmp_path / "plan.npz", **{name: array * factor})
+    with pytest.raises(fp.PlanError, match=says):
+        fp.Plan.load(tmp_path / "plan.npz")
+
+
+def test_of_a_large_plan_the_release_verifies_what_reading_does_not(tmp_path, monkeypatch):
+    import fitplug_opendp as fpo
+
+    plan = plan_for(UNITS["one record"])
+    save_edited(plan, tmp_path / "plan.npz", unit_variances=plan.strategy.unit_variances / 100)
+    monkeypatch.setattr(verification, "QUICK_WORK", 0)
+    edited = fp.Plan.load(tmp_path / "plan.npz")
+    ledger = fp.Ledger(tmp_path / "budget.db", rho=1e6)
+    tables = fp.Tables(plan.domain, {("M", "R"): np.ones((3, 4), dtype=np.int64)})
+    with pytest.raises(fp.PlanError, match="variances are not those"):
+        fpo.release(edited, tables, ledger=ledger)
+    assert ledger.entries() == ()
