@@ -140,7 +140,7 @@ def epsilon_at(privacy_cost: float, delta: float, method: Method = "gaussian") -
     _check_method(method)
     if method == "zcdp":
         return _compute_zcdp_epsilon(privacy_cost**2 / 2, delta)
-    log_bound = _bound_log_below(delta)
+    log_bound = _lower_log(delta)
 
     def distance(epsilon: float) -> float:
         return _compute_gaussian_log_delta(privacy_cost, epsilon) - log_bound
@@ -196,7 +196,7 @@ def privacy_cost_at(epsilon: float, delta: float) -> float:
     check_delta(delta)
     # This step down is larger than the steps up of `delta_at` and `epsilon_at`, so that both
     # convert the result back to at most the delta and the epsilon given.
-    log_bound = _bound_log_below(delta, 4e-12)
+    log_bound = _lower_log(delta, 4e-12)
 
     def distance(log_cost: float) -> float:
         return _compute_gaussian_log_delta(math.exp(log_cost), epsilon) - log_bound
@@ -242,7 +242,7 @@ def rho_at(epsilon: float, delta: float) -> float:
     return rho
 
 
-def _bound_log_below(delta: float, margin: float = 1e-12) -> float:
+def _lower_log(delta: float, margin: float = 1e-12) -> float:
     """Return a number below log(delta) by more than the error of `_compute_gaussian_log_delta`."""
     log_bound = math.log(delta)
     return log_bound - margin * (1 + abs(log_bound))

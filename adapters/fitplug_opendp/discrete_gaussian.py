@@ -72,7 +72,7 @@ class DiscreteGaussian:
         return values, masses / masses.sum()
 
 
-def bound_binomial(count: int, draws: int, probability: float, margin: float) -> float:
+def upper_binomial_p_value(count: int, draws: int, probability: float, margin: float) -> float:
     """Return a p-value for the number of draws in an event, from exact binomial tails.
 
     Args:
@@ -88,12 +88,12 @@ def bound_binomial(count: int, draws: int, probability: float, margin: float) ->
     return min(1.0, 2 * (1 + 1e-6) * min(above, below))
 
 
-def bound_mean(mean: float, draws: int) -> float:
+def upper_mean_p_value(mean: float, draws: int) -> float:
     """Return a p-value for the mean of draws, in standard deviations of one draw."""
     return min(1.0, 2 * math.exp(-draws * mean**2 / 2))
 
 
-def bound_variance(ratio: float, draws: int, std: float) -> float:
+def upper_variance_p_value(ratio: float, draws: int, std: float) -> float:
     """Return a p-value for the mean square of draws divided by s^2.
 
     For l with s'^2 = r s^2, Chernoff's bound is (Z(s') / Z(s))^n exp(-n (r - 1) / 2) for either
@@ -103,12 +103,12 @@ def bound_variance(ratio: float, draws: int, std: float) -> float:
     if ratio <= 0:
         # All draws are 0, which has the probability Z(s)^-n. The factor 2 is for the other tail.
         return min(1.0, 2 * (math.sqrt(2 * math.pi) * std) ** -draws)
-    log_excess = math.log1p(_bound_excess(math.sqrt(ratio) * std))
+    log_excess = math.log1p(_upper_excess(math.sqrt(ratio) * std))
     exponent = (math.log(ratio) + 1 - ratio) / 2 + log_excess
     return min(1.0, 2 * math.exp(min(0.0, draws * exponent)))
 
 
-def bound_product(mean: float, pairs: int) -> float:
+def upper_product_p_value(mean: float, pairs: int) -> float:
     """Return a p-value for the mean of products of independent draws, divided by s^2.
 
     Args:
@@ -121,11 +121,11 @@ def bound_product(mean: float, pairs: int) -> float:
     if size == 0:
         return 1.0
     u = (math.hypot(1, 2 * size) - 1) / (2 * size)
-    exponent = -u * size - math.log1p(-u * u) / 2 + _bound_excess(1.0)
+    exponent = -u * size - math.log1p(-u * u) / 2 + _upper_excess(1.0)
     return min(1.0, 2 * math.exp(min(0.0, pairs * exponent)))
 
 
-def bound_multiplicity(most: int, draws: int, std: float) -> float:
+def upper_multiplicity_p_value(most: int, draws: int, std: float) -> float:
     """Return a p-value for the number of times that the most frequent value was drawn.
 
     The probability that k given draws are equal is at most (max_x P(x))^(k - 1), and there are
@@ -136,7 +136,7 @@ def bound_multiplicity(most: int, draws: int, std: float) -> float:
     return min(1.0, math.exp(min(0.0, float(log_ways) + (most - 1) * log_largest)) * (1 + 1e-6))
 
 
-def _bound_excess(std: float) -> float:
+def _upper_excess(std: float) -> float:
     """Bound Z(s) / (sqrt(2 pi) s) - 1 for any s > 0."""
     # In either series the terms of k^2 >= k are below those of a geometric sum.
     first = math.exp(-2 * (math.pi * std) ** 2)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def bound_records(bounds: Sequence[Any]) -> int:
+def upper_records(bounds: Sequence[Any]) -> int:
     """Return the largest number of records that differ where all of these Bounds hold.
 
     If at most g groups by some columns differ, and at most p records in each group, at most g p

@@ -112,7 +112,7 @@ def make_sampler(
     return draw
 
 
-def bound_sensitivity(plan: Plan, records: int) -> float:
+def upper_sensitivity(plan: Plan, records: int) -> float:
     """Compute the L2 sensitivity of the plan's exact answers, rounded up.
 
     Args:

@@ -12,7 +12,7 @@ from fitplug.errors import suggest_nearest
 from fitplug.plan import Plan
 from fitplug.workload import ReplaceOne
 from fitplug_opendp._compat import import_opendp, make_empty_frame, make_partial_constructor
-from fitplug_opendp.frame_bounds import bound_records
+from fitplug_opendp.frame_bounds import upper_records
 from fitplug_opendp.input_checks import check_space
 from fitplug_opendp.input_domains import tables_domain
 from fitplug_opendp.lazyframe_counts import count_frame
@@ -80,7 +80,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
         tables_domain(plan),
         dp.symmetric_distance(),
         lambda frame: count_frame(plan, schema, frame),
-        bound_records,
+        upper_records,
     )
 
 

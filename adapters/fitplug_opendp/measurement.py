@@ -9,7 +9,7 @@ import numpy as np
 from fitplug.plan import Plan
 from fitplug.release import Release
 from fitplug_opendp._compat import import_opendp, make_partial_constructor
-from fitplug_opendp.gaussian import bound_sensitivity, make_noise
+from fitplug_opendp.gaussian import make_noise, upper_sensitivity
 from fitplug_opendp.input_checks import check_space
 from fitplug_opendp.input_domains import (
     AnswerFunction,
@@ -76,16 +76,16 @@ def make_fitness_for_use(
     noise = make_noise(plan, scale)
     check_sampler_once(plan.noise_std * scale)
 
-    def bound_distance(d_in: int) -> float:
+    def upper_distance(d_in: int) -> float:
         if d_in < 0:
             raise ValueError("d_in must not be negative")
-        return bound_sensitivity(plan, d_in)
+        return upper_sensitivity(plan, d_in)
 
     def make_release(answers: Any) -> Release:
         return Release(
             plan=plan,
             answers=np.asarray(answers, dtype=np.int64),
-            rho=noise.map(bound_sensitivity(plan, 1)),
+            rho=noise.map(upper_sensitivity(plan, 1)),
             contributions=None,
             noise_scale=float(scale),
         )
@@ -102,7 +102,7 @@ def make_fitness_for_use(
             input_metric,
             noise.output_measure,
             release_with_totals,
-            lambda d_in: noise.map(bound_distance(d_in)),
+            lambda d_in: noise.map(upper_distance(d_in)),
         )
     strategy = dp.t.make_user_transformation(
         input_domain,
@@ -110,7 +110,7 @@ def make_fitness_for_use(
         noise.input_domain,
         noise.input_metric,
         answer,
-        bound_distance,
+        upper_distance,
     )
     return strategy >> noise >> make_release
 

@@ -22,10 +22,10 @@ from fitplug_opendp.gaussian import (
     IntVector,
     Progress,
     Sampler,
-    bound_sensitivity,
     choose_contributions,
     make_noise,
     make_sampler,
+    upper_sensitivity,
 )
 from fitplug_opendp.input_checks import check_tables
 from fitplug_opendp.plan_checks import check_charge
@@ -76,7 +76,7 @@ class NoiseSource:
         contributions = choose_contributions(plan, contributions)
         with enable_contrib():
             noise, sample = make_noise(plan), make_sampler(plan.strategy.size, plan.noise_std)
-        rho = noise.map(bound_sensitivity(plan, contributions))
+        rho = noise.map(upper_sensitivity(plan, contributions))
         charged = _raise_to_cell_costs(Fraction(rho), CellCosts.from_plan(plan, contributions))
         return cls(plan, contributions, rho, charged, sample)
 
@@ -164,7 +164,7 @@ def compute_charged_rho(plan: Plan, contributions: int) -> float:
     Returns:
         The zCDP cost for all records of one person, rounded up.
     """
-    rho = (Fraction(bound_sensitivity(plan, contributions)) / Fraction(plan.noise_std)) ** 2 / 2
+    rho = (Fraction(upper_sensitivity(plan, contributions)) / Fraction(plan.noise_std)) ** 2 / 2
     return ceil_float(_raise_to_cell_costs(rho, CellCosts.from_plan(plan, contributions)))
 
 

@@ -28,11 +28,11 @@ from fitplug.errors import SamplerError
 from fitplug.numeric import FloatArray
 from fitplug_opendp.discrete_gaussian import (
     DiscreteGaussian,
-    bound_binomial,
-    bound_mean,
-    bound_multiplicity,
-    bound_product,
-    bound_variance,
+    upper_binomial_p_value,
+    upper_mean_p_value,
+    upper_multiplicity_p_value,
+    upper_product_p_value,
+    upper_variance_p_value,
 )
 from fitplug_opendp.gaussian import IntVector, make_sampler
 
@@ -112,15 +112,15 @@ def _make_known_answers() -> IntVector:
 def _compare(noise: IntVector, std: float) -> Iterator[PValue]:
     """Yield all p-values. Their number depends on `std` alone."""
     scaled = noise / std
-    yield "the mean of its draws", bound_mean(float(scaled.mean()), noise.size)
+    yield "the mean of its draws", upper_mean_p_value(float(scaled.mean()), noise.size)
     mean_square = float((scaled**2).mean())
-    yield "the squares of its draws", bound_variance(mean_square, noise.size, std)
+    yield "the squares of its draws", upper_variance_p_value(mean_square, noise.size, std)
     yield from _compare_products(scaled)
     exact = DiscreteGaussian(std)
     yield from _compare_sizes(noise, exact)
     yield from _compare_residues(noise, exact)
     _, counts = np.unique(noise, return_counts=True)
-    repeats = bound_multiplicity(int(counts.max()), noise.size, std)
+    repeats = upper_multiplicity_p_value(int(counts.max()), noise.size, std)
     yield "the repeats of one number among its draws", repeats
 
 
@@ -136,7 +136,10 @@ def _compare_products(scaled: FloatArray) -> Iterator[PValue]:
     for i, j in combinations(range(_CALLS), 2):
         pairs[f"the calls {i + 1} and {j + 1}"] = (calls[i], calls[j])
     for what, (first, second) in pairs.items():
-        yield f"the products of {what}", bound_product(float(np.mean(first * second)), first.size)
+        yield (
+            f"the products of {what}",
+            upper_product_p_value(float(np.mean(first * second)), first.size),
+        )
 
 
 def _compare_sizes(noise: IntVector, exact: DiscreteGaussian) -> Iterator[PValue]:
@@ -146,17 +149,17 @@ def _compare_sizes(noise: IntVector, exact: DiscreteGaussian) -> Iterator[PValue
     below = np.searchsorted(np.sort(noise), thresholds, side="right")
     chances = exact.compute_cumulative(thresholds)
     for q, count, chance in zip(_THRESHOLDS, below, chances, strict=True):
-        p_value = bound_binomial(int(count), draws, float(chance), margin)
+        p_value = upper_binomial_p_value(int(count), draws, float(chance), margin)
         yield f"the draws below {q:g} standard deviations", p_value
     between = zip(_THRESHOLDS[1:], np.diff(below), np.diff(chances), strict=True)
     for q, count, chance in between:
-        p_value = bound_binomial(int(count), draws, float(chance), 2 * margin)
+        p_value = upper_binomial_p_value(int(count), draws, float(chance), 2 * margin)
         yield f"the draws between {q - 0.25:g} and {q:g} standard deviations", p_value
     limits = np.floor(_TAILS * exact.std).astype(np.int64)
     beyond = 2 * exact.compute_cumulative(-limits - 1)
     for q, limit, chance in zip(_TAILS, limits, beyond, strict=True):
         count = int(((noise > limit) | (noise < -limit)).sum())
-        p_value = bound_binomial(count, draws, float(chance), 2 * margin)
+        p_value = upper_binomial_p_value(count, draws, float(chance), 2 * margin)
         yield f"the draws beyond {q:g} standard deviations on both sides", p_value
 
 
@@ -167,11 +170,11 @@ def _compare_residues(noise: IntVector, exact: DiscreteGaussian) -> Iterator[PVa
         counts = np.bincount(noise % modulus, minlength=modulus)
         chances = exact.compute_residues(modulus)
         for residue, (count, chance) in enumerate(zip(counts, chances, strict=True)):
-            p_value = bound_binomial(int(count), draws, float(chance), margin)
+            p_value = upper_binomial_p_value(int(count), draws, float(chance), margin)
             yield f"the draws that are {residue} modulo {modulus}", p_value
     bit = _FIRST_BIT
     while 2 ** (bit + 2) <= exact.std:
         # By Poisson's formula the probability of each bit is 1/2 within exp(-8 pi^2) = 5e-35.
         count = int(((noise >> bit) & 1).sum())
-        yield f"the bits {bit} of the draws", bound_binomial(count, draws, 0.5, margin)
+        yield f"the bits {bit} of the draws", upper_binomial_p_value(count, draws, 0.5, margin)
         bit += 1

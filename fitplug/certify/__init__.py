@@ -6,37 +6,37 @@ from fitplug.certify.nuclear_norm import (
     scale_weights,
     sum_nuclear_norms,
 )
-from fitplug.certify.proven_factors import bound_log_sums, factor_precision, factor_sum
+from fitplug.certify.proven_factors import factor_precision, factor_sum, sum_logarithms
 from fitplug.certify.resolvent_quadrature import Quadrature, place_poles
 from fitplug.certify.tiers import (
-    BoundAt,
     Ended,
+    LowerBoundAt,
     Tier,
     TierClaims,
     Tiers,
     certify_tiers,
     make_one_tier,
 )
-from fitplug.certify.trace_quadrature import COARSE_STEP, STEP, bound_trace
+from fitplug.certify.trace_quadrature import COARSE_STEP, STEP, lower_trace
 
 __all__ = [
     "COARSE_STEP",
     "STEP",
-    "BoundAt",
     "Ended",
+    "LowerBoundAt",
     "Quadrature",
     "Tier",
     "TierClaims",
     "Tiers",
-    "bound_log_sums",
-    "bound_trace",
     "certify_dense_bound",
     "certify_tiers",
     "divide_by_mass",
     "factor_precision",
     "factor_sum",
+    "lower_trace",
     "make_one_tier",
     "place_poles",
     "scale_weights",
+    "sum_logarithms",
     "sum_nuclear_norms",
 ]

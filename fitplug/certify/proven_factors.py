@@ -86,8 +86,8 @@ def factor_precision(
     Y = np.empty((b, r + m, r))
     Y[:, :r] = Zt[:, :, None] * P if Zt.ndim == 2 else Zt @ P
     np.matmul(F, P, out=Y[:, r:])
-    norms = np.abs(Zt) if Zt.ndim == 2 else _bound_norms(Zt, 1)
-    reach = ((norms + _bound_norms(F, 1)) * _bound_norms(P, 2)).sum(axis=1)
+    norms = np.abs(Zt) if Zt.ndim == 2 else _upper_norms(Zt, 1)
+    reach = ((norms + _upper_norms(F, 1)) * _upper_norms(P, 2)).sum(axis=1)
     error = gamma(r + 4) * 1.01 * reach
     asked = Y[:, r : r + rows]
     norms = np.sqrt((asked * asked).sum(axis=(1, 2))) * (1 - gamma(rows * r + 8))
@@ -111,7 +111,7 @@ def invert_lower(stack: FloatArray) -> FloatArray:
     return found
 
 
-def bound_log_sums(diagonals: FloatArray) -> tuple[FloatArray, FloatArray]:
+def sum_logarithms(diagonals: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sum the logarithms of numbers > 0 (b, r), and bound the errors of the sums, both (b,)."""
     logs = np.log(diagonals)
     # Logarithms of the C libraries are wrong by a few units in the last place; 256 are allowed.
@@ -124,7 +124,7 @@ def _prove_sum(
 ) -> tuple[FloatArray, FloatArray]:
     """Bound |Z'(count S S')Z - I|; the second result is the product."""
     Y = Zt @ S
-    reach = (_bound_norms(Zt, 1) * _bound_norms(S, 2)).sum(axis=1)
+    reach = (_upper_norms(Zt, 1) * _upper_norms(S, 2)).sum(axis=1)
     proven, G = _compare(
         Y, counts, gamma(S.shape[1]) * 1.01 * reach, Zt * empty[:, None, :] if empty.any() else None
     )
@@ -173,7 +173,7 @@ def _factor(stack: FloatArray) -> FloatArray:
         return np.concatenate([_factor(stack[:half]), _factor(stack[half:])])
 
 
-def _bound_norms(stack: FloatArray, axis: int) -> FloatArray:
+def _upper_norms(stack: FloatArray, axis: int) -> FloatArray:
     """Bound the Euclidean norms along an axis from above."""
     norms = np.sqrt((stack * stack).sum(axis=axis))
     return np.asarray(norms * (1 + (stack.shape[axis] + 8) * UNIT_ROUNDOFF))

@@ -58,10 +58,10 @@ def place_poles(trace: float, rank: int, *, step: int = 1, tail: float = 1e-5) -
     lowest = max(math.floor(least / step), _LEAST // step)
     highest = min(math.ceil(most / step), _MOST // step)
     roots = np.ldexp(1.0, step * np.arange(lowest, max(lowest, highest) + 1))
-    return Quadrature(roots * roots, roots * bound_scale(step))
+    return Quadrature(roots * roots, roots * lower_scale(step))
 
 
-def bound_scale(step: int) -> float:
+def lower_scale(step: int) -> float:
     """Bound h / pi / (1 + e_h) from below, for h = 2 log 2 times the step, up to 2."""
     h = 2 * step * math.log(2)
     # sech(x) <= 2 e^-x, and the terms fall at least as fast as a geometric series.

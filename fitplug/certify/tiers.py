@@ -15,7 +15,7 @@ import numpy as np
 
 from fitplug.numeric import BoolArray, FloatArray, IntArray, gamma
 
-BoundAt: TypeAlias = Callable[[FloatArray, FloatArray], float]
+LowerBoundAt: TypeAlias = Callable[[FloatArray, FloatArray], float]
 """Gives the certified lower bound at dual weights p and q."""
 
 Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
@@ -104,12 +104,12 @@ class TierClaims:
     tiers: Tiers
 
 
-def certify_tiers(claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+def certify_tiers(claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
     """Certify the level of each tier, the costliest first.
 
     Args:
         claims: What the plan says.
-        bound_at: Gives the certified bound at weights p (d,) and q (m,).
+        lower_bound_at: Gives the certified bound at weights p (d,) and q (m,).
 
     Yields:
         The tiers with their lower bounds.
@@ -122,7 +122,7 @@ def certify_tiers(claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
         bound = None
         if tier < len(tiers.p):
             p, q = tiers.p[tier], tiers.q[tier]
-            least = bound_at(p, q)
+            least = lower_bound_at(p, q)
             earlier = (of_cell >= 0) & (of_cell < tier)
             error = 2 * gamma(len(p))
             spent = float((p * profile)[earlier].sum()) * (1 + error)

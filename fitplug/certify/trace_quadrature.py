@@ -79,7 +79,7 @@ def build_quadrature(lowest: int, highest: int, step: int = STEP) -> Quadrature:
     # place: L changes by no larger factor than t does.
     poles = np.ldexp(_ROOTS_OF_TWO[2 * (power % 2)], power // 2)
     roots = np.ldexp(_ROOTS_OF_TWO[power % 4], power // 4)
-    weights = bound_scale(step) * roots
+    weights = lower_scale(step) * roots
     ratio = 2.0 ** (-step / 4)
     # Below the first pole, L is above the line through its values at the first pole and at another
     # one, which is so far away that its weight remains positive.
@@ -90,7 +90,7 @@ def build_quadrature(lowest: int, highest: int, step: int = STEP) -> Quadrature:
     return Quadrature(step, lowest, highest, poles, weights * (1 - 64 * UNIT_ROUNDOFF))
 
 
-def bound_scale(step: int) -> float:
+def lower_scale(step: int) -> float:
     """Bound h / (2 pi (1 + e(h))) from below (T3)."""
     h = step * math.log(2) / 2
     decay = math.exp(-2 * math.pi**2 / h)
@@ -98,7 +98,7 @@ def bound_scale(step: int) -> float:
     return h / (2 * math.pi) / (1 + excess * (1 + _LIBRARY)) * (1 - _LIBRARY)
 
 
-def bound_trace(
+def lower_trace(
     evaluate: LogDeterminants,
     *,
     rank: float,
@@ -134,12 +134,12 @@ def bound_trace(
     while (
         rule.lowest > deepest
         and values[0] > values[1]
-        and _bound_loss_below(rule, values, rank) > tolerance * float(rule.weights @ values)
+        and _upper_loss_below(rule, values, rank) > tolerance * float(rule.weights @ values)
     ):
         rule = build_quadrature(rule.lowest - batch, rule.highest, step)
         values = np.append(evaluate(rule.poles[:batch]), values)
     while rule.highest < farthest and (
-        _bound_loss_above(rule, values, trace) > tolerance * float(rule.weights @ values)
+        _upper_loss_above(rule, values, trace) > tolerance * float(rule.weights @ values)
     ):
         rule = build_quadrature(rule.lowest, rule.highest + batch // 2, step)
         values = np.append(values, evaluate(rule.poles[-(batch // 2) :]))
@@ -166,16 +166,16 @@ def _find_second_pole(step: int) -> int:
     return other
 
 
-def _bound_loss_below(rule: Quadrature, values: FloatArray, rank: float) -> float:
+def _upper_loss_below(rule: Quadrature, values: FloatArray, rank: float) -> float:
     """Bound what the poles below the first would add: there, L grows by at most `rank` per u."""
     other, ratio = _find_second_pole(rule.step), 2.0 ** (-rule.step / 4)
     more = max(rank * other * rule.step * math.log(2) / 2 - (values[0] - values[other]), 0.0)
     root = math.sqrt(rule.poles[0])
-    return float(bound_scale(rule.step) * root * ratio / (1 - ratio) ** 2 * more / other)
+    return float(lower_scale(rule.step) * root * ratio / (1 - ratio) ** 2 * more / other)
 
 
-def _bound_loss_above(rule: Quadrature, values: FloatArray, trace: float) -> float:
+def _upper_loss_above(rule: Quadrature, values: FloatArray, trace: float) -> float:
     """Bound what the poles above the last would add: there, t L is at most the trace."""
     ratio, t = 2.0 ** (-rule.step / 4), float(rule.poles[-1])
     more = max(trace / t - values[-1], 0.0)
-    return float(bound_scale(rule.step) * math.sqrt(t) * ratio / (1 - ratio) * more)
+    return float(lower_scale(rule.step) * math.sqrt(t) * ratio / (1 - ratio) * more)

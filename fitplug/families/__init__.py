@@ -22,17 +22,13 @@ from fitplug.families.base.objective import LARGEST_WEIGHT, Objective, check_wei
 from fitplug.families.base.parted_strategy import PART, Output, PartedStrategy, Slab
 from fitplug.families.base.strategies import (
     answer_exactly,
-    bound_boxed_stds,
-    bound_combined_stds,
-    bound_overstatement,
-    bound_unit_variances,
     build_dense_covariance,
     build_dense_strategy,
     build_strategy,
     check_strategy,
     compute_boxed_covariance,
     compute_combined_covariance,
-    compute_exact_cost,
+    compute_cost,
     confirm_cost,
     cut_strategy,
     list_measured_tables,
@@ -41,6 +37,10 @@ from fitplug.families.base.strategies import (
     make_estimates,
     read_attribute_matrices,
     restate_strategy,
+    upper_boxed_stds,
+    upper_combined_stds,
+    upper_overstatement,
+    upper_unit_variances,
 )
 from fitplug.families.base.strategy import IntegerStrategy, meets_targets
 from fitplug.families.base.structure import Structure, list_names
@@ -110,10 +110,6 @@ __all__ = [
     "analyse_structure",
     "answer_exactly",
     "average_weights",
-    "bound_boxed_stds",
-    "bound_combined_stds",
-    "bound_overstatement",
-    "bound_unit_variances",
     "build_contrasts",
     "build_dense_covariance",
     "build_dense_strategy",
@@ -127,7 +123,7 @@ __all__ = [
     "check_weight",
     "compute_boxed_covariance",
     "compute_combined_covariance",
-    "compute_exact_cost",
+    "compute_cost",
     "confirm_cost",
     "count_duals",
     "cut_strategy",
@@ -148,4 +144,8 @@ __all__ = [
     "restate_strategy",
     "share_weight",
     "sweep_chain",
+    "upper_boxed_stds",
+    "upper_combined_stds",
+    "upper_overstatement",
+    "upper_unit_variances",
 ]

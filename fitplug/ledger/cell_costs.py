@@ -134,7 +134,7 @@ def find_excess(
         BudgetError: There are too many cells.
     """
     names, shape = _combine_axes(domain, [*earlier, new])
-    largest = _bound_cost(rho, new.contributions)
+    largest = _find_largest_cost(rho, new.contributions)
     terms = [costs.expand_axes(names) for costs in (*earlier, new)]
     worst: tuple[float, tuple[int, ...], float, float] | None = None
     for first, slabs in _iterate_slabs(shape, terms):
@@ -176,7 +176,7 @@ def compute_slack(domain: Domain, rho: Fraction, earlier: Sequence[CellCosts]) -
     """
     names, _ = _combine_axes(domain, earlier)
     used = _sum_up([costs.expand_axes(names) for costs in earlier])
-    largest = _bound_cost(rho, earlier[0].contributions)
+    largest = _find_largest_cost(rho, earlier[0].contributions)
     left = np.maximum(-add_up(used, np.array(-largest)), 0.0)
     sizes = dict(zip(names, left.shape, strict=True))
     return np.asarray(left.reshape([sizes.get(name, 1) for name in domain.names]))
@@ -198,7 +198,7 @@ def _sum_up(terms: Sequence[FloatArray]) -> FloatArray:
     return total
 
 
-def _bound_cost(rho: Fraction, contributions: int) -> float:
+def _find_largest_cost(rho: Fraction, contributions: int) -> float:
     """Compute the largest cost, for one record, that a cell may have within a charge of rho."""
     return floor_float(2 * rho / contributions**2)
 

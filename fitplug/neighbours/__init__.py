@@ -9,9 +9,9 @@ from fitplug.neighbours.cell_pairs import (
     mix_sets,
 )
 from fitplug.neighbours.costly_differences import find_costly_differences, find_missed_differences
-from fitplug.neighbours.move_bound import MOST_LISTED, bound_all_moves, bound_costliest_move
+from fitplug.neighbours.move_bound import MOST_LISTED, upper_all_moves, upper_costliest_move
 from fitplug.neighbours.move_costs import LARGEST_SUM, MoveCosts, undo_scale
-from fitplug.neighbours.person_cost import bound_largest_cost
+from fitplug.neighbours.person_cost import upper_largest_cost
 from fitplug.neighbours.person_records import PersonRecords, RecordSets, list_single_records
 from fitplug.neighbours.record_products import RecordProducts, build_record_products
 
@@ -25,9 +25,6 @@ __all__ = [
     "PersonRecords",
     "RecordProducts",
     "RecordSets",
-    "bound_all_moves",
-    "bound_costliest_move",
-    "bound_largest_cost",
     "build_record_products",
     "find_costly_differences",
     "find_missed_differences",
@@ -36,4 +33,7 @@ __all__ = [
     "list_single_records",
     "mix_sets",
     "undo_scale",
+    "upper_all_moves",
+    "upper_costliest_move",
+    "upper_largest_cost",
 ]

@@ -37,7 +37,7 @@ _SLACK = 2.0**-42
 """Relative; each term carries fewer than 2^10 roundings."""
 
 MOST_LISTED = 12
-"""The most attributes of which all 2^m - 1 moves are tried by `bound_all_moves`."""
+"""The most attributes of which all 2^m - 1 moves are tried by `upper_all_moves`."""
 
 _PARTS = (1.0, 0.9, 0.75, 0.6)
 """The parts of the best fit that are tried as main part. A rest below 0 costs more than above."""
@@ -60,7 +60,7 @@ _CLOSE = 1e-5
 """A bound so close to the cost of a move, relatively, is good enough."""
 
 
-def bound_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
+def upper_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
     """Bound the cost of all moves from above.
 
     Args:
@@ -79,7 +79,7 @@ def bound_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
     tight = _select_different([*moves, np.ones(costs.size, dtype=bool)])
     for parts in (_PARTS[:1], _PARTS):
         if main is not None and found > attained * (1 + _CLOSE):
-            least_sum = _bound_sum(main, parts, tight, total - attained / 2)
+            least_sum = _lower_sum(main, parts, tight, total - attained / 2)
             found = min(found, 2 * (total - least_sum))
     return found
 
@@ -94,7 +94,7 @@ def _select_different(moves: Sequence[BoolArray]) -> list[BoolArray]:
     return chosen
 
 
-def bound_all_moves(costs: MoveCosts) -> int:
+def upper_all_moves(costs: MoveCosts) -> int:
     """Bound the cost of all moves from above by that of each, for `MOST_LISTED` attributes.
 
     Args:
@@ -181,7 +181,7 @@ def _add_absent(costs: MoveCosts, j: int) -> MoveCosts:
     )
 
 
-def _bound_sum(
+def _lower_sum(
     main: _MainPart, parts: Sequence[float], moves: Sequence[BoolArray], wanted: float
 ) -> int:
     """Bound g from below.
@@ -198,7 +198,7 @@ def _bound_sum(
     size = add_in_order(costs.weights + of_main)
     entries = np.stack([main.values[:-1], main.values[:-1] * costs.ratios[:-1]])
     rests = [
-        (part, *_bound_rest(costs, costs.weights - part * of_main, move))
+        (part, *_lower_rest(costs, costs.weights - part * of_main, move))
         for part in parts
         for move in moves
     ]
@@ -215,7 +215,7 @@ def _bound_sum(
     margin = 2.0**-40 * add_in_order(main.values[:-1])
     ends = np.linspace(lowest - margin, highest + margin, _FIRST_INTERVALS + 1)
     low, high = ends[:-1], ends[1:]
-    bounds, before = sums.bound_intervals(low, high), -math.inf
+    bounds, before = sums.lower_intervals(low, high), -math.inf
     for _ in range(_DIVISIONS):
         is_low = bounds < wanted - 1e-9 * size
         worst = np.argsort(bounds, kind="stable")[:_DIVIDED]
@@ -228,11 +228,11 @@ def _bound_sum(
         kept = np.ones(len(low), dtype=bool)
         kept[worst] = False
         low, high = np.append(low[kept], new_low), np.append(high[kept], new_high)
-        bounds = np.append(bounds[kept], sums.bound_intervals(new_low, new_high))
+        bounds = np.append(bounds[kept], sums.lower_intervals(new_low, new_high))
     return int(bounds.min()) - math.ceil(_SLACK * size)
 
 
-def _bound_rest(costs: MoveCosts, rest: FloatArray, move: BoolArray) -> tuple[int, FloatArray]:
+def _lower_rest(costs: MoveCosts, rest: FloatArray, move: BoolArray) -> tuple[int, FloatArray]:
     """Bound sum_T e_T prod s_a from below by its value at a move, and a number for each change.
 
     Returns:
@@ -289,7 +289,7 @@ class _Sums:
         size = add_in_order(np.abs(self.entries).max(axis=0))
         return np.asarray(k1 * size + k2 * size * size + k3 * size * size * size)
 
-    def bound_intervals(self, low: FloatArray, high: FloatArray) -> IntArray:
+    def lower_intervals(self, low: FloatArray, high: FloatArray) -> IntArray:
         """Bound g from below, for L in intervals (i,), shape (i,).
 
         With P2 and P3 the sums of squares and of cubes of the entries, the main part is

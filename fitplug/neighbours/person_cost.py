@@ -51,7 +51,7 @@ class LargestCost:
     costly: RecordSets | None = None
 
 
-def bound_largest_cost(products: RecordProducts, claimed: int | None = None) -> LargestCost:
+def upper_largest_cost(products: RecordProducts, claimed: int | None = None) -> LargestCost:
     """Bound the costs of all differences that have a record in a dense cell from above.
 
     Args:
@@ -67,7 +67,7 @@ def bound_largest_cost(products: RecordProducts, claimed: int | None = None) -> 
         of_set, is_exact = compute_partitioned(products)
         of_period = find_largest_by_period(of_set, person)
     else:
-        of_period, is_exact = _bound_by_pairs(products)
+        of_period, is_exact = _upper_by_pairs(products)
     if is_exact or count_variables(person) > MOST_VARIABLES:
         return LargestCost(of_period[periods], is_exact)
     searched = search_costliest(products, claimed)
@@ -77,13 +77,13 @@ def bound_largest_cost(products: RecordProducts, claimed: int | None = None) -> 
     return LargestCost(of_cells, searched.is_exact, searched.found)
 
 
-def _bound_by_pairs(products: RecordProducts) -> tuple[AnyArray, bool]:
+def _upper_by_pairs(products: RecordProducts) -> tuple[AnyArray, bool]:
     """Bound the costs by the largest products of each pair of periods, as `LargestCost`, (T,)."""
     person = products.person
     paired = merge_periods(products.largest, person.periods)
     is_exact = not _crosses_periods(products)
     if person.period_count > MOST_PERIODS:
-        return _bound_by_rows(paired, person.most), is_exact
+        return _upper_by_rows(paired, person.most), is_exact
     of_period = find_largest_by_period(sum_over_subsets(paired), person)
     return of_period, is_exact or (person.has_one_cell_each and not len(person.differing_sets))
 
@@ -290,7 +290,7 @@ def _list_costs(products: RecordProducts) -> AnyArray:
     return best
 
 
-def _bound_by_rows(paired: AnyArray, most: int) -> AnyArray:
+def _upper_by_rows(paired: AnyArray, most: int) -> AnyArray:
     """Bound the sum over any k periods of their pairs, of those that have a given one, (T,)."""
     at = np.arange(len(paired))
     crossing = np.maximum(paired, 0)

@@ -4,10 +4,10 @@ from fitplug.numeric.arguments import is_positive_integer, read_array
 from fitplug.numeric.arrays import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
 from fitplug.numeric.blas import guard_linear_algebra
 from fitplug.numeric.convolution import (
-    bound_convolution_error,
     convolve,
     convolve_with_bound,
     correlate,
+    upper_convolution_error,
 )
 from fitplug.numeric.exact import (
     ceil_written,
@@ -24,9 +24,6 @@ from fitplug.numeric.number_transform import convolve_exactly
 from fitplug.numeric.positions import to_positions
 from fitplug.numeric.rounding import (
     UNIT_ROUNDOFF,
-    bound_inverse_norm,
-    bound_norm,
-    bound_solution_norms,
     ceil_float,
     ceil_sqrt,
     floor_float,
@@ -34,6 +31,9 @@ from fitplug.numeric.rounding import (
     invert_each_with_residual,
     invert_with_residual,
     multiply_with_bound,
+    upper_inverse_norm,
+    upper_norm,
+    upper_solution_norms,
 )
 
 __all__ = [
@@ -43,10 +43,6 @@ __all__ = [
     "FloatArray",
     "IndexArray",
     "IntArray",
-    "bound_convolution_error",
-    "bound_inverse_norm",
-    "bound_norm",
-    "bound_solution_norms",
     "ceil_float",
     "ceil_sqrt",
     "ceil_written",
@@ -72,4 +68,8 @@ __all__ = [
     "read_exact_number",
     "read_python_number",
     "to_positions",
+    "upper_convolution_error",
+    "upper_inverse_norm",
+    "upper_norm",
+    "upper_solution_norms",
 ]

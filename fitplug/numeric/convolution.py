@@ -13,7 +13,7 @@ import numpy as np
 from scipy import fft
 
 from fitplug.numeric.arrays import FloatArray
-from fitplug.numeric.rounding import UNIT_ROUNDOFF, bound_norm
+from fitplug.numeric.rounding import UNIT_ROUNDOFF, upper_norm
 
 _FACTOR = 64
 """A convolution by transforms of 2^k numbers has an error of at most _FACTOR k u |a| |b|."""
@@ -28,7 +28,7 @@ def convolve(a: FloatArray, b: FloatArray) -> FloatArray:
 
     Returns:
         sum_i a_(j - i) b_i for each j, shape (..., n); each entry is off by at most
-        `bound_convolution_error(n)` times the norms of both.
+        `upper_convolution_error(n)` times the norms of both.
     """
     n = a.shape[-1]
     length = find_transform_length(n)
@@ -41,7 +41,7 @@ def correlate(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.asarray(convolve(a, b[..., ::-1])[..., ::-1])
 
 
-def bound_convolution_error(n: int) -> float:
+def upper_convolution_error(n: int) -> float:
     """Bound the error of an entry of a convolution of n numbers, as a part of |a| |b|."""
     k = find_transform_length(n).bit_length()
     return _FACTOR * k * UNIT_ROUNDOFF
@@ -49,7 +49,7 @@ def bound_convolution_error(n: int) -> float:
 
 def convolve_with_bound(a: FloatArray, b: FloatArray) -> tuple[FloatArray, float]:
     """Compute the first n entries of a convolution of arrays (n,), and a bound on their errors."""
-    error = bound_convolution_error(len(a)) * float(bound_norm(a)) * float(bound_norm(b))
+    error = upper_convolution_error(len(a)) * float(upper_norm(a)) * float(upper_norm(b))
     return convolve(a, b), error
 
 

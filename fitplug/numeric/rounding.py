@@ -52,7 +52,7 @@ def ceil_sqrt(exact: Fraction) -> float:
     return value
 
 
-def bound_norm(rows: FloatArray, axis: int | None = None) -> FloatArray:
+def upper_norm(rows: FloatArray, axis: int | None = None) -> FloatArray:
     """Bound the Euclidean norms along an axis from above, or the Frobenius norm without an axis."""
     size = rows.size if axis is None else rows.shape[axis]
     squares = np.sum(rows * rows, axis=axis)
@@ -66,7 +66,7 @@ def multiply_with_bound(a: FloatArray, b: FloatArray) -> tuple[FloatArray, Float
     return a @ b, error
 
 
-def bound_solution_norms(
+def upper_solution_norms(
     L: FloatArray, M: FloatArray, *, L_error: FloatArray | None = None
 ) -> FloatArray:
     """Bound the Euclidean norms of the rows of L M^-1 from above, for the exact inverse.
@@ -86,15 +86,15 @@ def bound_solution_norms(
         DesignError: M is too ill-conditioned for a bound.
     """
     X = solve_triangular(M, np.eye(len(M), order="F"), overwrite_b=True)
-    residual = float(_bound_residuals(M, X))
+    residual = float(_upper_residuals(M, X))
     rows, error = multiply_with_bound(L, X)
-    bound = bound_norm(rows, axis=1) + bound_norm(error, axis=1)
+    bound = upper_norm(rows, axis=1) + upper_norm(error, axis=1)
     if L_error is not None:
-        bound = bound + L_error * float(bound_norm(X))
+        bound = bound + L_error * float(upper_norm(X))
     return np.asarray(bound / (1 - residual) * (1 + 16 * UNIT_ROUNDOFF))
 
 
-def bound_inverse_norm(K: FloatArray) -> float:
+def upper_inverse_norm(K: FloatArray) -> float:
     """Bound the 2-norm of K^-1 from above.
 
     Args:
@@ -104,7 +104,7 @@ def bound_inverse_norm(K: FloatArray) -> float:
         DesignError: K is too ill-conditioned for a bound.
     """
     X, residual = invert_with_residual(K)
-    return float(bound_norm(X)) / (1 - residual)
+    return float(upper_norm(X)) / (1 - residual)
 
 
 def invert_with_residual(K: FloatArray) -> tuple[FloatArray, float]:
@@ -120,7 +120,7 @@ def invert_with_residual(K: FloatArray) -> tuple[FloatArray, float]:
         DesignError: K is too ill-conditioned for such a bound.
     """
     X = _invert(K)
-    return X, float(_bound_residuals(K, X))
+    return X, float(_upper_residuals(K, X))
 
 
 def invert_each_with_residual(K: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -136,7 +136,7 @@ def invert_each_with_residual(K: FloatArray) -> tuple[FloatArray, FloatArray]:
         DesignError: One is too ill-conditioned for such a bound.
     """
     X = _invert(K)
-    return X, _bound_residuals(K, X)
+    return X, _upper_residuals(K, X)
 
 
 def _invert(K: FloatArray) -> FloatArray:
@@ -147,12 +147,12 @@ def _invert(K: FloatArray) -> FloatArray:
         return np.zeros_like(K)
 
 
-def _bound_residuals(M: FloatArray, X: FloatArray) -> FloatArray:
+def _upper_residuals(M: FloatArray, X: FloatArray) -> FloatArray:
     """Bound |I - M X|_2 of matrices (..., n, n) by numbers below 1/2, or raise DesignError."""
     product, error = multiply_with_bound(M, X)
     product -= np.eye(M.shape[-1])
     error += np.abs(product, out=product) * (1 + 4 * UNIT_ROUNDOFF)
-    residuals = np.asarray(bound_norm(error.reshape(*M.shape[:-2], -1), axis=-1))
+    residuals = np.asarray(upper_norm(error.reshape(*M.shape[:-2], -1), axis=-1))
     if not (residuals < 0.5).all():
         raise DesignError(_ILL_CONDITIONED)
     return residuals

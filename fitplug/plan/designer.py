@@ -180,7 +180,7 @@ def _find_noise_for_targets(strategy: IntegerStrategy, targets: FloatArray) -> f
     counted = strategy.unit_variances > 0
     std = math.sqrt(float((targets[counted] / strategy.unit_variances[counted]).min()))
     for _ in range(_ULPS):
-        if meets_targets(strategy.bound_variances(std), 1.0, targets):
+        if meets_targets(strategy.upper_variances(std), 1.0, targets):
             _check_noise(std)
             return std
         std *= 1 - 2 * UNIT_ROUNDOFF
@@ -202,8 +202,8 @@ def _find_noise_for_budget(
         std = max(std, math.sqrt(float((strategy.column_squares / budgets).max())))
 
     def is_affordable(std: float) -> bool:
-        return (rho is None or strategy.bound_rho(std) <= rho) and (
-            budgets is None or bool((strategy.bound_profile(std) <= budgets).all())
+        return (rho is None or strategy.upper_rho(std) <= rho) and (
+            budgets is None or bool((strategy.upper_profile(std) <= budgets).all())
         )
 
     for _ in range(_ULPS):
@@ -213,7 +213,7 @@ def _find_noise_for_budget(
     else:
         raise DesignError(_OUT_OF_RANGE)
     _check_noise(std)
-    variances = strategy.bound_variances(std)
+    variances = strategy.upper_variances(std)
     scale = float((variances / targets).max())
     for _ in range(_ULPS):
         if meets_targets(variances, scale, targets):

@@ -24,10 +24,10 @@ from fitplug.families import (
     IntegerStrategy,
     Objective,
     Structure,
-    bound_overstatement,
     certify_bound,
     certify_plan_tiers,
     list_tables,
+    upper_overstatement,
 )
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
@@ -134,14 +134,14 @@ class PlanRecord:
 
         It is the exact cost, or an upper bound where `overstatement` is above 0.
         """
-        return self.strategy.compute_exact_rho(self.noise_std)
+        return self.strategy.compute_rho(self.noise_std)
 
     @cached_property
     def rho(self) -> float:
         """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's map does. Where the
         decimal that Python prints for it would be below it, it is the next float.
         """
-        bound = self.strategy.bound_rho(self.noise_std)
+        bound = self.strategy.upper_rho(self.noise_std)
         # A ledger may be charged this float, and reads a short one as its decimal.
         return ceil_written(Fraction(bound))
 
@@ -158,7 +158,7 @@ class PlanRecord:
 
         It is a bound for persons whose records can lie in too many ways to try all of them.
         """
-        return bound_overstatement(self.strategy)
+        return upper_overstatement(self.strategy)
 
     @cached_property
     def cost(self) -> float:
@@ -169,8 +169,8 @@ class PlanRecord:
         """
         return self.objective.evaluate(
             self.privacy_cost,
-            self.strategy.bound_profile(self.noise_std),
-            self.strategy.bound_total_variance(self.noise_std),
+            self.strategy.upper_profile(self.noise_std),
+            self.strategy.upper_total_variance(self.noise_std),
         )
 
     @property
@@ -215,7 +215,7 @@ class PlanRecord:
     @cached_property
     def variances(self) -> ByGroup:
         """Variance of each answer, rounded up; by group, of the group's shape."""
-        return self.structure.group_values(self.strategy.bound_variances(self.noise_std))
+        return self.structure.group_values(self.strategy.upper_variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:
@@ -248,7 +248,7 @@ class PlanRecord:
             privacy_cost ** 2. In the residual family, which tells no cells apart, it is that
             everywhere.
         """
-        own, cost = self.structure.profile_attributes, self.strategy.bound_profile(self.noise_std)
+        own, cost = self.structure.profile_attributes, self.strategy.upper_profile(self.noise_std)
         names = own if len(self.domain.names) > MAX_AXES else self.domain.names
         shape = [self.domain[name].size if name in own else 1 for name in names]
         return self.structure.arrange_by_cell(cost).reshape(shape)
@@ -284,8 +284,8 @@ class PlanRecord:
         singular value decomposition for each tier.
         """
         claims = TierClaims(
-            profile=self.objective.divide_by_budgets(self.strategy.bound_profile(self.noise_std)),
-            excess=self.objective.bound_excess(self.strategy.bound_total_variance(self.noise_std)),
+            profile=self.objective.divide_by_budgets(self.strategy.upper_profile(self.noise_std)),
+            excess=self.objective.upper_excess(self.strategy.upper_total_variance(self.noise_std)),
             lower_bound=self.lower_bound,
             tiers=Tiers(
                 self.weights.of_cell,
@@ -294,14 +294,14 @@ class PlanRecord:
             ),
         )
         with guard_linear_algebra():
-            return tuple(certify_plan_tiers(self.structure, claims, self.bound_at))
+            return tuple(certify_plan_tiers(self.structure, claims, self.lower_bound_at))
 
     @property
     def duals(self) -> Duals:
         """The dual weights that prove the lower bound."""
         return Duals(self.p, self.q, self.frame)
 
-    def bound_at(self, p: FloatArray, q: FloatArray) -> float:
+    def lower_bound_at(self, p: FloatArray, q: FloatArray) -> float:
         """Certify the lower bound that dual weights give.
 
         Args:

@@ -153,7 +153,7 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
     """List for each group its target and the standard deviations of its answers."""
     # The rows of the structure are used, because a group may have too many answers to visit each.
     starts = plan.structure.row_starts[:-1]
-    proven, targets = plan.strategy.bound_variances(plan.noise_std), plan.structure.targets
+    proven, targets = plan.strategy.upper_variances(plan.noise_std), plan.structure.targets
     used = np.maximum.reduceat(proven / (plan.scale * targets), starts)
     stds = [np.sqrt(extreme.reduceat(proven, starts)) for extreme in (np.minimum, np.maximum)]
     groups = plan.workload.groups

@@ -20,12 +20,12 @@ from fitplug.families import (
     LEAST_NOISE,
     Frame,
     Objective,
-    bound_unit_variances,
     check_duals_form,
     check_strategy,
     confirm_cost,
     count_duals,
     meets_targets,
+    upper_unit_variances,
 )
 from fitplug.numeric import AnyArray
 from fitplug.plan.plan_record import LEAST_TOLERANCE, PlanRecord
@@ -89,7 +89,7 @@ def check_privacy(plan: PlanRecord) -> None:
     if not np.array_equal(plan.weights.of_cell < 0, above == 0):
         raise PlanError("the tiers leave out cells that cost something")
     budgets = plan.objective.budgets
-    if budgets is not None and not (strategy.bound_profile(plan.noise_std) <= budgets).all():
+    if budgets is not None and not (strategy.upper_profile(plan.noise_std) <= budgets).all():
         raise PlanError("the privacy profile is not within the cell budgets")
 
 
@@ -117,13 +117,13 @@ def verify(plan: PlanRecord) -> None:
     check_privacy(plan)
     structure, strategy = plan.structure, plan.strategy
     try:
-        variances = bound_unit_variances(structure, *strategy.integers)
-        certified = plan.bound_at(plan.p, plan.q)
+        variances = upper_unit_variances(structure, *strategy.integers)
+        certified = plan.lower_bound_at(plan.p, plan.q)
     except (DesignError, ValueError) as error:
         raise PlanError(f"the plan does not prove its claims: {error}") from None
     if not _is_claimed(strategy.unit_variances, variances):
         raise PlanError("the variances are not those the plan claims")
-    reached = strategy.bound_variances(plan.noise_std)
+    reached = strategy.upper_variances(plan.noise_std)
     if not meets_targets(reached, plan.scale, structure.targets):
         raise PlanError("some target is not met")
     if not plan.scale * (1 - LOOSEST) <= float((reached / structure.targets).max()):

@@ -180,7 +180,7 @@ def parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     if limited not in LIMITS:
         raise PlanError("a limit of another kind")
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
-    in_unit = plan.strategy.compute_exact_rho(plan.noise_std * noise_scale)
+    in_unit = plan.strategy.compute_rho(plan.noise_std * noise_scale)
     exact = in_unit * plan.compare_records(contributions or 1) ** 2
     # The rho of a release is rounded up, by little.
     if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):

@@ -119,7 +119,7 @@ class Ratio:
 
     def find_ends(self, quantile: float) -> tuple[float, float]:
         """Compute the ends of the interval with a quantile of the Gaussian distribution."""
-        return bound_ratio(self.numerator, self.denominator, self.covariance, quantile)
+        return find_ratio_interval(self.numerator, self.denominator, self.covariance, quantile)
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class Combinations:
         return low, high
 
 
-def bound_ratio(
+def find_ratio_interval(
     above: Combination, below: Combination, covariance: float, quantile: float
 ) -> tuple[float, float]:
     """Compute Fieller's interval of a ratio; -inf and inf if it is not bounded.

@@ -26,10 +26,10 @@ from fitplug.expressions import (
 )
 from fitplug.families import (
     Product,
-    bound_boxed_stds,
-    bound_combined_stds,
     compute_boxed_covariance,
     compute_combined_covariance,
+    upper_boxed_stds,
+    upper_combined_stds,
 )
 from fitplug.numeric import FloatArray
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -120,12 +120,12 @@ def estimate_stds(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArray
     rest = [k for k, terms in enumerate(single) if not terms]
     boxed = [k for k in rest if _is_boxed(release, several[k])]
     for k in boxed:
-        (found,) = bound_boxed_stds(release.plan.strategy, [_list_boxes(several[k])])
+        (found,) = upper_boxed_stds(release.plan.strategy, [_list_boxes(several[k])])
         stds[k] = release.noise_std * found
     workload, strategy = release.plan.workload, release.plan.strategy
     rest = [k for k in rest if k not in set(boxed)]
     for batch in _split_batches(release, rest, several):
-        stds[batch] = release.noise_std * bound_combined_stds(
+        stds[batch] = release.noise_std * upper_combined_stds(
             strategy, [expand_terms(workload, several[k]) for k in batch]
         )
     return stds

@@ -212,7 +212,7 @@ class NoisyAnswers:
         if self.noise_scale == 1.0:
             return self.plan.variances
         factor = self.noise_scale**2 * (1 + 4 * UNIT_ROUNDOFF)
-        rows = self.plan.strategy.bound_variances(self.plan.noise_std) * factor
+        rows = self.plan.strategy.upper_variances(self.plan.noise_std) * factor
         return self.plan.structure.group_values(rows)
 
     def interval(

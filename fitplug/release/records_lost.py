@@ -15,7 +15,7 @@ from fitplug.domain import Attribute
 from fitplug.errors import InputError
 from fitplug.expressions import Expressions, list_sums
 from fitplug.release.combination import combine
-from fitplug.release.combined_numbers import Combination, bound_ratio
+from fitplug.release.combined_numbers import Combination, find_ratio_interval
 from fitplug.release.linear_combinations import read_combination
 from fitplug.release.margins import find_quantile
 from fitplug.release.noisy_answers import NoisyAnswers
@@ -74,7 +74,7 @@ class Lost:
             InputError: The number of all records is too near to zero for its std.
         """
         z = find_quantile(confidence)
-        low, high = bound_ratio(self.kept, self.whole, 0.0, z)
+        low, high = find_ratio_interval(self.kept, self.whole, 0.0, z)
         if self.whole.value <= 0 or math.isinf(high):
             raise InputError(
                 "the count of the coarser release is within its margin of error of zero: a share "

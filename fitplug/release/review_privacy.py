@@ -96,7 +96,7 @@ def describe_apart(plan: Plan) -> str:
 
 def compute_record_rho(release: Release) -> Fraction:
     """Compute what a release costs for one record, in rho of zCDP, exact."""
-    in_unit = release.plan.strategy.compute_exact_rho(release.noise_std)
+    in_unit = release.plan.strategy.compute_rho(release.noise_std)
     return in_unit * release.plan.compare_records(1) ** 2
 
 

@@ -11,10 +11,10 @@ from fitplug.families import (
     ResidualStructure,
     ScalarStructure,
     TreeStructure,
-    bound_boxed_stds,
-    bound_combined_stds,
     compute_boxed_covariance,
     compute_combined_covariance,
+    upper_boxed_stds,
+    upper_combined_stds,
 )
 from fitplug.families.base import boxed_combinations as boxed
 from tests.helpers import people
@@ -74,10 +74,10 @@ def write_out(workload, products):
 def check(strategy, combinations):
     workload = strategy.structure.workload
     arrays = [write_out(workload, one) for one in combinations]
-    stds = bound_combined_stds(strategy, arrays)
+    stds = upper_combined_stds(strategy, arrays)
     # Noise that cancels leaves rounding alone, in proportion to what cancels.
-    sizes = np.array([bound_combined_stds(strategy, [cancel_nothing(one)])[0] for one in arrays])
-    found = bound_boxed_stds(strategy, combinations)
+    sizes = np.array([upper_combined_stds(strategy, [cancel_nothing(one)])[0] for one in arrays])
+    found = upper_boxed_stds(strategy, combinations)
     np.testing.assert_allclose(found, stds, rtol=1e-9, atol=1e-11 * sizes.max())
     exact = compute_combined_covariance(strategy, arrays)
     covariance = compute_boxed_covariance(strategy, combinations)
@@ -131,10 +131,10 @@ def test_noise_that_cancels():
         for group_rows in (np.arange(2), np.arange(2, 5))
     ]
     products = [Product(1.0, everything), *(Product(-1.0, factors) for factors in halves)]
-    (std,) = bound_boxed_stds(plan.strategy, [{"ba": products}])
-    (size,) = bound_boxed_stds(plan.strategy, [{"ba": products[:1]}])
+    (std,) = upper_boxed_stds(plan.strategy, [{"ba": products}])
+    (size,) = upper_boxed_stds(plan.strategy, [{"ba": products[:1]}])
     assert 0 <= std <= 1e-11 * size
-    (total,) = bound_combined_stds(plan.strategy, [{"ba": np.ones(group.shape)}])
+    (total,) = upper_combined_stds(plan.strategy, [{"ba": np.ones(group.shape)}])
     assert total <= size * (1 + 1e-12)
     assert size == pytest.approx(total, rel=1e-11)
 
@@ -142,7 +142,7 @@ def test_noise_that_cancels():
 def test_a_combination_of_nothing():
     plan = symmetric_plan()
     product = Product(0.0, tuple((np.arange(1), np.ones(1)) for _ in range(2)))
-    assert bound_boxed_stds(plan.strategy, [{"ba": [product]}, {}]).tolist() == [0.0, 0.0]
+    assert upper_boxed_stds(plan.strategy, [{"ba": [product]}, {}]).tolist() == [0.0, 0.0]
 
 
 def test_too_many_selections_are_refused(monkeypatch, rng):
@@ -150,4 +150,4 @@ def test_too_many_selections_are_refused(monkeypatch, rng):
     plan = symmetric_plan()
     products = [draw_product(rng, plan.workload["ba"], "floats") for _ in range(9)]
     with pytest.raises(fp.WorkloadError, match="9 selections"):
-        bound_boxed_stds(plan.strategy, [{"ba": products}])
+        upper_boxed_stds(plan.strategy, [{"ba": products}])

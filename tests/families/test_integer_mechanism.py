@@ -15,7 +15,7 @@ from fitplug.families.base.integer_limits import SATURATION
 from fitplug.families.base.strategies import answer_exactly
 from fitplug.families.blocks.strategy.matrices import sum_column_squares
 from fitplug.numeric.exact import multiply_exactly
-from fitplug.numeric.rounding import bound_solution_norms, ceil_float, ceil_sqrt, floor_float
+from fitplug.numeric.rounding import ceil_float, ceil_sqrt, floor_float, upper_solution_norms
 from tests.helpers.exact import full_strategy, least_variance, rationals, solve_left
 from tests.helpers.workloads import small
 
@@ -296,7 +296,7 @@ class TestOutwardRounding:
         M[np.diag_indices(n)] = rng.integers(1, 2**20, n) // 10 ** rng.integers(0, spread + 1) + 1
         L = rng.normal(size=(2, n))
         try:
-            bounds = bound_solution_norms(L, M)
+            bounds = upper_solution_norms(L, M)
         except fp.DesignError:
             assert np.linalg.cond(M) > 1e9, "only hopeless matrices are refused"
             return

@@ -75,7 +75,7 @@ def test_parts_are_those_of_the_whole(make, most):
     answers = answer_exactly(strategy, tables.marginal)
     np.testing.assert_array_equal(answer_in_parts(parted, tables.marginal), answers)
     expected = make_estimates(strategy, answers)
-    variances = strategy.bound_variances(2.0)
+    variances = strategy.upper_variances(2.0)
     by_group = strategy.structure.group_values(variances)
     for name, found in estimate_in_parts(parted, answers).items():
         scale = np.abs(expected[name]).max()

@@ -69,7 +69,7 @@ def check_parts(parted, x, rng, rtol=1e-11):
     np.testing.assert_array_equal(answer_in_parts(parted, read), answers)
     noisy = np.clip(answers, -(2**40), 2**40) + rng.integers(-100, 100, strategy.size)
     expected = make_estimates(strategy, noisy)
-    variances = strategy.bound_variances(2.0)
+    variances = strategy.upper_variances(2.0)
     by_group = strategy.structure.group_values(variances)
     for name, found in estimate_in_parts(parted, noisy).items():
         scale = np.abs(expected[name]).max() + np.abs(noisy).max()

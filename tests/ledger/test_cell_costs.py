@@ -452,7 +452,7 @@ def test_the_rho_of_a_plan_is_charged_as_no_decimal_below_it(tmp_path: Path) -> 
         std = FIRST.strategy.sensitivity / math.sqrt(2 * rho)
         for noise_std in (std, math.nextafter(std, 0), math.nextafter(std, math.inf)):
             made = replace(FIRST, noise_std=noise_std)
-            doubtful += made.strategy.bound_rho(noise_std) == rho > Fraction(str(rho))
+            doubtful += made.strategy.upper_rho(noise_std) == rho > Fraction(str(rho))
             entry = ledger.charge(made.rho, what="x", profile=CellCosts.from_plan(made))
             assert entry.rho >= made.rho_exact
     assert doubtful > 5

@@ -12,13 +12,13 @@ from fitplug.families import (
     Basis,
     BlockSet,
     analyse_structure,
-    bound_overstatement,
     build_dense_strategy,
     build_strategy,
     make_contrasts,
+    upper_overstatement,
 )
 from fitplug.neighbours import PersonRecords, RecordProducts
-from fitplug.neighbours.person_cost import bound_largest_cost, partition_subsets, sum_over_subsets
+from fitplug.neighbours.person_cost import partition_subsets, sum_over_subsets, upper_largest_cost
 from tests.helpers.persons import list_persons, small_person_problems
 
 PROBLEMS = small_person_problems()
@@ -54,7 +54,7 @@ def test_no_person_costs_more(workload, unit):
         costs = ((A @ persons.T) ** 2).sum(axis=0)
         worst, stated = int(costs.max()), strategy.sensitivity_squared
         assert worst <= stated
-        overstatement = bound_overstatement(strategy)
+        overstatement = upper_overstatement(strategy)
         most = worst * (1 + overstatement) ** 2
         assert stated <= most * (1 + 1e-12)
         if not overstatement:
@@ -123,7 +123,7 @@ def test_more_periods_than_partitions_can_be_tried_for_are_bounded(periods, each
     A = rng.integers(-5, 6, (2, len(at), len(at)))
     gram = [a.T @ a for a in A]
     products = RecordProducts(person, np.stack([gram[0] + 2 * gram[1], gram[0] - gram[1]]))
-    largest = bound_largest_cost(products)
+    largest = upper_largest_cost(products)
     for _ in range(200):
         own = rng.permutation(periods)[: rng.integers(1, person.most + 1)]
         cells = own * each + rng.integers(each, size=len(own))
@@ -139,7 +139,7 @@ def test_strategies_that_do_not_cross_periods_cost_the_sum_of_the_largest(period
     at = np.repeat(np.arange(periods), 3)
     person = PersonRecords(4, at, ())
     products = RecordProducts(person, np.diag(own.ravel())[None])
-    largest = bound_largest_cost(products)
+    largest = upper_largest_cost(products)
     assert largest.is_exact
     assert largest.of_cells.max() == np.sort(own.max(axis=1))[-4:].sum()
 

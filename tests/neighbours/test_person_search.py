@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fitplug.neighbours import PersonRecords, RecordProducts, RecordSets
-from fitplug.neighbours.person_cost import bound_largest_cost, compute_partitioned
+from fitplug.neighbours.person_cost import compute_partitioned, upper_largest_cost
 from fitplug.neighbours.person_search import search_costliest
 
 PERSONS = {
@@ -115,7 +115,7 @@ def test_the_search_agrees_with_the_partitions(periods, most, size):
 
 def test_a_claim_is_confirmed_whatever_a_search_would_state():
     products = draw_months(14, 14, 20, 3)
-    stated = int(bound_largest_cost(products).of_cells.max())
+    stated = int(upper_largest_cost(products).of_cells.max())
     for claimed in (stated, stated + stated // 100):
-        assert bound_largest_cost(products, claimed).of_cells.max() == claimed
-    assert bound_largest_cost(products, stated // 2).of_cells.max() > stated // 2
+        assert upper_largest_cost(products, claimed).of_cells.max() == claimed
+    assert upper_largest_cost(products, stated // 2).of_cells.max() > stated // 2

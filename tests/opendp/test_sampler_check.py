@@ -210,7 +210,7 @@ class TestBounds:
         for k in range(len(masses)):
             below = sum(masses[: k + 1])
             least = min(below, 1 - below + masses[k])
-            assert exact.bound_binomial(k, draws, chance, 0.0) >= min(1, 2 * least)
+            assert exact.upper_binomial_p_value(k, draws, chance, 0.0) >= min(1, 2 * least)
 
     @pytest.mark.parametrize("std", [1.0, 2.0])
     def test_sums_of_few_draws_are_within_their_bounds(self, std):
@@ -219,10 +219,10 @@ class TestBounds:
         pair = {}
         for (x, p), (y, q) in itertools.product(zip(values, masses, strict=True), repeat=2):
             found = (
-                exact.bound_mean((x + y) / 2 / std, 2),
-                exact.bound_variance((x * x + y * y) / 2 / std**2, 2, std),
-                exact.bound_product(x * y / std**2, 1),
-                exact.bound_multiplicity(2 if x == y else 1, 2, std),
+                exact.upper_mean_p_value((x + y) / 2 / std, 2),
+                exact.upper_variance_p_value((x * x + y * y) / 2 / std**2, 2, std),
+                exact.upper_product_p_value(x * y / std**2, 1),
+                exact.upper_multiplicity_p_value(2 if x == y else 1, 2, std),
             )
             pair[int(x), int(y)] = (p * q, found)
         for which in range(4):
@@ -236,7 +236,7 @@ class TestBounds:
         for ratio, std in ((0.0, 1.0), (1e-4, 1.0), (0.02, 2.0), (0.1, 1.0)):
             _, masses = sum_masses(std)
             zero = masses.max() ** 8
-            assert zero <= exact.bound_variance(ratio, 8, std)
+            assert zero <= exact.upper_variance_p_value(ratio, 8, std)
 
 
 class TestFalseAlarms:

@@ -22,7 +22,7 @@ import fitplug as fp
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug.families.base.integer_limits import FEWEST_RECORDS
-from fitplug.families.base.strategies import answer_exactly, compute_exact_cost
+from fitplug.families.base.strategies import answer_exactly, compute_cost
 from fitplug.files import compute_digest, write_with_digest
 from fitplug.plan.verification import check_privacy
 from tests.helpers.chains import ask_chain
@@ -244,7 +244,7 @@ def test_plans_that_hold_too_few_records_are_refused(plan: fp.Plan) -> None:
     times = 2 ** (plan.strategy.max_records.bit_length() - FEWEST_RECORDS.bit_length() + 2)
     families = tuple(dataclasses.replace(f, M=f.M * times) for f in strategy.block_sets)
     trees = tuple(dataclasses.replace(t, root=t.root * times) for t in strategy.tree_blocks)
-    exact, above, records = compute_exact_cost(
+    exact, above, records = compute_cost(
         plan.structure, families, strategy.attribute_matrices, trees
     )
     hostile = dataclasses.replace(

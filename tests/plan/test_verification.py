@@ -31,7 +31,7 @@ def test_a_bound_above_the_cost_is_refused(plan, monkeypatch):
     """Whatever certified it: the plan itself costs less."""
     plan.verify()
     high = plan.cost * (1 + 1e-9)
-    monkeypatch.setattr(fp.Plan, "bound_at", lambda plan, p, q: high)
+    monkeypatch.setattr(fp.Plan, "lower_bound_at", lambda plan, p, q: high)
     with pytest.raises(fp.PlanError, match="above the cost of the plan itself"):
         dataclasses.replace(plan, lower_bound=high).verify()
     with pytest.raises(fp.PlanError, match="above the cost of the plan itself"):
@@ -39,7 +39,7 @@ def test_a_bound_above_the_cost_is_refused(plan, monkeypatch):
 
 
 def test_cell_budgets_are_no_part_of_a_certificate_that_does_not_know_them(plan, tmp_path):
-    budgets = np.maximum(plan.strategy.bound_profile(plan.noise_std), 1e-9)
+    budgets = np.maximum(plan.strategy.upper_profile(plan.noise_std), 1e-9)
     budgets[::2] *= 1000.0
     edited = dataclasses.replace(plan, objective=Objective(budgets))
     save_edited(plan, tmp_path / "plan.npz", budgets=budgets)
@@ -54,9 +54,9 @@ def test_pairs_weighted_by_budgets_do_not_double_a_bound():
     plan = fp.design(workload, unit=fp.ReplaceOne())
     budgets = plan.profile().ravel() * np.array([1000.0, 1.0, 1000.0])
     edited = dataclasses.replace(plan, objective=Objective(budgets))
-    assert edited.cost < 0.75 * edited.bound_at(plan.p, plan.q)
+    assert edited.cost < 0.75 * edited.lower_bound_at(plan.p, plan.q)
     with pytest.raises(fp.PlanError, match="plain objective only"):
-        dataclasses.replace(edited, lower_bound=edited.bound_at(plan.p, plan.q)).verify()
+        dataclasses.replace(edited, lower_bound=edited.lower_bound_at(plan.p, plan.q)).verify()
 
 
 EDITS = {

@@ -109,8 +109,8 @@ def test_what_is_proven_is_quoted() -> None:
     for module, name in (
         ("fitplug_opendp.measurement", "make_fitness_for_use"),
         ("fitplug_opendp.lazyframes", "make_tables"),
-        ("fitplug_opendp.gaussian", "bound_sensitivity"),
-        ("fitplug.families.base.strategies", "compute_exact_cost"),
+        ("fitplug_opendp.gaussian", "upper_sensitivity"),
+        ("fitplug.families.base.strategies", "compute_cost"),
         ("fitplug.families.base.strategies", "answer_exactly"),
         ("fitplug_dask.persons.selection", "Selection.select_rows"),
     ):

@@ -130,13 +130,13 @@ class TestEach:
     def test_many_share_inversions_and_have_no_covariance(self, monkeypatch):
         release = people.release(noise=1.0)
         inverted = []
-        original = reconstruction.bound_solution_norms
+        original = reconstruction.upper_solution_norms
 
         def counting(L, M, **errors):
             inverted.append(len(L))
             return original(L, M, **errors)
 
-        monkeypatch.setattr(reconstruction, "bound_solution_norms", counting)
+        monkeypatch.setattr(reconstruction, "upper_solution_norms", counting)
         monkeypatch.delattr(linear_combinations, "compute_combined_covariance")
         asked = [f"{k} * pyramid[sex={k % 2 + 1}] - spans[age={k % 6}]" for k in range(1_000)]
         few = list(release.combine_each(asked[:12]))

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 import fitplug as fp
 from fitplug.expressions import Expressions
-from fitplug.release.combined_numbers import Combination, bound_ratio
+from fitplug.release.combined_numbers import Combination, find_ratio_interval
 from tests.helpers.many_releases import release_often
 
 RELEASES = 2000
@@ -36,7 +36,7 @@ class TestFieller:
         above, below = Combination(a, s), Combination(b, t)
         covariance = correlation * s * t
         assume(abs(abs(b) - z * t) > 1e-3 * z * t)
-        low, high = bound_ratio(above, below, covariance, z)
+        low, high = find_ratio_interval(above, below, covariance, z)
         if abs(b) <= z * t:
             assert (low, high) == (-math.inf, math.inf)
             return
@@ -51,10 +51,13 @@ class TestFieller:
 
     def test_nothing_is_known_of_a_ratio_over_zero(self):
         for below in (Combination(0.0, 0.0), Combination(1.0, 1.0), Combination(-1.9, 1.0)):
-            assert bound_ratio(Combination(5.0, 1.0), below, 0.0, Z95) == (-math.inf, math.inf)
+            assert find_ratio_interval(Combination(5.0, 1.0), below, 0.0, Z95) == (
+                -math.inf,
+                math.inf,
+            )
 
     def test_an_exact_denominator_gives_the_usual_interval(self):
-        low, high = bound_ratio(Combination(5.0, 1.0), Combination(-2.0, 0.0), 0.0, 3.0)
+        low, high = find_ratio_interval(Combination(5.0, 1.0), Combination(-2.0, 0.0), 0.0, 3.0)
         assert (low, high) == pytest.approx((-4.0, -1.0))
 
     @pytest.mark.slow
@@ -70,7 +73,7 @@ class TestFieller:
             shares = []
             for said in (1.0, 0.8):
                 ends = [
-                    bound_ratio(
+                    find_ratio_interval(
                         Combination(numerator + x, said),
                         Combination(away + y, said),
                         correlation * said**2,
@@ -203,7 +206,9 @@ def test_covariances_are_those_of_the_plan(plan, text):
         scale = joint.stds.prod()
         assert found.covariance == pytest.approx(joint.covariance[0, 1], abs=1e-6 * scale)
         numbers = joint.each[0], joint.each[1], joint.covariance[0, 1], 2.0
-        assert found.find_ends(2.0) == pytest.approx(bound_ratio(*numbers), rel=1e-5, abs=1e-5)
+        assert found.find_ends(2.0) == pytest.approx(
+            find_ratio_interval(*numbers), rel=1e-5, abs=1e-5
+        )
 
 
 def test_a_ratio_near_zero_has_an_interval_but_no_value(plan):

@@ -313,7 +313,7 @@ def collect_facts(
 
 def _collect_groups(plan: Plan) -> tuple[Group, ...]:
     structure = plan.structure
-    used = plan.strategy.bound_variances(plan.noise_std) / (plan.scale * structure.targets)
+    used = plan.strategy.upper_variances(plan.noise_std) / (plan.scale * structure.targets)
     held = np.where(used >= _BINDING, structure.repeats, 0.0)
     binding = np.add.reduceat(held, structure.row_starts[:-1]).astype(int)
     try:

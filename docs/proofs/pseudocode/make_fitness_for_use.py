@@ -15,16 +15,16 @@ def make_fitness_for_use(input_domain, input_metric, plan, scale=1.0):
     noise = make_noise(plan, scale)
     check_sampler_once(plan.noise_std * scale)  # `\label{line:sampler}`
 
-    def bound_distance(d_in):
+    def upper_distance(d_in):
         if d_in < 0:  # `\label{line:negative}`
             raise ValueError(...)
-        return bound_sensitivity(plan, d_in)
+        return upper_sensitivity(plan, d_in)
 
     def make_release(answers):
         return Release(  # `\label{line:release}`
             plan=plan,
             answers=np.asarray(answers, dtype=np.int64),
-            rho=noise.map(bound_sensitivity(plan, 1)),
+            rho=noise.map(upper_sensitivity(plan, 1)),
             contributions=None,
             noise_scale=float(scale),
         )
@@ -41,7 +41,7 @@ def make_fitness_for_use(input_domain, input_metric, plan, scale=1.0):
             input_metric,
             noise.output_measure,
             release_with_totals,
-            lambda d_in: noise.map(bound_distance(d_in)),
+            lambda d_in: noise.map(upper_distance(d_in)),
         )
     strategy = dp.t.make_user_transformation(  # `\label{line:strategy}`
         input_domain,
@@ -49,7 +49,7 @@ def make_fitness_for_use(input_domain, input_metric, plan, scale=1.0):
         noise.input_domain,
         noise.input_metric,
         answer,
-        bound_distance,
+        upper_distance,
     )
     return strategy >> noise >> make_release  # `\label{line:chain}`
 

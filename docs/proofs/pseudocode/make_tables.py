@@ -33,7 +33,7 @@ def make_tables(input_domain, input_metric, plan):
         tables_domain(plan),
         dp.symmetric_distance(),
         lambda frame: count_frame(plan, schema, frame),
-        bound_records,  # `\label{line:boundrecords}`
+        upper_records,  # `\label{line:boundrecords}`
     )
 
 
@@ -78,7 +78,7 @@ def _check_column(name, attribute, schema):
 # fitplug_opendp.frame_bounds
 
 
-def bound_records(bounds):
+def upper_records(bounds):
     groups = defaultdict(list)
     per_group = defaultdict(list)
     for number, bound in enumerate(bounds):

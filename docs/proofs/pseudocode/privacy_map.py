@@ -16,7 +16,7 @@ def make_gaussian(dp, size, std):
     return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=std)  # `\label{line:gaussian}`
 
 
-def bound_sensitivity(plan, records):
+def upper_sensitivity(plan, records):
     return ceil_float(
         plan.compare_records(records) * Fraction(plan.strategy.sensitivity)  # `\label{line:ceil}`
     )

@@ -20,13 +20,13 @@ from fitplug.numeric import (
     AnyArray,
     FloatArray,
     IntArray,
-    bound_norm,
     find_largest_entry,
     frozen_property,
     gamma,
     invert_with_residual,
     multiply_exactly,
     multiply_with_bound,
+    upper_norm,
 )
 from fitplug.workload import Factor
 
@@ -65,7 +65,7 @@ class AttributeMatrix(Protocol):
     def has_form(self, n: int) -> bool:
         """Tell whether its arrays have the shapes, types and ranges of a matrix of n cells.
 
-        Whether [A; 1'] is invertible is left to `bound_variance_parts`.
+        Whether [A; 1'] is invertible is left to `upper_variance_parts`.
         """
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
@@ -81,13 +81,13 @@ class AttributeMatrix(Protocol):
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         """Multiply by E' along an axis of n, up to an isometry."""
 
-    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+    def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
         """Bound the error of each entry of `adjoint`, if it is more than a few roundings."""
 
     def compute_reference(self) -> FloatArray:
         """Compute u, shape (n,)."""
 
-    def bound_variance_parts(self, factor: Factor) -> FloatArray:
+    def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound mu^2 = (w u)^2 and gamma = |w E|^2 of each row w of a factor from above.
 
         Returns:
@@ -159,27 +159,27 @@ class DenseMatrix:
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         return _multiply_along(values, axis, self._inverse[0][:, :-1])
 
-    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+    def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
         return 0.0
 
     def compute_reference(self) -> FloatArray:
         return np.asarray(self._inverse[0][:, -1] * self._unit)
 
-    def bound_variance_parts(self, factor: Factor) -> FloatArray:
-        return self.bound_row_parts(factor.matrix())
+    def upper_variance_parts(self, factor: Factor) -> FloatArray:
+        return self.upper_row_parts(factor.matrix())
 
-    def bound_row_parts(self, W: FloatArray) -> FloatArray:
-        """Bound the variance parts of rows W (r, n); see `bound_variance_parts`.
+    def upper_row_parts(self, W: FloatArray) -> FloatArray:
+        """Bound the variance parts of rows W (r, n); see `upper_variance_parts`.
 
         With K = [A; unit 1'], X near its inverse and F = I - K X: W K^-1 = W X (I - F)^-1, which is
         W X + W X F (I - F)^-1.
         """
         X, residual = self._inverse
         parts, error = multiply_with_bound(W, X)
-        off = bound_norm(error, axis=1)
-        off = off + (bound_norm(parts, axis=1) + off) * residual / (1 - residual) * (1 + gamma(8))
+        off = upper_norm(error, axis=1)
+        off = off + (upper_norm(parts, axis=1) + off) * residual / (1 - residual) * (1 + gamma(8))
         mu = (np.abs(parts[:, -1]) + off) * self._unit
-        deviation = bound_norm(parts[:, :-1], axis=1) + off
+        deviation = upper_norm(parts[:, :-1], axis=1) + off
         found = np.stack([mu, deviation], axis=1) ** 2 * (1 + gamma(8))
         found[(W == 1).all(axis=1)] = 1.0, 0.0  # 1'u = 1, 1'E = 0
         return np.asarray(found)

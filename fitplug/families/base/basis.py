@@ -23,11 +23,11 @@ from fitplug.numeric import (
     FloatArray,
     IndexArray,
     IntArray,
-    bound_inverse_norm,
-    bound_norm,
     find_largest_entry,
     gamma,
     multiply_exactly,
+    upper_inverse_norm,
+    upper_norm,
 )
 from fitplug.workload import classify_cells
 
@@ -151,8 +151,8 @@ class Basis:
         D *= gamma(self.size + 1)
         D += residual
         gram = multiply_exactly(integers, integers.T).astype(np.float64)
-        pseudo_inverse = np.sqrt(bound_inverse_norm(gram) * (1 + gamma(2)))
-        return L, bound_norm(D, axis=1) * pseudo_inverse
+        pseudo_inverse = np.sqrt(upper_inverse_norm(gram) * (1 + gamma(2)))
+        return L, upper_norm(D, axis=1) * pseudo_inverse
 
     def list_tables(self, structure: Structure, blocks: IntArray) -> list[tuple[str, ...]]:
         """List attribute sets whose exact counts give B x for some blocks that share this basis."""

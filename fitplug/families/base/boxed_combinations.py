@@ -7,7 +7,7 @@ are replaced by their coordinates in an orthonormal basis of these. So a combina
 the number of directions, and never of the number of cells.
 
 Each vector of an axis carries a bound on its error, by the adjoint and by the change of basis. The
-bounds add to those on the standard deviations, as the errors of rows (`bound_solution_norms`).
+bounds add to those on the standard deviations, as the errors of rows (`upper_solution_norms`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.estimates import BlockRows
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.numeric import FloatArray, IntArray, bound_norm, gamma
+from fitplug.numeric import FloatArray, IntArray, gamma, upper_norm
 
 _MOST_DIRECTIONS = 2**14
 """The largest product of the numbers of directions along the axes of a block."""
@@ -120,7 +120,7 @@ class Boxes:
                     "ask for fewer at a time"
                 )
             values = (values[:, :, None] * along.values[:, None, :]).reshape(len(boxes), -1)
-            norm = bound_norm(along.values, axis=1)
+            norm = upper_norm(along.values, axis=1)
             norms, bounds = norms * norm, bounds * (norm + along.errors)
         # The product of perturbed vectors less that of the vectors, and the rounding of products.
         errors = bounds * (1 + gamma(8)) - norms + bounds * gamma(8 * (len(attributes) + 2))
@@ -210,7 +210,7 @@ def find_boxed_rows(strategy: IntegerStrategy, combinations: Sequence[Products])
             positions, values = boxes.list_rest(j, own)
             vector = values @ L[positions]
             vector_error = np.abs(values) @ L_error[positions]
-            vector_error += gamma(len(values) + 16) * (np.abs(values) @ bound_norm(L[positions], 1))
+            vector_error += gamma(len(values) + 16) * (np.abs(values) @ upper_norm(L[positions], 1))
             size = float(np.sqrt(vector @ vector)) * (1 + gamma(len(vector) + 8)) + vector_error
             if block not in rows:
                 rows[block] = np.zeros((len(coordinate) + 1, len(vector)))
@@ -229,12 +229,12 @@ def _find_coordinates(matrix: AttributeMatrix, vectors: Sequence[FloatArray]) ->
     distinct, inverse = np.unique(stacked, axis=0, return_inverse=True)
     inverse = inverse.ravel()
     adjoint = matrix.adjoint(distinct, 1)
-    norms = bound_norm(adjoint, axis=1)
+    norms = upper_norm(adjoint, axis=1)
     k, n = adjoint.shape
-    largest = bound_norm(distinct, axis=1) * _bound_adjoint_norm(matrix)
+    largest = upper_norm(distinct, axis=1) * _upper_adjoint_norm(matrix)
     errors = gamma(distinct.shape[1] + 64) * np.maximum(norms, largest)
     errors = errors + math.sqrt(n) * np.array(
-        [matrix.bound_adjoint_error(row, 0) for row in distinct]
+        [matrix.upper_adjoint_error(row, 0) for row in distinct]
     )
     if k < n:
         # Householder's method: each computed column is an exact one with this error, of the norm
@@ -244,7 +244,7 @@ def _find_coordinates(matrix: AttributeMatrix, vectors: Sequence[FloatArray]) ->
     return Coordinates(adjoint[inverse], errors[inverse])
 
 
-def _bound_adjoint_norm(matrix: AttributeMatrix) -> float:
+def _upper_adjoint_norm(matrix: AttributeMatrix) -> float:
     """Bound the norm of E of a symmetric attribute; 0 where it is not known before.
 
     The contrasts of a vector whose entries are nearly equal are rounded by the size of the vector.

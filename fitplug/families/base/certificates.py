@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fitplug.certify import BoundAt, Tier, TierClaims
+from fitplug.certify import LowerBoundAt, Tier, TierClaims
 from fitplug.errors import PlanError
 from fitplug.families.base.certifier import NO_FRAME, Duals, Frame
 from fitplug.families.base.family import find_certifier
@@ -48,7 +48,7 @@ def certify_bound(structure: Structure, objective: Objective, scale: float, dual
     Raises:
         ValueError: If p or q is of another size, negative, not finite or sums to zero.
     """
-    bound = find_certifier(structure).bound_cost(structure, objective, scale, duals)
+    bound = find_certifier(structure).lower_cost(structure, objective, scale, duals)
     # Differences that are k times as large have k times the nuclear norm.
     return bound if structure.changes == 1 else bound * structure.changes * (1 - UNIT_ROUNDOFF)
 
@@ -72,7 +72,7 @@ def check_duals_form(structure: Structure, objective: Objective, frame: Frame) -
 
 
 def certify_plan_tiers(
-    structure: Structure, claims: TierClaims, bound_at: BoundAt
+    structure: Structure, claims: TierClaims, lower_bound_at: LowerBoundAt
 ) -> Iterator[Tier]:
     """Certify the level of each tier of a plan, the costliest first."""
-    return find_certifier(structure).certify_tiers(claims, bound_at)
+    return find_certifier(structure).certify_tiers(claims, lower_bound_at)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-from fitplug.certify import BoundAt, Tier, TierClaims, certify_tiers
+from fitplug.certify import LowerBoundAt, Tier, TierClaims, certify_tiers
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import FloatArray
@@ -66,7 +66,7 @@ class Certifier(ABC, Generic[S]):
         """Count the numbers in p and in q."""
 
     @abstractmethod
-    def bound_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
+    def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
         """Bound the objective at scale * targets from below, rounding included.
 
         Args:
@@ -87,6 +87,6 @@ class Certifier(ABC, Generic[S]):
     def share_weight(self, structure: S, duals: Duals) -> FloatArray:
         """Compute the share of each group in the sum of q, shape (groups,)."""
 
-    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify the level of each tier; see `fitplug.certify.tiers.certify_tiers`."""
-        return certify_tiers(claims, bound_at)
+        return certify_tiers(claims, lower_bound_at)

@@ -79,12 +79,12 @@ class ContrastMatrix:
         """Return each cell's part of the total, shape (n,)."""
         return np.full(self.n, 1 / self.n)
 
-    def bound_variance_parts(self, factor: Factor) -> FloatArray:
+    def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound the two parts of a cell's variance, shape (1, 2): all cells have the same."""
         own = Fraction(self.n - 1, self.n * self.precision)
         return np.array([[ceil_float(Fraction(1, self.n**2)), ceil_float(own)]])
 
-    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+    def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
         return 0.0
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:

@@ -21,7 +21,7 @@ from fitplug.errors import TablesError
 from fitplug.families.base.answers import estimate_residuals, list_blocks
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure, list_names
-from fitplug.numeric import AnyArray, FloatArray, IntArray, bound_solution_norms
+from fitplug.numeric import AnyArray, FloatArray, IntArray, upper_solution_norms
 from fitplug.workload import Factor, QueryGroup
 
 BlockRows: TypeAlias = tuple[dict[int, FloatArray], dict[int, FloatArray]]
@@ -153,14 +153,14 @@ class Latest(OrderedDict[Place, FloatArray]):
         return made
 
 
-def bound_block_stds(
+def upper_block_stds(
     strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
-    """Bound the stds; see `fitplug.families.base.strategies.bound_combined_stds`."""
-    return bound_row_stds(strategy, [_find_block_rows(strategy, one) for one in combinations])
+    """Bound the stds; see `fitplug.families.base.strategies.upper_combined_stds`."""
+    return upper_row_stds(strategy, [_find_block_rows(strategy, one) for one in combinations])
 
 
-def bound_row_stds(strategy: IntegerStrategy, several: Sequence[BlockRows]) -> FloatArray:
+def upper_row_stds(strategy: IntegerStrategy, several: Sequence[BlockRows]) -> FloatArray:
     """Bound the stds of combinations given by their rows in the blocks' bases, shape (k,)."""
     parts: dict[int, list[int]] = {}
     for k, (rows, _) in enumerate(several):
@@ -171,7 +171,7 @@ def bound_row_stds(strategy: IntegerStrategy, several: Sequence[BlockRows]) -> F
     for block, those in parts.items():
         together = np.concatenate([several[k][0][block] for k in those])
         errors = np.concatenate([several[k][1][block] for k in those])
-        norms = bound_solution_norms(together, strategy.build_block_matrix(block), L_error=errors)
+        norms = upper_solution_norms(together, strategy.build_block_matrix(block), L_error=errors)
         squares[those] += (norms * norms).reshape(len(those), -1).sum(axis=1)
     return np.asarray(np.sqrt(squares) * (1 + 1e-12))
 
@@ -200,7 +200,7 @@ def compute_row_covariance(strategy: IntegerStrategy, several: Sequence[BlockRow
         weights = [solve_triangular(M, rows.T, trans="T").ravel() for _, rows in held]
         at = [j for j, _ in held]
         covariance[np.ix_(at, at)] += np.stack(weights) @ np.stack(weights).T
-    above = bound_row_stds(strategy, several) ** 2
+    above = upper_row_stds(strategy, several) ** 2
     covariance[np.diag_indices_from(covariance)] = np.maximum(np.diag(covariance), above)
     return covariance
 
@@ -226,7 +226,7 @@ def _find_block_rows(
                 if a in own:
                     matrix = strategy.attribute_matrices[a]
                     # No adjoint makes an entry's error more than twice as large.
-                    part_error = 2 * part_error + matrix.bound_adjoint_error(part, axis)
+                    part_error = 2 * part_error + matrix.upper_adjoint_error(part, axis)
                     part = matrix.adjoint(part, axis)
                 else:
                     # tensordot puts the axis in order first: matmul strides through it, slowly.

@@ -70,9 +70,9 @@ class Objective:
             )
         if not self.weight:
             return privacy_cost
-        return privacy_cost * math.sqrt(self.bound_excess(total)) * (1 + 8 * UNIT_ROUNDOFF)
+        return privacy_cost * math.sqrt(self.upper_excess(total)) * (1 + 8 * UNIT_ROUNDOFF)
 
-    def bound_excess(self, total: float) -> float:
+    def upper_excess(self, total: float) -> float:
         """Bound 1 + weight * total from above, for a sum of all variances that is rounded up."""
         return (1 + self.weight * total) * (1 + 4 * UNIT_ROUNDOFF)
 

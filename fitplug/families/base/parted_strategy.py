@@ -216,7 +216,7 @@ class PartedStrategy(ABC):
 
         Args:
             output: The number of the output.
-            values: Shape (rows,), such as `strategy.bound_variances` returns.
+            values: Shape (rows,), such as `strategy.upper_variances` returns.
 
         Returns:
             A read-only view, broadcast to the output's shape. No array of the group's size is made.

@@ -12,20 +12,20 @@ import numpy as np
 
 from fitplug.families.base.basis import ReadCounts
 from fitplug.families.base.strategy import IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost
+from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, make_room
 
 
-def multiply_changes(cost: ExactCost, changes: int) -> ExactCost:
+def multiply_changes(cost: StrategyCost, changes: int) -> StrategyCost:
     """Return the cost of differences that are k times as large; see `Structure.changes`."""
     if changes == 1:
         return cost
     squares = cost.column_squares * float(changes**2) * (1 + 4 * UNIT_ROUNDOFF)
-    return ExactCost(cost.sensitivity_squared * changes**2, squares, cost.max_records)
+    return StrategyCost(cost.sensitivity_squared * changes**2, squares, cost.max_records)
 
 
-def count_in_shares(cost: ExactCost, structure: Structure) -> ExactCost:
+def count_in_shares(cost: StrategyCost, structure: Structure) -> StrategyCost:
     """Return the cost of integers that count shares of records; see `Structure.shares`.
 
     A record is a convex combination of records in one cell each, times the number of shares. The
@@ -35,7 +35,7 @@ def count_in_shares(cost: ExactCost, structure: Structure) -> ExactCost:
     if shares == 1:
         return cost
     squares = cost.column_squares * float(shares**2) * (1 + 4 * UNIT_ROUNDOFF)
-    return ExactCost(cost.sensitivity_squared * shares**2, squares, cost.max_records // shares)
+    return StrategyCost(cost.sensitivity_squared * shares**2, squares, cost.max_records // shares)
 
 
 def count_in_records(strategy: IntegerStrategy) -> IntegerStrategy:

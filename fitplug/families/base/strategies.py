@@ -27,7 +27,7 @@ from fitplug.families.base.shares import (
     read_in_shares,
 )
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost
+from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.workload import ArraysByGroup, Unit
@@ -39,14 +39,14 @@ def build_strategy(
     attribute_matrices: tuple[AttributeMatrix, ...],
     tree_blocks: tuple[Any, ...] = (),
 ) -> IntegerStrategy:
-    """Build the strategy of some integers, with its exact sensitivity and proven variances.
+    """Build the strategy of some integers, with its proven sensitivity and variances.
 
     Raises:
         DesignError: If a basis does not span its block, or variances cannot be bounded.
     """
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
-    cost = compute_exact_cost(structure, *integers)
-    variances = bound_unit_variances(structure, *integers)
+    cost = compute_cost(structure, *integers)
+    variances = upper_unit_variances(structure, *integers)
     return IntegerStrategy(
         structure=structure,
         block_sets=block_sets,
@@ -59,34 +59,35 @@ def build_strategy(
     )
 
 
-def compute_exact_cost(
+def compute_cost(
     structure: Structure,
     block_sets: tuple[BlockSet, ...],
     attribute_matrices: tuple[AttributeMatrix, ...],
     tree_blocks: tuple[Any, ...] = (),
-) -> ExactCost:
-    """Compute the exact squared sensitivity of a strategy's integers, and what they have room for.
+) -> StrategyCost:
+    """Compute the squared sensitivity of a strategy's integers, and what they have room for.
 
     Returns:
-        The exact squared sensitivity, upper bounds on the square of each column, and the number of
-        records that the integers have room for.
+        The squared sensitivity, exact where the differences are few enough and else an upper bound,
+        upper bounds on the square of each column, and the number of records that the integers have
+        room for.
     """
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
-    once = find_form(structure).compute_exact_cost(structure, integers)
+    once = find_form(structure).compute_cost(structure, integers)
     # |A k v|^2 = k^2 |A v|^2 for the k of the unit, and the largest difference is k times as large.
     return count_in_shares(multiply_changes(once, structure.changes), structure)
 
 
-def confirm_cost(strategy: IntegerStrategy) -> ExactCost:
+def confirm_cost(strategy: IntegerStrategy) -> StrategyCost:
     """Compute the cost of a strategy's integers anew.
 
     Returns:
-        What `compute_exact_cost` returns. Where it is a bound that depends on how long one
+        What `compute_cost` returns. Where it is a bound that depends on how long one
         searches, the squared sensitivity is the one the strategy claims if that is proven.
     """
     structure = strategy.structure
     if structure.changes != 1:
-        return compute_exact_cost(structure, *strategy.integers)
+        return compute_cost(structure, *strategy.integers)
     claimed = count_in_records(strategy).sensitivity_squared
     cost = find_form(structure).confirm_cost(structure, strategy.integers, claimed)
     return count_in_shares(cost, structure)
@@ -102,17 +103,17 @@ def restate_strategy(strategy: IntegerStrategy, unit: Unit) -> IntegerStrategy:
     if unit == strategy.structure.unit:
         return strategy
     structure = replace(strategy.structure, unit=unit)
-    once = ExactCost(strategy.sensitivity_squared, strategy.column_squares, strategy.max_records)
+    once = StrategyCost(strategy.sensitivity_squared, strategy.column_squares, strategy.max_records)
     cost = multiply_changes(once, structure.changes)
     return replace(strategy, structure=structure, **cost._asdict())
 
 
-def bound_overstatement(strategy: IntegerStrategy) -> float:
+def upper_overstatement(strategy: IntegerStrategy) -> float:
     """Bound by how much the stated sensitivity is above the truth, relatively; 0.0 where exact."""
-    return find_form(strategy.structure).bound_overstatement(count_in_records(strategy))
+    return find_form(strategy.structure).upper_overstatement(count_in_records(strategy))
 
 
-def bound_unit_variances(
+def upper_unit_variances(
     structure: Structure,
     block_sets: tuple[BlockSet, ...],
     attribute_matrices: tuple[AttributeMatrix, ...],
@@ -124,7 +125,7 @@ def bound_unit_variances(
         DesignError: If a basis does not span its block, or they cannot be bounded.
     """
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
-    variances = find_form(structure).bound_unit_variances(structure, integers)
+    variances = find_form(structure).upper_unit_variances(structure, integers)
     # The estimates are of records, and the noise is in shares.
     return divide_bounds(variances, structure.shares**2)
 
@@ -234,7 +235,7 @@ def _estimate_records(
     return np.asarray(in_shares[structure.workload.groups.names[g]] / structure.shares)
 
 
-def bound_combined_stds(
+def upper_combined_stds(
     strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
 ) -> FloatArray:
     """Bound the stds of linear combinations of estimates from above, at noise variance 1.
@@ -246,7 +247,7 @@ def bound_combined_stds(
     Returns:
         The bounds, shape (k,). Blocks that combinations share are inverted once.
     """
-    found = find_form(strategy.structure).bound_combined_stds(strategy, combinations)
+    found = find_form(strategy.structure).upper_combined_stds(strategy, combinations)
     return divide_bounds(found, strategy.structure.shares)
 
 
@@ -257,7 +258,7 @@ def compute_combined_covariance(
 
     Args:
         strategy: The strategy.
-        combinations: As for `bound_combined_stds`.
+        combinations: As for `upper_combined_stds`.
 
     Returns:
         A positive semidefinite matrix, shape (k, k), with upper bounds on the variances on its
@@ -267,7 +268,7 @@ def compute_combined_covariance(
     return divide_bounds(found, strategy.structure.shares**2)
 
 
-def bound_boxed_stds(strategy: IntegerStrategy, combinations: Sequence[Products]) -> FloatArray:
+def upper_boxed_stds(strategy: IntegerStrategy, combinations: Sequence[Products]) -> FloatArray:
     """Bound the stds of linear combinations of large groups from above, at noise variance 1.
 
     Args:
@@ -280,7 +281,7 @@ def bound_boxed_stds(strategy: IntegerStrategy, combinations: Sequence[Products]
     Raises:
         WorkloadError: If the products are too many.
     """
-    found = find_form(strategy.structure).bound_boxed_stds(strategy, combinations)
+    found = find_form(strategy.structure).upper_boxed_stds(strategy, combinations)
     return divide_bounds(found, strategy.structure.shares)
 
 
@@ -291,7 +292,7 @@ def compute_boxed_covariance(
 
     Args:
         strategy: The strategy.
-        combinations: As for `bound_boxed_stds`.
+        combinations: As for `upper_boxed_stds`.
 
     Returns:
         As for `compute_combined_covariance`.

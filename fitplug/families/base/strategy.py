@@ -47,7 +47,8 @@ class IntegerStrategy:
         structure: The structure.
         block_sets: Each block of the structure is in one of them; none if blocks are trees.
         attribute_matrices: A_a of each of the structure's `block_attributes`.
-        sensitivity_squared: max_v |A v|^2 over the differences between neighbours, exact.
+        sensitivity_squared: max_v |A v|^2 over the differences v between neighbours, or an upper
+            bound on it.
         column_squares: Upper bounds on the largest |A v|^2 of each cell, shape (profile_size,).
         unit_variances: Upper bounds on the variances of the structure's rows at noise variance 1.
         max_records: With no more records than this, no answer is clamped and nothing overflows.
@@ -123,29 +124,29 @@ class IntegerStrategy:
         number, i = self.positions[block]
         return np.asarray(self.block_sets[number].M[i].astype(np.float64))
 
-    def compute_exact_rho(self, noise_std: float) -> Fraction:
+    def compute_rho(self, noise_std: float) -> Fraction:
         """Compute rho in the structure's unit of privacy, at noise N_Z(0, noise_std^2)."""
         return Fraction(self.sensitivity_squared) / (2 * Fraction(noise_std) ** 2)
 
-    def bound_rho(self, noise_std: float) -> float:
+    def upper_rho(self, noise_std: float) -> float:
         """Bound rho from above through the rounded sensitivity, as OpenDP's own map does."""
         return ceil_float((Fraction(self.sensitivity) / Fraction(noise_std)) ** 2 / 2)
 
-    def bound_profile(self, noise_std: float) -> FloatArray:
+    def upper_profile(self, noise_std: float) -> FloatArray:
         """Bound the privacy cost squared of each cell from above, shape (profile_size,).
 
         No bound is above twice the exact rho, rounded up.
         """
         cost = self.column_squares / (noise_std * noise_std) * (1 + 4 * UNIT_ROUNDOFF)
-        return np.minimum(cost, ceil_float(2 * self.compute_exact_rho(noise_std)))
+        return np.minimum(cost, ceil_float(2 * self.compute_rho(noise_std)))
 
-    def bound_variances(self, noise_std: float) -> FloatArray:
+    def upper_variances(self, noise_std: float) -> FloatArray:
         """Bound the variances of the structure's rows from above, shape (rows,)."""
         return noise_std * noise_std * self.unit_variances * (1 + 4 * UNIT_ROUNDOFF)
 
-    def bound_total_variance(self, noise_std: float) -> float:
+    def upper_total_variance(self, noise_std: float) -> float:
         """Bound the sum of the variances of all queries from above."""
-        total = float((self.structure.repeats * self.bound_variances(noise_std)).sum())
+        total = float((self.structure.repeats * self.upper_variances(noise_std)).sum())
         return total * (1 + gamma(self.structure.rows + 1))
 
 

@@ -27,11 +27,12 @@ from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_
 S = TypeVar("S", bound=Structure)
 
 
-class ExactCost(NamedTuple):
+class StrategyCost(NamedTuple):
     """What a strategy's integers cost.
 
     Attributes:
-        sensitivity_squared: max_v |A v|^2 over the differences between neighbours, exact.
+        sensitivity_squared: max_v |A v|^2 over the differences v between neighbours, or an upper
+            bound on it; `upper_overstatement` says how far above it may be.
         column_squares: Upper bounds on the largest |A v|^2 of each cell, shape (profile_size,).
         max_records: The most records of which no answer leaves the range that is released as it is.
     """
@@ -48,27 +49,22 @@ class StrategyForm(ABC, Generic[S]):
     """
 
     @abstractmethod
-    def compute_exact_cost(self, structure: S, integers: Integers) -> ExactCost:
-        """Compute the exact squared sensitivity of the integers, and what they have room for.
+    def compute_cost(self, structure: S, integers: Integers) -> StrategyCost:
+        """Compute the squared sensitivity of the integers, and what they have room for."""
 
-        Returns:
-            The exact squared sensitivity, upper bounds on the square of each column, and the number
-            of records that the integers have room for.
-        """
-
-    def confirm_cost(self, structure: S, integers: Integers, claimed: int) -> ExactCost:
-        """Compute the cost of the integers as `compute_exact_cost`, where one is claimed.
+    def confirm_cost(self, structure: S, integers: Integers, claimed: int) -> StrategyCost:
+        """Compute the cost of the integers as `compute_cost`, where one is claimed.
 
         Where the squared sensitivity is a bound, it is the claimed one if that is proven.
         """
-        return self.compute_exact_cost(structure, integers)
+        return self.compute_cost(structure, integers)
 
-    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
+    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
         """Bound by how much the stated sensitivity may be above the truth, relatively."""
         return 0.0
 
     @abstractmethod
-    def bound_unit_variances(self, structure: S, integers: Integers) -> FloatArray:
+    def upper_unit_variances(self, structure: S, integers: Integers) -> FloatArray:
         """Bound the variances of the structure's rows at noise variance 1 from above, (rows,).
 
         Raises:
@@ -136,7 +132,7 @@ class StrategyForm(ABC, Generic[S]):
         """Make the unbiased estimates of every group from noisy answers."""
 
     @abstractmethod
-    def bound_combined_stds(
+    def upper_combined_stds(
         self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         """Bound the stds of linear combinations of estimates, at noise variance 1."""
@@ -148,7 +144,7 @@ class StrategyForm(ABC, Generic[S]):
         """Compute the covariance of linear combinations of estimates, at noise variance 1."""
 
     @abstractmethod
-    def bound_boxed_stds(
+    def upper_boxed_stds(
         self, strategy: IntegerStrategy, combinations: Sequence[Products]
     ) -> FloatArray:
         """Bound the stds of combinations given by products, at noise variance 1."""
@@ -170,7 +166,7 @@ class StrategyForm(ABC, Generic[S]):
         """List what each block measures of the cells of the attributes that are not split."""
 
 
-def bound_excess(stated: int, attained: int) -> float:
+def upper_excess(stated: int, attained: int) -> float:
     """Bound by how much a stated sensitivity is above one that is attained, relatively.
 
     Args:

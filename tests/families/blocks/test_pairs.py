@@ -16,11 +16,11 @@ from fitplug.families import (
     Objective,
     PairStructure,
     analyse_structure,
-    bound_unit_variances,
     build_dense_strategy,
     certify_bound,
-    compute_exact_cost,
+    compute_cost,
     make_contrasts,
+    upper_unit_variances,
 )
 from fitplug.families.designs import draft_plan
 from fitplug.plan import price_groups
@@ -175,7 +175,7 @@ class TestTheCost:
                     basis = Basis("cells", classes, np.ones(n))
                     block_sets.append(BlockSet(np.array([block]), basis, M[None]))
                 contrasts = make_contrasts(structure)
-                found = compute_exact_cost(structure, tuple(block_sets), contrasts)
+                found = compute_cost(structure, tuple(block_sets), contrasts)
                 A = write_out_strategy(structure, tuple(block_sets))
                 gram = A.T @ A
                 own = gram.diagonal()
@@ -238,7 +238,7 @@ class TestTheEstimates:
         X = np.linalg.lstsq((A @ V).T, (W @ V).T, rcond=1e-10)[0].T
         covariance = X @ X.T
         found = workload.split(covariance.diagonal())
-        unit_variances = bound_unit_variances(structure, *plan.strategy.integers)
+        unit_variances = upper_unit_variances(structure, *plan.strategy.integers)
         for name, values in structure.group_values(unit_variances).items():
             scale = covariance.max()
             np.testing.assert_allclose(values / scale, found[name] / scale, rtol=1e-5, atol=1e-7)

@@ -18,7 +18,7 @@ from fitplug.families import (
     analyse_structure,
     build_dense_strategy,
     certify_bound,
-    compute_exact_cost,
+    compute_cost,
 )
 from fitplug.families.designs import draft_plan
 from fitplug.solve import Options
@@ -91,7 +91,7 @@ def test_the_cost_is_that_of_the_costliest_of_all_pairs():
             drawn = replace(strategy, block_sets=(replace(block_set, M=M),))
             A = build_dense_strategy(drawn)
             squares = ((A @ moves) ** 2).sum(axis=0)
-            found = compute_exact_cost(structure, *drawn.integers)
+            found = compute_cost(structure, *drawn.integers)
             assert found.sensitivity_squared == int(squares.max())
             assert found.column_squares[0] >= found.sensitivity_squared
             compared += 1

@@ -17,8 +17,8 @@ from fitplug.families import (
     sweep_chain,
 )
 from fitplug.families.base.certifier import NO_FRAME, Duals
-from fitplug.families.chain.certificate.chains import bound_chain_trace
-from fitplug.families.chain.certificate.sweep import bound_sweep_error
+from fitplug.families.chain.certificate.chains import lower_chain_trace
+from fitplug.families.chain.certificate.sweep import upper_sweep_error
 from tests.helpers.chains import analyse_chain, ask_chain
 
 
@@ -42,7 +42,7 @@ def draw_weights(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def test_the_bound_is_below_the_trace_and_close(n: int, seed: int) -> None:
     p, w, c = draw_weights(n, seed)
     p = p / p.max()
-    exact, found = compute_trace(p, w, c), bound_chain_trace(p, w, c)
+    exact, found = compute_trace(p, w, c), lower_chain_trace(p, w, c)
     assert exact * (1 - 1e-4) <= found <= exact
 
 
@@ -74,9 +74,9 @@ def test_posterior_variances_in_rational_arithmetic() -> None:
     for j in range(n):
         those = [i for i, cell in enumerate(kept.tolist()) if cell <= j]
         exact = sum((S[a][b] for a in those for b in those), Fraction(0))
-        assert abs(Fraction(sums.prefixes[j]) - exact) <= Fraction(bound_sweep_error(n)) * exact
+        assert abs(Fraction(sums.prefixes[j]) - exact) <= Fraction(upper_sweep_error(n)) * exact
     for i, cell in enumerate(kept.tolist()):
-        assert abs(Fraction(sums.cells[cell]) / S[i][i] - 1) <= Fraction(bound_sweep_error(n))
+        assert abs(Fraction(sums.cells[cell]) / S[i][i] - 1) <= Fraction(upper_sweep_error(n))
 
 
 def test_long_chains_in_extended_precision() -> None:
@@ -95,7 +95,7 @@ def test_long_chains_in_extended_precision() -> None:
         J = information + w[j]
         information = J / (1 + p[j] / (t + c[j] * p[j]) * J)
     found = sweep_chain(p, w, c, quadrature).prefixes
-    assert np.abs(found / exact - 1).max() <= bound_sweep_error(n) < 1e-8
+    assert np.abs(found / exact - 1).max() <= upper_sweep_error(n) < 1e-8
 
 
 def test_slopes_are_the_derivatives() -> None:

@@ -12,8 +12,8 @@ from fitplug.families import (
     ChainStructure,
     MatrixStructure,
     analyse_structure,
-    bound_unit_variances,
     build_dense_strategy,
+    upper_unit_variances,
 )
 from fitplug.families import analysis as symmetry
 from tests.helpers.chains import ask_chain, build_square_root, draft_chain
@@ -53,7 +53,7 @@ def test_a_plan_is_between_the_dense_optimum_and_a_little_more(name: str) -> Non
     assert (A**2).sum(axis=0).max() == pytest.approx(strategy.sensitivity_squared, rel=1e-12)
     rows = np.concatenate([workload.rows(g, workload.attributes) for g in workload.groups])
     exact = np.einsum("ri,ri->r", rows @ np.linalg.inv(A.T @ A / 2.0**60) / 2.0**60, rows)
-    found = bound_unit_variances(
+    found = upper_unit_variances(
         strategy.structure, strategy.block_sets, strategy.attribute_matrices
     )
     by_group = strategy.structure.group_values(found)

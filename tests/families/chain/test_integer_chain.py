@@ -60,7 +60,7 @@ def test_variances_are_upper_bounds_and_tight(n: int, total: int) -> None:
     slack = 1e-16 * np.linalg.cond((A.T @ A).astype(np.float64))
     for kind, rows in (("prefix", W), ("identity", np.eye(n)), ("total", np.ones((1, n)))):
         exact = np.einsum("ri,ij,rj->r", rows, covariance, rows)
-        mu, found = chain.bound_variance_parts(Factor("x", kind, n)).T
+        mu, found = chain.upper_variance_parts(Factor("x", kind, n)).T
         assert not mu.any()
         assert (found >= exact * (1 - slack)).all()
         assert (found <= exact * (1 + slack + 1e-9)).all()
@@ -76,8 +76,8 @@ def test_variances_are_above_the_exact_ones_in_rational_arithmetic() -> None:
         for i in range(j, n):
             rest = (1 if i == j else 0) - sum(A[i][k] * E[k][j] for k in range(j, i))
             E[i][j] = rest / A[i][i]
-    prefixes = chain.bound_variance_parts(Factor("x", "prefix", n))[:, 1]
-    cells = chain.bound_variance_parts(Factor("x", "identity", n))[:, 1]
+    prefixes = chain.upper_variance_parts(Factor("x", "prefix", n))[:, 1]
+    cells = chain.upper_variance_parts(Factor("x", "identity", n))[:, 1]
     for j in range(n):
         prefix = sum((sum(E[i][k] for i in range(j + 1)) ** 2 for k in range(n)), Fraction(0))
         assert prefix <= Fraction(prefixes[j]) <= prefix * (1 + Fraction(1, 10**9))
@@ -98,17 +98,17 @@ def test_estimates_and_their_adjoint(total: int) -> None:
     w = rng.normal(size=(2, 150))
     found = chain.adjoint(w, 1)
     assert found == pytest.approx(w @ E, rel=1e-6, abs=1e-9 * np.abs(w @ E).max())
-    assert chain.bound_adjoint_error(w, 1) < 1e-9 * np.abs(found).max()
+    assert chain.upper_adjoint_error(w, 1) < 1e-9 * np.abs(found).max()
 
 
 def test_rows_of_a_list_of_prefixes_and_cells() -> None:
     chain = make_chain(30, 0)
     cells = np.array([[0, 4], [7, 7], [0, 29], [0, 0]])
     factor = Factor("x", "ranges", 30, cells=cells)
-    prefixes = chain.bound_variance_parts(Factor("x", "prefix", 30))
-    single = chain.bound_variance_parts(Factor("x", "identity", 30))
+    prefixes = chain.upper_variance_parts(Factor("x", "prefix", 30))
+    single = chain.upper_variance_parts(Factor("x", "identity", 30))
     expected = [prefixes[4], single[7], prefixes[29], prefixes[0]]
-    assert np.array_equal(chain.bound_variance_parts(factor), expected)
+    assert np.array_equal(chain.upper_variance_parts(factor), expected)
 
 
 def test_a_sequence_that_cannot_be_inverted_with_proof_is_refused() -> None:
@@ -120,7 +120,7 @@ def test_a_sequence_that_cannot_be_inverted_with_proof_is_refused() -> None:
         np.zeros(1, dtype=np.int64),
     )
     with pytest.raises(DesignError, match="ill-conditioned"):
-        chain.bound_variance_parts(Factor("x", "prefix", n))
+        chain.upper_variance_parts(Factor("x", "prefix", n))
 
 
 def test_the_form_of_a_chain() -> None:

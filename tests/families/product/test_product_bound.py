@@ -184,7 +184,7 @@ def test_whole_frames_are_exact_and_never_above(name, seed):
     layout = LAYOUTS[name]
     weights = random(layout, seed, most(layout), tilt=[0.06, 0.3, 1.0][seed % 3])
     norm = exact(layout, weights)
-    assert norm * (1 - 1e-9) <= pinched.bound_product(layout, weights) <= norm * EXACT
+    assert norm * (1 - 1e-9) <= pinched.lower_product_cost(layout, weights) <= norm * EXACT
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -194,7 +194,7 @@ def test_pinched_norms_are_below(name, tilt):
     weights = random(layout, 7, 1, tilt)
     norm = exact(layout, weights)
     for t in range(1, most(layout) + 1):
-        bound = pinched.bound_product(layout, replace(weights, t=t))
+        bound = pinched.lower_product_cost(layout, replace(weights, t=t))
         assert norm * 0.7 <= bound <= norm * EXACT
     assert bound >= norm * (1 - 1e-9)
 
@@ -214,7 +214,7 @@ def test_no_weights_bring_it_above(name, seed, orders, zeros, t, tilt):
     draw = drawn(np.random.default_rng(seed), orders, zeros)
     weights = duals(layout, draw, min(t, most(layout)), tilt)
     norm = exact(layout, rounded(layout, weights))
-    bound = pinched.bound_product(layout, weights)
+    bound = pinched.lower_product_cost(layout, weights)
     assert 0 <= bound <= norm * EXACT
     if zeros == 1.0 and 1e-300 < norm < 1e300:  # one cell, one row each: numbers
         assert bound >= norm * (1 - 1e-9)
@@ -224,17 +224,17 @@ def test_no_weights_bring_it_above(name, seed, orders, zeros, t, tilt):
 def test_scales_cancel(scale):
     layout = LAYOUTS["kinds"]
     weights = random(layout, 1, 4)
-    bound = pinched.bound_product(layout, weights)
+    bound = pinched.lower_product_cost(layout, weights)
     p = tuple(scale * p for p in weights.p)
     y = tuple(
         scale * y if one.attribute == 2 else y
         for y, one in zip(weights.y, layout.factors, strict=True)
     )
     for scaled in (replace(weights, p=p), replace(weights, w=weights.w * scale)):
-        assert pinched.bound_product(layout, scaled) == pytest.approx(bound, rel=1e-11)
+        assert pinched.lower_product_cost(layout, scaled) == pytest.approx(bound, rel=1e-11)
     other = replace(weights, y=y)
     norm = exact(layout, other)
-    assert norm * (1 - 1e-6) <= pinched.bound_product(layout, other) <= norm * EXACT
+    assert norm * (1 - 1e-6) <= pinched.lower_product_cost(layout, other) <= norm * EXACT
 
 
 @pytest.mark.parametrize("scale", [1e-59, 1e-30, 1e30, 1e59])
@@ -252,7 +252,7 @@ def test_scales_of_rows_and_targets(scale):
     layout = replace(plain, factors=tuple(factors))
     weights = random(layout, 3, 3)
     norm = exact(layout, weights)
-    assert norm * (1 - 1e-6) <= pinched.bound_product(layout, weights) <= norm * EXACT
+    assert norm * (1 - 1e-6) <= pinched.lower_product_cost(layout, weights) <= norm * EXACT
 
 
 def test_it_is_the_certificate_of_the_dense_weights():
@@ -264,7 +264,7 @@ def test_it_is_the_certificate_of_the_dense_weights():
     parts = [y[2], y[0], y[3], y[1]]
     q = np.concatenate([w * part for w, part in zip(weights.w, parts, strict=True)]) * c
     dense = certify_dense_bound(W, c, np.outer(*weights.p).ravel(), q)
-    assert pinched.bound_product(layout, weights) == pytest.approx(dense, rel=1e-9)
+    assert pinched.lower_product_cost(layout, weights) == pytest.approx(dense, rel=1e-9)
 
 
 def test_a_group_without_weight_does_not_count():
@@ -273,7 +273,7 @@ def test_a_group_without_weight_does_not_count():
     alone = replace(weights, w=np.array([0.0, 2.0, 0.0, 0.0]))
     # One Kronecker group: no pinching at all.
     norm = exact(layout, alone)
-    assert norm * (1 - 1e-12) <= pinched.bound_product(layout, alone) <= norm * EXACT
+    assert norm * (1 - 1e-12) <= pinched.lower_product_cost(layout, alone) <= norm * EXACT
 
 
 @pytest.mark.parametrize("name", ["one group", "one factor in all groups", "symmetric"])
@@ -282,7 +282,7 @@ def test_what_all_groups_share_multiplies_out(name):
     weights = random(layout, 4, 3 if name.startswith("one factor") else 1, 0.1)
     assert 0 in pinched.count_frame_columns(layout, weights)
     norm = exact(layout, weights)
-    assert norm * (1 - 1e-11) <= pinched.bound_product(layout, weights) <= norm * EXACT
+    assert norm * (1 - 1e-11) <= pinched.lower_product_cost(layout, weights) <= norm * EXACT
 
 
 OFF = 1e-6
@@ -320,7 +320,7 @@ def test_it_trusts_no_singular_values(monkeypatch, name, function, factors):
     weights = random(layout, 9, most(layout), 0.3)
     norm = exact(layout, weights)
     spoil(monkeypatch, function, factors)
-    assert norm * (1 - 1e-2) <= pinched.bound_product(layout, weights) <= norm * EXACT
+    assert norm * (1 - 1e-2) <= pinched.lower_product_cost(layout, weights) <= norm * EXACT
 
 
 def graded(rng, r, n, spread):
@@ -426,7 +426,7 @@ def test_the_sum_of_q_is_rounded_up(name, orders):
             axes = [y if n > 1 else [sum(y)] for y, n in zip(axes, c.shape, strict=True)]
             for y, target in zip(itertools.product(*axes), c.ravel(), strict=True):
                 mass += part * math.prod(y) * Fraction(float(target))
-    found, power = pinched._bound_mass(layout, w, roots, shifts)
+    found, power = pinched._upper_mass(layout, w, roots, shifts)
     assert mass <= Fraction(found) * Fraction(4) ** power <= mass * (1 + Fraction(1, 10**12))
     for total_ in rng.exponential(size=100):
         value = Fraction(pinched.ScaledDuals({}, w, found, power).divide_by_mass(float(total_)))
@@ -487,10 +487,10 @@ def test_what_tables_are_off_by_is_taken_off(name, share):
         )
         for f, found in here.pinches.items()
     }
-    total_ = places.bound_square_roots(
+    total_ = places.lower_square_roots(
         places.fill(here.w, {f: one.table for f, one in more.items()})
     )
-    below = total_ - pinched._bound_loss(layout, replace(here, pinches=more))
+    below = total_ - pinched._upper_loss(layout, replace(here, pinches=more))
     norm = exact(layout, weights)
     assert here.divide_by_mass(total_) >= norm * (1 + share / 4)
     assert norm * (1 - 40 * share) <= here.divide_by_mass(max(below, 0.0)) <= norm * EXACT
@@ -504,7 +504,7 @@ def test_roots_are_rounded_down(seed, spread):
     roots = [graded(rng, size + 2, size, spread) for _ in range(number)]
     buffer = np.stack([Y.T @ Y for Y in roots]).ravel()
     norm = sum(singular_values(Y).sum() for Y in roots)
-    found = GramTerms((), ((size, number),), size + 2).bound_square_roots(buffer)
+    found = GramTerms((), ((size, number),), size + 2).lower_square_roots(buffer)
     assert norm * (1 - 1e-6) <= found <= norm * EXACT
     if spread < 6:
         assert found >= norm * (1 - 1e-9)
@@ -513,7 +513,7 @@ def test_roots_are_rounded_down(seed, spread):
 def test_chunks_leave_the_roots_as_they_are():
     rng = np.random.default_rng(1)
     Y = graded(rng, 150, 150, 2)
-    found = GramTerms((), ((150, 1),), 150).bound_square_roots((Y.T @ Y).ravel())
+    found = GramTerms((), ((150, 1),), 150).lower_square_roots((Y.T @ Y).ravel())
     assert found == pytest.approx(np.linalg.svd(Y, compute_uv=False).sum(), rel=1e-9)
 
 
@@ -568,7 +568,7 @@ def test_a_bound_with_a_loose_part_is_that_of_the_whole():
     ]
     places = place_terms(layout, pinched.count_frame_columns(layout, weights), weights.w > 0)
     found = [
-        places.bound_square_roots(places.fill(here.w, here.tables | {f: one.table}))
+        places.lower_square_roots(places.fill(here.w, here.tables | {f: one.table}))
         for one in pinches
     ]
     assert found[0] == pytest.approx(found[1], rel=1e-11)
@@ -585,12 +585,12 @@ def solved(name):
 def test_the_search_returns_what_the_bound_is(name):
     found = solved(name)
     weights, value = ascent.ascend_product_bound(found.batched, found.weights)
-    assert value == pinched.bound_product(found.batched, weights)
-    assert value == pinched.bound_product(found.batched, weights)
+    assert value == pinched.lower_product_cost(found.batched, weights)
+    assert value == pinched.lower_product_cost(found.batched, weights)
     assert value <= found.upper * (1 + 1e-9)
     assert value <= exact(found.batched, weights) * EXACT
     given_weights = ascent.fit_product_duals(found.batched, found.weights)
-    assert value >= pinched.bound_product(found.batched, given_weights) * (1 - 1e-9)
+    assert value >= pinched.lower_product_cost(found.batched, given_weights) * (1 - 1e-9)
 
 
 def test_a_search_without_room_for_frames_takes_one_group(monkeypatch):
@@ -598,7 +598,7 @@ def test_a_search_without_room_for_frames_takes_one_group(monkeypatch):
     monkeypatch.setattr(grams_module, "MAX_ENTRIES", 4)
     weights, value = ascent.ascend_product_bound(found.batched, found.weights)
     assert (weights.w > 0).sum() == 1
-    assert 0 < value == pinched.bound_product(found.batched, weights)
+    assert 0 < value == pinched.lower_product_cost(found.batched, weights)
 
 
 @pytest.mark.parametrize("name", ["prefixes", "kinds", "targets apart"])
@@ -675,9 +675,9 @@ def test_weights_that_are_none_are_refused(index):
     message, spoilt = hostile()[index]
     layout = LAYOUTS["kinds"]
     weights = random(layout, 0, 2)
-    pinched.bound_product(layout, weights)
+    pinched.lower_product_cost(layout, weights)
     with pytest.raises(ValueError, match=message):
-        pinched.bound_product(layout, spoilt(weights))
+        pinched.lower_product_cost(layout, spoilt(weights))
 
 
 @pytest.mark.parametrize(
@@ -687,7 +687,7 @@ def test_frames_too_large_are_refused_before_they_take_memory(sizes, t):
     groups = [queries({f"a{i}": "prefix" for i in range(len(sizes))}, variance=1.0)]
     layout = laid_out(workload(sizes, [*groups, total(variance=1.0)]))
     with pytest.raises(ValueError, match=f"frames of {t} columns are too many"):
-        pinched.bound_product(layout, random(layout, 0, t))
+        pinched.lower_product_cost(layout, random(layout, 0, t))
 
 
 def test_factors_too_large_are_refused():
@@ -697,4 +697,4 @@ def test_factors_too_large_are_refused():
     many = replace(one, rows=np.broadcast_to(np.ones(3000), (3000, 3000)), count=3000)
     large = replace(layout, factors=(many,))
     with pytest.raises(ValueError, match="too large"):
-        pinched.bound_product(large, random(large, 0, 1))
+        pinched.lower_product_cost(large, random(large, 0, 1))

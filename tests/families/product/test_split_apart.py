@@ -19,7 +19,7 @@ from fitplug.families import ResidualStructure
 from fitplug.families import analysis as symmetry
 from fitplug.families.base import tree_shape
 from fitplug.families.base.attribute_matrices import DenseMatrix
-from fitplug.families.base.strategies import compute_exact_cost
+from fitplug.families.base.strategies import compute_cost
 from fitplug.families.product.strategy.trees import TreeMatrix
 from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
 from tests.helpers.many_releases import release_often
@@ -206,7 +206,7 @@ class TestPlanFiles:
             return changed
 
         strategy = self.with_split(plan, singular)
-        exact, above, records = compute_exact_cost(
+        exact, above, records = compute_cost(
             plan.structure, strategy.block_sets, strategy.attribute_matrices
         )
         claims = {"sensitivity_squared": exact, "column_squares": above, "max_records": records}

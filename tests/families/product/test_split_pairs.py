@@ -16,10 +16,10 @@ from fitplug.families import (
     Objective,
     SplitPairStructure,
     analyse_structure,
-    bound_overstatement,
     build_dense_strategy,
     build_strategy,
     certify_bound,
+    upper_overstatement,
 )
 from fitplug.families.designs import draft_plan
 from fitplug.solve import Options
@@ -101,7 +101,7 @@ def compare_costs(unit: fp.ReplaceOne, seed: int, strategies: int) -> None:
             strategy = build_strategy(structure, (replace(own, M=M),), changed)
         truth = find_costliest_pair(build_dense_strategy(strategy), unit)
         assert strategy.sensitivity_squared >= truth * (1 - 1e-12)
-        above = (1 + bound_overstatement(strategy)) ** 2
+        above = (1 + upper_overstatement(strategy)) ** 2
         assert strategy.sensitivity_squared <= truth * above * (1 + 1e-12)
         assert (strategy.column_squares >= strategy.sensitivity_squared).all()
 

@@ -35,7 +35,7 @@ def random_matrices(seed, b, k, spread):
 @pytest.mark.parametrize(("k", "spread"), [(2, 0), (3, 20), (6, 0), (6, 12), (4, 35)])
 def test_variances_of_siblings_are_bounded(k, spread) -> None:
     A = random_matrices(1, 3, k, spread)
-    spreads, added = SiblingMatrices(A).bound_variance_parts()
+    spreads, added = SiblingMatrices(A).upper_variance_parts()
     for i, own in enumerate(A):
         for j, row in enumerate(invert(own)):
             u, E = row[-1] ** 2, sum(v * v for v in row[:-1])
@@ -51,7 +51,7 @@ def test_variances_of_identical_leaves_are_bounded(k) -> None:
     nodes = np.arange(3)
     step = IdenticalLeaves(0, 1, nodes, nodes + 3, np.full(3, k))
     matrices = StepMatrices(m, np.ones((3, 1, 1), dtype=np.int64))
-    spreads, added = matrices.bound_child_variances(step)
+    spreads, added = matrices.upper_child_variances(step)
     H = LeafMatrices(np.ones(1, dtype=np.int64), k).write_out()[0].astype(object)
     precision = Fraction(int((H * H).sum()), k - 1)  # H'H = precision (I - J/k)
     for i, multiplier in enumerate(m.tolist()):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 from fitplug.certify.proven_factors import factor_precision, factor_sum, invert_lower
-from fitplug.certify.trace_quadrature import bound_scale, bound_trace, build_quadrature
+from fitplug.certify.trace_quadrature import build_quadrature, lower_scale, lower_trace
 from fitplug.families import Objective, analyse_structure
 from fitplug.families.base.certificates import certify_bound
 from fitplug.families.base.certifier import NO_FRAME, Duals
@@ -67,7 +67,7 @@ class TestQuadrature:
             [1, mpmath.inf],
         )
         true = h / (2 * mpmath.pi) / (1 + excess)
-        assert true * (1 - 1e-11 - 1e-3 * excess) <= bound_scale(step) <= true
+        assert true * (1 - 1e-11 - 1e-3 * excess) <= lower_scale(step) <= true
 
     @pytest.mark.parametrize("step", STEPS)
     def test_any_eigenvalue_has_no_more_than_its_square_root(self, step):
@@ -82,7 +82,7 @@ class TestQuadrature:
             found = sum(w * mpmath.log1p(x / t) for w, t in terms)
             assert found <= mpmath.sqrt(x)
             if rule.poles[0] * 1e6 < x < rule.poles[-1] / 1e6:
-                excess = float(step * mpmath.log(2) / (4 * mpmath.pi)) / bound_scale(step) - 1
+                excess = float(step * mpmath.log(2) / (4 * mpmath.pi)) / lower_scale(step) - 1
                 assert found >= mpmath.sqrt(x) * (1 - 2 * excess - 3e-9)
 
     @pytest.mark.parametrize(("step", "tolerance", "most"), [(3, 1e-9, 60), (5, 1e-6, 32)])
@@ -94,14 +94,14 @@ class TestQuadrature:
 
         norm = np.sqrt(x).sum()
         given = {"rank": 100.0, "trace": float(x.sum()), "largest": 1.0}
-        found, rule = bound_trace(evaluate, **given, tolerance=tolerance, step=step)
+        found, rule = lower_trace(evaluate, **given, tolerance=tolerance, step=step)
         assert len(rule.poles) <= most
         assert norm * (1 - tolerance - 13e-6 * (step == 5) - 4e-9) <= found <= norm
 
     def test_a_quadrature_that_is_told_wrong_numbers_gives_a_lower_bound(self):
         x = np.array([1e-6, 1e-3, 1.0])
         for rank, trace, largest in [(1.0, 1e-3, 1e-9), (1e9, 1e9, 1e9), (1e-9, 1.0, 1.0)]:
-            found, _ = bound_trace(
+            found, _ = lower_trace(
                 lambda t: np.log1p(x / t[:, None]).sum(axis=1),
                 rank=rank, trace=trace, largest=largest, tolerance=1e-9,
             )  # fmt: skip

@@ -12,7 +12,6 @@ from fitplug.families import (
     StepMatrices,
     TreeBlock,
     answer_exactly,
-    bound_combined_stds,
     build_dense_covariance,
     build_dense_strategy,
     build_tree_strategy,
@@ -21,6 +20,7 @@ from fitplug.families import (
     list_mechanisms,
     list_tables,
     make_estimates,
+    upper_combined_stds,
 )
 from fitplug.families.tree.shape import node_tree
 from fitplug.files import compute_digest, read_with_digest, write_with_digest
@@ -135,7 +135,7 @@ def test_a_group_may_name_the_tree_before_or_after_the_dense_attributes(asked) -
     np.testing.assert_allclose(estimates["asked"], expected, atol=1e-6)
     A, c = write_out(strategy).astype(float), rng.normal(size=group.shape)
     weights = c.ravel() @ workload.matrix()[: group.size] @ np.linalg.pinv(A, rcond=1e-13)
-    (found,) = bound_combined_stds(strategy, [{"asked": c}])
+    (found,) = upper_combined_stds(strategy, [{"asked": c}])
     np.testing.assert_allclose(found, np.linalg.norm(weights), rtol=1e-7)
 
 
@@ -161,7 +161,7 @@ def test_combinations(kind, seed) -> None:
     c = np.array(rows)
     expected = c @ covariance @ c.T
     stds = np.sqrt(np.diag(expected))
-    found = bound_combined_stds(strategy, combinations)
+    found = upper_combined_stds(strategy, combinations)
     np.testing.assert_allclose(found, stds, rtol=1e-7, atol=1e-9)
     assert (found >= stds * (1 - 1e-9)).all()
     together = compute_combined_covariance(strategy, combinations)
@@ -310,7 +310,7 @@ def test_queries_of_nothing_are_measured_by_nothing() -> None:
     estimates = make_estimates(strategy, y)
     assert not estimates["nothing"].any()
     asked = {"nothing": np.ones(estimates["nothing"].shape)}
-    assert bound_combined_stds(strategy, [asked, asked]).tolist() == [0.0, 0.0]
+    assert upper_combined_stds(strategy, [asked, asked]).tolist() == [0.0, 0.0]
 
 
 def test_workloads_of_nothing_are_refused() -> None:

@@ -10,14 +10,14 @@ from fitplug.errors import WorkloadError
 from fitplug.families import (
     TreePairStructure,
     answer_exactly,
-    bound_combined_stds,
-    bound_overstatement,
     build_dense_covariance,
     build_dense_strategy,
     check_strategy,
     compute_combined_covariance,
     confirm_cost,
     make_estimates,
+    upper_combined_stds,
+    upper_overstatement,
 )
 from fitplug.families.tree.integers import pair_cost as tree_pair_cost
 from tests.helpers.tree_strategies import (
@@ -62,7 +62,7 @@ def compare_cost(seed):
     # Sums of products below 2^53 are exact, others are rounded.
     lost = 0 if squares.max() < 2**50 else 1e-11
     assert truth * (1 - lost) <= strategy.sensitivity_squared <= truth * (1 + 1e-10) + 1
-    above = bound_overstatement(strategy)
+    above = upper_overstatement(strategy)
     assert strategy.sensitivity_squared <= truth * (1 + above) ** 2 * (1 + 1e-15 + lost)
     assert above <= 1e-10 + 1 / truth
     assert confirm_cost(strategy).sensitivity_squared == strategy.sensitivity_squared
@@ -87,7 +87,7 @@ def test_nodes_with_too_many_pairs_of_children_are_bounded(monkeypatch):
         squares = np.diag(gram)
         costs = squares[:, None] + squares[None, :] - 2 * gram
         truth = costs[regions[:, None] == regions[None, :]].max()
-        above = (1 + bound_overstatement(strategy)) ** 2
+        above = (1 + upper_overstatement(strategy)) ** 2
         assert truth <= strategy.sensitivity_squared <= truth * above * (1 + 1e-12)
         looser += strategy.sensitivity_squared > 1.001 * truth
     assert looser > 10
@@ -155,7 +155,7 @@ def test_variances_and_estimates(unit, seed):
     np.testing.assert_allclose(
         compute_combined_covariance(strategy, combinations), covariance, rtol=1e-5, atol=1e-6
     )
-    stds = bound_combined_stds(strategy, combinations)
+    stds = upper_combined_stds(strategy, combinations)
     assert (stds >= np.sqrt(np.diag(covariance)) * (1 - 1e-7) - 1e-12).all()
     np.testing.assert_allclose(stds, np.sqrt(np.diag(covariance)), rtol=1e-5, atol=1e-6)
     sigma, B = build_dense_covariance(strategy, 1.0)

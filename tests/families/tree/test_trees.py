@@ -241,7 +241,7 @@ class TestRealSplit:
                 (own.compute_column_squares() * unit).astype(float), split.compute_eta(), rtol=1e-6
             )
             for level in asked:
-                ours = own.bound_variance_parts(ask(level).factor) / [1, unit]
+                ours = own.upper_variance_parts(ask(level).factor) / [1, unit]
                 np.testing.assert_allclose(
                     ours, split.compute_variance_parts(ask(level)), rtol=1e-6
                 )
@@ -308,7 +308,7 @@ class TestIntegerSplit:
         for level in (*asked, "total"):
             for row, (square, gamma) in zip(
                 rationals(indicator(geo, level)),
-                own.bound_variance_parts(ask(level).factor),
+                own.upper_variance_parts(ask(level).factor),
                 strict=True,
             ):
                 mu = sum(a * b for a, b in zip(row, u, strict=True))
@@ -323,7 +323,7 @@ class TestIntegerSplit:
         A, m = np.array([[1, -1]]), np.array([1, 2])
         assert TreeMatrix(shape, DenseMatrix(A), m).rows == 1 + 1 + 3
         with pytest.raises(DesignError, match="ill-conditioned"):
-            TreeMatrix(shape, DenseMatrix(np.array([[1, 1]])), m).bound_variance_parts(
+            TreeMatrix(shape, DenseMatrix(np.array([[1, 1]])), m).upper_variance_parts(
                 ask("b").factor
             )
 

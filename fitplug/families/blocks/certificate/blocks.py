@@ -33,7 +33,7 @@ class BlockCertifier(Certifier[S]):
     """What certificates of blocks that are summed over have in common."""
 
     @abstractmethod
-    def bound_norm(self, structure: S, weights: FloatArray, row_weights: FloatArray) -> float:
+    def lower_norm(self, structure: S, weights: FloatArray, row_weights: FloatArray) -> float:
         """Bound the nuclear norm of all blocks from below.
 
         Args:
@@ -48,14 +48,14 @@ class BlockCertifier(Certifier[S]):
     def count_duals(self, structure: S) -> tuple[int, int]:
         return structure.differences, structure.rows
 
-    def bound_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
+    def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
         p = scale_weights("p", duals.p, structure.differences)
         q = scale_weights("q", duals.q, structure.rows)
         row_weights = q / (scale * structure.targets)
         if objective.weight:
             row_weights = row_weights + objective.weight * structure.repeats * q.sum()
         weights = p if objective.budgets is None else p / objective.budgets
-        return divide_by_mass(self.bound_norm(structure, weights, row_weights), p, q)
+        return divide_by_mass(self.lower_norm(structure, weights, row_weights), p, q)
 
     def share_weight(self, structure: S, duals: Duals) -> FloatArray:
         sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
@@ -67,7 +67,7 @@ class MatrixCertifier(BlockCertifier[MatrixStructure]):
 
     takes_objectives = True
 
-    def bound_norm(
+    def lower_norm(
         self, structure: MatrixStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
         return sum_nuclear_norms(
@@ -85,7 +85,7 @@ class ScalarCertifier(BlockCertifier[ScalarStructure]):
 
     takes_objectives = True
 
-    def bound_norm(
+    def lower_norm(
         self, structure: ScalarStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
         # The sum over the blocks of (w_A p sum_t multiple_t q_t / c_t)^1/2.

@@ -25,12 +25,12 @@ from typing import TypeVar
 import numpy as np
 from scipy.linalg import cholesky
 
-from fitplug.certify import BoundAt, Tier, TierClaims, sum_nuclear_norms
+from fitplug.certify import LowerBoundAt, Tier, TierClaims, sum_nuclear_norms
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.certificate.blocks import BlockCertifier
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, bound_norm, gamma
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma, upper_norm
 
 S = TypeVar("S", bound=Structure)
 
@@ -44,7 +44,7 @@ _MIXED = 1e-6
 class OneTierCertifier(BlockCertifier[S]):
     """What certificates of pairs of cells have in common."""
 
-    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify one tier: the profile of pairs is not refined."""
         cells = int((claims.tiers.of_cell == 0).sum())
         bound = claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF)
@@ -54,7 +54,7 @@ class OneTierCertifier(BlockCertifier[S]):
 class SymmetricPairCertifier(OneTierCertifier[SymmetricPairStructure]):
     """The certificate of `SymmetricPairStructure`: p is over sets of attributes."""
 
-    def bound_norm(
+    def lower_norm(
         self, structure: SymmetricPairStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
         # The sum over the blocks of (P Q)^1/2, with P = sum_D p_D c_A(D); all terms are positive.
@@ -67,25 +67,25 @@ class SymmetricPairCertifier(OneTierCertifier[SymmetricPairStructure]):
 class PairCertifier(OneTierCertifier[PairStructure]):
     """The certificate of `PairStructure`."""
 
-    def bound_norm(
+    def lower_norm(
         self, structure: PairStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
         p = np.where(weights >= _LEAST_WEIGHT, weights, 0.0)
         try:
-            return _bound_norm(structure, p, row_weights)
+            return _lower_norm(structure, p, row_weights)
         except np.linalg.LinAlgError:
             pass
         # The bound at mixed weights holds too, and their sum is 1 + _MIXED times that of p.
         mixed = p + _MIXED * (float(p.sum()) / len(p)) * (1 - gamma(len(p) + 4))
         try:
             return (
-                _bound_norm(structure, mixed, row_weights) / math.sqrt(1 + _MIXED) * (1 - gamma(4))
+                _lower_norm(structure, mixed, row_weights) / math.sqrt(1 + _MIXED) * (1 - gamma(4))
             )
         except np.linalg.LinAlgError:
             return 0.0
 
 
-def _bound_norm(structure: PairStructure, p: FloatArray, row_weights: FloatArray) -> float:
+def _lower_norm(structure: PairStructure, p: FloatArray, row_weights: FloatArray) -> float:
     """Bound the sum over the blocks of || X V diag(p)^1/2 ||_* from below, for weights p (pairs,).
 
     Raises:
@@ -104,11 +104,11 @@ def _bound_norm(structure: PairStructure, p: FloatArray, row_weights: FloatArray
             continue
         X = matrix[np.ix_(rows, kept)] * np.sqrt(weights[rows])[:, None]
         A = moment[np.ix_(kept, kept)]
-        total += _bound_block(X, A, degrees[kept], terms)
+        total += _lower_block(X, A, degrees[kept], terms)
     return total * (1 - gamma(len(moments)))
 
 
-def _bound_block(X: FloatArray, moment: FloatArray, degrees: FloatArray, terms: int) -> float:
+def _lower_block(X: FloatArray, moment: FloatArray, degrees: FloatArray, terms: int) -> float:
     """Bound || X P^1/2 ||_* from below, for X (r, n) and P = diag(degrees) - K, |K| <= degrees.
 
     Args:
@@ -128,7 +128,7 @@ def _bound_block(X: FloatArray, moment: FloatArray, degrees: FloatArray, terms: 
     product = X @ R
     # An entry of X carries the roundings of the difference W', and of the weights of up to 14
     # attributes, each a product of three numbers that are rounded.
-    error = float(bound_norm(np.abs(X) @ np.abs(R))) * gamma(n + 128)
+    error = float(upper_norm(np.abs(X) @ np.abs(R))) * gamma(n + 128)
     norm = sum_nuclear_norms([(product, np.ones(len(X)), np.ones(n))])
     lost = math.sqrt(min(product.shape)) * error * (1 + gamma(8))
     return max(0.0, (norm - lost) * (1 - gamma(4)))

@@ -25,7 +25,7 @@ from fitplug.neighbours import PersonRecords, RecordSets
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma, to_positions
 
 
-def bound_person_cost(
+def lower_person_cost(
     structure: MatrixStructure,
     person: PersonRecords,
     sets: RecordSets,
@@ -60,7 +60,7 @@ def bound_person_cost(
         # c_A of a record with itself is w_A.
         cover = max(cover, (error + residual) / queries.profile_multiple)
         rows = np.sqrt(queries.variance_multiples * row_weights[queries.rows])
-        norm += _bound_product_norm(queries.matrix * rows[:, None], factor)
+        norm += _lower_product_norm(queries.matrix * rows[:, None], factor)
     blocks, d = len(attributes), len(person.periods)
     mass = (float(p.sum()) + d * cover) * (1 + 2 * gamma(len(p) + d))
     return max(0.0, norm * (1 - gamma(blocks + 4)) / math.sqrt(mass * row_mass))
@@ -96,7 +96,7 @@ def _factor_moment(moment: FloatArray) -> tuple[FloatArray, float]:
     return F, math.sqrt(float((error * error).sum())) * (1 + gamma(error.size + 4))
 
 
-def _bound_product_norm(N: FloatArray, F: FloatArray) -> float:
+def _lower_product_norm(N: FloatArray, F: FloatArray) -> float:
     """Bound the nuclear norm of N F from below."""
     if not F.size or not N.any():
         return 0.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fitplug.certify import BoundAt, Tier, TierClaims, scale_weights
+from fitplug.certify import LowerBoundAt, Tier, TierClaims, scale_weights
 from fitplug.families.base.certifier import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.blocks.certificate.blocks import MatrixCertifier
-from fitplug.families.blocks.certificate.person_bound import bound_person_cost
+from fitplug.families.blocks.certificate.person_bound import lower_person_cost
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.persons import PersonStructure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
@@ -19,12 +19,12 @@ class PersonCertifier(MatrixCertifier):
 
     takes_objectives = False
 
-    def bound_cost(
+    def lower_cost(
         self, structure: MatrixStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         assert isinstance(structure, PersonStructure)
         q: FloatArray = scale_weights("q", duals.q, structure.rows)
-        return bound_person_cost(
+        return lower_person_cost(
             structure,
             structure.person,
             structure.sets,
@@ -33,7 +33,7 @@ class PersonCertifier(MatrixCertifier):
             float(q.sum()) * (1 + gamma(len(q))),
         )
 
-    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify one tier: the profile is not refined."""
         level = float(claims.profile.max())
         cells = int((claims.tiers.of_cell >= 0).sum())

@@ -17,7 +17,7 @@ from fitplug.certify import Ended
 from fitplug.families.blocks.design.pairs import MovedBlocks
 from fitplug.families.blocks.design.rounding import RealBlocks
 from fitplug.families.blocks.shape.moves import MoveStructure
-from fitplug.neighbours import LARGEST_SUM, MoveCosts, bound_costliest_move
+from fitplug.neighbours import LARGEST_SUM, MoveCosts, upper_costliest_move
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 from fitplug.solve import Options, explain_end_of_bounds
 
@@ -120,7 +120,7 @@ def find_move_optimum(structure: MoveStructure, options: Options) -> MoveOptimum
         structure = replace(structure, named=np.concatenate([structure.moves[kept], new]))
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
     costs, unit = _weigh_sets(structure, best)
-    bound = bound_costliest_move(costs, costs.search(costs.list_starts())) * unit
+    bound = upper_costliest_move(costs, costs.search(costs.list_starts())) * unit
     structure, found = best_weights
     kept = np.flatnonzero(found.p > 0)
     return MoveOptimum(

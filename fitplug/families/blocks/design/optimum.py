@@ -16,17 +16,19 @@ from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.scalars import ScalarStructure
 from fitplug.numeric import FloatArray, IndexArray
 from fitplug.solve import (
+    SOLVERS,
     Component,
+    Options,
     Problem,
     ScalarBlocks,
     Solution,
+    explain_end,
     find_components,
     merge_tiers,
     reduce_block,
     refine,
     scatter,
 )
-from fitplug.solve.options import SOLVERS, Options, explain_end
 
 _REFINING = 1e12
 """Floating-point operations, about a minute of work, after which no component is refined."""

@@ -25,11 +25,11 @@ from fitplug.neighbours import (
     PersonRecords,
     RecordProducts,
     RecordSets,
-    bound_largest_cost,
     build_record_products,
     find_costly_differences,
     find_missed_differences,
     list_single_records,
+    upper_largest_cost,
 )
 from fitplug.numeric import FloatArray, IndexArray, IntArray
 from fitplug.solve import (
@@ -213,7 +213,7 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
         best = next_best
         if upper <= lower * (1 + _TARGET * options.tolerance):
             products = blocks.multiply_reals(blocks.build_reals(best))
-            largest = bound_largest_cost(products)
+            largest = upper_largest_cost(products)
             if largest.costly is not None:
                 costs = products.compute_costs(largest.costly)
                 violated.append(largest.costly.take(costs > upper**2 * (1 + _ROUNDING)))
@@ -229,7 +229,7 @@ def find_person_optimum(structure: PersonStructure, options: Options) -> PersonO
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
     best_reals = blocks.build_reals(best)
     sets, p, q = best_weights
-    bound = float(bound_largest_cost(blocks.multiply_reals(best_reals)).of_cells.max())
+    bound = float(upper_largest_cost(blocks.multiply_reals(best_reals)).of_cells.max())
     return PersonOptimum(
         reals=best_reals,
         independent=blocks.independent,

@@ -110,8 +110,8 @@ def evaluate_at_targets(strategy: IntegerStrategy, objective: Objective) -> floa
     noise_std = math.sqrt(1 / float((strategy.unit_variances / strategy.structure.targets).max()))
     return objective.evaluate(
         strategy.sensitivity / noise_std,
-        strategy.bound_profile(noise_std),
-        strategy.bound_total_variance(noise_std),
+        strategy.upper_profile(noise_std),
+        strategy.upper_total_variance(noise_std),
     )
 
 

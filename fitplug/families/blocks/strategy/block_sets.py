@@ -19,10 +19,10 @@ from fitplug.families.base.covariance import (
 )
 from fitplug.families.base.estimates import (
     BlockEstimates,
-    bound_block_stds,
-    bound_row_stds,
     compute_block_covariance,
     compute_row_covariance,
+    upper_block_stds,
+    upper_row_stds,
 )
 from fitplug.families.base.integer_limits import MAX_ENTRY
 from fitplug.families.base.parted_strategy import PartedStrategy
@@ -68,20 +68,20 @@ class BlockSetForm(StrategyForm[S]):
     ) -> Mapping[str, FloatArray]:
         return BlockEstimates(strategy, answers)
 
-    def bound_combined_stds(
+    def upper_combined_stds(
         self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
-        return bound_block_stds(strategy, combinations)
+        return upper_block_stds(strategy, combinations)
 
     def compute_combined_covariance(
         self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         return compute_block_covariance(strategy, combinations)
 
-    def bound_boxed_stds(
+    def upper_boxed_stds(
         self, strategy: IntegerStrategy, combinations: Sequence[Products]
     ) -> FloatArray:
-        return bound_row_stds(strategy, find_boxed_rows(strategy, combinations))
+        return upper_row_stds(strategy, find_boxed_rows(strategy, combinations))
 
     def compute_boxed_covariance(
         self, strategy: IntegerStrategy, combinations: Sequence[Products]

@@ -10,27 +10,27 @@ from fitplug.families.base.contrasts import compute_precisions
 from fitplug.families.base.integer_limits import SATURATION
 from fitplug.families.base.mechanisms import Mechanism, make_mechanism
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost
+from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.strategy.block_sets import BlockSetForm
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
-    bound_solution_norms,
     find_largest_entry,
     gamma,
     multiply_exactly,
+    upper_solution_norms,
 )
 
 
 class MatrixForm(BlockSetForm[MatrixStructure]):
     """The strategies of `MatrixStructure`."""
 
-    def compute_exact_cost(
+    def compute_cost(
         self,
         structure: MatrixStructure,
         integers: Integers,
-    ) -> ExactCost:
+    ) -> StrategyCost:
         columns: list[tuple[int, AnyArray]] = []
         entry = 1
         for block_set in integers.block_sets:
@@ -44,9 +44,9 @@ class MatrixForm(BlockSetForm[MatrixStructure]):
             A = multiply_exactly(block_set.M[0], block_set.basis.build_matrix(matrix))
             columns.append((int(square), A))
             entry = max(entry, int(largest_entry) * find_largest_entry(A))
-        return ExactCost(*sum_column_squares(columns), SATURATION // entry)
+        return StrategyCost(*sum_column_squares(columns), SATURATION // entry)
 
-    def bound_unit_variances(
+    def upper_unit_variances(
         self,
         structure: MatrixStructure,
         integers: Integers,
@@ -56,7 +56,7 @@ class MatrixForm(BlockSetForm[MatrixStructure]):
             (precision,) = compute_precisions(structure, block_set.blocks)
             queries = structure.gather_queries(int(block_set.blocks[0]))
             L, L_error = block_set.basis.represent(queries.matrix)
-            unit = bound_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
+            unit = upper_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
             variances[queries.rows] += unit * unit * queries.variance_multiples / precision
         return variances * (1 + gamma(len(structure.blocks) + 64))
 

@@ -8,41 +8,39 @@ import numpy as np
 
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost, bound_excess
+from fitplug.families.base.strategy_form import StrategyCost, upper_excess
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
 from fitplug.families.blocks.strategy.symmetric_pairs import SymmetricPairForm
-from fitplug.neighbours import MoveCosts, bound_costliest_move, undo_scale
+from fitplug.neighbours import MoveCosts, undo_scale, upper_costliest_move
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, BoolArray
 
 
 class MoveForm(SymmetricPairForm):
     """The strategies of `MoveStructure`."""
 
-    def compute_exact_cost(
-        self, structure: SymmetricPairStructure, integers: Integers
-    ) -> ExactCost:
+    def compute_cost(self, structure: SymmetricPairStructure, integers: Integers) -> StrategyCost:
         """Compute what no move of a record costs more than; see `fitplug.neighbours.move_bound`."""
         assert isinstance(structure, MoveStructure)
         costs, shift = _weigh_sets(structure, integers)
-        bound = bound_costliest_move(costs, costs.search(costs.list_starts()))
+        bound = upper_costliest_move(costs, costs.search(costs.list_starts()))
         # The cost of a move is an integer.
         largest = undo_scale(bound, shift)
         above = np.array([float(largest) * (1 + 4 * UNIT_ROUNDOFF)])
-        return ExactCost(largest, above, self.find_room(structure, integers))
+        return StrategyCost(largest, above, self.find_room(structure, integers))
 
     def check_blocks(self, strategy: IntegerStrategy, structure: SymmetricPairStructure) -> None:
         assert isinstance(structure, MoveStructure)
         structure.check_moves()
         super().check_blocks(strategy, structure)
 
-    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
+    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
         structure, integers = strategy.structure, strategy.integers
         assert isinstance(structure, MoveStructure)
         costs, _ = _weigh_sets(structure, integers)
         move = costs.search(costs.list_starts())[0]
         attained = _sum_cost(structure, integers, move)
-        return bound_excess(strategy.sensitivity_squared, attained)
+        return upper_excess(strategy.sensitivity_squared, attained)
 
 
 def _weigh_sets(structure: MoveStructure, integers: Integers) -> tuple[MoveCosts, int]:

@@ -11,18 +11,18 @@ from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions
 from fitplug.families.base.integer_limits import SATURATION
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost
+from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.public_totals import PublicTotalsEstimates, PublicTotalsForm
 from fitplug.numeric import (
     UNIT_ROUNDOFF,
     FloatArray,
     IntArray,
-    bound_norm,
-    bound_solution_norms,
     find_largest_entry,
     gamma,
     multiply_exactly,
+    upper_norm,
+    upper_solution_norms,
 )
 from fitplug.workload import classify_cells
 
@@ -41,7 +41,7 @@ class PairEstimates(PublicTotalsEstimates):
 class PairForm(PublicTotalsForm[PairStructure]):
     """The strategies of `PairStructure`."""
 
-    def compute_exact_cost(self, structure: PairStructure, integers: Integers) -> ExactCost:
+    def compute_cost(self, structure: PairStructure, integers: Integers) -> StrategyCost:
         contrasts = [build_contrasts(n) for n in structure.sizes]
         own = [matrix.column_square for matrix in contrasts]
         # H'H = precision (I - J/n), and the precision of contrasts is a multiple of n.
@@ -67,17 +67,17 @@ class PairForm(PublicTotalsForm[PairStructure]):
         costs = structure.pairs.measure_pairs(products[0].diagonal(), products)
         # The conversion of an integer to a float rounds by at most one unit roundoff.
         above = structure.pairs.find_largest(costs).astype(np.float64) * (1 + 4 * UNIT_ROUNDOFF)
-        return ExactCost(int(costs.max()), above, SATURATION // entry)
+        return StrategyCost(int(costs.max()), above, SATURATION // entry)
 
-    def bound_unit_variances(self, structure: PairStructure, integers: Integers) -> FloatArray:
+    def upper_unit_variances(self, structure: PairStructure, integers: Integers) -> FloatArray:
         variances = np.zeros(structure.rows)
         for block_set in integers.block_sets:
             (precision,) = compute_precisions(structure, block_set.blocks)
             queries = structure.gather_queries(int(block_set.blocks[0]))
             L, L_error = block_set.basis.represent(queries.matrix)
             # Each entry may be the difference of two coefficients, rounded once.
-            L_error = L_error + bound_norm(L, axis=1) * (2 * UNIT_ROUNDOFF)
-            unit = bound_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
+            L_error = L_error + upper_norm(L, axis=1) * (2 * UNIT_ROUNDOFF)
+            unit = upper_solution_norms(L, block_set.M[0].astype(np.float64), L_error=L_error)
             variances[queries.rows] += unit * unit * queries.variance_multiples / precision
         return variances * (1 + gamma(len(structure.blocks) + 64))
 

@@ -8,15 +8,15 @@ from fractions import Fraction
 import numpy as np
 
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost, bound_excess
+from fitplug.families.base.strategy_form import StrategyCost, upper_excess
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.persons import PersonStructure
 from fitplug.families.blocks.strategy.matrices import MatrixForm
 from fitplug.neighbours import (
     RecordProducts,
-    bound_largest_cost,
     build_record_products,
     find_costly_differences,
+    upper_largest_cost,
 )
 from fitplug.numeric import (
     AnyArray,
@@ -29,7 +29,7 @@ from fitplug.numeric import (
 class PersonForm(MatrixForm):
     """The strategies of `PersonStructure`."""
 
-    def compute_exact_cost(self, structure: MatrixStructure, integers: Integers) -> ExactCost:
+    def compute_cost(self, structure: MatrixStructure, integers: Integers) -> StrategyCost:
         """Compute the cost of a person's records, which is exact or a bound from above.
 
         The squares are the largest of persons who have a record in each cell.
@@ -38,31 +38,31 @@ class PersonForm(MatrixForm):
 
     def confirm_cost(
         self, structure: MatrixStructure, integers: Integers, claimed: int
-    ) -> ExactCost:
+    ) -> StrategyCost:
         return self._compute_cost(structure, integers, claimed)
 
     def _compute_cost(
         self, structure: MatrixStructure, integers: Integers, claimed: int | None
-    ) -> ExactCost:
+    ) -> StrategyCost:
         """Compute the cost, which is the claimed one where it is a bound that can be proven."""
         assert isinstance(structure, PersonStructure)
-        _, _, max_records = super().compute_exact_cost(structure, integers)
-        largest = bound_largest_cost(multiply_integers(structure, integers), claimed)
+        _, _, max_records = super().compute_cost(structure, integers)
+        largest = upper_largest_cost(multiply_integers(structure, integers), claimed)
         squares = [int(square) for square in largest.of_cells]
         floats = np.array([ceil_float(Fraction(square)) for square in squares])
-        return ExactCost(max(squares), floats, max_records)
+        return StrategyCost(max(squares), floats, max_records)
 
-    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
+    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
         assert isinstance(strategy.structure, PersonStructure)
         products = multiply_integers(strategy.structure, strategy.integers)
-        largest = bound_largest_cost(products, strategy.sensitivity_squared)
+        largest = upper_largest_cost(products, strategy.sensitivity_squared)
         if largest.is_exact:
             return 0.0
         costly = strategy.structure.sets.append(find_costly_differences(products.to_floats(), 1))
         if largest.costly is not None:
             costly = costly.append(largest.costly)
         attained = products.compute_costs(costly).max()
-        return bound_excess(strategy.sensitivity_squared, int(attained))
+        return upper_excess(strategy.sensitivity_squared, int(attained))
 
 
 def multiply_integers(structure: PersonStructure, integers: Integers) -> RecordProducts:

@@ -12,7 +12,7 @@ from fitplug.families.base.contrasts import compute_precisions
 from fitplug.families.base.integer_limits import SATURATION
 from fitplug.families.base.mechanisms import Mechanism, make_mechanism
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost
+from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.shape.scalars import ScalarStructure
 from fitplug.families.blocks.strategy.block_sets import BlockSetForm
@@ -25,11 +25,11 @@ S = TypeVar("S", bound=Structure)
 class OneCellForm(BlockSetForm[S]):
     """What strategies whose blocks are numbers have in common."""
 
-    def compute_exact_cost(
+    def compute_cost(
         self,
         structure: S,
         integers: Integers,
-    ) -> ExactCost:
+    ) -> StrategyCost:
         # There is one column, to which every block adds. Where the cells of an attribute differ,
         # some cell has the largest square of every attribute at once.
         column: list[tuple[int, AnyArray]] = []
@@ -44,7 +44,7 @@ class OneCellForm(BlockSetForm[S]):
             m = block_set.M[:, 0, 0].astype(object)
             column.append((int((squares * m * m).sum()), np.ones((1, 1), dtype=np.int64)))
             entry = max(entry, int((entries * m).max()))
-        return ExactCost(*sum_column_squares(column), SATURATION // entry)
+        return StrategyCost(*sum_column_squares(column), SATURATION // entry)
 
     def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
         # All blocks have their largest sensitivity at the same cell: each is a mechanism.
@@ -71,7 +71,7 @@ class OneCellForm(BlockSetForm[S]):
 class ScalarForm(OneCellForm[ScalarStructure]):
     """The strategies of `ScalarStructure`."""
 
-    def bound_unit_variances(
+    def upper_unit_variances(
         self,
         structure: ScalarStructure,
         integers: Integers,

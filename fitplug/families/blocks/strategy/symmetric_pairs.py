@@ -12,7 +12,7 @@ from fitplug.families.base.block_set import BlockSet
 from fitplug.families.base.contrasts import build_contrasts, compute_precisions
 from fitplug.families.base.integer_limits import SATURATION
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost
+from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.blocks.shape.symmetric_pairs import SymmetricPairStructure
 from fitplug.families.blocks.strategy.public_totals import PublicTotalsEstimates, PublicTotalsForm
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma
@@ -28,9 +28,7 @@ class SymmetricPairEstimates(PublicTotalsEstimates):
 class SymmetricPairForm(PublicTotalsForm[SymmetricPairStructure]):
     """The strategies of `SymmetricPairStructure`."""
 
-    def compute_exact_cost(
-        self, structure: SymmetricPairStructure, integers: Integers
-    ) -> ExactCost:
+    def compute_cost(self, structure: SymmetricPairStructure, integers: Integers) -> StrategyCost:
         matrices = [build_contrasts(n) for n in structure.sizes]
         own = [matrix.column_square for matrix in matrices]
         # H'H = precision (I - J/n), and the precision of contrasts is a multiple of n.
@@ -44,7 +42,7 @@ class SymmetricPairForm(PublicTotalsForm[SymmetricPairStructure]):
                 total = total + moved * number**2
         largest = int(max(total.tolist()))
         above = np.array([float(largest) * (1 + 4 * UNIT_ROUNDOFF)])
-        return ExactCost(largest, above, self.find_room(structure, integers))
+        return StrategyCost(largest, above, self.find_room(structure, integers))
 
     def find_room(self, structure: SymmetricPairStructure, integers: Integers) -> int:
         """Find the most records of which no answer leaves the range that is released as it is."""
@@ -56,7 +54,7 @@ class SymmetricPairForm(PublicTotalsForm[SymmetricPairStructure]):
             entry = max(entry, int((entries * block_set.M[:, 0, 0].astype(object)).max()))
         return SATURATION // entry
 
-    def bound_unit_variances(
+    def upper_unit_variances(
         self, structure: SymmetricPairStructure, integers: Integers
     ) -> FloatArray:
         # Public blocks have no noise.

@@ -11,10 +11,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.certify import BoundAt, Tier, TierClaims, divide_by_mass, place_poles, scale_weights
+from fitplug.certify import (
+    LowerBoundAt,
+    Tier,
+    TierClaims,
+    divide_by_mass,
+    place_poles,
+    scale_weights,
+)
 from fitplug.families.base.certifier import Certifier, Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.chain.certificate.sweep import bound_sweep_error, sweep_chain
+from fitplug.families.chain.certificate.sweep import sweep_chain, upper_sweep_error
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.numeric import FloatArray, gamma
 
@@ -29,7 +36,7 @@ class ChainCertifier(Certifier[ChainStructure]):
     def count_duals(self, structure: ChainStructure) -> tuple[int, int]:
         return structure.n, structure.rows
 
-    def bound_cost(
+    def lower_cost(
         self, structure: ChainStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         p = scale_weights("p", duals.p, structure.n)
@@ -38,7 +45,7 @@ class ChainCertifier(Certifier[ChainStructure]):
         total = 0.0
         for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
             prefixes, cells = structure.gather_weights(block, row_weights)
-            total += math.sqrt(multiple) * bound_chain_trace(p, prefixes, cells)
+            total += math.sqrt(multiple) * lower_chain_trace(p, prefixes, cells)
         total *= 1 - gamma(len(structure.blocks) + structure.rows + 16)
         return divide_by_mass(total, p, q)
 
@@ -46,12 +53,12 @@ class ChainCertifier(Certifier[ChainStructure]):
         sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
         return np.asarray(sums / sums.sum())
 
-    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify one tier: the profile of a chain is taken for the same at all cells."""
         yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - gamma(8)))
 
 
-def bound_chain_trace(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray) -> float:
+def lower_chain_trace(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray) -> float:
     """Bound tr N^1/2 of a chain from below, rounding included.
 
     Args:
@@ -73,12 +80,12 @@ def bound_chain_trace(p: FloatArray, prefix_weights: FloatArray, cell_weights: F
     sums = sweep_chain(p, w, c, place_poles(trace, len(p)))
     total = float((w * sums.prefixes + c * sums.cells).sum())
     # The sums over poles and cells, and what the division by the largest weight rounds.
-    error = bound_sweep_error(len(p)) + gamma(len(p) + 256)
+    error = upper_sweep_error(len(p)) + gamma(len(p) + 256)
     return total * math.sqrt(largest) * (1 - error)
 
 
 def compute_chain_trace(
     p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray
 ) -> float:
-    """Compute tr N of a chain; the arguments are those of `bound_chain_trace`."""
+    """Compute tr N of a chain; the arguments are those of `lower_chain_trace`."""
     return float(prefix_weights @ np.cumsum(p) + cell_weights @ p)

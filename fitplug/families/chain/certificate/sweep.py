@@ -62,7 +62,7 @@ def sweep_chain(
         quadrature: The poles.
 
     Returns:
-        The sums, whose relative errors `bound_sweep_error(n)` bounds.
+        The sums, whose relative errors `upper_sweep_error(n)` bounds.
     """
     n = len(p)
     length, segments = _divide_chain(n)
@@ -76,7 +76,7 @@ def sweep_chain(
     return ChainSums(prefixes, cells, slopes)
 
 
-def bound_sweep_error(n: int) -> float:
+def upper_sweep_error(n: int) -> float:
     """Bound the relative error of the sums over the prefixes and cells of a chain of n cells."""
     length, segments = _divide_chain(n)
     return 16 * (length + 3) ** 2 * (segments + 2) * UNIT_ROUNDOFF

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.families.chain.design.member import ToeplitzPair, build_toeplitz, place_cells
-from fitplug.families.chain.strategy.prefix_variances import bound_prefix_stds
+from fitplug.families.chain.strategy.prefix_variances import upper_prefix_stds
 from fitplug.families.chain.strategy.total_update import find_total_covariances
 from fitplug.numeric import FloatArray, IntArray, convolve, correlate, to_positions
 
@@ -184,7 +184,7 @@ def _evaluate(
     needs: ChainNeeds, pair: ToeplitzPair, rows: FloatArray, columns: IntArray
 ) -> LevelWeights:
     """Evaluate weights, and choose the one of the total."""
-    prefixes = bound_prefix_stds(pair.u, 0.0, rows, columns) ** 2
+    prefixes = upper_prefix_stds(pair.u, 0.0, rows, columns) ** 2
     cells = np.zeros(len(rows))
     if needs.cells.any():
         squares = convolve(pair.v**2, rows**-2.0)

@@ -19,7 +19,7 @@ from fitplug.numeric import AnyArray, FloatArray, gamma
 class ChainForm(OneCellForm[ChainStructure]):
     """The strategies of `ChainStructure`."""
 
-    def bound_unit_variances(
+    def upper_unit_variances(
         self,
         structure: ChainStructure,
         integers: Integers,
@@ -34,7 +34,7 @@ class ChainForm(OneCellForm[ChainStructure]):
         for g, scale in enumerate(sums.tolist()):
             factor = structure.find_factors(g)[structure.chain_position]
             assert factor is not None
-            parts.append(scale * matrix.bound_variance_parts(factor)[:, 1])
+            parts.append(scale * matrix.upper_variance_parts(factor)[:, 1])
         return np.asarray(np.concatenate(parts) * (1 + gamma(len(structure.blocks) + 64)))
 
     def read_attribute_matrices(

@@ -19,15 +19,13 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.families.chain.strategy.prefix_variances import bound_prefix_stds
+from fitplug.families.chain.strategy.prefix_variances import upper_prefix_stds
 from fitplug.families.chain.strategy.toeplitz_inverse import ToeplitzInverse, invert_toeplitz
 from fitplug.families.chain.strategy.total_update import TotalUpdate, find_total_update
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
     IntArray,
-    bound_convolution_error,
-    bound_norm,
     convolve,
     convolve_exactly,
     convolve_with_bound,
@@ -36,6 +34,8 @@ from fitplug.numeric import (
     frozen_property,
     gamma,
     multiply_numbers,
+    upper_convolution_error,
+    upper_norm,
 )
 from fitplug.workload import Factor
 
@@ -171,22 +171,22 @@ class ChainMatrix:
             found = np.concatenate([found, share], axis=-1)
         return np.moveaxis(found, -1, axis)
 
-    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
-        norm = float(bound_norm(np.moveaxis(values, axis, -1), axis=-1).max(initial=0.0))
-        v, root = float(bound_norm(self._inverse.v)), self.n**0.5
+    def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
+        norm = float(upper_norm(np.moveaxis(values, axis, -1), axis=-1).max(initial=0.0))
+        v, root = float(upper_norm(self._inverse.v)), self.n**0.5
         least = int(self.column_weights.min()) * int(self.row_weights.min())
-        shares = float(bound_norm(self._update.shares)) if self._total else 0.0
+        shares = float(upper_norm(self._update.shares)) if self._total else 0.0
         # The share of the total is rounded, and so is what it takes from every cell.
         share_error = gamma(self.n + 8) * norm * shares
         kept = norm * (1 + self._total * shares * root)
-        error = (bound_convolution_error(self.n) * v + self._inverse.v_error * root) * kept / least
+        error = (upper_convolution_error(self.n) * v + self._inverse.v_error * root) * kept / least
         error += self._total * share_error * v * root / least
         return (error + share_error) * (1 + gamma(self.n + 16))
 
     def compute_reference(self) -> FloatArray:
         return np.zeros(self.n)
 
-    def bound_variance_parts(self, factor: Factor) -> FloatArray:
+    def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound mu^2 = 0 and gamma of prefixes and single cells from above, (rows, 2)."""
         first, last = factor.intervals().T
         found = np.where(first == 0, self._prefix_variances[last], self._cell_variances[last])
@@ -206,7 +206,7 @@ class ChainMatrix:
     def _prefix_variances(self) -> FloatArray:
         """Bounds on the variances of all prefixes at noise of variance 1, shape (n,)."""
         r, own = self.row_weights.astype(np.float64), self._inverse
-        variances = bound_prefix_stds(own.u, own.u_error, r, self.column_weights) ** 2
+        variances = upper_prefix_stds(own.u, own.u_error, r, self.column_weights) ** 2
         return self._update.update_prefixes(variances) if self._total else variances
 
     @frozen_property
@@ -214,7 +214,7 @@ class ChainMatrix:
         """Bounds on the variances of all cells at noise of variance 1, shape (n,)."""
         v, r = self._inverse.v, self.row_weights.astype(np.float64)
         squares, error = convolve_with_bound(v * v, r**-2.0)
-        off = self._inverse.v_error * float(bound_norm(1 / r))
+        off = self._inverse.v_error * float(upper_norm(1 / r))
         stds = (np.sqrt(np.maximum(squares, 0.0) + error) + off) / self.column_weights
         variances = np.asarray(stds**2 * (1 + gamma(32)))
         return self._update.update_cells(variances) if self._total else variances

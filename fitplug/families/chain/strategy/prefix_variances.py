@@ -16,17 +16,17 @@ from scipy import fft
 from fitplug.numeric import (
     FloatArray,
     IntArray,
-    bound_convolution_error,
-    bound_norm,
     convolve_with_bound,
     gamma,
+    upper_convolution_error,
+    upper_norm,
 )
 
 _SHORTEST = 64
 """Shorter transforms than of twice as many numbers do not pay."""
 
 
-def bound_prefix_stds(
+def upper_prefix_stds(
     u: FloatArray, u_error: float, row_weights: FloatArray, column_weights: IntArray
 ) -> FloatArray:
     """Bound the stds of all prefixes at noise of variance 1 from above.
@@ -50,7 +50,7 @@ def bound_prefix_stds(
     products = _Products(u)
     # The part of U at the ends of the pieces so far: its weights on z_i r_i, last cell first.
     earlier = np.zeros(n)
-    variation, u_norm = 0.0, float(bound_norm(u))
+    variation, u_norm = 0.0, float(upper_norm(u))
     for start, end in zip(starts, [*starts, n][1:], strict=True):
         step = b[start - 1] - b[start]
         variation += abs(float(step))
@@ -63,7 +63,7 @@ def bound_prefix_stds(
         errors[start:end] += 2 * here * cross_error + gamma(n + 8) * abs(fixed)
     terms = len(starts) + 16
     # What the errors of u and of the sums in `earlier` do to the norm of the weights on z.
-    spread = float(bound_norm(1 / row_weights))
+    spread = float(upper_norm(1 / row_weights))
     narrow = float((1 / row_weights).max())
     reach = b + variation
     off = reach * (u_error * spread + gamma(terms) * u_norm * narrow)
@@ -81,7 +81,7 @@ class _Products:
 
     def __init__(self, u: FloatArray) -> None:
         self._u = u
-        self._norm = float(bound_norm(u))
+        self._norm = float(upper_norm(u))
         self._spectra: dict[int, FloatArray] = {}
 
     def correlate(self, weights: FloatArray, length: int) -> tuple[FloatArray, float]:
@@ -99,8 +99,8 @@ class _Products:
         total = np.einsum("bk,bk->k", spectra[:blocks], np.conj(own))
         found = fft.irfft(total, 2 * size)[:length]
         # Each number of u is in two blocks, so the norms of the blocks of u come to twice the norm.
-        error = (bound_convolution_error(size) + gamma(blocks + 8)) * 1.5 * self._norm
-        return found, error * float(bound_norm(weights))
+        error = (upper_convolution_error(size) + gamma(blocks + 8)) * 1.5 * self._norm
+        return found, error * float(upper_norm(weights))
 
     def _transform(self, size: int) -> FloatArray:
         """Transform the blocks of u, each with its successor; complex, (blocks, size + 1)."""

@@ -16,10 +16,10 @@ from fitplug.numeric import (
     UNIT_ROUNDOFF,
     FloatArray,
     IntArray,
-    bound_norm,
     convolve,
     convolve_with_bound,
     gamma,
+    upper_norm,
 )
 
 
@@ -83,4 +83,4 @@ def _find_rest(t: FloatArray, v: FloatArray, wanted: FloatArray) -> tuple[FloatA
     """Find what t * v lacks of the wanted entries (n,), and a bound on the error of each entry."""
     product, error = convolve_with_bound(t, v)
     rest = wanted - product
-    return rest, error + UNIT_ROUNDOFF * float(bound_norm(rest))
+    return rest, error + UNIT_ROUNDOFF * float(upper_norm(rest))

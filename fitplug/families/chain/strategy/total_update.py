@@ -23,11 +23,11 @@ from fitplug.families.chain.strategy.toeplitz_inverse import ToeplitzInverse
 from fitplug.numeric import (
     FloatArray,
     IntArray,
-    bound_convolution_error,
-    bound_norm,
     convolve,
     correlate,
     gamma,
+    upper_convolution_error,
+    upper_norm,
 )
 
 
@@ -120,15 +120,15 @@ def find_total_covariances(
     b = 1 / column_weights.astype(np.float64)
     differences = np.append(b[:-1] - b[1:], b[-1])
     reach = float(np.abs(differences).sum()) * (1 + gamma(n))
-    transform, norm_of_u = bound_convolution_error(n), float(bound_norm(u))
+    transform, norm_of_u = upper_convolution_error(n), float(upper_norm(u))
     # The weights of the total on z / r, and what each is off by.
     pulled = correlate(u, differences)
-    off = transform * norm_of_u * float(bound_norm(differences)) + u_error * reach
+    off = transform * norm_of_u * float(upper_norm(differences)) + u_error * reach
     off += gamma(4) * reach * float(np.abs(u).max())
     weighted = pulled * row_weights**-2.0
     least = float(row_weights.min())
     base = convolve(u, weighted)
-    norm = float(bound_norm(weighted)) * (1 + gamma(8))
+    norm = float(upper_norm(weighted)) * (1 + gamma(8))
     base_error = (transform * norm_of_u + u_error * n**0.5 + gamma(8) * norm_of_u) * norm
     base_error += norm_of_u * n**0.5 * off / least**2
     earlier = np.concatenate([[0.0], np.cumsum(differences[:-1] * base[:-1])])

@@ -19,8 +19,8 @@ from functools import cached_property
 import numpy as np
 
 from fitplug.families.base.tree_shape import TreeShape
-from fitplug.families.product.certificate.tree_pinching import bound_relative_error, pinch_tree
-from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, bound_norm, gamma
+from fitplug.families.product.certificate.tree_pinching import pinch_tree, upper_relative_error
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma, upper_norm
 
 UNDERFLOW = 2.0**-500
 """More than products and squares of at most 2^60 numbers in [-1, 1] can lose by underflow."""
@@ -69,7 +69,7 @@ class Pinch:
     @property
     def reach(self) -> float:
         """A bound on the sum of nu, the nuclear norm of `paired`, and `error`."""
-        size = math.sqrt(len(self.paired)) * float(bound_norm(self.paired))
+        size = math.sqrt(len(self.paired)) * float(upper_norm(self.paired))
         return (self.rest + size + self.error) * (1 + 8 * UNIT_ROUNDOFF)
 
     def compute_row_parts(self, slope: FloatArray) -> FloatArray:
@@ -102,13 +102,13 @@ def scale_factor(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArra
     X = v[:, None] * W * e
     _, first = np.frexp(np.abs(X).max())
     X = np.ldexp(X, -int(first))
-    _, second = np.frexp(math.sqrt(min(X.shape)) * bound_norm(X))
+    _, second = np.frexp(math.sqrt(min(X.shape)) * upper_norm(X))
     shift = int(first) + int(second) + 1
     X = np.ldexp(X, -int(second) - 1)
     norm = abs(math.fsum(e * e) - 1) + 8 * UNIT_ROUNDOFF  # above ||e| - 1|
     # Each of the operations may also underflow, before or after the scaling.
     lost = math.ldexp(1.0, -1072 - min(shift, 0)) * math.sqrt(X.size)
-    return X, (norm + 4 * UNIT_ROUNDOFF) * float(bound_norm(X)) * 1.01 + lost, shift
+    return X, (norm + 4 * UNIT_ROUNDOFF) * float(upper_norm(X)) * 1.01 + lost, shift
 
 
 def scale_tree(
@@ -128,11 +128,11 @@ def scale_tree(
     """
     X, loose = pinch_tree(shape, p / p.max(), y, level)
     size = math.sqrt(math.fsum(shape.sum_leaves(p / p.max(), 0)))
-    _, top = np.frexp(math.sqrt(min(X.shape)) * bound_norm(X) + math.fsum(loose))
+    _, top = np.frexp(math.sqrt(min(X.shape)) * upper_norm(X) + math.fsum(loose))
     _, more = np.frexp(1 / size)
     shift = int(top) + int(more) + 1
     X, loose = np.ldexp(X / size, -shift), np.ldexp(loose / size * (1 - 8 * UNIT_ROUNDOFF), -shift)
-    return X, 4 * bound_relative_error(shape) * float(bound_norm(X)) + UNDERFLOW, shift, loose
+    return X, 4 * upper_relative_error(shape) * float(upper_norm(X)) + UNDERFLOW, shift, loose
 
 
 def pinch_symmetric(n: int, t: int) -> Pinch:
@@ -205,23 +205,23 @@ def pinch_factor(
     paired = projected @ frame
     rest = X - rows @ projected
     rest -= (rest @ frame) @ frame.T
-    size = float(bound_norm(X))
+    size = float(upper_norm(X))
     # A product of A (i, k) and B (k, j) is off by at most gamma(k) |A|_F |B|_F, and every matrix
     # here but R and C has a Frobenius norm of at most 1.03 |X|_F. R R' is off by at most 2.01 times
     # what R is off by.
     terms = gamma(len(X) + 2 * X.shape[1])
-    sides = 1 + float(bound_norm(rows)) + float(bound_norm(frame))
-    off = _bound_departure(rows) + _bound_departure(frame)
+    sides = 1 + float(upper_norm(rows)) + float(upper_norm(frame))
+    off = _upper_departure(rows) + _upper_departure(frame)
     slack = 1.01 * (size * 3 * (terms * sides + off) + 2 * error) + UNDERFLOW
     U, s, V = np.linalg.svd(rest, full_matrices=False)
     kept = s > _NOISE * size
     U, V = U[:, kept], V[kept]
     polar = U @ V
     width = (
-        1 + _bound_departure(U) + _bound_departure(V.T) + 2 * gamma(len(V)) * len(V)
+        1 + _upper_departure(U) + _upper_departure(V.T) + 2 * gamma(len(V)) * len(V)
     )  # above |polar|
     held = math.fsum(np.einsum("ij,ij->i", polar, rest))
-    held -= float(bound_norm(polar)) * (slack + 2 * terms * size) * 1.01
+    held -= float(upper_norm(polar)) * (slack + 2 * terms * size) * 1.01
     nu = max(0.0, held) / width * (1 - 4 * UNIT_ROUNDOFF)
     nu = (nu + math.fsum(loose)) * (1 - 4 * UNIT_ROUNDOFF)
     wide = math.sqrt(rows.shape[1]) * slack
@@ -246,7 +246,7 @@ def _decompose_tilted(
     return U, s, V
 
 
-def _bound_departure(C: FloatArray) -> float:
+def _upper_departure(C: FloatArray) -> float:
     """Bound |C'C - I|_F from above.
 
     Gram-Schmidt, C = Q (I + N) with N upper triangular, moves C by |N|_F: as
@@ -256,8 +256,8 @@ def _bound_departure(C: FloatArray) -> float:
     k = C.shape[1]
     if not k:
         return 0.0
-    size = float(bound_norm(C))
-    off = float(bound_norm(C.T @ C - np.eye(k))) * 1.01 + gamma(len(C) + 2) * 1.01 * size**2
+    size = float(upper_norm(C))
+    off = float(upper_norm(C.T @ C - np.eye(k))) * 1.01 + gamma(len(C) + 2) * 1.01 * size**2
     if not off < 1e-3:
         raise np.linalg.LinAlgError("singular vectors are not orthogonal")
     return off

@@ -26,7 +26,7 @@ import numpy as np
 
 from fitplug.families.product.certificate.factor_pinching import UNDERFLOW
 from fitplug.families.product.shape.batches import BatchedGroups
-from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, bound_norm, gamma
+from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, gamma, upper_norm
 
 MAX_WORK = 4e9
 """Largest sum of the cubes of the Gram matrices' sizes: about a second of eigenvalues."""
@@ -100,9 +100,9 @@ class GramTerms:
             for part, (size, number) in zip(np.split(buffer, ends), self.sizes, strict=True)
         ]
 
-    def bound_square_roots(self, buffer: FloatArray) -> float:
+    def lower_square_roots(self, buffer: FloatArray) -> float:
         """Bound sum_B tr Gamma_B^1/2 from below."""
-        return sum(_bound_stack(stack, self.roundings) for stack in self.split_by_size(buffer)) * (
+        return sum(_lower_stack(stack, self.roundings) for stack in self.split_by_size(buffer)) * (
             1 - gamma(len(self.sizes))
         )
 
@@ -115,7 +115,7 @@ def decompose_symmetric(stack: FloatArray) -> tuple[FloatArray, FloatArray]:
     return values, U
 
 
-def _bound_stack(stack: FloatArray, roundings: int) -> float:
+def _lower_stack(stack: FloatArray, roundings: int) -> float:
     """Bound the sum of tr Gamma^1/2 of matrices (number, size, size) from below."""
     number, size, _ = stack.shape
     s, U = decompose_symmetric(stack)
@@ -129,19 +129,19 @@ def _bound_stack(stack: FloatArray, roundings: int) -> float:
     # those of |filled| + |U||s||U|' and of I + |U|'|U|, whose Frobenius norms are at most
     # trace + mass and 2 size, up to a factor that 1.1 covers.
     product, sums = gamma(min(size, _CHUNK) + 4), gamma(len(starts))
-    departure = 1.01 * _bound_norms(off) + 1.1 * (product + 2 * sums) * size
+    departure = 1.01 * _upper_norms(off) + 1.1 * (product + 2 * sums) * size
     trace, mass = stack.trace(axis1=1, axis2=2), np.abs(s).sum(axis=1)
     if not (departure < 1e-3).all():
         raise np.linalg.LinAlgError("eigenvectors are not orthogonal")
-    error = 1.01 * _bound_norms(residual) + 1.1 * (product + sums) * mass
+    error = 1.01 * _upper_norms(residual) + 1.1 * (product + sums) * mass
     error += 1.1 * (sums + gamma(roundings)) * trace
     below = s * (1 - departure)[:, None] - (error + UNDERFLOW)[:, None]
     return float(np.sqrt(np.maximum(below, 0.0)).sum()) * (1 - gamma(number * size + 4))
 
 
-def _bound_norms(stack: FloatArray) -> FloatArray:
+def _upper_norms(stack: FloatArray) -> FloatArray:
     """Bound the Frobenius norms of matrices (number, n, n) from above."""
-    return bound_norm(stack.reshape(len(stack), -1), axis=1)
+    return upper_norm(stack.reshape(len(stack), -1), axis=1)
 
 
 def place_terms(

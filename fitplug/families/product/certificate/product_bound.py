@@ -99,7 +99,7 @@ class ScaledDuals:
         return min(scaled, np.finfo(float).max) if scaled > 1e-300 else 0.0
 
 
-def bound_product(
+def lower_product_cost(
     batched: BatchedGroups, duals: ProductDuals, moved: BoolArray | None = None
 ) -> float:
     """Certify a lower bound on the privacy cost of every mechanism.
@@ -126,10 +126,10 @@ def bound_product(
         raise ValueError(f"dual weights: frames of {duals.t} columns are too many")
     try:
         here = scale_duals(batched, duals, columns)
-        total = places.bound_square_roots(places.fill(here.w, here.tables))
+        total = places.lower_square_roots(places.fill(here.w, here.tables))
     except np.linalg.LinAlgError as error:
         raise ValueError(f"dual weights could not be evaluated: {error}") from None
-    return here.divide_by_mass(max(0.0, total - _bound_loss(batched, here)))
+    return here.divide_by_mass(max(0.0, total - _upper_loss(batched, here)))
 
 
 def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatArray:
@@ -267,7 +267,7 @@ def scale_duals(
                 pinches[f] = pinch_factor(
                     X, frame, duals.tilt, error=error, shift=shift, loose=loose
                 )
-    return ScaledDuals(pinches, w, *_bound_mass(batched, w, roots, shifts))
+    return ScaledDuals(pinches, w, *_upper_mass(batched, w, roots, shifts))
 
 
 def _scale_groups(batched: BatchedGroups, duals: ProductDuals, shifts: IntArray) -> FloatArray:
@@ -284,7 +284,7 @@ def _scale_groups(batched: BatchedGroups, duals: ProductDuals, shifts: IntArray)
     return np.ldexp(fraction, np.maximum(power, -2000).astype(np.int32))
 
 
-def _bound_mass(
+def _upper_mass(
     batched: BatchedGroups, w: FloatArray, roots: Mapping[int, FloatArray], shifts: IntArray
 ) -> tuple[float, int]:
     """Bound sum q / 4^power from above; the second result is the power."""
@@ -310,7 +310,7 @@ def _bound_mass(
     return math.fsum(shares) * (1 + gamma(terms + 8)) + 2.0**-900, power
 
 
-def _bound_loss(batched: BatchedGroups, here: ScaledDuals) -> float:
+def _upper_loss(batched: BatchedGroups, here: ScaledDuals) -> float:
     """Bound by how much the terms of the computed A exceed those of the exact A."""
     reach, error = np.ones(len(batched.factors)), np.zeros(len(batched.factors))
     for f, found in here.pinches.items():

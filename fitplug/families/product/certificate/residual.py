@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.certify import BoundAt, Tier, TierClaims
+from fitplug.certify import LowerBoundAt, Tier, TierClaims
 from fitplug.families.base.certifier import Certifier, Duals, Frame
 from fitplug.families.base.objective import Objective
 from fitplug.families.product.certificate.product_bound import (
     ProductDuals,
-    bound_product,
+    lower_product_cost,
     share_product_weight,
 )
 from fitplug.families.product.shape.residual import ResidualStructure
@@ -34,16 +34,16 @@ class ResidualCertifier(Certifier[ResidualStructure]):
         cells, counts = _count_numbers(structure)
         return sum(cells), sum(counts)
 
-    def bound_cost(
+    def lower_cost(
         self, structure: ResidualStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
-        bound = bound_product(structure.batched, unpack_duals(structure, duals))
+        bound = lower_product_cost(structure.batched, unpack_duals(structure, duals))
         return bound / math.sqrt(scale) * (1 - 4 * UNIT_ROUNDOFF)
 
     def share_weight(self, structure: ResidualStructure, duals: Duals) -> FloatArray:
         return share_product_weight(structure.batched, unpack_duals(structure, duals))
 
-    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify one tier: the family tells no cells apart."""
         yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fitplug.families.base.certifier import Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.product.certificate.product_bound import bound_product
+from fitplug.families.product.certificate.product_bound import lower_product_cost
 from fitplug.families.product.certificate.residual import ResidualCertifier, unpack_duals
 from fitplug.families.product.shape.residual import ResidualStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
@@ -29,11 +29,11 @@ from fitplug.numeric import UNIT_ROUNDOFF
 class SplitPairCertifier(ResidualCertifier):
     """The certificate of `SplitPairStructure`, for the plain objective."""
 
-    def bound_cost(
+    def lower_cost(
         self, structure: ResidualStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         assert isinstance(structure, SplitPairStructure)
         moved = np.zeros(len(structure.block_attributes), dtype=np.bool_)
         moved[structure.free] = True
-        bound = bound_product(structure.batched, unpack_duals(structure, duals), moved)
+        bound = lower_product_cost(structure.batched, unpack_duals(structure, duals), moved)
         return bound * math.sqrt(2 / scale) * (1 - 6 * UNIT_ROUNDOFF)

@@ -27,7 +27,7 @@ def pinch_tree(
     Returns:
         X on the top nodes' columns s_g = p|_g^1/2 / p_g^1/2, shape (r, P), with a row for each top
         node below the top; and each row's part of <J, X> on the rest, shape (r,), rounded down.
-        Both are known to a relative error of `bound_relative_error`.
+        Both are known to a relative error of `upper_relative_error`.
     """
     mass = shape.sum_leaves(p, 0)
     if level in shape.above:
@@ -35,12 +35,12 @@ def pinch_tree(
         return np.sqrt(y)[:, None] * rows * np.sqrt(mass), np.zeros(len(rows))
     own, inner = shape.find_top_nodes(level), shape.sum_leaves(p, shape.depths[level])
     share = np.divide(inner, mass[own], out=np.ones(len(own)), where=mass[own] > 0)
-    size, error = np.sqrt(y * inner), bound_relative_error(shape)
+    size, error = np.sqrt(y * inner), upper_relative_error(shape)
     loose = size * np.maximum(1 - share * (1 + error), 0.0) * (1 - error)
     d, rest = (np.bincount(own, part, shape.top) for part in (share * size, loose))
     return np.diag(d), rest.astype(np.float64)
 
 
-def bound_relative_error(shape: TreeShape) -> float:
+def upper_relative_error(shape: TreeShape) -> float:
     """Bound the relative error of a few sums of numbers >= 0 over all leaves."""
     return gamma(4 * shape.n + 64)

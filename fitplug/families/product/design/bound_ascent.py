@@ -22,8 +22,8 @@ from fitplug.families.product.certificate.gram_matrices import (
 )
 from fitplug.families.product.certificate.product_bound import (
     ProductDuals,
-    bound_product,
     count_frame_columns,
+    lower_product_cost,
     scale_duals,
 )
 from fitplug.families.product.design.members import FamilyWeights
@@ -111,8 +111,8 @@ def ascend_product_bound(
         costs, _ = _compute_costs(batched, duals)
         costliest = np.arange(len(duals.w)) == (duals.w * costs).argmax()
         one_group = replace(duals, w=costliest.astype(np.float64))
-        return one_group, bound_product(batched, one_group)
-    return top.best, bound_product(batched, top.best)
+        return one_group, lower_product_cost(batched, one_group)
+    return top.best, lower_product_cost(batched, top.best)
 
 
 def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> ProductDuals:

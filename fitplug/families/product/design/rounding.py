@@ -110,7 +110,7 @@ def _round_blocks(
         DesignError: If a coefficient of an answer would be larger than `most`.
     """
     tables = [
-        matrices[factor.attribute].bound_variance_parts(factor.factor) for factor in batched.factors
+        matrices[factor.attribute].upper_variance_parts(factor.factor) for factor in batched.factors
     ]
     entry = batched.multiply([float(max(matrix.largest_entry, 1)) for matrix in matrices])
     if float(entry.max()) > most:

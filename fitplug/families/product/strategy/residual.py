@@ -18,7 +18,7 @@ from fitplug.numeric import AnyArray, FloatArray, gamma
 class ResidualForm(OneCellForm[ResidualStructure]):
     """The strategies of `ResidualStructure`."""
 
-    def bound_unit_variances(
+    def upper_unit_variances(
         self,
         structure: ResidualStructure,
         integers: Integers,
@@ -29,7 +29,7 @@ class ResidualForm(OneCellForm[ResidualStructure]):
             z[block_set.blocks] = block_set.M[:, 0, 0].astype(np.float64) ** -2.0
         batched = structure.batched
         tables = [
-            integers.attribute_matrices[distinct.attribute].bound_variance_parts(distinct.factor)
+            integers.attribute_matrices[distinct.attribute].upper_variance_parts(distinct.factor)
             for distinct in batched.factors
         ]
         # Sums of 2^m products of m + 1 numbers, all of them >= 0.

@@ -22,7 +22,7 @@ import numpy as np
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost, bound_excess
+from fitplug.families.base.strategy_form import StrategyCost, upper_excess
 from fitplug.families.blocks.strategy.public_totals import PublicTotalsForm
 from fitplug.families.blocks.strategy.symmetric_pairs import SymmetricPairEstimates
 from fitplug.families.product.shape.residual import ResidualStructure
@@ -31,9 +31,9 @@ from fitplug.families.product.strategy.residual import ResidualForm
 from fitplug.neighbours import (
     MOST_LISTED,
     MoveCosts,
-    bound_all_moves,
-    bound_costliest_move,
     undo_scale,
+    upper_all_moves,
+    upper_costliest_move,
 )
 from fitplug.numeric import (
     BoolArray,
@@ -48,20 +48,20 @@ from fitplug.numeric import (
 class SplitPairForm(PublicTotalsForm[ResidualStructure], ResidualForm):
     """The strategies of `SplitPairStructure`."""
 
-    def compute_exact_cost(self, structure: ResidualStructure, integers: Integers) -> ExactCost:
+    def compute_cost(self, structure: ResidualStructure, integers: Integers) -> StrategyCost:
         """Compute what no pair of cells costs more than."""
         assert isinstance(structure, SplitPairStructure)
-        _, _, max_records = super().compute_exact_cost(structure, integers)
+        _, _, max_records = super().compute_cost(structure, integers)
         costs, shift = _weigh_sets(structure, integers)
         if costs.size <= MOST_LISTED:
-            bound = bound_all_moves(costs)
+            bound = upper_all_moves(costs)
         else:
-            bound = bound_costliest_move(costs, costs.search(costs.list_starts()))
+            bound = upper_costliest_move(costs, costs.search(costs.list_starts()))
         # The cost of a pair is an integer.
         largest = undo_scale(bound, shift)
-        return ExactCost(largest, np.array([ceil_float(Fraction(largest))]), max_records)
+        return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), max_records)
 
-    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
+    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
         structure, integers = strategy.structure, strategy.integers
         assert isinstance(structure, SplitPairStructure)
         costs, _ = _weigh_sets(structure, integers)
@@ -69,7 +69,7 @@ class SplitPairForm(PublicTotalsForm[ResidualStructure], ResidualForm):
             _sum_cost(structure, integers, move)
             for move in costs.search(costs.list_starts())[:_TRIED]
         )
-        return bound_excess(strategy.sensitivity_squared, attained)
+        return upper_excess(strategy.sensitivity_squared, attained)
 
     def make_estimates(
         self, strategy: IntegerStrategy, answers: IntArray

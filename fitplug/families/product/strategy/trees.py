@@ -211,16 +211,16 @@ class TreeMatrix:
             parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
         return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
 
-    def bound_adjoint_error(self, values: FloatArray, axis: int) -> float:
+    def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
         return 0.0
 
-    def bound_variance_parts(self, factor: Factor) -> FloatArray:
+    def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound mu^2 and gamma of a level's nodes, or of "total", from above, (nodes, 2)."""
         level = factor.kind
         if level in self.shape.above:
-            return self.top.bound_row_parts(self.shape.build_top_rows(level))
+            return self.top.upper_row_parts(self.shape.build_top_rows(level))
         depth = self.shape.depths[level]
-        found = self.top.bound_row_parts(np.eye(self.shape.top))
+        found = self.top.upper_row_parts(np.eye(self.shape.top))
         for own, k, parents in zip(
             self._variances[:depth], self.shape.children, self.shape.parents, strict=False
         ):

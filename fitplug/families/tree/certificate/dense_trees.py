@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.certify import bound_log_sums, factor_precision, factor_sum
+from fitplug.certify import factor_precision, factor_sum, sum_logarithms
 from fitplug.families.tree.certificate.scalar_trees import ScalarTree
 from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, IntArray, gamma
 
@@ -86,7 +86,7 @@ class DenseTree:
     members: BoolArray
     rounding: float
 
-    def bound_log_determinants(self, poles: FloatArray) -> FloatArray:
+    def lower_log_determinants(self, poles: FloatArray) -> FloatArray:
         """Bound log det(I + N / t) from below.
 
         Args:
@@ -111,7 +111,7 @@ class DenseTree:
         total = np.zeros(len(poles))
         if self.totals is not None:
             total, V = self.totals.sweep(poles)
-            information[self.tops] = self._bound_information(V, poles)
+            information[self.tops] = self._upper_information(V, poles)
         found = np.zeros(len(poles))
         roots = []
         with np.errstate(all="ignore"):
@@ -121,7 +121,7 @@ class DenseTree:
                 roots.append(upward.root)
         return (total + found) * (1 - gamma(len(self.masses) + 8)), roots
 
-    def _bound_information(self, V: FloatArray, poles: FloatArray) -> FloatArray:
+    def _upper_information(self, V: FloatArray, poles: FloatArray) -> FloatArray:
         """Bound from above with what precision the totals are known from below, (tops, P)."""
         assert self.totals is not None
         prior = self.totals.masses[: len(self.tops), None] / poles
@@ -184,7 +184,7 @@ class DenseTree:
             measure(step.parents, np.sort(space_of[step.children], axis=1))
         return rank
 
-    def bound_eigenvalue(self) -> float:
+    def upper_eigenvalue(self) -> float:
         """Bound the largest eigenvalue of N from above, but for rounding."""
         sums = np.zeros_like(self.masses)
         for kind, nodes in self.group_kinds(np.arange(len(self.masses))):
@@ -195,7 +195,7 @@ class DenseTree:
         most = sums.max(axis=1)
         if self.totals is None:
             return float(most.max())
-        return max(float(most.max()), self.totals.bound_eigenvalues(most[self.tops]))
+        return max(float(most.max()), self.totals.upper_eigenvalues(most[self.tops]))
 
     def group_kinds(self, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
         """Group nodes by their kind."""
@@ -246,7 +246,7 @@ class _Sweep:
         Zt, departure = factor_sum(S, counts)
         least = c.reshape(b, k).min(axis=1) * (1 - departure) * (1 - 4 * UNIT_ROUNDOFF)
         diagonals = np.diagonal(Zt, axis1=1, axis2=2)
-        log, error = bound_log_sums(diagonals)
+        log, error = sum_logarithms(diagonals)
         self._update(parents, scale, Zt, np.where(least > 0, least, 0.0), 2 * (log + error))
 
     def _update_bottom(self, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -257,7 +257,7 @@ class _Sweep:
         prior = np.divide(variances, scale**2, out=np.ones_like(scale), where=~empty)
         below = self.information[nodes]
         members = self.tree.members
-        log, error = bound_log_sums(prior)
+        log, error = sum_logarithms(prior)
         ratio = below * variances[:, members].sum(axis=1) * (1 + gamma(len(members) + 4))
         least = np.full(len(nodes), 1 - 16 * UNIT_ROUNDOFF)
         known = np.log1p(ratio) * (1 + gamma(256)) - log
@@ -298,7 +298,7 @@ class _Sweep:
                 F = np.concatenate([F, more[:, None, :]], axis=1)
             m = len(own.matrix)
             found, proven, asked = factor_precision(Zt[at], F, m)
-            sums, error = bound_log_sums(np.diagonal(found, axis1=1, axis2=2))
+            sums, error = sum_logarithms(np.diagonal(found, axis1=1, axis2=2))
             fits = np.isfinite(proven.departure) & (least[at] > 0)
             # log(1 + x) >= x - x^2 for the eigenvalues x of P'(Z Z' + F'F)P - I.
             gain = -2 * (sums + error) + proven.trace - 1.01 * proven.departure**2 - log[at]

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.certify import BoundAt, Tier, TierClaims, divide_by_mass, scale_weights
+from fitplug.certify import LowerBoundAt, Tier, TierClaims, divide_by_mass, scale_weights
 from fitplug.families.base.certifier import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.trees import TreeCertifier, sum_block_norms
@@ -33,7 +33,7 @@ class TreePairCertifier(TreeCertifier):
 
     takes_objectives = False
 
-    def bound_cost(
+    def lower_cost(
         self, structure: TreeStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         assert isinstance(structure, TreePairStructure)
@@ -44,7 +44,7 @@ class TreePairCertifier(TreeCertifier):
             raise ValueError("dual weights p of cells or of kinds of pairs are all zero")
         cells, kinds = cells / cells.max(), kinds / kinds.sum()
         unmoved = 0.0 if structure.keeps_tree else float(kinds[0])
-        share = bound_pair_share(structure, cells, unmoved)
+        share = upper_pair_share(structure, cells, unmoved)
         if not share > 0:
             return 0.0
         error = 4 * gamma(structure.kinds + 4 * structure.blocks.shape[1] + 8)
@@ -59,12 +59,12 @@ class TreePairCertifier(TreeCertifier):
         norm = sum_block_norms(structure, cells, rows, factors, charges)
         return divide_by_mass(norm * math.sqrt(2 / share) * (1 - gamma(16)), cells, q)
 
-    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify one tier: the profile tells no cells apart."""
         yield Tier(1, float(claims.profile[0]), claims.lower_bound**2 * (1 - 4 * UNIT_ROUNDOFF))
 
 
-def bound_pair_share(structure: TreePairStructure, weights: FloatArray, unmoved: float) -> float:
+def upper_pair_share(structure: TreePairStructure, weights: FloatArray, unmoved: float) -> float:
     """Bound the sum of the weights of all pairs over the sum of p from above.
 
     Args:

@@ -43,7 +43,7 @@ class PersonScalarTree:
     depths: IntArray
     scales: FloatArray
 
-    def bound_log_determinants(self, poles: FloatArray) -> FloatArray:
+    def lower_log_determinants(self, poles: FloatArray) -> FloatArray:
         """Bound log det(I + N / t) from below.
 
         Args:
@@ -106,9 +106,9 @@ class PersonScalarTree:
         variances = own * masses + shared * masses**2
         return float(order.multiplicities @ (self.tree.precisions * variances))
 
-    def bound_eigenvalue(self) -> float:
+    def upper_eigenvalue(self) -> float:
         """Bound the largest eigenvalue of N from above, but for rounding."""
-        return float(self.scales.max()) * self.tree.bound_eigenvalues(np.zeros(1))
+        return float(self.scales.max()) * self.tree.upper_eigenvalues(np.zeros(1))
 
     @property
     def _parents(self) -> float:

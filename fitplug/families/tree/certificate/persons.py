@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fitplug.certify import BoundAt, Tier, TierClaims, bound_trace, scale_weights
+from fitplug.certify import LowerBoundAt, Tier, TierClaims, lower_trace, scale_weights
 from fitplug.families.base.certifier import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_determinants import BlockWeights
@@ -31,7 +31,7 @@ from fitplug.families.tree.certificate.trees import (
     MOST_NUMBERS,
     TOLERANCE,
     TreeCertifier,
-    bound_block_norm,
+    lower_block_norm,
     scale_by_power,
 )
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -54,18 +54,18 @@ class PersonTreeCertifier(TreeCertifier):
     def share_weight(self, structure: TreeStructure, duals: Duals) -> FloatArray:
         return super().share_weight(structure, split_duals(structure, duals)[0])
 
-    def bound_cost(
+    def lower_cost(
         self, structure: TreeStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         """Bound the cost from below; where a relaxed structure proves more, by its weights."""
         assert isinstance(structure, PersonTreeStructure)
         own, others = split_duals(structure, duals)
-        found = self._bound_one(structure, scale, own)
+        found = self._lower_one(structure, scale, own)
         if structure.relaxed is None:
             return found
-        return max(found, self._bound_one(structure.relaxed, scale, others))
+        return max(found, self._lower_one(structure.relaxed, scale, others))
 
-    def _bound_one(self, structure: PersonTreeStructure, scale: float, duals: Duals) -> float:
+    def _lower_one(self, structure: PersonTreeStructure, scale: float, duals: Duals) -> float:
         """Bound the cost from below by the weights of one structure."""
         cells, kinds = structure.profile_size, len(structure.kinds)
         if duals.p.shape != (cells + kinds,):
@@ -80,15 +80,15 @@ class PersonTreeCertifier(TreeCertifier):
             of_kinds = scale_weights("p", duals.p[cells:], kinds)
             mass *= float(of_kinds.sum()) * (1 + gamma(kinds + 4))
             norms = [
-                _bound_kinds_norm(structure, block, of_kinds, p, rows)
+                _lower_kinds_norm(structure, block, of_kinds, p, rows)
                 for block in range(len(structure.blocks))
             ]
         else:
-            norms = [_bound_periods_norm(structure, p, rows)]
+            norms = [_lower_periods_norm(structure, p, rows)]
         norm = math.ldexp(math.fsum(norms), power + more) * (1 - gamma(64))
         return max(0.0, norm / math.sqrt(mass) * (1 - 8 * UNIT_ROUNDOFF))
 
-    def certify_tiers(self, claims: TierClaims, bound_at: BoundAt) -> Iterator[Tier]:
+    def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify one tier: the profile is not refined."""
         level = float(claims.profile.max())
         cells = int((claims.tiers.of_cell >= 0).sum())
@@ -104,7 +104,7 @@ def split_duals(structure: TreeStructure, duals: Duals) -> tuple[Duals, Duals]:
     )
 
 
-def _bound_kinds_norm(
+def _lower_kinds_norm(
     structure: PersonTreeStructure,
     block: int,
     of_kinds: FloatArray,
@@ -125,18 +125,18 @@ def _bound_kinds_norm(
     root = math.sqrt(float(structure.subsets.profile_multiples[block]))
     if structure.cells > 1:
         # All weights below the root are at least those of the last depth, or equal to them.
-        full = bound_block_norm(structure, block, p, row_weights)
+        full = lower_block_norm(structure, block, p, row_weights)
         least, deepest = float(scales.min()), float(scales[-1])
         known = 0.0
         if least < deepest:
             every = np.arange(structure.cells)
-            known = _bound_known_norm(structure, block, every, p, row_weights)
+            known = _upper_known_norm(structure, block, every, p, row_weights)
         found = max(math.sqrt(least) * full, math.sqrt(deepest) * (full - known))
         return root * max(found, 0.0) * (1 - 16 * UNIT_ROUNDOFF)
-    return root * _bound_scalar_norm(structure, block, scales, p, row_weights)
+    return root * _lower_scalar_norm(structure, block, scales, p, row_weights)
 
 
-def _bound_scalar_norm(
+def _lower_scalar_norm(
     structure: PersonTreeStructure,
     block: int,
     scales: FloatArray,
@@ -151,18 +151,18 @@ def _bound_scalar_norm(
         return 0.0
     tree = weights.build_scalar()
     own = PersonScalarTree(tree, structure.tree.depths[tree.order.nodes], scales)
-    bound, _ = bound_trace(
-        own.bound_log_determinants,
+    bound, _ = lower_trace(
+        own.lower_log_determinants,
         rank=tree.count_ranks()[0],
         trace=own.trace,
-        largest=own.bound_eigenvalue(),
+        largest=own.upper_eigenvalue(),
         tolerance=TOLERANCE,
         batch=min(max(MOST_NUMBERS // len(tree.masses), 6), 24),
     )
     return math.ldexp(bound, power) * (1 - 8 * weights.rounding) * (1 - 64 * UNIT_ROUNDOFF)
 
 
-def _bound_periods_norm(
+def _lower_periods_norm(
     structure: PersonTreeStructure, p: FloatArray, row_weights: FloatArray
 ) -> float:
     """Bound the norm of all blocks from below where periods are dense cells.
@@ -174,15 +174,15 @@ def _bound_periods_norm(
     records = min(float(structure.most_records), 1 / largest * (1 - UNIT_ROUNDOFF))
     single, known = [], 0.0
     for block, multiple in enumerate(structure.subsets.profile_multiples.tolist()):
-        norm = bound_block_norm(structure, block, p, row_weights)
+        norm = lower_block_norm(structure, block, p, row_weights)
         single.append(math.sqrt(multiple) * norm * (1 - 4 * UNIT_ROUNDOFF))
         if not structure.name_attributes(block):
-            known = _bound_known_norm(structure, block, structure.periods, p, row_weights)
+            known = _upper_known_norm(structure, block, structure.periods, p, row_weights)
     full = math.fsum(single)
     return max(full, math.sqrt(records) * (full - known)) * (1 - 8 * UNIT_ROUNDOFF)
 
 
-def _bound_known_norm(
+def _upper_known_norm(
     structure: PersonTreeStructure,
     block: int,
     groups: IntArray,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.certify import bound_log_sums, factor_sum
+from fitplug.certify import factor_sum, sum_logarithms
 from fitplug.families.tree.certificate.dense_trees import DenseTree
 from fitplug.families.tree.certificate.scalar_trees import LOGARITHM, ScalarTree
 from fitplug.numeric import FloatArray, IntArray, gamma
@@ -41,16 +41,16 @@ class RegionMasses:
     rounding: float
 
 
-def bound_scalar_public(tree: ScalarTree, regions: RegionMasses, poles: FloatArray) -> FloatArray:
+def lower_scalar_public(tree: ScalarTree, regions: RegionMasses, poles: FloatArray) -> FloatArray:
     """Bound log det(I + N^ / t) from below, for a tree of numbers, (P,)."""
     found, V = tree.sweep(poles)
     if regions.theta < 0:
-        return np.asarray(found + _bound_gain(tree, V, regions, poles))
+        return np.asarray(found + _lower_gain(tree, V, regions, poles))
     known = poles * (V[0] * (1 - tree.error - gamma(16))) + regions.unasked[0]
     return _add_logarithm(found, regions, known / regions.together[0] * (1 - gamma(8)))
 
 
-def _bound_gain(
+def _lower_gain(
     tree: ScalarTree, V: FloatArray, regions: RegionMasses, poles: FloatArray
 ) -> FloatArray:
     """Bound log(1 - theta (1 - M)) from below, for theta < 0 and one region, (P,)."""
@@ -61,7 +61,7 @@ def _bound_gain(
     return np.asarray(np.log1p(-regions.theta * known) * (1 - gamma(LOGARITHM)))
 
 
-def bound_dense_public(
+def lower_dense_public(
     tree: DenseTree, totals: ScalarTree, regions: RegionMasses, poles: FloatArray
 ) -> FloatArray:
     """Bound log det(I + N^ / t) from below, for a tree of matrices, (P,).
@@ -78,7 +78,7 @@ def bound_dense_public(
         # alone tells no more of it than all that is asked.
         if len(regions.together) > 1:
             return found
-        return np.asarray(found + _bound_gain(totals, totals.sweep(poles)[1], regions, poles))
+        return np.asarray(found + _lower_gain(totals, totals.sweep(poles)[1], regions, poles))
     r, R = len(regions.of_class), len(regions.together)
     if R == 1:
         # 1'V 1 >= c |P'1|^2, where the error of P'1 is at most that of its sums.
@@ -90,7 +90,7 @@ def bound_dense_public(
         known = (known + regions.unasked[0]) / regions.together[0]
         return _add_logarithm(found, regions, known * (1 - gamma(16)))
     logs = np.array(
-        [_bound_log_ratio(regions, float(t), c, P) for t, (c, P) in zip(poles, roots, strict=True)]
+        [_lower_log_ratio(regions, float(t), c, P) for t, (c, P) in zip(poles, roots, strict=True)]
     )
     total = np.where(np.isfinite(logs), found + logs - gamma(4) * (found + np.abs(logs)), 0.0)
     return np.maximum(total, 0.0)
@@ -134,7 +134,7 @@ def _add_logarithm(found: FloatArray, regions: RegionMasses, ratio: FloatArray) 
     return np.maximum(total, 0.0)
 
 
-def _bound_log_ratio(regions: RegionMasses, t: float, c: float, P: FloatArray) -> float:
+def _lower_log_ratio(regions: RegionMasses, t: float, c: float, P: FloatArray) -> float:
     """Bound log det((1 - theta) I + theta M) from below.
 
     T sums the classes of each region. With V >= c P P', it is at least R log c plus the logarithm
@@ -162,7 +162,7 @@ def _bound_log_ratio(regions: RegionMasses, t: float, c: float, P: FloatArray) -
     least = 1 - departure[0] - 2.02 * off * np.sqrt(1 + departure[0]) - 1.01 * off**2
     if not least > 0:
         return -np.inf
-    logs, rounding = bound_log_sums(np.diagonal(Zt[0])[None])
+    logs, rounding = sum_logarithms(np.diagonal(Zt[0])[None])
     found = R * np.log(min(c, 1.0)) + R * np.log(min(least, 1.0))
     found -= abs(found) * gamma(LOGARITHM)
     return float(found - 2 * (logs[0] + rounding[0]) - gamma(8) * abs(logs[0]))

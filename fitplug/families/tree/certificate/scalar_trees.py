@@ -129,7 +129,7 @@ class ScalarTree:
     masses: FloatArray
     precisions: FloatArray
 
-    def bound_log_determinants(self, poles: FloatArray) -> FloatArray:
+    def lower_log_determinants(self, poles: FloatArray) -> FloatArray:
         """Bound log det(I + N / t) from below, all trees together.
 
         Args:
@@ -193,7 +193,7 @@ class ScalarTree:
         told = is_told[: order.tops]
         return rank + float((is_asked[: order.tops] & ~told).sum()), told
 
-    def bound_eigenvalues(self, above: FloatArray) -> float:
+    def upper_eigenvalues(self, above: FloatArray) -> float:
         """Bound the largest eigenvalue of N from above, but for rounding.
 
         Args:

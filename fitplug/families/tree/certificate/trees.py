@@ -14,12 +14,12 @@ from functools import partial
 
 import numpy as np
 
-from fitplug.certify import COARSE_STEP, STEP, bound_trace
+from fitplug.certify import COARSE_STEP, STEP, lower_trace
 from fitplug.families.blocks.certificate.blocks import BlockCertifier
 from fitplug.families.tree.certificate.block_determinants import BlockWeights
 from fitplug.families.tree.certificate.public_root import (
-    bound_dense_public,
-    bound_scalar_public,
+    lower_dense_public,
+    lower_scalar_public,
     measure_dense_trace,
     measure_scalar_trace,
 )
@@ -45,7 +45,7 @@ class TreeCertifier(BlockCertifier[TreeStructure]):
 
     takes_objectives = True
 
-    def bound_norm(
+    def lower_norm(
         self, structure: TreeStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
         return sum_block_norms(structure, weights, row_weights)
@@ -75,7 +75,7 @@ def sum_block_norms(
         multiples = multiples * factors
     norms = [
         math.sqrt(multiples[block])
-        * bound_block_norm(
+        * lower_block_norm(
             structure, block, p, rows, None if thetas is None else float(thetas[block])
         )
         for block in structure.noisy_blocks.tolist()
@@ -86,7 +86,7 @@ def sum_block_norms(
     return math.ldexp(math.fsum(norms), power + more) * (1 - gamma(64))
 
 
-def bound_block_norm(
+def lower_block_norm(
     structure: TreeStructure,
     block: int,
     p: FloatArray,
@@ -124,13 +124,13 @@ def bound_block_norm(
             return 0.0
     if weights.classes[0].size == 1:
         tree = weights.build_scalar()
-        bound, _ = bound_trace(
-            tree.bound_log_determinants
+        bound, _ = lower_trace(
+            tree.lower_log_determinants
             if regions is None
-            else partial(bound_scalar_public, tree, regions),
+            else partial(lower_scalar_public, tree, regions),
             rank=tree.count_ranks()[0],
             trace=tree.trace if regions is None else measure_scalar_trace(tree, regions),
-            largest=tree.bound_eigenvalues(np.zeros(1)) * more_eigenvalue,
+            largest=tree.upper_eigenvalues(np.zeros(1)) * more_eigenvalue,
             tolerance=TOLERANCE,
             batch=min(max(MOST_NUMBERS // len(tree.masses), 6), 24),
         )
@@ -143,13 +143,13 @@ def bound_block_norm(
             return 0.0
         raise ValueError("dual weights p tell cells apart at too many nodes: average them there")
     is_costly = work > LARGE_WORK
-    bound, _ = bound_trace(
-        dense.bound_log_determinants
+    bound, _ = lower_trace(
+        dense.lower_log_determinants
         if regions is None
-        else partial(bound_dense_public, dense, weights.build_totals(), regions),
+        else partial(lower_dense_public, dense, weights.build_totals(), regions),
         rank=dense.rank,
         trace=dense.trace if regions is None else measure_dense_trace(dense, regions),
-        largest=dense.bound_eigenvalue() * more_eigenvalue,
+        largest=dense.upper_eigenvalue() * more_eigenvalue,
         tolerance=COARSE_TOLERANCE if is_costly else TOLERANCE,
         step=COARSE_STEP if is_costly else STEP,
         batch=4 if is_costly else 8,

@@ -85,7 +85,7 @@ class _BlockGradient:
 
     def _add_numbers(self, tree: ScalarTree) -> None:
         """Add up the poles of a tree of numbers."""
-        tau, omega = _place_poles(tree.bound_eigenvalues(np.zeros(1)))
+        tau, omega = _place_poles(tree.upper_eigenvalues(np.zeros(1)))
         _, y, _ = _sweep_numbers(tree, tau, None)
         nodes = tree.order.nodes
         mean = y @ omega
@@ -101,7 +101,7 @@ class _BlockGradient:
         mean = np.zeros_like(precisions)
         numbers = np.zeros(0 if totals is None else len(totals.masses))
         top = np.zeros(0, dtype=np.int64) if totals is None else _find_top(totals)
-        for tau, omega in zip(*_place_poles(tree.bound_eigenvalue()), strict=True):
+        for tau, omega in zip(*_place_poles(tree.upper_eigenvalue()), strict=True):
             pole = np.array([tau])
             information = np.zeros(len(nodes))
             if totals is not None:

@@ -30,10 +30,10 @@ from fitplug.numeric import (
     BoolArray,
     FloatArray,
     IntArray,
-    bound_norm,
-    bound_solution_norms,
     gamma,
     to_positions,
+    upper_norm,
+    upper_solution_norms,
 )
 
 
@@ -73,28 +73,28 @@ BlockWeights: TypeAlias = tuple[list[int], Iterator[AnswerWeights]]
 """The numbers of the combinations that use a block, and the weights of its answers in parts."""
 
 
-def bound_tree_stds(
+def upper_tree_stds(
     strategy: IntegerStrategy,
     structure: TreeStructure,
     combinations: Sequence[Mapping[str, FloatArray]],
 ) -> FloatArray:
-    """Bound the stds; see `fitplug.families.base.strategies.bound_combined_stds`."""
+    """Bound the stds; see `fitplug.families.base.strategies.upper_combined_stds`."""
     weights = (
         _list_answer_weights(strategy, structure, own, combinations) for own in strategy.tree_blocks
     )
-    return _bound_stds(len(combinations), weights)
+    return _upper_stds(len(combinations), weights)
 
 
-def bound_boxed_tree_stds(
+def upper_boxed_tree_stds(
     strategy: IntegerStrategy, structure: TreeStructure, combinations: Sequence[Products]
 ) -> FloatArray:
-    """Bound the stds; see `fitplug.families.base.strategies.bound_boxed_stds`."""
+    """Bound the stds; see `fitplug.families.base.strategies.upper_boxed_stds`."""
     boxes = Boxes(strategy, combinations)
     weights = (_list_boxed_weights(structure, own, boxes) for own in strategy.tree_blocks)
-    return _bound_stds(len(combinations), weights)
+    return _upper_stds(len(combinations), weights)
 
 
-def _bound_stds(combinations: int, weights: Iterable[BlockWeights]) -> FloatArray:
+def _upper_stds(combinations: int, weights: Iterable[BlockWeights]) -> FloatArray:
     """Bound the stds of combinations from the weights of each block's answers."""
     squares = np.zeros(combinations)
     for users, found in weights:
@@ -222,9 +222,9 @@ def _weigh_boxes(
         if error:
             weights = np.zeros((len(chosen), width))
             weights[at, column] = np.abs(values)
-            errors += error * bound_norm(weights @ np.abs(L), axis=1)[:, None] * (1 + gamma(16))
+            errors += error * upper_norm(weights @ np.abs(L), axis=1)[:, None] * (1 + gamma(16))
     rounding = gamma(len(L) + len(listed) + 8)
-    errors = errors + bound_norm(sizes @ np.abs(L), axis=2) * rounding
+    errors = errors + upper_norm(sizes @ np.abs(L), axis=2) * rounding
     return LevelWeights(part.level.depth, combination, rows[chosen], found @ L, errors)
 
 
@@ -250,7 +250,7 @@ def _find_level_weights(
     found = np.moveaxis(found.reshape(-1, len(rows), len(part.matrix)), 0, 1)
     chosen = np.flatnonzero(found.any(axis=(1, 2)))
     L = structure.classes[block][part.level.depth].restrict(part.matrix)
-    errors = bound_norm(np.abs(found[chosen]) @ np.abs(L), axis=2) * gamma(len(L) + 8)
+    errors = upper_norm(np.abs(found[chosen]) @ np.abs(L), axis=2) * gamma(len(L) + 8)
     return LevelWeights(part.level.depth, combination, rows[chosen], found[chosen] @ L, errors)
 
 
@@ -301,9 +301,9 @@ def _sweep_up(
         # A row of G has one entry, or n entries -1 for a reference: |w G| <= (n + 1)^1/2 |w|.
         asked = asked @ totals.reduction
         error = error * np.sqrt(asked.shape[1] + 1.0) * (1 + gamma(8))
-        error += bound_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
+        error += upper_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
     found = asked @ own.root_inverse
-    norms = bound_solution_norms(asked, root, L_error=error)
+    norms = upper_solution_norms(asked, root, L_error=error)
     yield AnswerWeights(
         found.reshape(combinations, found.size // combinations),
         (norms * norms).reshape(combinations, R).sum(axis=1),
@@ -347,25 +347,25 @@ def _visit_siblings(
     X, residuals = (one[siblings.positions] for one in matrices.dense_inverses)
     g, e = weights[siblings.children], errors[siblings.children]
     b, k, columns, r = g.shape
-    g_norm, e_norm = bound_norm(bound_norm(g, axis=3), axis=1), bound_norm(e, axis=1)
+    g_norm, e_norm = upper_norm(upper_norm(g, axis=3), axis=1), upper_norm(e, axis=1)
     flat = g.reshape(b, k, columns * r)
     rounding = gamma(k + 8)
     h = of_children.adjoint(flat)
     rows = h.shape[1]
     h = h.reshape(b, rows, columns, r)
-    h_norm = bound_norm(bound_norm(h, axis=3), axis=1)
+    h_norm = upper_norm(upper_norm(h, axis=3), axis=1)
     h_error = norms.contrasts[:, None] * (e_norm + rounding * g_norm)
     h_error += norms.contrasts_error[:, None] * g_norm
     found = (h.reshape(b, rows * columns, r) @ X).reshape(h.shape)
-    X_norm = bound_norm(X.reshape(b, r * r), axis=1)
-    bound = bound_norm(bound_norm(found, axis=3), axis=1)
+    X_norm = upper_norm(X.reshape(b, r * r), axis=1)
+    bound = upper_norm(upper_norm(found, axis=3), axis=1)
     bound += (gamma(r) * h_norm + h_error) * X_norm[:, None]
     bound *= (1 + gamma(16)) / (1 - residuals[:, None])
     pulled = (of_children.reference[:, None] @ flat).reshape(b, columns, r)
     weights[siblings.parents] += pulled
     errors[siblings.parents] += norms.reference[:, None] * (e_norm + rounding * g_norm)
     errors[siblings.parents] += norms.reference_error[:, None] * g_norm
-    errors[siblings.parents] += gamma(2) * bound_norm(weights[siblings.parents], axis=2)
+    errors[siblings.parents] += gamma(2) * upper_norm(weights[siblings.parents], axis=2)
     R = columns // combinations
     by_combination = np.moveaxis(found.reshape(b, rows, combinations, R, r), 2, 0)
     squares = (bound * bound).sum(axis=0).reshape(combinations, R).sum(axis=1)

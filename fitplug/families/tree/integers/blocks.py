@@ -42,11 +42,11 @@ from fitplug.numeric import (
     AnyArray,
     FloatArray,
     IntArray,
-    bound_norm,
     find_largest_entry,
     frozen_property,
     gamma,
     invert_each_with_residual,
+    upper_norm,
 )
 
 _MOST_NUMBERS = 2**22
@@ -123,7 +123,7 @@ class StepMatrices:
             return np.asarray(self.children[positions].astype(object) ** 2 * own.astype(object))
         return square_columns(self.children, positions, children)
 
-    def bound_child_variances(self, step: TreeStep) -> tuple[FloatArray, FloatArray]:
+    def upper_child_variances(self, step: TreeStep) -> tuple[FloatArray, FloatArray]:
         """Bound u_j^2 and |E_j|^2 of each child from above, each of shape (b, k).
 
         Identical leaves are one child.
@@ -132,14 +132,14 @@ class StepMatrices:
             DesignError: If they cannot be bounded.
         """
         if not isinstance(step, IdenticalLeaves):
-            return self._siblings.bound_variance_parts()
+            return self._siblings.upper_variance_parts()
         k, m = step.counts.astype(np.float64), self.children.astype(np.float64)
         precision = _list_by_leaf(step, lambda contrasts: contrasts.precision).astype(np.float64)
         spread = 1 / (k * k)
         own = (k - 1) / (k * precision * m * m)
         return (spread * (1 + gamma(8)))[:, None], (own * (1 + gamma(8)))[:, None]
 
-    def bound_row_norms(self, L: FloatArray) -> FloatArray:
+    def upper_row_norms(self, L: FloatArray) -> FloatArray:
         """Bound the norms of the rows of L M_v^-1 from above.
 
         Args:
@@ -157,8 +157,8 @@ class StepMatrices:
         together = max(1, _MOST_NUMBERS // max(m * r, 1))
         for start in range(0, b, together):
             own = slice(start, start + together)
-            norms = bound_norm(L @ X[own], axis=2)
-            norms += bound_norm(np.abs(L) @ np.abs(X[own]), axis=2) * gamma(r)
+            norms = upper_norm(L @ X[own], axis=2)
+            norms += upper_norm(np.abs(L) @ np.abs(X[own]), axis=2) * gamma(r)
             found[own] = norms / (1 - residuals[own, None]) * (1 + gamma(16))
         return found
 

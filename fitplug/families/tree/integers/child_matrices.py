@@ -21,13 +21,13 @@ from fitplug.numeric import (
     AnyArray,
     FloatArray,
     IntArray,
-    bound_norm,
     frozen_property,
     gamma,
     invert_each_with_residual,
     make_room,
     multiply_exactly,
     multiply_numbers,
+    upper_norm,
 )
 
 
@@ -95,22 +95,22 @@ class SiblingMatrices:
 
     @frozen_property
     def norms(self) -> InverseNorms:
-        # [E diag(s), u] = X (I - F)^-1 with |F| <= residual: see `DenseMatrix.bound_row_parts`.
+        # [E diag(s), u] = X (I - F)^-1 with |F| <= residual: see `DenseMatrix.upper_row_parts`.
         X, residuals = self._inverse
-        whole = bound_norm(X.reshape(len(X), -1), axis=1)
+        whole = upper_norm(X.reshape(len(X), -1), axis=1)
         off = whole * residuals / (1 - residuals) * (1 + gamma(8))
         contrasts_off = off / self._scales.min(axis=1)
-        contrasts = bound_norm(self._contrasts.reshape(len(X), -1), axis=1) + contrasts_off
+        contrasts = upper_norm(self._contrasts.reshape(len(X), -1), axis=1) + contrasts_off
         return InverseNorms(
             (whole + off) * (1 + gamma(8)), off, contrasts * (1 + gamma(8)), contrasts_off
         )
 
-    def bound_variance_parts(self) -> tuple[FloatArray, FloatArray]:
+    def upper_variance_parts(self) -> tuple[FloatArray, FloatArray]:
         """Bound u_j^2 and |E_j|^2 of each child from above, each of shape (b, k)."""
         X, residuals = self._inverse
-        off = bound_norm(X, axis=2) * (residuals / (1 - residuals))[:, None] * (1 + gamma(8))
+        off = upper_norm(X, axis=2) * (residuals / (1 - residuals))[:, None] * (1 + gamma(8))
         u = np.abs(X[:, :, -1]) + off
-        E = bound_norm(self._contrasts, axis=2) + off / self._scales.min(axis=1)[:, None]
+        E = upper_norm(self._contrasts, axis=2) + off / self._scales.min(axis=1)[:, None]
         return u * u * (1 + gamma(8)), E * E * (1 + gamma(8))
 
     def apply(self, counts: AnyArray) -> AnyArray:

@@ -17,7 +17,7 @@ import numpy as np
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.contrasts import compute_precisions
 from fitplug.families.base.integer_limits import SATURATION
-from fitplug.families.base.strategy_form import ExactCost
+from fitplug.families.base.strategy_form import StrategyCost
 from fitplug.families.tree.integers.blocks import TreeBlock, square_columns
 from fitplug.families.tree.shape.blocks import GroupPart, TreeStructure
 from fitplug.numeric import (
@@ -25,10 +25,10 @@ from fitplug.numeric import (
     AnyArray,
     FloatArray,
     IntArray,
-    bound_norm,
-    bound_solution_norms,
     find_largest_entry,
     gamma,
+    upper_norm,
+    upper_solution_norms,
 )
 from fitplug.workload import CellClasses
 
@@ -37,8 +37,8 @@ def compute_tree_cost(
     structure: TreeStructure,
     tree_blocks: Sequence[TreeBlock],
     attribute_matrices: Sequence[AttributeMatrix],
-) -> ExactCost:
-    """Compute the exact cost of tree blocks; see `StrategyForm.compute_exact_cost`.
+) -> StrategyCost:
+    """Compute the exact cost of tree blocks; see `StrategyForm.compute_cost`.
 
     Floats pick the leaves and cells that may attain the largest sum, and integers decide.
     """
@@ -52,7 +52,7 @@ def compute_tree_cost(
     nodes = structure.tree.leaves[leaves]
     exact = _sum_column_squares(structure, tree_blocks, multiples, nodes, cells)
     records = count_most_records(structure, tree_blocks, attribute_matrices)
-    return ExactCost(int(exact.max()), near.ravel() * (1 + error), records)
+    return StrategyCost(int(exact.max()), near.ravel() * (1 + error), records)
 
 
 def count_most_records(
@@ -171,7 +171,7 @@ def _find_entry(matrix: IntArray) -> int:
     return find_largest_entry(matrix) if matrix.size else 0
 
 
-def bound_tree_variances(structure: TreeStructure, tree_blocks: Sequence[TreeBlock]) -> FloatArray:
+def upper_tree_variances(structure: TreeStructure, tree_blocks: Sequence[TreeBlock]) -> FloatArray:
     """Bound the variances of the structure's rows at noise variance 1 from above, (rows,).
 
     Raises:
@@ -181,17 +181,17 @@ def bound_tree_variances(structure: TreeStructure, tree_blocks: Sequence[TreeBlo
     for own in tree_blocks:
         (precision,) = compute_precisions(structure, np.array([own.block], dtype=np.int64))
         children = [
-            matrices.bound_child_variances(step) for step, matrices in own.list_steps(structure)
+            matrices.upper_child_variances(step) for step, matrices in own.list_steps(structure)
         ]
         for part in structure.parts[own.block]:
-            unit = _bound_part(structure, own, part, children)
+            unit = _upper_part(structure, own, part, children)
             variances[part.rows] += unit.ravel() * (part.multiple / precision)
     # Sums of positive numbers, with at most four operations for each step and block.
     steps = len(structure.tree.steps) + len(tree_blocks)
     return variances * (1 + gamma(8 * steps + 64))
 
 
-def _bound_part(
+def _upper_part(
     structure: TreeStructure,
     own: TreeBlock,
     part: GroupPart,
@@ -208,13 +208,13 @@ def _bound_part(
     if totals.count:
         asked = asked @ totals.reduction
         # An entry that is a difference is rounded once.
-        error = bound_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
-    found[0] = bound_solution_norms(asked, own.root.astype(np.float64), L_error=error)
+        error = upper_norm(asked, axis=1) * (2 * UNIT_ROUNDOFF)
+    found[0] = upper_solution_norms(asked, own.root.astype(np.float64), L_error=error)
     found[0] *= found[0]
     for (step, matrices), (spread, added) in zip(own.list_steps(structure), children, strict=True):
         if step.depth > depth:
             break
-        norms = matrices.bound_row_norms(classes[step.depth].restrict(part.matrix))
+        norms = matrices.upper_row_norms(classes[step.depth].restrict(part.matrix))
         at = step.children.reshape(spread.shape)
         found[at] = (
             spread[:, :, None] * found[step.parents, None]

@@ -60,7 +60,7 @@ class CostlyPair(NamedTuple):
 _NOT_FOUND = CostlyPair(0, (0, 0), (0, 0), False)
 
 
-def bound_costliest_pair(
+def upper_costliest_pair(
     structure: TreePairStructure, blocks: Sequence[PairBlock]
 ) -> tuple[int, int, CostlyPair]:
     """Bound the largest cost of a pair of cells from above.

@@ -63,9 +63,9 @@ class RecordBounds:
     @property
     def total(self) -> float:
         """What a person costs at most."""
-        return float(self.bound_cells().max())
+        return float(self.upper_cells().max())
 
-    def bound_cells(self) -> FloatArray:
+    def upper_cells(self) -> FloatArray:
         """Bound the cost of persons who have a record in each cell, shape (leaves, D)."""
         if self.is_symmetric:
             others = np.full(1, (self.most - 1) * float(self.of_cells.max()))
@@ -78,16 +78,16 @@ class RecordBounds:
         return (self.of_cells + others) * (1 + gamma(self.most + 4))
 
 
-def bound_person_cost(
+def upper_person_cost(
     structure: PersonTreeStructure,
     tree_blocks: Sequence[TreeBlock],
     attribute_matrices: Sequence[AttributeMatrix],
 ) -> RecordBounds:
     """Bound what records add to the cost of a person from above, rounding included."""
     products = TreeProducts(structure, tree_blocks, attribute_matrices)
-    bounds = [_bound_by_cauchy(products)]
+    bounds = [_upper_by_cauchy(products)]
     if products.fits:
-        bounds.append(_bound_by_products(products))
+        bounds.append(_upper_by_products(products))
     return min(bounds, key=lambda own: own.total)
 
 
@@ -262,7 +262,7 @@ class TreeProducts:
         return found
 
 
-def _bound_by_products(products: TreeProducts) -> RecordBounds:
+def _upper_by_products(products: TreeProducts) -> RecordBounds:
     """Bound records by their largest products with others."""
     structure = products.structure
     k, error = structure.most_records, products.error * products.largest_square
@@ -279,7 +279,7 @@ def _bound_by_products(products: TreeProducts) -> RecordBounds:
     return RecordBounds(found, structure.periods, k, structure.period_index is not None)
 
 
-def _bound_by_cauchy(products: TreeProducts) -> RecordBounds:
+def _upper_by_cauchy(products: TreeProducts) -> RecordBounds:
     """Bound records by their squares: |sum a_x|^2 is at most k times the sum of |a_x|^2."""
     structure = products.structure
     k, period = structure.most_records, structure.period_index

@@ -11,12 +11,12 @@ from fitplug.errors import PlanError
 from fitplug.families.base.basis import ReadCounts
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost, bound_excess
+from fitplug.families.base.strategy_form import StrategyCost, upper_excess
 from fitplug.families.blocks.strategy.public_totals import append_totals, refuse_parts
 from fitplug.families.tree.estimates.pairs import TreePairEstimates
 from fitplug.families.tree.integers.cost import count_most_records
 from fitplug.families.tree.integers.pair_blocks import list_pair_blocks
-from fitplug.families.tree.integers.pair_cost import bound_costliest_pair
+from fitplug.families.tree.integers.pair_cost import upper_costliest_pair
 from fitplug.families.tree.integers.pair_search import compute_attained_cost
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
@@ -27,32 +27,34 @@ from fitplug.numeric import FloatArray, IntArray, ceil_float
 class TreePairForm(TreeForm):
     """The strategies of `TreePairStructure`."""
 
-    def compute_exact_cost(self, structure: TreeStructure, integers: Integers) -> ExactCost:
+    def compute_cost(self, structure: TreeStructure, integers: Integers) -> StrategyCost:
         """Compute what no pair of cells costs more than."""
-        return self._bound_cost(structure, integers, None)
+        return self._upper_cost(structure, integers, None)
 
-    def confirm_cost(self, structure: TreeStructure, integers: Integers, claimed: int) -> ExactCost:
-        return self._bound_cost(structure, integers, claimed)
+    def confirm_cost(
+        self, structure: TreeStructure, integers: Integers, claimed: int
+    ) -> StrategyCost:
+        return self._upper_cost(structure, integers, claimed)
 
-    def _bound_cost(
+    def _upper_cost(
         self, structure: TreeStructure, integers: Integers, claimed: int | None
-    ) -> ExactCost:
+    ) -> StrategyCost:
         """Bound the cost; it is the claimed one if that is proven, and no looser than need be."""
         assert isinstance(structure, TreePairStructure)
         blocks = list_pair_blocks(structure, integers.tree_blocks, integers.attribute_matrices)
-        least, largest, _ = bound_costliest_pair(structure, blocks)
+        least, largest, _ = upper_costliest_pair(structure, blocks)
         if claimed is not None and least <= claimed <= 2 * largest - least:
             largest = claimed
         records = count_most_records(structure, integers.tree_blocks, integers.attribute_matrices)
-        return ExactCost(largest, np.array([ceil_float(Fraction(largest))]), records)
+        return StrategyCost(largest, np.array([ceil_float(Fraction(largest))]), records)
 
-    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
+    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
         structure = strategy.structure
         assert isinstance(structure, TreePairStructure)
         blocks = list_pair_blocks(structure, strategy.tree_blocks, strategy.attribute_matrices)
-        _, _, costly = bound_costliest_pair(structure, blocks)
+        _, _, costly = upper_costliest_pair(structure, blocks)
         attained = compute_attained_cost(structure, blocks, costly)
-        return bound_excess(strategy.sensitivity_squared, attained)
+        return upper_excess(strategy.sensitivity_squared, attained)
 
     def list_tables(self, strategy: IntegerStrategy) -> list[tuple[str, ...]]:
         public = strategy.structure.public_attributes

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost, bound_excess
-from fitplug.families.tree.integers.person_cost import RecordBounds, TreeProducts, bound_person_cost
+from fitplug.families.base.strategy_form import StrategyCost, upper_excess
+from fitplug.families.tree.integers.person_cost import RecordBounds, TreeProducts, upper_person_cost
 from fitplug.families.tree.integers.person_search import find_costly_person
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
@@ -22,38 +22,42 @@ bound otherwise."""
 class PersonTreeForm(TreeForm):
     """The strategies of `PersonTreeStructure`."""
 
-    def compute_exact_cost(self, structure: TreeStructure, integers: Integers) -> ExactCost:
+    def compute_cost(self, structure: TreeStructure, integers: Integers) -> StrategyCost:
         """Compute what no person costs more than.
 
         The squares are those of persons who have a record in each cell.
         """
-        bounds, max_records = self._bound(structure, integers)
+        bounds, max_records = self._upper_records(structure, integers)
         most = _round_up(bounds.total * (1 + _MARGIN))
-        squares = bounds.bound_cells().ravel() * (1 + _MARGIN)
-        return ExactCost(most, squares, max_records)
+        squares = bounds.upper_cells().ravel() * (1 + _MARGIN)
+        return StrategyCost(most, squares, max_records)
 
-    def confirm_cost(self, structure: TreeStructure, integers: Integers, claimed: int) -> ExactCost:
-        bounds, max_records = self._bound(structure, integers)
+    def confirm_cost(
+        self, structure: TreeStructure, integers: Integers, claimed: int
+    ) -> StrategyCost:
+        bounds, max_records = self._upper_records(structure, integers)
         most = _round_up(bounds.total)
         # A claim that is proven, and no higher than designs state, is confirmed.
         if most <= claimed <= _round_up(bounds.total * (1 + 2 * _MARGIN)):
             most = claimed
-        return ExactCost(most, bounds.bound_cells().ravel(), max_records)
+        return StrategyCost(most, bounds.upper_cells().ravel(), max_records)
 
-    def bound_overstatement(self, strategy: IntegerStrategy) -> float:
+    def upper_overstatement(self, strategy: IntegerStrategy) -> float:
         structure = strategy.structure
         assert isinstance(structure, PersonTreeStructure)
         integers = strategy.integers
-        bounds, _ = self._bound(structure, integers)
+        bounds, _ = self._upper_records(structure, integers)
         products = TreeProducts(structure, integers.tree_blocks, integers.attribute_matrices)
         attained = find_costly_person(products, bounds)
-        return bound_excess(strategy.sensitivity_squared, attained)
+        return upper_excess(strategy.sensitivity_squared, attained)
 
-    def _bound(self, structure: TreeStructure, integers: Integers) -> tuple[RecordBounds, int]:
+    def _upper_records(
+        self, structure: TreeStructure, integers: Integers
+    ) -> tuple[RecordBounds, int]:
         """Bound what records add to the cost, and count the records that integers have room for."""
         assert isinstance(structure, PersonTreeStructure)
-        _, _, max_records = super().compute_exact_cost(structure, integers)
-        bounds = bound_person_cost(structure, integers.tree_blocks, integers.attribute_matrices)
+        _, _, max_records = super().compute_cost(structure, integers)
+        bounds = upper_person_cost(structure, integers.tree_blocks, integers.attribute_matrices)
         return bounds, max_records
 
 

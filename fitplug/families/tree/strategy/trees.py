@@ -13,17 +13,17 @@ from fitplug.families.base.mechanisms import Mechanism, make_mechanism
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import Integers, IntegerStrategy
-from fitplug.families.base.strategy_form import ExactCost, StrategyForm
+from fitplug.families.base.strategy_form import StrategyCost, StrategyForm
 from fitplug.families.tree.estimates.answers import TreeEstimates, answer_trees, list_block_tables
 from fitplug.families.tree.estimates.combinations import (
-    bound_boxed_tree_stds,
-    bound_tree_stds,
     compute_boxed_tree_covariance,
     compute_tree_covariance,
+    upper_boxed_tree_stds,
+    upper_tree_stds,
 )
 from fitplug.families.tree.estimates.parts import PartedTrees
 from fitplug.families.tree.integers.blocks import TreeBlock
-from fitplug.families.tree.integers.cost import bound_tree_variances, compute_tree_cost
+from fitplug.families.tree.integers.cost import compute_tree_cost, upper_tree_variances
 from fitplug.families.tree.integers.written_out import list_covariances, list_matrices
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.numeric import FloatArray, IntArray
@@ -32,11 +32,11 @@ from fitplug.numeric import FloatArray, IntArray
 class TreeForm(StrategyForm[TreeStructure]):
     """The strategies of `TreeStructure`."""
 
-    def compute_exact_cost(self, structure: TreeStructure, integers: Integers) -> ExactCost:
+    def compute_cost(self, structure: TreeStructure, integers: Integers) -> StrategyCost:
         return compute_tree_cost(structure, integers.tree_blocks, integers.attribute_matrices)
 
-    def bound_unit_variances(self, structure: TreeStructure, integers: Integers) -> FloatArray:
-        return bound_tree_variances(structure, integers.tree_blocks)
+    def upper_unit_variances(self, structure: TreeStructure, integers: Integers) -> FloatArray:
+        return upper_tree_variances(structure, integers.tree_blocks)
 
     def list_mechanisms(self, strategy: IntegerStrategy, noise_std: float) -> tuple[Mechanism, ...]:
         # Nodes may have their largest sensitivities at different leaves, and the sum of these
@@ -65,20 +65,20 @@ class TreeForm(StrategyForm[TreeStructure]):
     ) -> Mapping[str, FloatArray]:
         return TreeEstimates(strategy, _read_structure(strategy), answers)
 
-    def bound_combined_stds(
+    def upper_combined_stds(
         self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
-        return bound_tree_stds(strategy, _read_structure(strategy), combinations)
+        return upper_tree_stds(strategy, _read_structure(strategy), combinations)
 
     def compute_combined_covariance(
         self, strategy: IntegerStrategy, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> FloatArray:
         return compute_tree_covariance(strategy, _read_structure(strategy), combinations)
 
-    def bound_boxed_stds(
+    def upper_boxed_stds(
         self, strategy: IntegerStrategy, combinations: Sequence[Products]
     ) -> FloatArray:
-        return bound_boxed_tree_stds(strategy, _read_structure(strategy), combinations)
+        return upper_boxed_tree_stds(strategy, _read_structure(strategy), combinations)
 
     def compute_boxed_covariance(
         self, strategy: IntegerStrategy, combinations: Sequence[Products]

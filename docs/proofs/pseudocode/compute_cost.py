@@ -1,9 +1,9 @@
 # fitplug.families.base.strategies
 
 
-def compute_exact_cost(structure, block_sets, attribute_matrices, tree_blocks=()):
+def compute_cost(structure, block_sets, attribute_matrices, tree_blocks=()):
     integers = Integers(block_sets, attribute_matrices, tree_blocks)
-    once = find_form(structure).compute_exact_cost(structure, integers)
+    once = find_form(structure).compute_cost(structure, integers)
     return count_in_shares(multiply_changes(once, structure.changes), structure)  # `\label{line:order}`
 
 
@@ -14,7 +14,7 @@ def multiply_changes(cost, changes):
     if changes == 1:
         return cost
     squares = cost.column_squares * float(changes**2) * (1 + 4 * UNIT_ROUNDOFF)
-    return ExactCost(
+    return StrategyCost(
         cost.sensitivity_squared * changes**2, squares, cost.max_records  # `\label{line:changes}`
     )
 
@@ -24,7 +24,7 @@ def count_in_shares(cost, structure):
     if shares == 1:
         return cost
     squares = cost.column_squares * float(shares**2) * (1 + 4 * UNIT_ROUNDOFF)
-    return ExactCost(
+    return StrategyCost(
         cost.sensitivity_squared * shares**2, squares, cost.max_records // shares  # `\label{line:shares}`
     )
 
@@ -33,7 +33,7 @@ def count_in_shares(cost, structure):
 
 
 class MatrixForm:
-    def compute_exact_cost(self, structure, integers):
+    def compute_cost(self, structure, integers):
         columns = []
         entry = 1
         for block_set in integers.block_sets:
@@ -51,7 +51,7 @@ class MatrixForm:
             )
             columns.append((int(square), A))
             entry = max(entry, int(largest_entry) * find_largest_entry(A))
-        return ExactCost(*sum_column_squares(columns), SATURATION // entry)
+        return StrategyCost(*sum_column_squares(columns), SATURATION // entry)
 
 
 def sum_column_squares(parts):
@@ -81,7 +81,7 @@ def sum_column_squares(parts):
 
 
 class OneCellForm:
-    def compute_exact_cost(self, structure, integers):
+    def compute_cost(self, structure, integers):
         column = []
         entry = 1
         for block_set in integers.block_sets:
@@ -98,14 +98,14 @@ class OneCellForm:
                 (int((squares * m * m).sum()), np.ones((1, 1), dtype=np.int64))  # `\label{line:onecell}`
             )
             entry = max(entry, int((entries * m).max()))
-        return ExactCost(*sum_column_squares(column), SATURATION // entry)
+        return StrategyCost(*sum_column_squares(column), SATURATION // entry)
 
 
 # fitplug.families.blocks.strategy.pairs
 
 
 class PairForm:
-    def compute_exact_cost(self, structure, integers):
+    def compute_cost(self, structure, integers):
         contrasts = [build_contrasts(n) for n in structure.sizes]
         own = [matrix.column_square for matrix in contrasts]
         between = [-(matrix.precision // matrix.n) for matrix in contrasts]  # `\label{line:between}`
@@ -138,7 +138,7 @@ class PairForm:
         above = structure.pairs.find_largest(costs).astype(np.float64) * (
             1 + 4 * UNIT_ROUNDOFF
         )
-        return ExactCost(int(costs.max()), above, SATURATION // entry)
+        return StrategyCost(int(costs.max()), above, SATURATION // entry)
 
 
 # fitplug.families.blocks.shape.pairs
