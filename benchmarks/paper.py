@@ -245,8 +245,8 @@ def time_rows(case: Case) -> Iterator[Cell]:
     problem, _ = reduce_matrix(W, c)
     newton, gradient = case.figures.split(", ")
     runs = [
-        ("SM-II", newton, partial(sm2.solve, problem, max_iterations=2000)),
-        ("dual", "-", partial(dual.solve, problem, max_iterations=2000)),
+        ("SM-II", newton, partial(sm2.solve_sm2, problem, max_iterations=2000)),
+        ("dual", "-", partial(dual.solve_dual, problem, max_iterations=2000)),
     ]
     identity, upper = np.eye(case.cells), np.tri(case.cells).T
     for name, paper, B in (("I", gradient, identity), ("U", gradient, upper), ("W", "-", W)):

@@ -147,7 +147,7 @@ def fastest_of_cvxpy(problem: Problem) -> tuple[str, Run] | None:
     lower, runs = 0.0, []
     for solver, largest, settings in CVXPY:
         if len(problem.blocks[0].basis) <= largest:
-            lower = lower or dual.solve(problem, tolerance=1e-6, max_iterations=2000).lower
+            lower = lower or dual.solve_dual(problem, tolerance=1e-6, max_iterations=2000).lower
             runs.append((solver, timed(partial(semidefinite, problem, lower, solver, settings))))
     return min(runs, key=lambda r: (max(r[1].gap, TOLERANCE), r[1].seconds), default=None)
 
@@ -170,11 +170,11 @@ def main() -> None:
             for d in sizes:
                 print(f"{name} {d}", file=sys.stderr)
                 problem, _ = reduce_matrix(*make(d))
-                best = timed(partial(ours, dual.solve, problem))
+                best = timed(partial(ours, dual.solve_dual, problem))
                 row = [name, str(d), *figures(best)]
                 theirs = [""] * 5
                 if d <= LARGEST_SM2:
-                    run = timed(partial(ours, sm2.solve, problem))
+                    run = timed(partial(ours, sm2.solve_sm2, problem))
                     theirs = [*figures(run), f"{run.seconds / best.seconds:.0f}"]
                 row += theirs
                 reference = fastest_of_cvxpy(problem)

@@ -1,7 +1,7 @@
 """Solvers: the dual, its fixed point and the methods around it. They know no family."""
 
 from fitplug.solve.components import Component, find_components, merge_tiers, scatter
-from fitplug.solve.dual import DualValue, Solution, solve
+from fitplug.solve.dual import DualValue, Solution, solve_dual
 from fitplug.solve.fixed_point import (
     MIXING,
     FixedPoint,
@@ -52,5 +52,5 @@ __all__ = [
     "reduce_matrix",
     "refine",
     "scatter",
-    "solve",
+    "solve_dual",
 ]

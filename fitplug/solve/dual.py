@@ -99,7 +99,7 @@ class DualValue:
     whiteners: tuple[FloatArray, ...]
 
 
-def solve(
+def solve_dual(
     problem: Problem,
     *,
     tolerance: float,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fitplug.certify import Ended
-from fitplug.solve import dual, sm2
-from fitplug.solve.dual import Solution
+from fitplug.solve.dual import Solution, solve_dual
 from fitplug.solve.fixed_point import GapProgress
+from fitplug.solve.sm2 import solve_sm2
 
 Solver: TypeAlias = Literal["dual", "sm2"]
 
-SOLVERS: dict[str, Callable[..., Solution]] = {"dual": dual.solve, "sm2": sm2.solve}
+SOLVERS: dict[str, Callable[..., Solution]] = {"dual": solve_dual, "sm2": solve_sm2}
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ import numpy as np
 
 from fitplug.certify import Tiers, make_one_tier
 from fitplug.numeric import BoolArray, FloatArray
-from fitplug.solve import dual
-from fitplug.solve.dual import Simplex, Solution
+from fitplug.solve.dual import Simplex, Solution, solve_dual
 from fitplug.solve.fixed_point import GapProgress
 from fitplug.solve.problem import Problem
 
@@ -161,7 +160,7 @@ class _Search:
         done, report = self._done, self._progress
         mass = simplices[-1].mass if simplices else 1.0
         sharp = _SHARE * _SLACK * math.sqrt(self._tolerance) * mass / cells
-        found = dual.solve(
+        found = solve_dual(
             problem,
             tolerance=max(_SMALLEST_GAP, min(sharp, self._tolerance / 4)),
             max_iterations=min(_SOLVE_ITERATIONS, self._end - done),

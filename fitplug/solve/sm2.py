@@ -127,7 +127,7 @@ class _Quadratic:
         return full + full.T
 
 
-def solve(
+def solve_sm2(
     problem: Problem,
     *,
     tolerance: float,
@@ -137,7 +137,7 @@ def solve(
     """Run Algorithm 1 until upper / lower - 1 <= tolerance, TOL, or max_iterations Newton steps.
 
     It is slower than the dual solver and may end above the tolerance; see the gap of the Solution.
-    It is deterministic. The arguments are those of `fitplug.solve.dual.solve`.
+    It is deterministic. The arguments are those of `fitplug.solve.dual.solve_dual`.
 
     Raises:
         DesignError: Unless the problem is one dense block without total error.

@@ -197,7 +197,7 @@ FIXED = {
 def test_iterations_do_not_regress(name, tolerance, most):
     """Iterations repeat where seconds do not; rounding may move them by a sixth."""
     problem, _ = reduce_matrix(*FIXED[name]())
-    found = dual.solve(problem, tolerance=tolerance, max_iterations=most)
+    found = dual.solve_dual(problem, tolerance=tolerance, max_iterations=most)
     assert found.gap <= tolerance
 
 

@@ -160,7 +160,7 @@ def test_basis_and_start_make_no_difference(W, c):
         other = Block(T @ block.basis, block.rows, block.representation @ np.linalg.inv(T))
         changed = Problem(problem.cells, problem.queries, (other,) if trial else (block,))
         start = (rng.dirichlet(np.ones(problem.cells)), rng.dirichlet(np.ones(problem.queries)))
-        found = dual.solve(
+        found = dual.solve_dual(
             changed, tolerance=1e-6, max_iterations=2000, start=start if trial > 1 else None
         )
         found, _ = refine(changed, found, tolerance=1e-6, max_iterations=2000)

@@ -24,7 +24,7 @@ def problem_of(W, c=1.0):
 
 
 def solved(problem, tolerance=1e-3, max_iterations=400):
-    return sm2.solve(problem, tolerance=tolerance, max_iterations=max_iterations)
+    return sm2.solve_sm2(problem, tolerance=tolerance, max_iterations=max_iterations)
 
 
 def random_workload(seed):
@@ -149,14 +149,14 @@ def test_a_tight_tolerance_is_reached_on_prefix():
 
 def test_idle_queries():
     problem = problem_of(all_ranges(16))
-    best = dual.solve(problem, tolerance=1e-6, max_iterations=2000)
+    best = dual.solve_dual(problem, tolerance=1e-6, max_iterations=2000)
     found = solved(problem)
     assert best.lower * (1 - 1e-9) <= found.upper <= best.upper * 1.002
 
 
 def check_bounds(W, c):
     problem = problem_of(W, c)
-    best = dual.solve(problem, tolerance=1e-5, max_iterations=500)
+    best = dual.solve_dual(problem, tolerance=1e-5, max_iterations=500)
     found = solved(problem, tolerance=1e-2, max_iterations=60)
     (whitener,), (block,) = found.whiteners, problem.blocks
     factor = np.linalg.inv(whitener)
@@ -223,7 +223,7 @@ def test_scaling_changes_no_step(factor):
 def test_deterministic_and_reports_progress():
     problem, seen = problem_of(prefix(12)), []
     first, second = (
-        sm2.solve(
+        sm2.solve_sm2(
             problem, tolerance=1e-3, max_iterations=99, progress=lambda *now: seen.append(now)
         )
         for _ in range(2)

@@ -90,7 +90,7 @@ def solved(index):
 
 def dense_optimum(workload):
     problem, _ = reduce_matrix(workload.matrix(), workload.targets())
-    found = dual.solve(problem, tolerance=1e-6, max_iterations=5000)
+    found = dual.solve_dual(problem, tolerance=1e-6, max_iterations=5000)
     return found.lower, found.upper
 
 

@@ -355,7 +355,7 @@ def test_alone_is_the_dense_optimum(targets, chosen, above, summed):
     every = targets | ({"total": 1.0} if summed else {})
     W, c = stacked(geo, every)
     problem, _ = reduce_matrix(W, c)
-    optimum = dual.solve(problem, tolerance=2e-5, max_iterations=2000)
+    optimum = dual.solve_dual(problem, tolerance=2e-5, max_iterations=2000)
     assert optimum.lower * (1 - 1e-9) <= found.upper <= optimum.upper * (1 + above)
     if above == 1e-4:
         assert found.lower <= optimum.upper * (1 + 1e-9)

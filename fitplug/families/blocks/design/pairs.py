@@ -27,7 +27,7 @@ from fitplug.solve import (
     Solution,
     compute_mean_of_product,
     reduce_block,
-    solve,
+    solve_dual,
 )
 
 
@@ -87,7 +87,7 @@ def find_pair_optimum(structure: PairStructure, options: Options) -> PairOptimum
         profile = pairs.measure_pairs(products[0].diagonal(), products)
         return DualValue(value, profile, ratios, tuple(whiteners))
 
-    solution = solve(
+    solution = solve_dual(
         Problem(structure.differences, len(noisy), ()),
         tolerance=options.tolerance,
         max_iterations=options.max_iterations,
@@ -165,7 +165,7 @@ class MovedBlocks:
             value = float(np.sqrt(P * Q).sum())
             return DualValue(value, multiples.T @ (1 / z), self.incidence @ z, (1 / np.sqrt(z),))
 
-        return solve(
+        return solve_dual(
             Problem(multiples.shape[1], len(self.rows), ()),
             tolerance=options.tolerance,
             max_iterations=options.max_iterations,

@@ -39,9 +39,9 @@ from fitplug.solve import (
     Problem,
     Solution,
     compute_mean,
-    dual,
     explain_end_of_bounds,
     reduce_block,
+    solve_dual,
 )
 
 _ROUNDS = 120
@@ -150,7 +150,7 @@ class _Blocks:
         def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
             return _evaluate(problem, owners, p, q)
 
-        return dual.solve(
+        return solve_dual(
             problem,
             tolerance=options.tolerance,
             max_iterations=options.max_iterations,

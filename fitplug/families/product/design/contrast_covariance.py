@@ -27,7 +27,7 @@ from fitplug.families.product.design.attribute_covariance import (
 )
 from fitplug.families.product.shape.batches import DistinctFactor
 from fitplug.numeric import FloatArray
-from fitplug.solve import Block, dual, reduce_matrix
+from fitplug.solve import Block, reduce_matrix, solve_dual
 
 NEGLIGIBLE = 1e-10
 """Numbers below this part of the largest one count as rounding."""
@@ -199,7 +199,7 @@ def _optimise_rows(
     problem, _ = reduce_matrix(W, c)
     block = problem.blocks[0]
     assert isinstance(block, Block)
-    found = dual.solve(problem, tolerance=_TOLERANCE, max_iterations=_MAX_ITERATIONS)
+    found = solve_dual(problem, tolerance=_TOLERANCE, max_iterations=_MAX_ITERATIONS)
     real = found.whiteners[0] @ block.basis  # real' real = Sigma^-1
     if len(real) > N.shape[1]:
         functionals = np.vstack([np.ones(len(N)), N.T])

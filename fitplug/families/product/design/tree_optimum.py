@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, diags_array, vstack
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.design.contrast_covariance import ContrastCovariance
 from fitplug.numeric import FloatArray, IntArray
-from fitplug.solve import Block, DualValue, Problem, compute_mean, dual
+from fitplug.solve import Block, DualValue, Problem, compute_mean, solve_dual
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ def optimise_tree(
     if summed:
         targets = dict(targets) | {"total": min(1.0, targets.get("total", 1.0))}
     classes, ends = _build_classes(shape, targets)
-    found = dual.solve(
+    found = solve_dual(
         Problem(len(classes.cell), len(classes.row), ()),
         tolerance=tolerance,
         max_iterations=max_iterations,
