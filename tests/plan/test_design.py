@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import fitplug as fp
-from fitplug.families.base.certificates import certify_dense_bound
+from fitplug.certify import certify_dense_bound
 from fitplug.solve import dual
 from fitplug.solve.problem import reduce_matrix
 from tests.helpers.workloads import (

@@ -27,9 +27,9 @@ def plan(request):
         yield found
 
 
-def list_neighbours(plan):
+def list_neighbours(plan, unit=None):
     """All differences of the plan's unit, as lists of signed cells, by the words of its docs."""
-    names, unit = plan.workload.attributes, plan.unit
+    names, unit = plan.workload.attributes, unit or plan.unit
     cells = list(itertools.product(*map(range, plan.workload.shape)))
     if isinstance(unit, fp.ReplaceOne):
         kept = [names.index(name) for name in unit.within if name in names]

@@ -1,0 +1,171 @@
+"""Every unit of privacy on every family, from one table: a pair that is missing fails.
+
+The cost of each plan is compared with brute force over all differences between neighbours, and
+both its cost and its lower bound with the optimum that an interior-point solver finds.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import cvxpy
+import numpy as np
+import pytest
+
+import fitplug as fp
+from fitplug.families import analysis
+from fitplug.families.base import tree_shape
+from fitplug.families.blocks.shape import pairs
+from tests.sensitivity.test_sensitivity import cost_by_brute_force, list_neighbours
+
+MONTHS, NUMBERS = ["1", "2", "3"], fp.Integers(1, 3)
+VALUES, REGIONS = fp.Integers(0, 4), ["x", "y", "z"]
+PLACES = fp.Hierarchy(
+    ["county", "tract"], [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1"), ("c", "c2")]
+)
+UNITS = {
+    "one record": fp.AddRemove(),
+    "three records": fp.AddRemove(records=3),
+    "distinct": fp.AddRemove(records=2, distinct=True),
+    "once per M": fp.AddRemove(records=3, once_per="M"),
+    "once per M, two": fp.AddRemove(records=2, once_per="M"),
+    "replaced": fp.ReplaceOne(),
+    "replaced within M": fp.ReplaceOne(within=("M",)),
+}
+WORKLOADS = {
+    "numbers": (
+        {"M": MONTHS, "R": REGIONS},
+        [fp.marginal("M", "R", std=3.0), fp.marginal("R", std=5.0), fp.total(std=4.0)],
+    ),
+    "matrices": (
+        {"M": NUMBERS, "R": REGIONS, "S": ["1", "2"]},
+        [
+            fp.queries({"M": "prefix", "R": "identity"}, std=3.0),
+            fp.marginal("S", "R", std=4.0),
+            fp.total(std=2.0),
+        ],
+    ),
+    "product": (
+        {"M": NUMBERS, "X": VALUES},
+        [
+            fp.queries({"M": "prefix", "X": "prefix"}, std=3.0),
+            fp.queries({"X": "prefix"}, std=2.0),
+        ],
+    ),
+    "tree": (
+        {"M": MONTHS, "P": PLACES},
+        [
+            fp.queries({"P": "tract", "M": "identity"}, std=3.0),
+            fp.queries({"P": "county"}, std=2.0),
+            fp.total(std=2.0),
+        ],
+    ),
+    "tree and dense cells": (
+        {"M": NUMBERS, "P": PLACES},
+        [
+            fp.queries({"P": "tract", "M": "prefix"}, std=3.0),
+            fp.queries({"P": "county"}, std=2.0),
+            fp.total(std=2.0),
+        ],
+    ),
+    "chain": (
+        {"M": MONTHS, "X": VALUES},
+        [
+            fp.queries({"X": "prefix", "M": "identity"}, std=3.0),
+            fp.queries({"X": "prefix"}, std=3.0),
+        ],
+    ),
+}
+LIMITS = {
+    "product": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS")),
+    "tree": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS"), (tree_shape, "LEAST_TREE")),
+    "chain": ((analysis, "LEAST_CHAIN"), (pairs, "MOST_PAIR_CELLS")),
+}
+"""Limits that are 1 here, so that small workloads have the structures of large ones."""
+
+FAMILIES = {"numbers": "blocks", "matrices": "blocks", "tree and dense cells": "tree"}
+ELSEWHERE = {
+    **{("product", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
+    **{("chain", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
+    **{("chain", unit): "product" for unit in UNITS if "replaced" in unit},
+}
+"""Pairs that do not exist: the family that is taken for small workloads instead of them."""
+
+REFUSED = {(workload, "distinct"): "give once_per" for workload in WORKLOADS if "tree" in workload}
+CASES = [
+    pair for workload in WORKLOADS for unit in UNITS if (pair := (workload, unit)) not in REFUSED
+]
+
+
+@functools.cache
+def design(workload, unit):
+    """Design the plan of a pair, in the family of large workloads."""
+    attributes, groups = WORKLOADS[workload]
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in LIMITS.get(FAMILIES.get(workload, workload), ()):
+            patch.setattr(module, name, 1)
+        return fp.design(fp.Workload(fp.Domain(attributes), groups), unit=UNITS[unit])
+
+
+@functools.cache
+def find_least(workload, unit):
+    """The least largest v' Sigma^-1 v at the targets, by an interior-point solver."""
+    attributes, groups = WORKLOADS[workload]
+    whole = fp.Workload(fp.Domain(attributes), groups)
+    plan = fp.design(whole, unit=fp.AddRemove())
+    shape = whole.shape
+    V = np.zeros((whole.cell_count, 0))
+    for difference in list_neighbours(plan, UNITS[unit]):
+        v = np.zeros(whole.cell_count)
+        for cell, times in difference:
+            v[np.ravel_multi_index(cell, shape)] += times
+        V = np.column_stack([V, v])
+    W = whole.matrix()
+    # Coordinates of the span of W V: any orthonormal basis of its column space.
+    U, s, _ = np.linalg.svd(W @ V)
+    U = U[:, : int((s > 1e-9 * s[0]).sum())]
+    Y = cvxpy.Variable((U.shape[1],) * 2, PSD=True)
+    alpha = cvxpy.Variable()
+    within = [
+        cvxpy.sum(cvxpy.multiply(np.outer(v, v), Y)) <= alpha
+        for v in np.unique((U.T @ W @ V).round(12), axis=1).T
+    ]
+    within += [
+        cvxpy.matrix_frac(row, Y) <= c
+        for row, c in zip(U, whole.targets(), strict=True)
+        if np.abs(row).max() > 1e-9
+    ]
+    problem = cvxpy.Problem(cvxpy.Minimize(alpha), within)
+    return float(np.sqrt(problem.solve(solver=cvxpy.CLARABEL)))
+
+
+@pytest.mark.parametrize(("workload", "unit"), CASES)
+def test_each_pair_exists(workload, unit):
+    expected = ELSEWHERE.get((workload, unit), FAMILIES.get(workload, workload))
+    assert type(design(workload, unit).structure).__module__.split(".")[2] == expected
+
+
+@pytest.mark.parametrize(("workload", "unit"), REFUSED)
+def test_what_is_refused_says_what_to_do(workload, unit):
+    with pytest.raises(fp.WorkloadError, match=REFUSED[workload, unit]):
+        design(workload, unit)
+
+
+@pytest.mark.parametrize(("workload", "unit"), CASES)
+def test_no_difference_costs_more_than_is_stated(workload, unit):
+    plan = design(workload, unit)
+    plan.verify()
+    most = cost_by_brute_force(plan)
+    stated = plan.strategy.sensitivity_squared
+    assert most <= stated
+    assert stated <= most * (1 + plan.overstatement) ** 2 * (1 + 1e-12)
+    if not plan.overstatement:
+        assert stated == most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workload", "unit"), CASES)
+def test_the_least_is_between_the_bound_and_the_cost(workload, unit):
+    plan, least = design(workload, unit), find_least(workload, unit)
+    assert plan.lower_bound <= least * (1 + 1e-5)
+    assert least <= plan.privacy_cost * (1 + 1e-5)
