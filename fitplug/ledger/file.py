@@ -1,4 +1,9 @@
-"""The file of a ledger: it appears complete or not at all, and is opened for one transaction."""
+"""The file of a ledger: it appears complete or not at all, and is opened for one transaction.
+
+It has SQLite's rollback journal. Write-ahead logs need memory that processes share, which network
+file systems do not have, and hold charges that the file itself has not, so that a copy or a deleted
+log could forget them.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,9 @@ from fitplug.ledger.budget import Budget
 from fitplug.ledger.hash_chain import DamagedError
 
 _BUSY_SECONDS = 30.0
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_LOCAL_LOCKS = ("nolock", "local_lock=all", "local_lock=posix")
 
 _DAMAGED = "is damaged: restore it from a copy"
 _PREDICATES = {  # by words of SQLite's message, as Python has its error codes since 3.11 only
@@ -46,15 +54,17 @@ class LedgerFile:
     def exists(self) -> bool:
         """Return whether there is a file that may be a ledger; False if one may be created."""
         try:
-            # The -wal file is looked for first: a ledger in use has both files, and never loses
-            # the main one.
-            log_exists = Path(f"{self._file}-wal").exists()
+            # The journal is looked for first: a ledger in use has both files, and never loses the
+            # main one.
+            journal_exists = Path(f"{self._file}-journal").exists()
             status = self._file.stat()
         except FileNotFoundError:
             if not self._file.parent.is_dir():
                 raise self.make_error("has no folder to be in: make the folder first") from None
-            if log_exists:  # SQLite would take it as belonging to the new ledger
-                raise self.make_error("is gone, but its -wal file is there: restore both") from None
+            if journal_exists:  # SQLite would take it as belonging to the new ledger
+                raise self.make_error(
+                    "is gone, but its -journal file is there: restore both"
+                ) from None
             return False
         except (OSError, ValueError) as error:
             raise self.make_error(f"cannot be opened ({error}): name another file") from None
@@ -72,14 +82,9 @@ class LedgerFile:
             with tempfile.TemporaryDirectory(prefix=".fitplug-", dir=self._file.parent) as folder:
                 new = Path(folder, "ledger")
                 with self._connect(new, "rwc") as database:
-                    # Write-ahead comes last, so that the one file that is linked holds everything.
                     database.execute("BEGIN")
                     rows.create_tables(database, budget)
                     database.execute("COMMIT")
-                    if database.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
-                        raise self.make_error(
-                            "cannot be kept on this file system: use a local disk"
-                        )
                 with contextlib.suppress(FileExistsError):  # another process was first
                     os.link(new, self._file)
         except OSError as error:
@@ -107,12 +112,18 @@ class LedgerFile:
     @contextlib.contextmanager
     def _connect(self, file: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         """Connect for one operation. Closing the connection undoes what is not committed."""
+        if (option := find_missing_locks(file.parent)) is not None:
+            raise self.make_error(
+                f"is on a network file system that is mounted with {option}, so that two machines "
+                "could spend the same budget: mount it with locks or use a local disk"
+            )
         # The file is never opened in another way: closing that would drop SQLite's locks on it.
         uri = f"{file.as_uri()}?mode={mode}"
         try:
             connection = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
             with contextlib.closing(connection):
-                connection.execute("PRAGMA synchronous = FULL")
+                # With the folder, or a power failure could bring a journal back, and undo a charge.
+                connection.execute("PRAGMA synchronous = EXTRA")
                 connection.execute("PRAGMA foreign_keys = ON")
                 yield connection
         except DamagedError:
@@ -120,3 +131,22 @@ class LedgerFile:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             known = (text for words, text in _PREDICATES.items() if words in str(error))
             raise self.make_error(next(known, _DAMAGED)) from None
+
+
+def find_missing_locks(folder: Path) -> str | None:
+    """Find the option of a network mount that keeps locks on this machine, on Linux.
+
+    Returns:
+        The option, or None where locks hold between machines, or nothing says that they do not.
+    """
+    try:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+        device = folder.stat().st_dev
+    except OSError:
+        return None
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for mount in map(str.split, mounts):  # see proc_pid_mountinfo(5)
+        if len(mount) > 4 and mount[2] == number and mount[mount.index("-") + 1].startswith("nfs"):
+            options = {*mount[5].split(","), *mount[-1].split(",")}
+            return next((option for option in _LOCAL_LOCKS if option in options), None)
+    return None

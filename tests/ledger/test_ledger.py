@@ -588,9 +588,44 @@ def test_damage_anywhere_never_makes_room(path: Path) -> None:
     assert survived < len(whole) // 997
 
 
-def test_a_log_without_its_ledger(path: Path) -> None:
-    Path(f"{path}-wal").write_bytes(b"charges that were not yet in the file itself")
-    refused(path, 1.0, "-wal", "restore both")
+def test_a_journal_without_its_ledger(path: Path) -> None:
+    Path(f"{path}-journal").write_bytes(b"what the file held before a charge")
+    refused(path, 1.0, "-journal", "restore both")
+
+
+def test_a_file_system_without_shared_memory_holds_ledgers(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As network file systems are: SQLite's way of locking by files has no shared memory."""
+    connect = sqlite3.connect
+
+    def connect_without_memory(name: str, **options: Any) -> sqlite3.Connection:
+        return connect(f"{name}&vfs=unix-dotfile", **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connect_without_memory)
+    Ledger(path, 1.0).charge(0.5, what="x")
+    assert [entry.rho for entry in Ledger(path).entries()] == [0.5]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("option", ["nolock", "local_lock=all", "local_lock=posix"])
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "ext4"])
+def test_locks_that_other_machines_do_not_see_are_refused(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, option: str
+) -> None:
+    device = path.parent.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        f"21 1 0:20 / /proc rw - proc proc rw\n"
+        f"36 35 {number} / /data rw,noatime shared:1 - {kind} server:/data rw,{option},hard\n"
+    )
+    monkeypatch.setattr(ledgerfile, "_MOUNTS", mounts)
+    if kind == "ext4":
+        assert Ledger(path, 1.0).spent == 0
+    else:
+        refused(path, 1.0, option, "use a local disk")
+        assert not path.exists()
 
 
 # Paths, rights and room
@@ -759,5 +794,5 @@ def test_it_is_durable(path: Path) -> None:
     ledger = Ledger(path, 1.0)
     with ledger._file.open_transaction() as database:
         assert database.execute("PRAGMA foreign_keys").fetchone() == (1,)
-        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert database.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert database.execute("PRAGMA synchronous").fetchone() == (3,)
