@@ -16,7 +16,7 @@ import fitplug as fp
 from fitplug.families import analysis
 from fitplug.families.base import tree_shape
 from fitplug.families.blocks.shape import pairs
-from tests.sensitivity.test_sensitivity import cost_by_brute_force, list_neighbours
+from tests.helpers.brute_force import cost_by_brute_force, list_neighbours
 
 MONTHS, NUMBERS = ["1", "2", "3"], fp.Integers(1, 3)
 VALUES, REGIONS = fp.Integers(0, 4), ["x", "y", "z"]

@@ -1,0 +1,55 @@
+"""The cost of a plan by brute force: all differences between neighbours, in exact integers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+import fitplug as fp
+from fitplug.families import answer_exactly
+
+
+def list_neighbours(plan, unit=None):
+    """All differences of the plan's unit, as lists of signed cells, by the words of its docs."""
+    names, unit = plan.workload.attributes, unit or plan.unit
+    cells = list(itertools.product(*map(range, plan.workload.shape)))
+    if isinstance(unit, fp.ReplaceOne):
+        kept = [names.index(name) for name in unit.within if name in names]
+        for i, j in itertools.combinations(cells, 2):
+            if all(i[a] == j[a] for a in kept):
+                yield [(i, 1), (j, -1)]
+        return
+    if unit.is_of_records:
+        yield from ([(cell, unit.records)] for cell in cells)
+        return
+    at = None if unit.distinct else names.index(unit.once_per)
+    for number in range(1, unit.records + 1):
+        for own in itertools.combinations(cells, number):
+            if at is None or len({cell[at] for cell in own}) == number:
+                yield [(cell, 1) for cell in own]
+
+
+def answer_one(plan, cell):
+    """What a count of one record in a cell, at a bound of each measure, is answered."""
+    names = plan.workload.attributes
+    tables = {}
+    for own in plan.tables:
+        table = np.zeros(plan.domain.shape_of(own), dtype=np.int64)
+        table[tuple(cell[names.index(name)] for name in own)] = plan.domain.count_shares(own)
+        tables[own] = table
+    answers = answer_exactly(plan.strategy, fp.Tables(plan.domain, tables).marginal)
+    return [int(a) for a in answers[: plan.strategy.size]]
+
+
+def cost_by_brute_force(plan):
+    """The largest |A v|^2, in Python's integers."""
+    cells = itertools.product(*map(range, plan.workload.shape))
+    column = {cell: answer_one(plan, cell) for cell in cells}
+    return max(
+        sum(
+            sum(times * a for (_, times), a in zip(v, answers, strict=True)) ** 2
+            for answers in zip(*(column[cell] for cell, _ in v), strict=True)
+        )
+        for v in list_neighbours(plan)
+    )
