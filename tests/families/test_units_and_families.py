@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 
-import cvxpy
 import numpy as np
 import pytest
 
@@ -17,6 +16,7 @@ from fitplug.families import analysis
 from fitplug.families.base import tree_shape
 from fitplug.families.blocks.shape import pairs
 from tests.helpers.brute_force import cost_by_brute_force, list_neighbours
+from tests.helpers.least_cost import find_least_cost
 
 MONTHS, NUMBERS = ["1", "2", "3"], fp.Integers(1, 3)
 VALUES, REGIONS = fp.Integers(0, 4), ["x", "y", "z"]
@@ -107,36 +107,17 @@ def design(workload, unit):
         return fp.design(fp.Workload(fp.Domain(attributes), groups), unit=UNITS[unit])
 
 
-@functools.cache
 def find_least(workload, unit):
-    """The least largest v' Sigma^-1 v at the targets, by an interior-point solver."""
+    """The least Delta of a pair, by an interior-point solver."""
     attributes, groups = WORKLOADS[workload]
     whole = fp.Workload(fp.Domain(attributes), groups)
-    plan = fp.design(whole, unit=fp.AddRemove())
-    shape = whole.shape
-    V = np.zeros((whole.cell_count, 0))
-    for difference in list_neighbours(plan, UNITS[unit]):
-        v = np.zeros(whole.cell_count)
+    differences = []
+    for difference in list_neighbours(whole, UNITS[unit]):
+        v = np.zeros(whole.shape)
         for cell, times in difference:
-            v[np.ravel_multi_index(cell, shape)] += times
-        V = np.column_stack([V, v])
-    W = whole.matrix()
-    # Coordinates of the span of W V: any orthonormal basis of its column space.
-    U, s, _ = np.linalg.svd(W @ V)
-    U = U[:, : int((s > 1e-9 * s[0]).sum())]
-    Y = cvxpy.Variable((U.shape[1],) * 2, PSD=True)
-    alpha = cvxpy.Variable()
-    within = [
-        cvxpy.sum(cvxpy.multiply(np.outer(v, v), Y)) <= alpha
-        for v in np.unique((U.T @ W @ V).round(12), axis=1).T
-    ]
-    within += [
-        cvxpy.matrix_frac(row, Y) <= c
-        for row, c in zip(U, whole.targets(), strict=True)
-        if np.abs(row).max() > 1e-9
-    ]
-    problem = cvxpy.Problem(cvxpy.Minimize(alpha), within)
-    return float(np.sqrt(problem.solve(solver=cvxpy.CLARABEL)))
+            v[cell] += times
+        differences.append(v.ravel())
+    return np.sqrt(find_least_cost(whole.matrix(), whole.targets(), np.array(differences)))
 
 
 @pytest.mark.parametrize(("workload", "unit"), CASES)

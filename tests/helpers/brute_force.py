@@ -10,10 +10,10 @@ import fitplug as fp
 from fitplug.families import answer_exactly
 
 
-def list_neighbours(plan, unit=None):
-    """All differences of the plan's unit, as lists of signed cells, by the words of its docs."""
-    names, unit = plan.workload.attributes, unit or plan.unit
-    cells = list(itertools.product(*map(range, plan.workload.shape)))
+def list_neighbours(workload, unit):
+    """All differences of a unit, as lists of signed cells, by the words of its docs."""
+    names = workload.attributes
+    cells = list(itertools.product(*map(range, workload.shape)))
     if isinstance(unit, fp.ReplaceOne):
         kept = [names.index(name) for name in unit.within if name in names]
         for i, j in itertools.combinations(cells, 2):
@@ -51,5 +51,5 @@ def cost_by_brute_force(plan):
             sum(times * a for (_, times), a in zip(v, answers, strict=True)) ** 2
             for answers in zip(*(column[cell] for cell, _ in v), strict=True)
         )
-        for v in list_neighbours(plan)
+        for v in list_neighbours(plan.workload, plan.unit)
     )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 
-import cvxpy as cp
 import numpy as np
 
 import fitplug as fp
@@ -26,28 +24,6 @@ def list_persons(domain, unit):
         if 0 < len(records) <= unit.records:
             found.append(np.bincount(records, minlength=len(cells)))
     return np.array(found)
-
-
-def least_cost(W, targets, persons):
-    """Delta squared of the best Gaussian mechanism, by an interior-point method.
-
-    Args:
-        W: Shape (m, d).
-        targets: Variances, shape (m,).
-        persons: Histograms, shape (persons, d).
-    """
-    m, d = W.shape
-    scaled = W / np.sqrt(targets)[:, None]
-    # Z = [[X, W], [W', Y]] >= 0 with Y = Sigma^-1 on the cells and X >= W Sigma W'.
-    Z, t = cp.Variable((m + d, m + d), PSD=True), cp.Variable()
-    within = [cp.sum(cp.multiply(np.outer(v, v), Z[m:, m:])) <= t for v in persons]
-    problem = cp.Problem(cp.Minimize(t), [Z[:m, m:] == scaled, cp.diag(Z)[:m] <= t, *within])
-    with warnings.catch_warnings():
-        # On some processors the last digits are not reached.
-        warnings.filterwarnings("ignore", "Solution may be inaccurate")
-        problem.solve(solver=cp.CLARABEL)
-    assert problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
-    return t.value**2
 
 
 MONTHS = fp.Domain({"month": ["1", "2", "3"], "region": ["a", "b", "c"]})

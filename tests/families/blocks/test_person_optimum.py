@@ -10,7 +10,8 @@ from fitplug.families import Objective, analyse_structure, certify_bound
 from fitplug.families.designs import draft_plan
 from fitplug.numeric import guard_linear_algebra
 from fitplug.solve import Options
-from tests.helpers.persons import least_cost, list_persons, monthly, small_person_problems
+from tests.helpers.least_cost import find_least_cost
+from tests.helpers.persons import list_persons, monthly, small_person_problems
 
 PROBLEMS = small_person_problems()
 CASES = {"argvalues": [p[1:] for p in PROBLEMS], "ids": [p[0] for p in PROBLEMS]}
@@ -66,7 +67,7 @@ def test_at_most_one_record_a_period(T, n, alpha):
 )
 def test_no_gaussian_mechanism_costs_less(workload, unit):
     persons = list_persons(workload.domain, unit)
-    alpha = least_cost(workload.matrix(), workload.targets(), persons)
+    alpha = find_least_cost(workload.matrix(), workload.targets(), persons)
     lower, upper = solve(workload, unit)
     assert lower <= alpha * (1 + 1e-5)
     assert upper >= alpha * (1 - 1e-5)
