@@ -153,9 +153,9 @@ def make_tight_prefixes() -> fp.Workload:
     )
 
 
-def make_diagnoses(chapters: int = 20) -> fp.Workload:
+def make_diagnoses() -> fp.Workload:
     """A tree of diagnoses by age and sex."""
-    tree = make_tree(["chapter", "block", "code"], [(chapters, chapters), (10, 15), (5, 10)], 1)
+    tree = make_tree(["chapter", "block", "code"], [(20, 20), (10, 15), (5, 10)], 1)
     domain = fp.Domain({"diagnosis": tree, "age": fp.Integers(0, 11), "sex": ["1", "2"]})
     return fp.Workload(
         domain,

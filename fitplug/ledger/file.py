@@ -112,7 +112,7 @@ class LedgerFile:
     @contextlib.contextmanager
     def _connect(self, file: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         """Connect for one operation. Closing the connection undoes what is not committed."""
-        if (option := find_missing_locks(file.parent)) is not None:
+        if (option := _find_missing_locks(file.parent)) is not None:
             raise self.make_error(
                 f"is on a network file system that is mounted with {option}, so that two machines "
                 "could spend the same budget: mount it with locks or use a local disk"
@@ -133,7 +133,7 @@ class LedgerFile:
             raise self.make_error(next(known, _DAMAGED)) from None
 
 
-def find_missing_locks(folder: Path) -> str | None:
+def _find_missing_locks(folder: Path) -> str | None:
     """Find the option of a network mount that keeps locks on this machine, on Linux.
 
     Returns:

@@ -1,6 +1,6 @@
 """Certifiers: what proofs need to know of one structure.
 
-Each structure has one implementation, registered in `fitplug.families.base.certificates`.
+Each structure has one implementation, registered in `fitplug.families.registry`.
 """
 
 from __future__ import annotations

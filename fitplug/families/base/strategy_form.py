@@ -1,6 +1,6 @@
 """Strategy forms: what mechanism and verification need to know of one structure's strategies.
 
-Each structure has one implementation, registered in `fitplug.families.base.strategies`. Those whose
+Each structure has one implementation, registered in `fitplug.families.registry`. Those whose
 blocks have a basis and a matrix over it share `fitplug.families.blocks.strategy.block_sets`.
 """
 

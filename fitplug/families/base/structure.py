@@ -12,19 +12,17 @@ the dense cells, then has variances, with Sigma_A scaled so that attributes outs
     sum over A in A_t of  w_A prod_{a in A_t - A} n_a^-2  N_t Sigma_A N_t'
 
 with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^-1)_ii
-(docs/theory/symmetry.md). Four structures follow from that, a file each:
+(docs/theory/symmetry.md). Four families follow from that, a package each:
 
-    matrix_blocks    each Sigma_A is a matrix over the dense cells
-    scalar_blocks    every attribute is symmetric, so each Sigma_A is a number
-    tree_blocks      one attribute is a hierarchy, and each Sigma_A is over its nodes
-    residual_blocks  the product of the other attributes is too large to write down, so they are
-                     divided into blocks as well, which restricts Sigma to the residual family
-    chain_blocks     one attribute is long, and asked for by its prefixes and cells alone, so each
-                     Sigma_A is a multiple of one covariance along this chain
+    blocks   each Sigma_A is a matrix over the dense cells, or a number if all are symmetric
+    tree     one attribute is a hierarchy, and each Sigma_A is over its nodes
+    product  the product of the other attributes is too large to write down, so they are divided
+             into blocks as well, which restricts Sigma to the residual family
+    chain    one attribute is long, and asked for by its prefixes and cells alone, so each Sigma_A
+             is a multiple of one covariance along this chain
 
 Another structure is another subclass of `Structure`, chosen in `analyse_structure`, with a line in
-each of the rooms that register their implementations: in `fitplug.families.base.strategies`,
-`fitplug.families.base.certificates` and `fitplug.families.designs`.
+`fitplug.families.registry` and one in `fitplug.families.designs`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The optimum of a tree's family where neighbours replace a record.
 
-It is that of `fitplug.families.tree.design.descent` with the prices of `tree_pair_family`, and with
+It is that of `fitplug.families.tree.design.descent` with the prices of `pair_family`, and with
 weights phi of the kinds of pairs (`fitplug.families.tree.shape.pairs`). A step multiplies each phi
 by the mean cost of the pairs of cells of its kind. What is made least is half of the mean cost of a
 pair at the weights of pairs that p and phi stand for.
