@@ -202,7 +202,7 @@ def _draft_tree(
         structure, found.sweeps, objective=objective, upper=found.upper, loss=loss
     )
     proving = ascend_tree_bound(
-        structure, objective, BoundWeights(found.p, found.q), options.tolerance
+        structure, objective, BoundWeights(found.p, found.q), found.upper, options.tolerance
     )
     return Draft(
         strategy=strategy,

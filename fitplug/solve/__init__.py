@@ -13,7 +13,7 @@ from fitplug.solve.fixed_point import (
     normalise_pair,
 )
 from fitplug.solve.geometric_mean import compute_mean, compute_mean_of_product
-from fitplug.solve.inverse_square_root import POLES, Poles, place_poles
+from fitplug.solve.inverse_square_root import Poles, place_poles
 from fitplug.solve.options import SOLVERS, Options, Solver, explain_end, explain_end_of_bounds
 from fitplug.solve.problem import Block, Problem, ScalarBlocks, reduce_block, reduce_matrix
 from fitplug.solve.refinement import refine
@@ -21,7 +21,6 @@ from fitplug.solve.total_error import TotalErrorOptimum, minimise_total_error
 
 __all__ = [
     "MIXING",
-    "POLES",
     "SOLVERS",
     "Block",
     "Component",

@@ -1,13 +1,13 @@
 """Rational approximations of x^-1/2: sums of omega / (x + tau) with positive omega and tau.
 
 These are the quadratures of Hale, Higham and Trefethen (2008, method 3) of the integral of
-1 / (x + t^2). The relative error is at most 3e-7 for x in an interval whose ends have a ratio of up
-to 10^12, and 3e-5 for a ratio of 10^16. Only the optimizer uses them: no claim of a plan depends on
-their error.
+1 / (x + t^2), with as many poles as a wanted relative error takes. Only the optimizer uses them: no
+claim of a plan depends on their error.
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,10 +16,8 @@ from scipy.special import ellipj, ellipk
 
 from fitplug.numeric import FloatArray, freeze
 
-POLES, _MORE_POLES = 14, 28
-"""The number of terms, for intervals of up to 10^6 and for wider ones."""
-
-_WIDE = 1e6
+_ERROR = 1e-9
+"""The relative error that is wanted where none is given."""
 
 _BINS_PER_DECADE, _DECADES = 2, 16
 
@@ -36,16 +34,31 @@ class Poles(NamedTuple):
     omega: FloatArray
 
 
-def place_poles(least: FloatArray, largest: FloatArray) -> Poles:
-    """Place the poles for intervals [least, largest] of positive numbers, each of shape (b,)."""
-    ratios = np.maximum(largest / least, 1.0)
-    tau, omega = _tabulate(POLES if (ratios <= _WIDE).all() else _MORE_POLES)
-    decades = np.log10(ratios)
-    index = np.clip(np.ceil(decades * _BINS_PER_DECADE).astype(np.int64) - 1, 0, len(tau) - 1)
+def place_poles(least: FloatArray, largest: FloatArray, error: float = _ERROR) -> Poles:
+    """Place the poles for intervals of positive numbers.
+
+    Args:
+        least: The lower ends of the intervals, shape (b,).
+        largest: The upper ends, shape (b,).
+        error: The relative error that is wanted. It is nearly reached for ratios of at most 10^15.
+    """
+    decades = np.log10(np.maximum(largest / least, 1.0))
+    index = np.ceil(decades * _BINS_PER_DECADE).astype(np.int64) - 1
+    index = np.clip(index, 0, _BINS_PER_DECADE * _DECADES - 1)
+    tau, omega = _tabulate(_count_poles(int(index.max()), error))
     return Poles(tau[index] * least[:, None], omega[index] * np.sqrt(least)[:, None])
 
 
-@lru_cache(maxsize=2)
+def _count_poles(index: int, error: float) -> int:
+    """Count the poles that the interval [1, 10^((index + 1) / 2)] takes.
+
+    The error of n poles is about 4 exp(-pi^2 n / K), K the period of the elliptic functions.
+    """
+    period = ellipk(1 - 10.0 ** (-(index + 1) / _BINS_PER_DECADE))
+    return max(math.ceil(period * math.log(4 / error) / math.pi**2), 1)
+
+
+@lru_cache(maxsize=64)
 def _tabulate(count: int) -> Poles:
     """Tabulate that many poles for the intervals [1, 10^(i/2)], i = 1, 2, ..."""
     exponents = np.arange(1, _BINS_PER_DECADE * _DECADES + 1) / _BINS_PER_DECADE

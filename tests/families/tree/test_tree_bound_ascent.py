@@ -33,7 +33,7 @@ def test_the_gradient_is_that_of_the_norm(seed, dense):
     objective = PLAIN
     if rng.random() < 0.3:
         objective = Objective(rng.uniform(0.5, 2, len(p)), 0.3)
-    value, g, h = evaluate_tree_bound(structure, objective, p, q)
+    value, g, h = evaluate_tree_bound(structure, objective, p, q, 1e-4)
     assert value == pytest.approx(norm(structure, p, q, objective), rel=ERROR)
     assert p @ g == pytest.approx(value, rel=1e-6)
     assert q @ h == pytest.approx(value, rel=1e-6)
@@ -58,9 +58,11 @@ def test_the_ascent_raises_the_bound(seed, averages, monkeypatch):
     while structure.cells == 1:  # where the family's own weights are good enough
         structure = random_structure(rng, dense=True, most=8)
     p, q = (random_weights(rng, n) for n in (structure.differences, structure.rows))
-    found = ascend_tree_bound(structure, PLAIN, BoundWeights(p / p.sum(), q / q.sum()), 1e-4)
+    _, g, h = evaluate_tree_bound(structure, PLAIN, p, q, 1e-4)
+    upper = np.sqrt(g.max() * h.max())
+    found = ascend_tree_bound(structure, PLAIN, BoundWeights(p / p.sum(), q / q.sum()), upper, 1e-4)
     before, after = exact(structure, p, q), exact(structure, found.p, found.q)
     assert after > before
-    _, g, h = evaluate_tree_bound(structure, PLAIN, found.p, found.q)
+    _, g, h = evaluate_tree_bound(structure, PLAIN, found.p, found.q, 1e-4)
     # The best covariance at these weights, which need not be in the family, is hardly worse.
     assert g.max() * h.max() <= float(after) ** 2 * (1.06 if averages else 1.002)

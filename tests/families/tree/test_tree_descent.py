@@ -23,15 +23,14 @@ def prefer_trees(monkeypatch):
     monkeypatch.setattr(analysis, "MOST_CELLS", 0)
 
 
-@pytest.mark.parametrize(
-    ("decades", "error"), [(0, 1e-12), (3, 1e-11), (6, 3e-7), (12, 3e-7), (16, 3e-5)]
-)
+@pytest.mark.parametrize("decades", [0, 1, 3, 6, 12, 15])
+@pytest.mark.parametrize("error", [1e-2, 1e-4, 1e-9])
 def test_poles_give_the_inverse_square_root(decades, error) -> None:
     least = np.array([1e-3, 1.0, 1e20])
-    poles = place_poles(least, least * 10.0**decades)
+    poles = place_poles(least, least * 10.0**decades, error)
     x = least[:, None] * np.geomspace(1, 10.0**decades, 500)
     near = (poles.omega[:, None] / (x[:, :, None] + poles.tau[:, None])).sum(axis=2)
-    assert np.abs(near * np.sqrt(x) - 1).max() < error
+    assert np.abs(near * np.sqrt(x) - 1).max() < 2 * error
 
 
 def dense_siblings(P, K, multiplier):

@@ -16,15 +16,22 @@ import numpy as np
 
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_determinants import average_weights
-from fitplug.families.tree.design.bound_gradient import evaluate_tree_bound
+from fitplug.families.tree.design.bound_gradient import evaluate_tree_bound, place_gradient_poles
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.numeric import FloatArray
-from fitplug.solve import MIXING, POLES, Iterate, find_fixed_point, mix_with_uniform, normalise_pair
+from fitplug.solve import MIXING, Iterate, find_fixed_point, mix_with_uniform, normalise_pair
 
-_MOST_WORK = 4e11
-"""The most operations of all evaluations together, about 15 seconds."""
+_MOST_WORK = 5e10
+"""The most work of all evaluations together, about 15 seconds."""
 
-_MOST_STEPS = 60
+_FEWEST_STEPS, _MOST_STEPS = 8, 60
+"""Fewer steps take no longer than the certificate does."""
+
+_LEAST_ERROR = 1e-4
+"""The least relative error of the quadrature, which is that of the tolerance elsewhere."""
+
+_SLOW_STEPS = 5
+"""Where so many steps raise the bound by less than a quarter of the tolerance, the ascent ends."""
 
 
 class BoundWeights(NamedTuple):
@@ -40,7 +47,11 @@ class BoundWeights(NamedTuple):
 
 
 def ascend_tree_bound(
-    structure: TreeStructure, objective: Objective, start: BoundWeights, tolerance: float
+    structure: TreeStructure,
+    objective: Objective,
+    start: BoundWeights,
+    upper: float,
+    tolerance: float,
 ) -> BoundWeights:
     """Raise the lower bound that weights prove, as far as little work allows.
 
@@ -48,7 +59,8 @@ def ascend_tree_bound(
         structure: The structure.
         objective: The objective of the design.
         start: Weights to start from, which sum to 1 each.
-        tolerance: The relative gap that ends the ascent.
+        upper: What the strategy costs that the bound is compared with.
+        tolerance: The relative gap between the two that ends the ascent.
 
     Returns:
         The weights of the best bound.
@@ -67,9 +79,9 @@ def ascend_tree_bound(
         return average_weights(structure, p / budgets) * budgets
 
     work = _count_operations(structure, from_totals=not is_small)
-    steps = min(_MOST_STEPS, int(_MOST_WORK / max(work, 1.0)))
-    if steps < 2:
-        return BoundWeights(average(start.p), start.q)
+    steps = max(_FEWEST_STEPS, min(_MOST_STEPS, int(_MOST_WORK / work)))
+    error = max(_LEAST_ERROR, tolerance)
+    gaps: list[float] = []
 
     def normalise(x: FloatArray) -> FloatArray:
         return normalise_pair(x, d)
@@ -77,7 +89,7 @@ def ascend_tree_bound(
     def evaluate(x: FloatArray) -> Iterate[None] | None:
         p, q = average(np.exp(x[:d])), np.exp(x[d:])
         try:
-            value, g, h = evaluate_tree_bound(structure, objective, p, q)
+            value, g, h = evaluate_tree_bound(structure, objective, p, q, error)
         except np.linalg.LinAlgError:
             return None
         gained, spread = p * np.maximum(g, 0), q * np.maximum(h, 0)
@@ -89,15 +101,19 @@ def ascend_tree_bound(
                 mix_with_uniform(spread / spread.sum(), MIXING * tolerance),
             ]
         )
-        upper = math.sqrt(float(g.max()) * float(h.max()))
         return Iterate(x, following, value, max(upper, value), value, None)
+
+    def is_slow(iteration: int, gap: float) -> bool:
+        gaps.append(gap)
+        return iteration > _SLOW_STEPS and gaps[-1 - _SLOW_STEPS] - gap < tolerance / 4
 
     found = find_fixed_point(
         evaluate,
         normalise,
         normalise(np.log(np.concatenate(start))),
-        tolerance=tolerance / 10,
+        tolerance=tolerance,
         max_iterations=steps,
+        progress=is_slow,
     )
     best = found.best_lower.x
     return BoundWeights(average(np.exp(best[:d])), np.exp(best[d:]))
@@ -130,4 +146,4 @@ def _count_operations(structure: TreeStructure, *, from_totals: bool) -> float:
         sizes = [own.size for own in classes]
         depth = sizes.index(1) if from_totals and 1 in sizes else len(sizes)
         nodes += float((structure.tree.depths < depth).sum()) * sizes[0] ** 3
-    return 12.0 * POLES * nodes
+    return len(place_gradient_poles(1.0, _LEAST_ERROR)[0]) * nodes

@@ -14,6 +14,7 @@ from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_determinants import BlockWeights
 from fitplug.families.tree.certificate.dense_trees import DenseTree
 from fitplug.families.tree.certificate.scalar_trees import ScalarTree
+from fitplug.families.tree.design.posterior_sweep import PosteriorSweep
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import place_poles
@@ -23,7 +24,7 @@ _LEAST_EIGENVALUE = 1e-10
 
 
 def evaluate_tree_bound(
-    structure: TreeStructure, objective: Objective, p: FloatArray, q: FloatArray
+    structure: TreeStructure, objective: Objective, p: FloatArray, q: FloatArray, error: float
 ) -> tuple[float, FloatArray, FloatArray]:
     """Evaluate T and twice its gradient.
 
@@ -33,6 +34,7 @@ def evaluate_tree_bound(
         p: Weights of leaves and dense cells, shape (|V|,). Averages are evaluated much faster than
             others; see `fitplug.families.average_weights`.
         q: Weights of the rows, shape (rows,).
+        error: The relative error of T that is wanted.
 
     Returns:
         T, g (|V|,) and h (rows,), with sum p g = sum q h = T.
@@ -43,7 +45,7 @@ def evaluate_tree_bound(
     rows = q / structure.targets + objective.weight * structure.repeats * q.sum()
     value, g, h = 0.0, np.zeros_like(weights), np.zeros(len(q))
     for block, multiple in enumerate(structure.subsets.profile_multiples.tolist()):
-        found = _BlockGradient(structure, block, multiple * weights, rows)
+        found = _BlockGradient(structure, block, multiple * weights, rows, error)
         value += found.value
         g += multiple * found.spread_to_cells()
         h += found.h
@@ -56,8 +58,14 @@ class _BlockGradient:
     """T of a block, h by row over its target, and g by node and class of dense cells."""
 
     def __init__(
-        self, structure: TreeStructure, block: int, p: FloatArray, rows: FloatArray
+        self,
+        structure: TreeStructure,
+        block: int,
+        p: FloatArray,
+        rows: FloatArray,
+        error: float,
     ) -> None:
+        self.error = error
         self.tree = structure.tree
         self.weights = BlockWeights(structure, block, p, rows)
         self.value = 0.0
@@ -85,7 +93,7 @@ class _BlockGradient:
 
     def _add_numbers(self, tree: ScalarTree) -> None:
         """Add up the poles of a tree of numbers."""
-        tau, omega = _place_poles(tree.upper_eigenvalues(np.zeros(1)))
+        tau, omega = place_gradient_poles(tree.upper_eigenvalues(np.zeros(1)), self.error)
         _, y, _ = _sweep_numbers(tree, tau, None)
         nodes = tree.order.nodes
         mean = y @ omega
@@ -96,49 +104,67 @@ class _BlockGradient:
     def _add_matrices(self, tree: DenseTree, depth: int) -> None:
         """Add up the poles of a tree of matrices, with numbers from a depth on."""
         nodes = np.flatnonzero(self.tree.depths < depth)
-        precisions = _build_precisions(tree)
-        totals = tree.totals
-        mean = np.zeros_like(precisions)
-        numbers = np.zeros(0 if totals is None else len(totals.masses))
-        top = np.zeros(0, dtype=np.int64) if totals is None else _find_top(totals)
-        for tau, omega in zip(*_place_poles(tree.upper_eigenvalue()), strict=True):
-            pole = np.array([tau])
-            information = np.zeros(len(nodes))
-            if totals is not None:
-                V, _, _ = _sweep_numbers(totals, pole, None)
-                prior = totals.masses[: len(tree.tops)] / tau
-                information[tree.tops] = np.maximum(1 / V[: len(tree.tops), 0] - 1 / prior, 0)
-            y = _sweep_matrices(tree, precisions, tau, information)
-            mean += omega * y
-            diagonals = np.diagonal(y, axis1=1, axis2=2)
-            self.by_class[nodes] += omega * _differentiate(diagonals, tree.masses, tau)
-            if totals is None:
-                continue
-            inside = tree.members.astype(np.float64)
-            towards = y[tree.tops] @ inside
-            z = towards @ inside
-            _, y_below, gain = _sweep_numbers(totals, pole, z[:, None])
-            numbers += omega * y_below[:, 0]
-            below = slice(len(tree.tops), None)
-            own = self.each[totals.order.nodes[below]]
-            above, at = tree.masses[tree.tops][top[below]], top[below]
-            # Of x_i = s z_i + beta (x_v - s z_v) + the rest, for the totals z of leaf i and node v.
-            beta = np.divide(own, above, out=np.zeros_like(own), where=above > 0)
-            s = inside * above / (above @ inside)[:, None]
-            kappa = gain[below] - (own @ inside / (above @ inside))[:, None]
-            variance = beta**2 * diagonals[tree.tops][at]
-            variance += 2 * beta * s * kappa * towards[at] + (s * kappa) ** 2 * z[at, None]
-            variance += s**2 * (y_below[below] - gain[below] ** 2 * z[at, None])
-            variance += (1 - s) * (own - own * beta) / tau
-            self.by_class[totals.order.nodes[below]] += omega * _differentiate(variance, own, tau)
-        self.value = float(tree.multiplicities @ np.einsum("nij,nij->n", precisions, mean))
+        tau, omega = place_gradient_poles(tree.upper_eigenvalue(), self.error)
+        sweep, totals, tops = PosteriorSweep(tree), tree.totals, tree.tops
+        information = np.zeros((len(tau), len(nodes)))
+        inside = tree.members.astype(np.float64)
+        if totals is not None:
+            prior = totals.masses[: len(tops), None] / tau
+            V, _, _ = _sweep_numbers(totals, tau, None)
+            information[:, tops] = np.maximum(1 / V[: len(tops)] - 1 / prior, 0).T
+        mean = np.zeros_like(sweep.precisions)
+        diagonals = np.empty((len(tau), *tree.masses.shape))
+        towards = np.empty((len(tau), len(tops), len(inside)))
+        for k, t in enumerate(tau.tolist()):
+            y = sweep.run(t, information[k])
+            diagonals[k] = np.diagonal(y, axis1=1, axis2=2)
+            towards[k] = y[tops] @ inside
+            y *= omega[k]
+            mean += y
+            self.by_class[nodes] += omega[k] * _differentiate(diagonals[k], tree.masses, t)
+        self.value = float(tree.multiplicities @ np.einsum("nij,nij->n", sweep.precisions, mean))
         self._add_rows(nodes, mean)
         if totals is not None:
-            own = totals.order.multiplicities * totals.precisions
-            self.value += float(own @ numbers)
-            self._add_rows(
-                totals.order.nodes[len(tree.tops) :], numbers[len(tree.tops) :, None, None]
-            )
+            self._add_totals(tree, totals, (tau, omega), diagonals[:, tops], towards)
+
+    def _add_totals(
+        self,
+        tree: DenseTree,
+        totals: ScalarTree,
+        poles: tuple[FloatArray, FloatArray],
+        diagonals: FloatArray,
+        towards: FloatArray,
+    ) -> None:
+        """Add up the poles of the trees of numbers below a tree of matrices.
+
+        Args:
+            tree: The tree of matrices.
+            totals: The trees of numbers.
+            poles: tau and omega, shape (P,) each.
+            diagonals: Those of the posterior covariances of the top nodes, shape (P, tops, r).
+            towards: Their sums over the classes in the total, shape (P, tops, r).
+        """
+        inside = tree.members.astype(np.float64)
+        z = towards @ inside
+        _, y, gains = _sweep_numbers(totals, poles[0], z.T)
+        numbers = y @ poles[1]
+        below = slice(len(tree.tops), None)
+        at = _find_top(totals)[below]
+        own, above = self.each[totals.order.nodes[below]], tree.masses[tree.tops][at]
+        # Of x_i = s z_i + beta (x_v - s z_v) + the rest, for the totals z of leaf i and node v.
+        beta = np.divide(own, above, out=np.zeros_like(own), where=above > 0)
+        s = inside * above / (above @ inside)[:, None]
+        share = own @ inside / (above @ inside)
+        for k, (tau, omega) in enumerate(zip(*poles, strict=True)):
+            gain = gains[below, k]
+            kappa = (gain - share)[:, None]
+            variance = beta**2 * diagonals[k, at]
+            variance += 2 * beta * s * kappa * towards[k, at] + (s * kappa) ** 2 * z[k, at, None]
+            variance += s**2 * (y[below, k] - gain**2 * z[k, at])[:, None]
+            variance += (1 - s) * (own - own * beta) / tau
+            self.by_class[totals.order.nodes[below]] += omega * _differentiate(variance, own, tau)
+        self.value += float((totals.order.multiplicities * totals.precisions) @ numbers)
+        self._add_rows(totals.order.nodes[below], numbers[below, None, None])
 
     def _add_rows(self, nodes: IntArray, y: FloatArray) -> None:
         """Add the variances of rows at nodes whose posterior covariances are y, (nodes, r, r)."""
@@ -157,9 +183,9 @@ class _BlockGradient:
             own[here] += part.multiple * found
 
 
-def _place_poles(largest: float) -> tuple[FloatArray, FloatArray]:
+def place_gradient_poles(largest: float, error: float) -> tuple[FloatArray, FloatArray]:
     """Place the poles for eigenvalues up to the largest: tau and omega."""
-    poles = place_poles(np.array([_LEAST_EIGENVALUE * largest]), np.array([largest]))
+    poles = place_poles(np.array([_LEAST_EIGENVALUE * largest]), np.array([largest]), error)
     return poles.tau[0], poles.omega[0]
 
 
@@ -204,51 +230,6 @@ def _sweep_numbers(
         y[step.children] = (own - own * ratio + ratio**2 * y[step.parents]).reshape(-1, len(tau))
         gain[step.children] = (ratio * gain[step.parents]).reshape(-1, len(tau))
     return after, y, gain
-
-
-def _sweep_matrices(
-    tree: DenseTree, precisions: FloatArray, tau: float, information: FloatArray
-) -> FloatArray:
-    """Sweep up and down, and return the posterior covariances, shape (n, r, r)."""
-    r = tree.masses.shape[1]
-    unit = np.eye(r)
-    after = np.zeros_like(precisions)
-    inner = np.zeros(len(tree.masses), dtype=bool)
-    for step in tree.steps:
-        inner[step.parents] = True
-    bottom = np.flatnonzero(~inner)
-    root = np.sqrt(tree.masses[bottom] / tau)
-    own = precisions[bottom] + information[bottom, None, None] * np.outer(
-        tree.members, tree.members
-    )
-    scaled = unit + root[:, :, None] * own * root[:, None, :]
-    after[bottom] = root[:, :, None] * np.linalg.inv(scaled) * root[:, None, :]
-    before: dict[int, FloatArray] = {}
-    for i in reversed(range(len(tree.steps))):
-        step = tree.steps[i]
-        prior = step.counts[:, None, None] * after[step.children].sum(axis=1)
-        before[i] = prior
-        after[step.parents] = np.linalg.solve(unit + prior @ precisions[step.parents], prior)
-    y = after.copy()
-    for i, step in enumerate(tree.steps):
-        ridge = 1e-14 * np.trace(before[i], axis1=1, axis2=2)[:, None, None] * unit
-        inverse = np.linalg.inv(before[i] + ridge)
-        change = inverse @ (y[step.parents] - before[i]) @ inverse
-        for k in range(step.children.shape[1]):
-            own = after[step.children[:, k]]
-            y[step.children[:, k]] = own + own @ change @ own
-    return y
-
-
-def _build_precisions(tree: DenseTree) -> FloatArray:
-    """Build W_v of each node, shape (n, r, r)."""
-    n, r = tree.masses.shape
-    W = np.zeros((n, r, r))
-    for kind, nodes in tree.group_kinds(np.arange(n)):
-        own = tree.measurements[kind]
-        weights = own.precisions[tree.places[nodes]]
-        W[nodes] = own.matrix.T @ (weights[:, :, None] * own.matrix)
-    return W
 
 
 def _find_top(tree: ScalarTree) -> IntArray:

@@ -81,20 +81,14 @@ def descend_trees(
     descent = TreeDescent(structure, objective, MIXING * tolerance)
     max_iterations = min(max_iterations, descent.count_worthwhile())
     found = descent.run(descent.first_weights, tolerance, max_iterations, progress)
-    best, iterations = found.best_upper, found.iterations
-    sweeps = descent.sweep(best.found, *descent.split(best.x))
-    proving = best.x
-    if descent.split_totals(sweeps):
-        # The weights of a larger family prove a better bound.
-        more = descent.run(best.x, tolerance, max_iterations, progress)
-        proving, iterations = more.best_upper.x, iterations + more.iterations
-    p, q = descent.split(proving)
+    best = found.best_upper
+    p, q = descent.split(best.x)
     return TreeOptimum(
-        sweeps=sweeps,
+        sweeps=descent.sweep(best.found, p, q),
         p=p,
         q=q,
         upper=best.upper,
-        iterations=iterations,
+        iterations=found.iterations,
         stopped=found.stopped,
     )
 

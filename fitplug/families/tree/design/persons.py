@@ -98,7 +98,8 @@ def find_person_tree_optimum(
         kinds = len(structure.kinds)
         p = np.concatenate([p, np.full(kinds, 1 / kinds)])
     elif not structure.kinds:
-        p, q = ascend_tree_bound(once, objective, BoundWeights(p, q), options.tolerance)
+        upper = found[-1].upper
+        p, q = ascend_tree_bound(once, objective, BoundWeights(p, q), upper, options.tolerance)
     if structure.relaxed is not None:
         proving = descend_person_trees(
             structure.relaxed, tolerance=options.tolerance, max_iterations=options.max_iterations
