@@ -50,7 +50,7 @@ from fitplug.families.product.design.descent import descend_residual_family
 from fitplug.families.product.design.rounding import round_member
 from fitplug.families.product.shape.residual import ResidualStructure
 from fitplug.families.product.shape.split_pairs import SplitPairStructure
-from fitplug.families.tree.design.bound_ascent import BoundWeights, ascend_tree_bound
+from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.descent import descend_trees
 from fitplug.families.tree.design.pair_descent import descend_tree_pairs
 from fitplug.families.tree.design.persons import find_person_tree_optimum
@@ -201,9 +201,7 @@ def _draft_tree(
     strategy = round_trees(
         structure, found.sweeps, objective=objective, upper=found.upper, loss=loss
     )
-    proving = ascend_tree_bound(
-        structure, objective, BoundWeights(found.p, found.q), found.upper, options.tolerance
-    )
+    proving = ascend_tree_bound(structure, objective, found.proving, found.upper, options.tolerance)
     return Draft(
         strategy=strategy,
         duals=Duals(*proving, NO_FRAME),

@@ -88,6 +88,7 @@ def find_fixed_point(
     max_iterations: int,
     progress: GapProgress | None = None,
     merit_error: float = _ROUNDING,
+    relaxation: float = 1.0,
 ) -> FixedPoint[Found]:
     """Iterate until upper / lower - 1 <= tolerance, or for max_iterations.
 
@@ -101,6 +102,8 @@ def find_fixed_point(
         max_iterations: The largest number of evaluations.
         progress: See `GapProgress`.
         merit_error: A merit that is lower by less is not taken to have fallen.
+        relaxation: What plain steps are multiplied by before they are extrapolated. Near the
+            optimum they are stable below 2.
 
     Raises:
         DesignError: If a point that a plain step leads to cannot be evaluated.
@@ -139,7 +142,8 @@ def find_fixed_point(
         else:
             assert here is not None
             kept, extrapolated = here, True
-            step = extrapolation.extrapolate(here.x, here.residual, np.sqrt(here.following))
+            residual = relaxation * here.residual
+            step = extrapolation.extrapolate(here.x, residual, np.sqrt(here.following))
             x = normalise(here.x + np.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from fitplug.families import Objective, average_weights
 from fitplug.families.tree.design import bound_ascent as tree_bound_ascent
-from fitplug.families.tree.design.bound_ascent import BoundWeights, ascend_tree_bound
+from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.bound_gradient import evaluate_tree_bound
+from fitplug.families.tree.design.descent import BoundWeights
 from tests.helpers.tree_weights import PLAIN, exact, random_structure, random_weights
 
 ERROR = 3e-4
@@ -60,7 +61,8 @@ def test_the_ascent_raises_the_bound(seed, averages, monkeypatch):
     p, q = (random_weights(rng, n) for n in (structure.differences, structure.rows))
     _, g, h = evaluate_tree_bound(structure, PLAIN, p, q, 1e-4)
     upper = np.sqrt(g.max() * h.max())
-    found = ascend_tree_bound(structure, PLAIN, BoundWeights(p / p.sum(), q / q.sum()), upper, 1e-4)
+    start = BoundWeights(p / p.sum(), q / q.sum())
+    found = ascend_tree_bound(structure, PLAIN, [start], upper, 1e-4)
     before, after = exact(structure, p, q), exact(structure, found.p, found.q)
     assert after > before
     _, g, h = evaluate_tree_bound(structure, PLAIN, found.p, found.q, 1e-4)

@@ -10,13 +10,14 @@ here is proven: the certificate evaluates the bound anew.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_determinants import average_weights
 from fitplug.families.tree.design.bound_gradient import evaluate_tree_bound, place_gradient_poles
+from fitplug.families.tree.design.descent import RELAXATION, BoundWeights
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import MIXING, Iterate, find_fixed_point, mix_with_uniform, normalise_pair
@@ -34,22 +35,10 @@ _SLOW_STEPS = 5
 """Where so many steps raise the bound by less than a quarter of the tolerance, the ascent ends."""
 
 
-class BoundWeights(NamedTuple):
-    """Weights that prove a lower bound.
-
-    Attributes:
-        p: Of the leaves and dense cells, shape (|V|,).
-        q: Of the rows, shape (rows,).
-    """
-
-    p: FloatArray
-    q: FloatArray
-
-
 def ascend_tree_bound(
     structure: TreeStructure,
     objective: Objective,
-    start: BoundWeights,
+    starts: Sequence[BoundWeights],
     upper: float,
     tolerance: float,
 ) -> BoundWeights:
@@ -58,7 +47,8 @@ def ascend_tree_bound(
     Args:
         structure: The structure.
         objective: The objective of the design.
-        start: Weights to start from, which sum to 1 each.
+        starts: Weights to start from, which sum to 1 each; the best of them are taken. Where there
+            is one class of dense cells, the first are, without an ascent.
         upper: What the strategy costs that the bound is compared with.
         tolerance: The relative gap between the two that ends the ascent.
 
@@ -66,8 +56,8 @@ def ascend_tree_bound(
         The weights of the best bound.
     """
     if structure.cells == 1:
-        return start
-    d, budgets = len(start.p), objective.budgets
+        return starts[0]
+    d, budgets = len(starts[0].p), objective.budgets
     is_small = _is_small(structure)
 
     def average(p: FloatArray) -> FloatArray:
@@ -107,13 +97,19 @@ def ascend_tree_bound(
         gaps.append(gap)
         return iteration > _SLOW_STEPS and gaps[-1 - _SLOW_STEPS] - gap < tolerance / 4
 
+    evaluated = [evaluate(normalise(np.log(np.concatenate(start)))) for start in starts]
+    possible = [own for own in evaluated if own is not None]
+    if not possible:
+        return BoundWeights(average(starts[0].p), starts[0].q)
+    first = max(possible, key=lambda own: own.lower)
     found = find_fixed_point(
-        evaluate,
+        lambda x: first if x is first.x else evaluate(x),
         normalise,
-        normalise(np.log(np.concatenate(start))),
+        first.x,
         tolerance=tolerance,
         max_iterations=steps,
         progress=is_slow,
+        relaxation=RELAXATION,
     )
     best = found.best_lower.x
     return BoundWeights(average(np.exp(best[:d])), np.exp(best[d:]))

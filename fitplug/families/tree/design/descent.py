@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,15 +26,38 @@ from fitplug.solve import MIXING, FixedPoint, GapProgress, Iterate, find_fixed_p
 _MERIT_ERROR = 1e-6
 """How much one sweep may miss the best member's Lagrangian by, relatively."""
 
+RELAXATION = 1.7
+"""What plain steps of trees are multiplied by before they are extrapolated."""
+
 _FEWEST_ITERATIONS, _MOST_ITERATIONS, _MOST_WORK = 60, 400, 1.5e11
 """Where the family does not get closer, more iterations are not worth their time. The work is that
 of all iterations, in operations, and takes about a minute where there are many dense cells."""
 
+_FAMILY_LOSS = 1e-4
+"""About what the family itself loses where it is crossed with dense cells. Larger tolerances are
+divided between this and the iteration."""
+
 _LEAST_BOUND = 0.01
 """The least bound that a sweep is said to give, relative to the cost of the member it finds."""
 
+_EARLY = 10
+"""The iteration whose weights the ascent of the bound may begin with. The weights of the family's
+optimum hardly count what no covariance of the family can use, which other covariances do."""
+
 Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
 """Of each block, what a sweep starts from."""
+
+
+class BoundWeights(NamedTuple):
+    """Weights that prove a lower bound.
+
+    Attributes:
+        p: Of the leaves and dense cells, shape (|V|,).
+        q: Of the rows, shape (rows,).
+    """
+
+    p: FloatArray
+    q: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +66,12 @@ class TreeOptimum:
 
     Attributes:
         sweeps: Of each block, what the sweep found at the weights of the best member.
-        p: Weights of the leaves and dense cells that prove the best bound, shape (|V|,).
-        q: Weights of the rows that prove it, shape (rows,).
+        p: Weights of the leaves and dense cells, shape (|V|,).
+        q: Weights of the rows, shape (rows,).
         upper: The objective at the targets.
         iterations: The number of sweeps.
         stopped: Whether the progress callback asked to stop.
+        early: The weights of an early iteration, which may prove a better bound.
     """
 
     sweeps: tuple[Sweep, ...]
@@ -56,6 +80,13 @@ class TreeOptimum:
     upper: float
     iterations: int
     stopped: bool
+    early: BoundWeights | None = None
+
+    @property
+    def proving(self) -> list[BoundWeights]:
+        """Weights that may prove a good bound."""
+        last = BoundWeights(self.p, self.q)
+        return [last] if self.early is None else [last, self.early]
 
 
 def descend_trees(
@@ -78,6 +109,8 @@ def descend_trees(
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
     """
+    if structure.cells > 1:
+        tolerance = max(tolerance / 2, min(tolerance, _FAMILY_LOSS))
     descent = TreeDescent(structure, objective, MIXING * tolerance)
     max_iterations = min(max_iterations, descent.count_worthwhile())
     found = descent.run(descent.first_weights, tolerance, max_iterations, progress)
@@ -90,6 +123,7 @@ def descend_trees(
         upper=best.upper,
         iterations=found.iterations,
         stopped=found.stopped,
+        early=descent.early,
     )
 
 
@@ -115,6 +149,8 @@ class TreeDescent:
         self.row_shares: FloatArray = shares / shares.sum()
         self._start: Start = tuple(family.start() for family in self.families)
         self._merit = math.inf
+        self._evaluations = 0
+        self.early: BoundWeights | None = None
 
     def build_family(self, block: int) -> TreeFamily:
         """Build the family of a block."""
@@ -141,6 +177,7 @@ class TreeDescent:
             max_iterations=max_iterations,
             progress=progress,
             merit_error=_MERIT_ERROR,
+            relaxation=RELAXATION,
         )
 
     def count_worthwhile(self) -> int:
@@ -191,6 +228,9 @@ class TreeDescent:
     def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
         """Evaluate the fixed-point map at logarithms of weights."""
         p, q = self.split(x)
+        self._evaluations += 1
+        if self._evaluations == _EARLY:
+            self.early = BoundWeights(p, q)
         start = self._start
         with np.errstate(all="ignore"):
             try:

@@ -19,7 +19,7 @@ from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategies import build_strategy
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.blocks.design.rounding import evaluate_at_targets
-from fitplug.families.tree.design.bound_ascent import BoundWeights, ascend_tree_bound
+from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.descent import TreeOptimum, descend_trees
 from fitplug.families.tree.design.person_descent import descend_person_trees
 from fitplug.families.tree.design.rounding import round_trees
@@ -98,8 +98,9 @@ def find_person_tree_optimum(
         kinds = len(structure.kinds)
         p = np.concatenate([p, np.full(kinds, 1 / kinds)])
     elif not structure.kinds:
-        upper = found[-1].upper
-        p, q = ascend_tree_bound(once, objective, BoundWeights(p, q), upper, options.tolerance)
+        p, q = ascend_tree_bound(
+            once, objective, found[0].proving, found[0].upper, options.tolerance
+        )
     if structure.relaxed is not None:
         proving = descend_person_trees(
             structure.relaxed, tolerance=options.tolerance, max_iterations=options.max_iterations
