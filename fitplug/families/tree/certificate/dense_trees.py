@@ -26,8 +26,9 @@ from fitplug.certify import factor_precision, factor_sum, sum_logarithms
 from fitplug.families.tree.certificate.scalar_trees import ScalarTree
 from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, IntArray, gamma
 
-_MOST_NUMBERS = 2_000_000
-"""Most entries of a stack of matrices: stacks that fit into the caches are faster."""
+_MOST_NUMBERS, _FEW_NUMBERS = 2_000_000, 2**16
+"""Most entries of the stacks of a node's children, and of stacks of nodes without children, which
+fit into the caches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,8 +324,11 @@ class _Sweep:
         c, P = np.empty(len(nodes)), np.empty((len(nodes), r, r))
         inner = self.slot[nodes] >= 0
         c[inner], P[inner] = self.c[self.slot[nodes[inner]]], self.P[self.slot[nodes[inner]]]
-        if not inner.all():
-            c[~inner], P[~inner] = self._update_bottom(nodes[~inner])
+        bottom = np.flatnonzero(~inner)
+        size = max(1, _FEW_NUMBERS // r**2)
+        for start in range(0, len(bottom), size):
+            some = bottom[start : start + size]
+            c[some], P[some] = self._update_bottom(nodes[some])
         return c, P
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_determinants import average_weights
-from fitplug.families.tree.design.bound_gradient import evaluate_tree_bound, place_gradient_poles
+from fitplug.families.tree.design.bound_gradient import evaluate_tree_bound
 from fitplug.families.tree.design.descent import RELAXATION, BoundWeights
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.numeric import FloatArray
@@ -28,8 +28,10 @@ _MOST_WORK = 5e10
 _FEWEST_STEPS, _MOST_STEPS = 8, 60
 """Fewer steps take no longer than the certificate does."""
 
+_USUAL_POLES = 16
+
 _LEAST_ERROR = 1e-4
-"""The least relative error of the quadrature, which is that of the tolerance elsewhere."""
+"""The least relative error of the quadrature, which is a quarter of the tolerance elsewhere."""
 
 _SLOW_STEPS = 5
 """Where so many steps raise the bound by less than a quarter of the tolerance, the ascent ends."""
@@ -70,7 +72,7 @@ def ascend_tree_bound(
 
     work = _count_operations(structure, from_totals=not is_small)
     steps = max(_FEWEST_STEPS, min(_MOST_STEPS, int(_MOST_WORK / work)))
-    error = max(_LEAST_ERROR, tolerance)
+    error = max(_LEAST_ERROR, tolerance / 4)
     gaps: list[float] = []
 
     def normalise(x: FloatArray) -> FloatArray:
@@ -142,4 +144,4 @@ def _count_operations(structure: TreeStructure, *, from_totals: bool) -> float:
         sizes = [own.size for own in classes]
         depth = sizes.index(1) if from_totals and 1 in sizes else len(sizes)
         nodes += float((structure.tree.depths < depth).sum()) * sizes[0] ** 3
-    return len(place_gradient_poles(1.0, _LEAST_ERROR)[0]) * nodes
+    return _USUAL_POLES * nodes

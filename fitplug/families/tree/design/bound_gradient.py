@@ -19,8 +19,9 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import place_poles
 
-_LEAST_EIGENVALUE = 1e-10
-"""Relative to the largest: smaller eigenvalues of N add next to nothing to the trace."""
+_LEAST_EIGENVALUE, _LEAST_SHARE = 1e-10, 3e-3
+"""Relative to the largest: smaller eigenvalues of N add next to nothing to the trace. Where N has
+very many, such as are below the second number over the square of their number."""
 
 
 def evaluate_tree_bound(
@@ -93,7 +94,8 @@ class _BlockGradient:
 
     def _add_numbers(self, tree: ScalarTree) -> None:
         """Add up the poles of a tree of numbers."""
-        tau, omega = place_gradient_poles(tree.upper_eigenvalues(np.zeros(1)), self.error)
+        largest = tree.upper_eigenvalues(np.zeros(1))
+        tau, omega = _place_poles(largest, len(tree.masses), self.error)
         _, y, _ = _sweep_numbers(tree, tau, None)
         nodes = tree.order.nodes
         mean = y @ omega
@@ -104,7 +106,7 @@ class _BlockGradient:
     def _add_matrices(self, tree: DenseTree, depth: int) -> None:
         """Add up the poles of a tree of matrices, with numbers from a depth on."""
         nodes = np.flatnonzero(self.tree.depths < depth)
-        tau, omega = place_gradient_poles(tree.upper_eigenvalue(), self.error)
+        tau, omega = _place_poles(tree.upper_eigenvalue(), tree.masses.size, self.error)
         sweep, totals, tops = PosteriorSweep(tree), tree.totals, tree.tops
         information = np.zeros((len(tau), len(nodes)))
         inside = tree.members.astype(np.float64)
@@ -183,9 +185,10 @@ class _BlockGradient:
             own[here] += part.multiple * found
 
 
-def place_gradient_poles(largest: float, error: float) -> tuple[FloatArray, FloatArray]:
-    """Place the poles for eigenvalues up to the largest: tau and omega."""
-    poles = place_poles(np.array([_LEAST_EIGENVALUE * largest]), np.array([largest]), error)
+def _place_poles(largest: float, n: int, error: float) -> tuple[FloatArray, FloatArray]:
+    """Place the poles for n eigenvalues up to the largest: tau and omega."""
+    least = min(_LEAST_EIGENVALUE, _LEAST_SHARE / n**2) * largest
+    poles = place_poles(np.array([least]), np.array([largest]), error)
     return poles.tau[0], poles.omega[0]
 
 
