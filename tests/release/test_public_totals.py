@@ -194,12 +194,6 @@ class TestRefusals:
             with pytest.raises(WorkloadError, match="public totals"):
                 adjust()
 
-    def test_parts(self):
-        from fitplug.families import cut_strategy
-
-        with pytest.raises(WorkloadError, match="in parts"):
-            cut_strategy(PLANS["all"].strategy)
-
     def test_releases_on_a_cluster(self, tmp_path):
         import fitplug_dask as fpd
 

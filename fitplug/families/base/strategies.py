@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -212,19 +213,13 @@ def cut_strategy(strategy: IntegerStrategy, most: int = PART) -> PartedStrategy:
     return find_form(strategy.structure).cut_strategy(strategy, most)
 
 
+@lru_cache(maxsize=2)  # a check before a charge, and then a release, ask for the same one
 def cut_into_wholes(strategy: IntegerStrategy) -> PartedStrategy:
     """Cut a strategy as in memory: each table is one slab, and each group one output.
 
-    A block is in one part with the whole of its answers. The cut is made once for each strategy.
+    A block is in one part with the whole of its answers.
     """
-    known = vars(strategy)
-    if _CUT not in known:
-        known[_CUT] = cut_strategy(strategy, WHOLE)
-    found: PartedStrategy = known[_CUT]
-    return found
-
-
-_CUT = "_cut_into_wholes"
+    return cut_strategy(strategy, WHOLE)
 
 
 def make_estimates(strategy: IntegerStrategy, answers: IntArray) -> Mapping[str, FloatArray]:
