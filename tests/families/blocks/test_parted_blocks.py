@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug.errors import TablesError, WorkloadError
 from fitplug.families import PART, Output, Slab, analysis, cut_strategy
+from fitplug.families.blocks.shape.pairs import PairStructure
 from tests.helpers.parts import check_parts
 from tests.helpers.plans import (
     all_marginals,
@@ -75,7 +76,7 @@ def split_apart():
         return fp.design(fp.Workload(domain, groups), tolerance=0.5)
 
 
-def replaced(*within, ages=4, most=None):
+def replaced(*within, ages=4, is_split=False):
     """Blocks of which public totals tell, and those that they answer."""
     places, ages_of = [str(i) for i in range(7)], fp.Integers(0, ages)
     domain = fp.Domain({"s": places, "sex": ["f", "m"], "age": ages_of, "t": ["a", "b"]})
@@ -88,9 +89,8 @@ def replaced(*within, ages=4, most=None):
     if ages == 0:
         domain, groups = fp.Domain({n: domain[n] for n in ("s", "sex", "t")}), groups[1:]
     with pytest.MonkeyPatch.context() as patch:
-        if most is not None:
-            patch.setattr(analysis, "MOST_CELLS", most)
-            patch.setattr(analysis, "MOST_DENSE", 0)
+        if is_split:
+            patch.setattr(PairStructure, "fits", False)
         return fp.design(fp.Workload(domain, groups), tolerance=0.3, unit=fp.ReplaceOne(within))
 
 
@@ -110,8 +110,8 @@ PLANS = {
     "pairs within age and sex": lambda: replaced("age", "sex"),
     "moves": lambda: replaced(ages=0),
     "moves within s": lambda: replaced("s", "t", ages=0),
-    "split pairs": lambda: replaced(most=1),
-    "split pairs within s": lambda: replaced("s", most=1),
+    "split pairs": lambda: replaced(is_split=True),
+    "split pairs within s": lambda: replaced("s", is_split=True),
 }
 
 
