@@ -9,7 +9,7 @@ See docs/theory/product-bound.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,16 +21,19 @@ from fitplug.families.product.certificate.gram_matrices import (
     place_terms,
 )
 from fitplug.families.product.certificate.product_bound import (
-    ProductDuals,
-    count_frame_columns,
     lower_product_cost,
     scale_duals,
 )
+from fitplug.families.product.certificate.product_duals import ProductDuals
+from fitplug.families.product.certificate.splits import plan_splits
 from fitplug.families.product.design.members import FamilyWeights
 from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 
 _TILTS = (0.06, 0.12, 0.3, 1.0)
+_RESTS = 512
+"""Rests of an attribute, of each kind, unless these are too many with frames of one column."""
+
 _STEPS = 15
 """Steps of ascent between two sizes of frames."""
 
@@ -84,35 +87,62 @@ def ascend_product_bound(
     largest = max(batched.widths, default=1)
     # If only one attribute has several columns, its frame has them all, which is exact.
     t = largest if sum(n > 1 for n in batched.widths) == 1 else 1
+    choices = _choose_rests(batched, duals, t)
     top, idle = _Climb(0.0, duals, duals), 0
     steps_left = 1 + _WORK / (1 + sum(float(n) ** 3 for n in batched.widths))
     while idle < 2 and steps_left > 0:
         # The best weights for frames of one column are a bad start for larger ones.
         start = replace(top.best if top.best.t > 1 else duals, t=t)
-        columns = count_frame_columns(batched, start)
-        gram_matrices = place_terms(batched, columns, start.w > 0)
-        if gram_matrices is None:
-            break
-        tilted = columns[~np.array(batched.symmetric, dtype=np.bool_)].any()
         climbs = [
-            _climb(batched, gram_matrices, _begin_climb(replace(start, tilt=tilt)), 2)
-            for tilt in (_TILTS if tilted else _TILTS[-1:])
+            (climb, gram_matrices)
+            for rests in choices
+            for climb, gram_matrices in _begin_climbs(batched, replace(start, rests=rests))
         ]
+        if not climbs:
+            break
+        climb, gram_matrices = max(climbs, key=lambda one: one[0].value)
+        choices = [climb.best.rests]
         steps = math.ceil(min(_STEPS, MAX_WORK / gram_matrices.work, steps_left))
         steps_left -= steps + len(climbs)
-        climb = max(climbs, key=lambda one: one.value)
         climb = _climb(batched, gram_matrices, climb, steps - 2)
         idle = 0 if climb.value > top.value * (1 + _LEAST_GAIN) else idle + 1
         top = max(top, climb, key=lambda one: one.value)
-        t = min(largest, t + max(1, t // 2))
-        if (count_frame_columns(batched, replace(start, t=t)) == columns).all():
+        if t == largest:
             break
-    if gram_matrices is None and t == 1:
+        t = min(largest, t + max(1, t // 2))
+    if not top.value:
         costs, _ = _compute_costs(batched, duals)
         costliest = np.arange(len(duals.w)) == (duals.w * costs).argmax()
         one_group = replace(duals, w=costliest.astype(np.float64))
         return one_group, lower_product_cost(batched, one_group)
     return top.best, lower_product_cost(batched, top.best)
+
+
+def _choose_rests(batched: BatchedGroups, duals: ProductDuals, t: int) -> list[int]:
+    """Choose how many rests are tried: one, and as many as fit."""
+    most = _RESTS
+    while most > 1:
+        splits = plan_splits(batched, replace(duals, t=t, rests=most))
+        if place_terms(batched, splits, duals.w > 0) is not None:
+            return [1, most]
+        most //= 2
+    return [1]
+
+
+def _begin_climbs(
+    batched: BatchedGroups, start: ProductDuals
+) -> Iterator[tuple[_Climb, GramTerms]]:
+    """Begin an ascent with every tilt; there is none if the frames and rests are too many."""
+    splits = plan_splits(batched, start)
+    gram_matrices = place_terms(batched, splits, start.w > 0)
+    if gram_matrices is not None:
+        tilted = any(
+            split.columns and not symmetric
+            for split, symmetric in zip(splits, batched.symmetric, strict=True)
+        )
+        for tilt in _TILTS if tilted else _TILTS[-1:]:
+            climb = _Climb(0.0, start, replace(start, tilt=tilt))
+            yield _climb(batched, gram_matrices, climb, 2), gram_matrices
 
 
 def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> ProductDuals:
@@ -133,11 +163,7 @@ def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> Product
         for p, symmetric in zip(weights.cells, batched.symmetric, strict=True)
     ]
     y = [own / own.sum() if own.any() else np.full(len(own), 1 / len(own)) for own in y]
-    return ProductDuals(tuple(p), tuple(y), w / w.sum(), 1, _TILTS[-1])
-
-
-def _begin_climb(duals: ProductDuals) -> _Climb:
-    return _Climb(0.0, duals, duals)
+    return ProductDuals(tuple(p), tuple(y), w / w.sum(), 1, 1, _TILTS[-1])
 
 
 def _climb(batched: BatchedGroups, gram_matrices: GramTerms, climb: _Climb, steps: int) -> _Climb:
@@ -199,7 +225,7 @@ def _normalise(gains: FloatArray) -> FloatArray:
 def differentiate_norms(
     gram_matrices: GramTerms, w: FloatArray, tables: Mapping[int, FloatArray]
 ) -> tuple[float, FloatArray, dict[int, FloatArray]]:
-    """Compute sum_B tr Gamma_B^1/2 (B7), not certified, and its derivatives.
+    """Compute sum_b tr Gamma_b^1/2 (B7), not certified, and its derivatives.
 
     Args:
         gram_matrices: Where the Gram matrices are, for these groups and frames.
