@@ -21,6 +21,7 @@ from fitplug.families.product.certificate import product_bound as pinched
 from fitplug.families.product.certificate.gram_matrices import GramTerms, place_terms
 from fitplug.families.product.certificate.splits import Split, plan_splits
 from fitplug.families.product.design import bound_ascent as ascent
+from fitplug.families.product.design.cell_ascent import ascend_cells, couple_totals
 from fitplug.families.product.design.descent import descend_residual_family
 from fitplug.numeric.rounding import gamma
 from fitplug.workload.query_group import queries, total
@@ -567,7 +568,7 @@ def test_a_loose_rest_counts_as_the_whole_does(t):
     np.testing.assert_allclose(part.table, whole.table, rtol=1e-10, atol=1e-15)
     slope = rng.uniform(size=t * t + 2)
     np.testing.assert_allclose(
-        part.compute_row_parts(slope), whole.compute_row_parts(slope), rtol=1e-10, atol=1e-15
+        part.compute_parts(slope)[0], whole.compute_parts(slope)[0], rtol=1e-10, atol=1e-15
     )
 
 
@@ -651,19 +652,32 @@ def test_ascent_knows_its_derivatives(name):
     def mass(of):
         return product_matrix(layout, of)[1]
 
-    here, (total_, by_w, by_table), start = value(weights)
+    here, (total_, by_w, by_table, roots), start = value(weights)
     assert 2 * by_w @ here.w == pytest.approx(total_)
     scale = start / total_
+    gains = {}
     for f, a in enumerate(one.attribute for one in layout.factors):
         if layout.symmetric[a]:
             continue
-        parts = here.pinches[f].compute_row_parts(by_table[f]) * scale
+        rows, gains[f] = here.pinches[f].compute_parts(by_table[f])
+        assert rows.sum() == pytest.approx(gains[f].sum())
         for j in np.argsort(weights.y[f])[-2:]:
             y = list(weights.y)
             y[f] = y[f].copy()
             y[f][j] *= 1 + 1e-6
             moved = value(replace(weights, y=tuple(y)))[2]
-            assert (moved - start) / 0.5e-6 == pytest.approx(parts[j], rel=1e-3, abs=1e-6)
+            assert (moved - start) / 0.5e-6 == pytest.approx(rows[j] * scale, rel=1e-3, abs=1e-6)
+    couplings = couple_totals(layout, here, places, roots, by_table)
+    p = ascend_cells(layout, weights.p, here, gains, couplings)
+    for a in {layout.factors[f].attribute for f in gains}:
+        for j in np.argsort(weights.p[a])[-2:]:
+            cells = [own / own.sum() for own in weights.p]
+            cells[a][j] += 1e-6
+            moved = value(replace(weights, p=tuple(cells)))[2]
+            # ||X||_* is that at weights that sum to 1 over the square root of their sum.
+            slope = (moved * math.sqrt(1 + 1e-6) - start) / 0.5e-6
+            share = slope * weights.p[a][j] / weights.p[a].sum() / start
+            assert share == pytest.approx(p[a][j], rel=1e-3, abs=1e-6)
 
 
 def hostile():

@@ -75,14 +75,14 @@ class Pinch:
         size = math.sqrt(len(self.paired)) * float(upper_norm(self.paired))
         return (math.fsum(self.rests) + size + self.error) * (1 + 8 * UNIT_ROUNDOFF)
 
-    def compute_row_parts(self, slope: FloatArray) -> FloatArray:
-        """Compute what every row of X adds to the bound, (r,).
+    def compute_parts(self, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Compute what every row and every column of X adds to the bound.
 
         Args:
             slope: The derivative of the bound by the table, shape (t^2 + K,).
 
         Returns:
-            Shape (r,).
+            Shapes (r,) and (P,). What is beside X is in the rows' parts only.
         """
         t = self.frame.shape[1]
         pull = self.paired @ slope[: t * t].reshape(t, t)
@@ -90,7 +90,8 @@ class Pinch:
         along = self.rows @ pull @ self.frame.T
         for weight, polar in zip(weights, self.polars, strict=False):
             along += weight * polar
-        return np.asarray(2 * ((along * self.X).sum(axis=1) + self.loose @ weights))
+        parts = 2 * along * self.X
+        return parts.sum(axis=1) + 2 * self.loose @ weights, parts.sum(axis=0)
 
 
 def scale_factor(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArray, float, int]:

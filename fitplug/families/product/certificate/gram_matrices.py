@@ -46,6 +46,48 @@ _CHUNK = 64
 
 
 @dataclass(frozen=True, eq=False)
+class StateColumns:
+    """The columns of all Gamma_b.
+
+    Attributes:
+        states: Their numbers, ascending, shape (n,). The digits are the attributes' states.
+        base: The base of the digits.
+        before: The digits of each attribute begin after this one, shape (attributes,).
+        first: The places of the first entry of each column's row in the buffer, shape (n,).
+        position: The position of each column in its matrix, shape (n,).
+    """
+
+    states: AnyArray
+    base: int
+    before: IntArray
+    first: IntArray
+    position: IntArray
+
+    def find_totals(self, attribute: int, t: int) -> tuple[IntArray, IntArray]:
+        """Find where columns meet those that have the state 0 of an attribute instead of another.
+
+        Args:
+            attribute: The attribute.
+            t: The columns of its frame.
+
+        Returns:
+            The other states of the attribute, from 1 to t - 1, and the places in the buffer, (n',).
+        """
+        before = int(self.before[attribute])
+        left, others, power = self.states, 0 * self.states, 0 * self.states + 1
+        state = np.zeros(len(left), dtype=np.int64)
+        while left.any():
+            digit = left % self.base
+            mine = (before < digit) & (digit < before + t)
+            state[mine] = digit[mine] - before
+            others = np.where(mine, others, others + digit * power)
+            power = np.where(mine, power, power * self.base)
+            left = left // self.base
+        at = np.searchsorted(self.states, others[state > 0])
+        return state[state > 0], self.first[at] + self.position[state > 0]
+
+
+@dataclass(frozen=True, eq=False)
 class GramTerms:
     """Where the terms of all Gamma_b go in a buffer that holds these one after another, by size.
 
@@ -56,12 +98,14 @@ class GramTerms:
         sizes: The sizes of the matrices, ascending, and how many there are of each.
         roundings: The most roundings in an entry of the buffer.
         projected: The entries of the buffer whose row or column is projected out.
+        columns: The columns of all Gamma_b.
     """
 
     parts: tuple[tuple[IntArray, IntArray, IntArray], ...]
     sizes: tuple[tuple[int, int], ...]
     roundings: int
     projected: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    columns: StateColumns | None = None
 
     @property
     def work(self) -> float:
@@ -209,6 +253,7 @@ def place_terms(
         tuple(zip(different.tolist(), number.tolist(), strict=True)),
         int(used.sum()) + len(found) + deepest * (widest + 4),
         _list_projected(states, (before, digits), base, moved, (row, column, place)),
+        StateColumns(states, base, before, start[block] + position * size[block], position),
     )
     fits = terms.work <= MAX_WORK and terms.length <= MAX_BUFFER
     return terms if fits else None

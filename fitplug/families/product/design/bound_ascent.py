@@ -2,7 +2,7 @@
 
 The bound of `fitplug.families.product.certificate.product_bound` is <Z, X> / sqrt(sum q) for a
 matrix Z of norm 1. As in the dual solver, each of the weights w and y becomes its share of <Z, X>,
-divided by its share of sum q. The bound holds for all weights, so nothing here needs to be trusted.
+divided by its share of sum q, and each weight p its share of <Z, X>. The bound holds for all weights, so nothing here needs to be trusted.
 See docs/theory/product-bound.md.
 """
 
@@ -26,6 +26,7 @@ from fitplug.families.product.certificate.product_bound import (
 )
 from fitplug.families.product.certificate.product_duals import ProductDuals
 from fitplug.families.product.certificate.splits import plan_splits
+from fitplug.families.product.design.cell_ascent import ascend_cells, couple_totals
 from fitplug.families.product.design.members import FamilyWeights
 from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
@@ -119,12 +120,15 @@ def ascend_product_bound(
 
 
 def _choose_rests(batched: BatchedGroups, duals: ProductDuals, t: int) -> list[int]:
-    """Choose how many rests are tried: one, and as many as fit."""
+    """Choose how many rests are tried: as many as fit, and one."""
+    fewest = plan_splits(batched, replace(duals, t=t, rests=1))
     most = _RESTS
     while most > 1:
         splits = plan_splits(batched, replace(duals, t=t, rests=most))
+        if sum(split.rests for split in splits) == sum(split.rests for split in fewest):
+            break
         if place_terms(batched, splits, duals.w > 0) is not None:
-            return [1, most]
+            return [most, 1]
         most //= 2
     return [1]
 
@@ -185,15 +189,24 @@ def _step(
 ) -> tuple[float, ProductDuals]:
     """Return the bound at the weights, without its rounding, and the weights after one step."""
     here = scale_duals(batched, duals)
-    total, by_w, by_table = differentiate_norms(gram_matrices, here.w, here.tables)
+    total, by_w, by_table, roots = differentiate_norms(gram_matrices, here.w, here.tables)
     costs, by_y = _compute_costs(batched, duals)
     w = here.w * by_w / costs
     w = np.where(duals.w > 0, np.maximum(w / w.sum(), _LEAST_GROUP), 0.0)
-    y = list(duals.y)
+    y, gains = list(duals.y), {}
     for f, slope in by_table.items():
+        factor = batched.factors[f]
+        if batched.symmetric[factor.attribute]:
+            continue
+        rows, gains[f] = here.pinches[f].compute_parts(slope)
         if len(y[f]) > 1:
-            y[f] = _ascend_rows(batched, f, y[f], here.pinches[f].compute_row_parts(slope), by_y[f])
-    return here.divide_by_mass(total), replace(duals, y=tuple(y), w=w)
+            y[f] = _ascend_rows(batched, f, y[f], rows, by_y[f])
+        tree = batched.trees[factor.attribute]
+        if tree is not None and factor.factor.kind not in tree.above:
+            gains[f] = rows  # one for each top node
+    couplings = couple_totals(batched, here, gram_matrices, roots, by_table)
+    p = ascend_cells(batched, duals.p, here, gains, couplings)
+    return here.divide_by_mass(total), replace(duals, p=p, y=tuple(y), w=w)
 
 
 def _ascend_rows(
@@ -224,7 +237,7 @@ def _normalise(gains: FloatArray) -> FloatArray:
 
 def differentiate_norms(
     gram_matrices: GramTerms, w: FloatArray, tables: Mapping[int, FloatArray]
-) -> tuple[float, FloatArray, dict[int, FloatArray]]:
+) -> tuple[float, FloatArray, dict[int, FloatArray], FloatArray]:
     """Compute sum_b tr Gamma_b^1/2 (B7), not certified, and its derivatives.
 
     Args:
@@ -233,14 +246,16 @@ def differentiate_norms(
         tables: The table of each factor that is used.
 
     Returns:
-        The sum, its derivative by w, and its derivatives by the tables.
+        The sum, its derivative by w, its derivatives by the tables, and the matrices Gamma_b^1/2 in
+        the places of Gamma_b.
     """
-    total, by_buffer = 0.0, []
+    total, by_buffer, roots = 0.0, [], []
     for stack in gram_matrices.split_by_size(gram_matrices.fill(w, tables)):
         squares, U = decompose_symmetric(stack)
         noise = 32 * stack.shape[-1] * UNIT_ROUNDOFF * squares.sum(axis=1, keepdims=True)
         singular = np.sqrt(np.where(squares > noise, squares, 0.0))
         total += float(singular.sum())
+        roots.append(((U * singular[:, None, :]) @ U.transpose(0, 2, 1)).ravel())
         halves = np.divide(0.5, singular, out=np.zeros_like(singular), where=singular > 0)
         by_buffer.append(((U * halves[:, None, :]) @ U.transpose(0, 2, 1)).ravel())
     slope = np.concatenate(by_buffer)
@@ -255,7 +270,7 @@ def differentiate_norms(
             by_own = _contract(np.moveaxis(slopes, 1 + axis, -1), own[:axis] + own[axis + 1 :])
             for f in np.unique(factors[:, axis]):
                 by_table[f] += by_own[factors[:, axis] == f].sum(axis=0)
-    return total, by_w, by_table
+    return total, by_w, by_table, np.concatenate(roots)
 
 
 def _contract(tensor: FloatArray, along: Sequence[FloatArray]) -> FloatArray:
