@@ -43,6 +43,9 @@ _CHUNK = 1_000_000
 _STARTS = 8
 """The most single records from which an ascent begins."""
 
+_LARGEST = 2**61
+"""More than any product."""
+
 _NOTED, _LISTED = 4, 64
 """The most persons that are noted of a step, and that are listed in the end."""
 
@@ -99,8 +102,8 @@ def _round_up(products: RecordProducts) -> tuple[IntArray, int]:
     Returns:
         The integers, and a power: products <= integers * 2^power.
     """
-    # Costs and bounds are at most 2 k^2 times the largest product.
-    bits = 61 - 2 * products.person.most.bit_length()
+    # Costs and bounds are at most 8 k^2 times the largest product.
+    bits = 58 - 2 * products.person.most.bit_length()
     values = products.products
     if values.dtype == np.float64:
         power = math.frexp(float(np.abs(values).max()))[1] - bits
@@ -162,11 +165,11 @@ class _Search:
         periods, T = self.person.periods, self.person.period_count
         self._diagonal = np.diagonal(products.same)
         self._largest = products.largest
-        # What a record of each other period adds at most, of which each of the two counts a half.
-        partners = np.stack([self._largest[:, periods == t].max(axis=1) for t in range(T)], axis=1)
-        partners[np.arange(len(periods)), periods] = 0
-        self._partners = np.maximum(partners, 0)
-        stars = self._diagonal + self._partners.sum(axis=1)
+        # The largest products with a record of each other period.
+        partners = [self._largest[:, periods == t].max(axis=1) for t in range(T)]
+        self._partners = np.stack(partners, axis=1)
+        self._partners[np.arange(len(periods)), periods] = -_LARGEST
+        stars = self._diagonal + np.maximum(self._partners, 0).sum(axis=1)
         # Periods of large stars come first: bounds fall sooner.
         self._order = sorted(range(T), key=lambda t: -int(stars[periods == t].max()))
         self._cells = [np.flatnonzero(periods == t) for t in self._order]
@@ -291,20 +294,34 @@ class _Search:
             depth: How many periods are decided.
             room: The most later records.
         """
-        stars = np.maximum.reduceat(crossing + self._alone(depth, room), self._starts[depth], axis=-1)
-        stars = np.maximum(stars, 0)
-        if room < stars.shape[-1]:
-            stars = -np.partition(-stars, room - 1, axis=-1)[..., :room]
-        return np.asarray(stars.sum(axis=-1))
+        best = np.zeros(crossing.shape[:-1], dtype=np.int64)
+        for least, most in _divide_counts(min(room, len(self._starts[depth]))):
+            stars = crossing + self._alone(depth, least, most)
+            stars = np.maximum(np.maximum.reduceat(stars, self._starts[depth], axis=-1), 0)
+            if most < stars.shape[-1]:
+                stars = -np.partition(-stars, most - 1, axis=-1)[..., :most]
+            best = np.maximum(best, stars.sum(axis=-1))
+        return best
 
-    def _compute_alone(self, depth: int, room: int) -> IntArray:
-        """Compute the stars of the later cells without given records, shape (cells,)."""
+    def _compute_alone(self, depth: int, least: int, most: int) -> IntArray:
+        """Compute the stars of the later cells without given records.
+
+        Args:
+            depth: How many periods are decided.
+            least: The least number of later records.
+            most: The most of them.
+
+        Returns:
+            Shape (cells,).
+        """
         later = self._later[depth]
-        partners = self._partners[later][:, self._order[depth:]]
-        if room - 1 < partners.shape[1]:
-            partners = -np.sort(-partners, axis=1)[:, : room - 1]
-        self._work += partners.size
-        return np.asarray(self._diagonal[later] + partners.sum(axis=1))
+        partners = -np.sort(-self._partners[later][:, self._order[depth:]], axis=1)
+        self._work += 8 * partners.size
+        # The largest products come first, and all but the negative ones are wanted.
+        wanted = np.clip((partners > 0).sum(axis=1), least - 1, most - 1)
+        sums = np.cumsum(partners[:, :-1], axis=1)
+        sums = np.concatenate([np.zeros((len(later), 1), dtype=np.int64), sums], axis=1)
+        return np.asarray(self._diagonal[later] + sums[np.arange(len(later)), wanted])
 
     def _note_costliest(
         self, nodes: _Nodes, count: int, labels: IntArray, cells: IntArray, costs: IntArray
@@ -313,6 +330,16 @@ class _Search:
         best = np.argsort(-costs.reshape(len(nodes), -1).max(axis=1), kind="stable")[:_NOTED]
         label, cell = np.divmod(costs[best].reshape(len(best), -1).argmax(axis=1), len(cells))
         self.note(_add_records(nodes.given.take(best), count, cells[cell], labels[label]))
+
+
+def _divide_counts(most: int) -> list[tuple[int, int]]:
+    """Divide the numbers from 1 to `most` into ranges, which are longer if they are smaller."""
+    ranges, last = [], most
+    while last > 0:
+        first = max(1, last - (most - last))
+        ranges.append((first, last))
+        last = first - 1
+    return ranges
 
 
 def _add_records(given: RecordSets, count: int, cells: IntArray, labels: IntArray) -> RecordSets:
