@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.neighbours.person_ascent import Record, ascend, list_starts, pack_records
 from fitplug.neighbours.person_cost import (
     can_partition,
     count_differences,
@@ -18,7 +19,6 @@ from fitplug.neighbours.person_cost import (
     partition_subsets,
     sum_over_subsets,
 )
-from fitplug.neighbours.person_ascent import Record, ascend, list_starts, pack_records
 from fitplug.neighbours.person_records import RecordSets
 from fitplug.neighbours.person_search import search_costliest
 from fitplug.neighbours.record_products import RecordProducts
@@ -72,7 +72,7 @@ def find_missed_differences(products: RecordProducts) -> RecordSets | None:
     is_listed = not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED
     if is_exact or is_listed:
         return None
-    searched = search_costliest(products, most_work=_SEARCHED)
+    searched = search_costliest(products, _SEARCHED)
     return None if searched is None else searched.costly
 
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.neighbours.person_records import PersonRecords, RecordSets
-from fitplug.neighbours.person_search import search_costliest
+from fitplug.neighbours.person_search import MOST_WORK, search_costliest
 from fitplug.neighbours.record_products import RecordProducts
 from fitplug.numeric import AnyArray, BoolArray, IntArray
 
@@ -70,7 +70,7 @@ def upper_largest_cost(products: RecordProducts, claimed: int | None = None) -> 
         of_period, is_exact = _upper_by_pairs(products)
     if is_exact:
         return LargestCost(of_period[periods], is_exact)
-    searched = search_costliest(products, claimed)
+    searched = search_costliest(products, MOST_WORK, claimed)
     if searched is None:
         return LargestCost(of_period[periods], is_exact)
     of_cells = np.minimum(of_period[periods], searched.bound)

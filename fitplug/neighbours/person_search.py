@@ -66,15 +66,15 @@ class CostliestPersons:
 
 
 def search_costliest(
-    products: RecordProducts, claimed: int | None = None, most_work: int = MOST_WORK
+    products: RecordProducts, most_work: int = MOST_WORK, claimed: int | None = None
 ) -> CostliestPersons | None:
     """Bound the largest cost of a person, tightly.
 
     Args:
         products: The products of records, integers or floats.
+        most_work: The most sums to compute, about.
         claimed: If not None, this bound is to be proven, and no other one. The products are
             integers.
-        most_work: The most sums to compute, about.
 
     Returns:
         The bound; None if the claimed one was not proven, because it is wrong, too fine for the
@@ -236,7 +236,7 @@ class _Search:
         here, later = self._cells[depth], self._later[depth + 1]
         crossing = self._sum_crossing(nodes, count, labels, np.concatenate([here, later]))
         near, far = crossing[:, :, : len(here)], crossing[:, :, len(here) :]
-        is_next = (labels <= unused[:, None]).all(axis=2)
+        is_next: BoolArray = np.all(labels <= unused[:, None], axis=2)
         costs = nodes.costs[:, None, None] + near + self._diagonal[here]
         costs = np.where(is_next[:, :, None], costs, 0)
         self._note_costliest(nodes, count, labels, here, costs)
