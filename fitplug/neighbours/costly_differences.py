@@ -6,11 +6,11 @@ Nothing rests on its success: `fitplug.neighbours.person_cost` bounds the cost f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.neighbours.person_ascent import Record, ascend, list_starts, pack_records
 from fitplug.neighbours.person_cost import (
     can_partition,
     count_differences,
@@ -19,22 +19,19 @@ from fitplug.neighbours.person_cost import (
     partition_subsets,
     sum_over_subsets,
 )
-from fitplug.neighbours.person_records import PersonRecords, RecordSets
-from fitplug.neighbours.person_search import MOST_VARIABLES, count_variables, round_relaxation
+from fitplug.neighbours.person_records import RecordSets
+from fitplug.neighbours.person_search import search_costliest
 from fitplug.neighbours.record_products import RecordProducts
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 
 _IMPROVED = 4
 """The number of best partitions from which a search begins, where they may not be the best."""
 
+_SEARCHED = 20_000_000
+"""The most sums of a branch and bound."""
+
 _MOST_LISTED = 20_000
 """The most differences that are listed: a design searches some tens of times."""
-
-_SWEEPS = 20
-"""The most times that each record is tried anew."""
-
-Record = tuple[int, tuple[int, ...]]
-"""A dense cell, and a label for each symmetric attribute."""
 
 
 def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
@@ -53,11 +50,11 @@ def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
     if can_partition(person):
         found = _search_partitions(products, most)
         if sum(size > 1 for size in person.sizes) > 1:
-            found += [_improve(products, start) for start in found[:_IMPROVED]]
+            found += [ascend(products, start) for start in found[:_IMPROVED]]
     elif not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED:
         found = _search_all(products, most)
     else:
-        found = [_improve(products, start) for start in _list_starts(products, most)]
+        found = [ascend(products, start) for start in list_starts(products, most)]
     different = list(dict.fromkeys(tuple(sorted(records)) for records in found))
     sets = pack_records(person, different)
     order = np.argsort(-products.compute_costs(sets), kind="stable")
@@ -65,17 +62,18 @@ def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
 
 
 def find_missed_differences(products: RecordProducts) -> RecordSets | None:
-    """Find differences by linear programs, where the search record by record may miss costly ones.
+    """Find differences by branch and bound, where the search record by record may miss some.
 
     Returns:
-        Some differences; None where the search misses none, or the program is too large.
+        Some differences; None where the search misses none.
     """
     person = products.person
     is_exact = can_partition(person) and sum(size > 1 for size in person.sizes) <= 1
     is_listed = not len(person.differing_sets) and count_differences(person) <= _MOST_LISTED
-    if is_exact or is_listed or count_variables(person) > MOST_VARIABLES:
+    if is_exact or is_listed:
         return None
-    return round_relaxation(products)
+    searched = search_costliest(products, _SEARCHED)
+    return None if searched is None else searched.costly
 
 
 def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
@@ -88,88 +86,6 @@ def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
         chosen[int(order[np.argmax(has)])] = None
     unlabelled = (0,) * len(products.person.sizes)
     return [[(cell, unlabelled) for cell in members[v].tolist() if cell >= 0] for v in chosen]
-
-
-def pack_records(person: PersonRecords, found: Sequence[Sequence[Record]]) -> RecordSets:
-    """Pack differences that are given as records."""
-    cells = np.full((len(found), person.most), -1, dtype=np.int64)
-    labels = np.zeros((len(found), person.most, len(person.sizes)), dtype=np.int64)
-    for v, records in enumerate(found):
-        for r, (cell, own) in enumerate(records):
-            cells[v, r], labels[v, r] = cell, own
-    return RecordSets(cells, labels)
-
-
-def _list_starts(products: RecordProducts, most: int) -> list[list[Record]]:
-    """List differences to begin a search from: single records, and one record of each period."""
-    person = products.person
-    unlabelled = (0,) * len(person.sizes)
-    own = np.diagonal(products.same)
-    costliest: list[int] = np.argsort(-own, kind="stable")[:most].tolist()
-    starts: list[list[Record]] = [[(cell, unlabelled)] for cell in costliest]
-    by_period = [
-        np.flatnonzero(person.periods == t)[np.argmax(own[person.periods == t])]
-        for t in range(person.period_count)
-    ]
-    kept = sorted(by_period, key=lambda cell: -float(own[cell]))[: person.most]
-    starts.append([(int(cell), unlabelled) for cell in kept])
-    different = [tuple(min(r, n - 1) for n in person.sizes) for r in range(len(kept))]
-    starts.append([(int(cell), label) for cell, label in zip(kept, different, strict=True)])
-    return starts
-
-
-def _improve(products: RecordProducts, start: Sequence[Record]) -> list[Record]:
-    """Take out one record after another, and put in the best one, until that changes nothing."""
-    person, records = products.person, list(start)
-    for _ in range(_SWEEPS):
-        before = sorted(records)
-        for record in [*before, None]:
-            if record is not None:
-                records.remove(record)
-            while len(records) < person.most:
-                gain, best = _find_best_record(products, records)
-                if best is None or gain <= 0:
-                    break
-                records.append(best)
-        if sorted(records) == before:
-            break
-    return records or [_find_best_record(products, [])[1] or start[0]]
-
-
-def _find_best_record(
-    products: RecordProducts, records: Sequence[Record]
-) -> tuple[float, Record | None]:
-    """Find the record in another period that adds the most, and how much it adds."""
-    person = products.person
-    cells = np.array([cell for cell, _ in records], dtype=np.int64)
-    taken = np.zeros(person.period_count, dtype=bool)
-    taken[person.periods[cells]] = True
-    free = ~taken[person.periods]
-    if not free.any():
-        return -np.inf, None
-    m = len(person.sizes)
-    labels = _list_labels(person, [label for _, label in records])
-    own = np.array([label for _, label in records], dtype=np.int64).reshape(len(records), m)
-    tried = np.array(labels, dtype=np.int64).reshape(len(labels), m)
-    numbers = (tried[:, None] != own) @ (1 << np.arange(m, dtype=np.int64))
-    gains = np.diagonal(products.same) + 2 * products.products[numbers, cells].sum(axis=1)
-    gains[:, ~free] = -np.inf
-    best, at = divmod(int(np.argmax(gains)), len(free))
-    return float(gains[best, at]), (at, labels[best])
-
-
-def _list_labels(person: PersonRecords, labels: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """List labels for a further record: those of another record, some or all of them new."""
-    m, labels = len(person.sizes), list(dict.fromkeys(labels))
-    unused = [
-        next((n for n in range(size) if all(label[a] != n for label in labels)), 0)
-        for a, size in enumerate(person.sizes)
-    ]
-    found = [tuple(unused), *labels]
-    for label in labels:
-        found += [(*label[:a], unused[a], *label[a + 1 :]) for a in range(m)]
-        found += [tuple(label[b] if a == b else unused[b] for b in range(m)) for a in range(m)]
-    return list(dict.fromkeys(found))
 
 
 def _search_partitions(products: RecordProducts, most: int) -> list[list[Record]]:

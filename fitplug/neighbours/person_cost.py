@@ -12,8 +12,8 @@ more differences than can be listed. Five ways are tried in this order:
    periods are tried.
 4. There are more. Then the sum is at most that of k periods, where each period counts its own
    product and the k - 1 largest positive products with other periods.
-5. If what was found may be above the truth, a branch and bound with linear programs finds the
-   largest cost, up to a rounding that is stated (`fitplug.neighbours.person_search`).
+5. If what was found may be above the truth, a branch and bound finds the largest cost, or states
+   the bound that it came to (`fitplug.neighbours.person_search`).
 
 The first four work with floats and with Python integers, and are exact for integers. The proofs are
 in docs/theory/persons.md.
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.neighbours.person_records import PersonRecords, RecordSets
-from fitplug.neighbours.person_search import MOST_VARIABLES, count_variables, search_costliest
+from fitplug.neighbours.person_search import MOST_WORK, search_costliest
 from fitplug.neighbours.record_products import RecordProducts
 from fitplug.numeric import AnyArray, BoolArray, IntArray
 
@@ -68,13 +68,13 @@ def upper_largest_cost(products: RecordProducts, claimed: int | None = None) -> 
         of_period = find_largest_by_period(of_set, person)
     else:
         of_period, is_exact = _upper_by_pairs(products)
-    if is_exact or count_variables(person) > MOST_VARIABLES:
+    if is_exact:
         return LargestCost(of_period[periods], is_exact)
-    searched = search_costliest(products, claimed)
+    searched = search_costliest(products, MOST_WORK, claimed)
     if searched is None:
         return LargestCost(of_period[periods], is_exact)
     of_cells = np.minimum(of_period[periods], searched.bound)
-    return LargestCost(of_cells, searched.is_exact, searched.found)
+    return LargestCost(of_cells, searched.is_exact, searched.costly)
 
 
 def _upper_by_pairs(products: RecordProducts) -> tuple[AnyArray, bool]:

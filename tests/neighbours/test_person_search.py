@@ -69,11 +69,11 @@ def check_person(person, seed, strategies):
         searched = search_costliest(products)
         assert costliest <= searched.bound <= costliest * (1 + 1e-6)
         assert not searched.is_exact or searched.bound == costliest
-        assert products.compute_costs(searched.found).max() <= costliest
+        assert products.compute_costs(searched.costly).max() <= costliest
         exact += searched.is_exact
         if trial % 4 == 1:
-            assert search_costliest(products, searched.bound).bound == searched.bound
-            assert search_costliest(products, costliest - 1) is None
+            assert search_costliest(products, claimed=searched.bound).bound == searched.bound
+            assert search_costliest(products, claimed=costliest - 1) is None
             floats = search_costliest(products.to_floats())
             assert costliest * (1 - 1e-12) <= floats.bound <= costliest * (1 + 1e-6)
     # Integers up to 28 bits are not rounded.

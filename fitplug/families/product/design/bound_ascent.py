@@ -2,8 +2,9 @@
 
 The bound of `fitplug.families.product.certificate.product_bound` is <Z, X> / sqrt(sum q) for a
 matrix Z of norm 1. As in the dual solver, each of the weights w and y becomes its share of <Z, X>,
-divided by its share of sum q, and each weight p its share of <Z, X>. The bound holds for all weights, so nothing here needs to be trusted.
-See docs/theory/product-bound.md.
+divided by its share of sum q, and each weight p becomes its share of <Z, X>
+(`fitplug.families.product.design.cell_ascent`). The bound holds for all weights, so nothing here
+needs to be trusted. See docs/theory/product-bound.md.
 """
 
 from __future__ import annotations
