@@ -4,7 +4,7 @@ The periods are decided one after another. A node of the search gives the record
 them; its persons have these records, and any others in later periods. A later record has a star:
 its product with itself, those with the given records, and a half of what the other later records
 can add to it. No person of the node costs more than the given records and the largest star of each
-later period together (docs/theory/persons.md, Lemma N3). Nodes whose bound is at most the cost of a
+later period together (docs/theory/persons.md, Lemma N2). Nodes whose bound is at most the cost of a
 known person are closed, and those of the largest bounds are divided next. If that takes too long,
 the largest bound of an open node is stated.
 
