@@ -14,10 +14,18 @@ from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.chain.design.ascent import ChainDuals, ascend_chain_dual
 from fitplug.families.chain.design.levels import ChainNeeds, LevelWeights, level_chain, make_needs
 from fitplug.families.chain.design.member import choose_cell_weight
-from fitplug.families.chain.design.rounding import round_chain
+from fitplug.families.chain.design.nested import level_nested
+from fitplug.families.chain.design.rounding import round_chain, round_nested
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import Options
+
+MOST_NESTED = 2**18
+"""The most cells, of all blocks together, for which blocks have nested triangles of their own.
+More take too much memory, and all blocks share one matrix of convolutions."""
+
+_GAP = 1.5e-3
+"""How near the least cost the covariance is that nested triangles come close to."""
 
 _TURNS = 2
 """How often scales and weights are found in turn, where there are several blocks."""
@@ -30,7 +38,10 @@ def find_chain_optimum(
     structure: ChainStructure, options: Options
 ) -> tuple[IntegerStrategy, ChainDuals]:
     """Find a strategy of a chain and the dual weights that say how good it is."""
-    duals = ascend_chain_dual(structure, options.max_iterations)
+    is_nested = structure.n * len(structure.blocks) <= MOST_NESTED
+    duals = ascend_chain_dual(structure, options.max_iterations, _GAP if is_nested else None)
+    if is_nested:
+        return round_nested(structure, level_nested(structure, duals)), duals
     x = choose_cell_weight(structure, duals)
     # Before any variances are known, a group needs what its dual weights say.
     shares = np.add.reduceat(duals.q / structure.targets, structure.row_starts[:-1])
