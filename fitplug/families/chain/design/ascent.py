@@ -18,8 +18,8 @@ from fitplug.families.chain.certificate.sweep import sweep_chain
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.numeric import FloatArray
 
-_STEP, _TAIL = 2, 1e-3
-"""Poles that are enough for the gradients: half as many as those of the certificate."""
+_STEP, _TAIL = 1, 1e-4
+"""Poles that are enough for the gradients: fewer than those of the certificate."""
 
 _ENOUGH = 1e-6
 """The ascent ends when a step adds no more than this to the bound, relatively."""

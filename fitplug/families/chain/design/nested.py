@@ -19,7 +19,7 @@ from scipy.linalg import cholesky, solve_triangular, svd
 from fitplug.families.chain.design.ascent import ChainDuals
 from fitplug.families.chain.design.covariance import Walks, find_walks
 from fitplug.families.chain.shape import ChainStructure
-from fitplug.families.chain.strategy.nested_products import NestedTriangles, square_columns
+from fitplug.families.chain.strategy.nested_products import NestedTriangles
 from fitplug.numeric import FloatArray, IntArray
 
 _SUMS = 6
@@ -34,35 +34,17 @@ _SPREAD = 0.15
 _LARGEST_SUM = 2**12
 """The largest weight of a cell in a sum."""
 
-_STEPS, _POWER = 2, 1.5
-"""How often the profile is levelled, and the power of the profile by which weights grow."""
-
 _NEGLIGIBLE = 1e-10
 """Directions of the bins with less of their variance than this are left out."""
 
 
-def level_nested(structure: ChainStructure, duals: ChainDuals) -> list[NestedTriangles]:
-    """Find nested triangles of each block whose profile is nearly level.
-
-    The sums leave small waves in the profile. They are levelled by the weights of the cells.
-    """
-    row_weights = duals.q / structure.targets
-    given = [structure.gather_weights(block, row_weights) for block in range(len(structure.blocks))]
-    multiples = structure.multiples_of_blocks.tolist()
-    best: list[NestedTriangles] = []
-    least, p = math.inf, duals.p
-    for _ in range(_STEPS):
-        found = [
-            build_nested(find_walks(p * multiple, *weights), weights[0])
-            for weights, multiple in zip(given, multiples, strict=True)
-        ]
-        squares = [square_columns(A)[0][: structure.n] for A in found]
-        profile = np.average(squares, axis=0, weights=multiples)
-        if profile.max() < least:
-            best, least = found, float(profile.max())
-        p = p * (profile / profile.max()) ** _POWER
-        p = p / p.sum()
-    return best
+def approximate_optimum(structure: ChainStructure, duals: ChainDuals) -> list[NestedTriangles]:
+    """Find nested triangles of each block close to the optimum for dual weights."""
+    found = []
+    for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
+        prefixes, cells = structure.gather_weights(block, duals.q / structure.targets)
+        found.append(build_nested(find_walks(duals.p * multiple, prefixes, cells), prefixes))
+    return found
 
 
 class _Sums(NamedTuple):
