@@ -69,7 +69,7 @@ class TreePairCertifier(TreeCertifier):
             * _lower_block(structure, block, shares, (kappas[block], thetas[block]), rows)
             for block in structure.noisy_blocks.tolist()
         ]
-        norm = math.ldexp(math.fsum(norms), power) * (1 - gamma(64))
+        norm = math.ldexp(math.fsum(norms), power) * (1 - gamma(len(cells) + 64))
         return divide_by_mass(norm / math.sqrt(mass), np.ones(1), q)
 
     def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
@@ -106,7 +106,7 @@ class _Loss(NamedTuple):
 
     All weights of pairs are at least a factor squared of those with the shares of the class. In
     the order of symmetric matrices, the loss is also at most a part of what the leaves of a class
-    have beside their sums, and a part of the sums (U19).
+    have beside their sums, and a part of the sums (Lemma U5).
 
     Attributes:
         least: The factor.
@@ -146,7 +146,7 @@ def _upper_loss(classes: CellClasses, p: FloatArray, theta: FloatArray) -> _Loss
     most = most * (1 + error) + 4 * error
     return _Loss(
         least=float(ratios.min()) * (1 - error),
-        within=float(within.sum(axis=1).max()) * (1 + error) + 4 * error + most,
+        within=float(within.sum(axis=1).max()) * (1 + error) + 4 * error,
         between=most,
     )
 
@@ -177,11 +177,15 @@ def _lower_block(
         return math.ldexp(norm, power)
     classes, totals = structure.classes[block][0], structure.find_totals(block)
     spread = structure.unfold_pairs(theta)
-    lost = _upper_loss(classes, p, spread)
-    factor = 1.0
-    if totals.count or lost.least**2 >= 1 - lost.within:
-        factor, lost = lost.least, _NOTHING_LOST
-    weights = BlockWeights(structure, block, p * (1 - lost.within), rows)
+    lost, factor = _upper_loss(classes, p, spread), 1.0
+    if totals.count and not len(totals.measured):
+        # Each class is a public total of its own, so that its cells have nothing beside its sum.
+        lost = lost._replace(between=0.0)
+    is_public = totals.count > 0 and lost.between > 0
+    within = lost.within + lost.between
+    if is_public or lost.least**2 >= 1 - within:
+        factor, lost, within = lost.least, _NOTHING_LOST, 0.0
+    weights = BlockWeights(structure, block, p * (1 - within), rows)
     merged = classes.merge_counts(classes.merge_counts(spread).T)
     degrees = classes.merge_counts(kappa)
     if weights.last < 0 or not (weights.masses[0] > 0).all():

@@ -19,6 +19,7 @@ from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.bound_ascent import average_where_large
 from fitplug.families.tree.design.descent import Start, TreeDescent, TreeOptimum
 from fitplug.families.tree.design.family import Sweep, TreeFamily
+from fitplug.families.tree.design.pair_ascent import ascend_pair_rows
 from fitplug.families.tree.design.pair_family import TreePairFamily
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
@@ -71,6 +72,7 @@ def descend_tree_pairs(
         proving.append(more.best_upper.x)
         iterations += more.iterations
     duals = [descent.make_duals(x) for x in proving]
+    duals.append(ascend_pair_rows(structure, duals[-1], tolerance))
     p, q, _ = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
     return TreeOptimum(
         sweeps=sweeps,
