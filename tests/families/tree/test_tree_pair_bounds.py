@@ -9,6 +9,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.families import NO_FRAME, Duals, Objective, certify_bound
+from fitplug.families.tree.design.pair_ascent import ascend_pair_rows
 from tests.helpers.tree_strategies import (
     PAIR_UNITS,
     find_structure,
@@ -107,3 +108,23 @@ def test_the_bound_is_the_norm(unit, seed):
     assert found <= truth * (1 + 1e-12)
     loose = structure.cells > 1 and seed == 2
     assert found >= truth * (0.5 if loose else 1 - 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [fp.ReplaceOne(), fp.ReplaceOne(("sex",))], ids=str)
+def test_the_ascent_by_rows_finds_the_best_rows(unit):
+    """The bound is concave in q, so that all starts lead to one value."""
+    rng = np.random.default_rng(3)
+    structure = None
+    while structure is None or structure.cells == 1:
+        structure = draw_structure(rng, unit)
+    p = np.outer(rng.uniform(0.1, 1, len(structure.tree.leaves)), np.ones(structure.cells))
+    p = np.append(p, rng.uniform(0.1, 1, structure.kinds))
+    bounds = []
+    for _ in range(3):
+        start = Duals(p, rng.uniform(0.1, 1, structure.rows), NO_FRAME)
+        found = ascend_pair_rows(structure, start, 1e-3)
+        bounds += [certify_bound(structure, Objective(), 1.0, one) for one in (start, found)]
+    before, after = bounds[::2], bounds[1::2]
+    assert max(after) <= min(after) * 1.001
+    assert min(after) > max(before) * 1.01
