@@ -70,9 +70,7 @@ def ascend_tree_bound(
             return average_weights(structure, p)
         return average_weights(structure, p / budgets) * budgets
 
-    work = _count_operations(structure, from_totals=not is_small)
-    steps = max(_FEWEST_STEPS, min(_MOST_STEPS, int(_MOST_WORK / work)))
-    error = max(_LEAST_ERROR, tolerance / 4)
+    steps, error = count_steps(structure), choose_error(tolerance)
     gaps: list[float] = []
 
     def normalise(x: FloatArray) -> FloatArray:
@@ -115,6 +113,17 @@ def ascend_tree_bound(
     )
     best = found.best_lower.x
     return BoundWeights(average(np.exp(best[:d])), np.exp(best[d:]))
+
+
+def count_steps(structure: TreeStructure) -> int:
+    """Count the evaluations of the bound that there is time for."""
+    work = _count_operations(structure, from_totals=not _is_small(structure))
+    return max(_FEWEST_STEPS, min(_MOST_STEPS, int(_MOST_WORK / work)))
+
+
+def choose_error(tolerance: float) -> float:
+    """Choose the relative error of the quadrature for a relative gap that is wanted."""
+    return max(_LEAST_ERROR, tolerance / 4)
 
 
 def average_where_large(structure: TreeStructure, p: FloatArray) -> FloatArray:

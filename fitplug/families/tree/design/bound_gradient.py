@@ -14,7 +14,7 @@ from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_determinants import BlockWeights
 from fitplug.families.tree.certificate.dense_trees import DenseTree
 from fitplug.families.tree.certificate.scalar_trees import ScalarTree
-from fitplug.families.tree.design.posterior_sweep import PosteriorSweep
+from fitplug.families.tree.design.posterior_sweep import PosteriorSweep, move_root
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import place_poles
@@ -55,8 +55,36 @@ def evaluate_tree_bound(
     return value, by_cell, h
 
 
+def differentiate_rows(
+    structure: TreeStructure,
+    block: int,
+    p: FloatArray,
+    rows: FloatArray,
+    root: FloatArray,
+    error: float,
+) -> FloatArray:
+    """Compute twice the derivatives of a block's T by the weights of rows, where records move.
+
+    Args:
+        structure: The structure.
+        block: The block.
+        p: Weights of leaves and dense cells in the block, shape (leaves, D).
+        rows: The weights of rows over their targets, shape (rows,).
+        root: The covariance that the counts of the classes at the root have in the place of
+            diag(sums of p), shape (r, r).
+        error: The relative error of T that is wanted.
+
+    Returns:
+        Shape (rows,). With the weights of rows, it sums to T.
+    """
+    return _BlockGradient(structure, block, p, rows, error, root).h
+
+
 class _BlockGradient:
-    """T of a block, h by row over its target, and g by node and class of dense cells."""
+    """T of a block, h by row over its target, and g by node and class of dense cells.
+
+    Where the root has another covariance than p gives it, g means nothing.
+    """
 
     def __init__(
         self,
@@ -65,9 +93,11 @@ class _BlockGradient:
         p: FloatArray,
         rows: FloatArray,
         error: float,
+        root: FloatArray | None = None,
     ) -> None:
         self.error = error
         self.tree = structure.tree
+        self.root = root
         self.weights = BlockWeights(structure, block, p, rows)
         self.value = 0.0
         self.h = np.zeros(structure.rows)
@@ -96,7 +126,10 @@ class _BlockGradient:
         """Add up the poles of a tree of numbers."""
         largest = tree.upper_eigenvalues(np.zeros(1))
         tau, omega = _place_poles(largest, len(tree.masses), self.error)
-        _, y, _ = _sweep_numbers(tree, tau, None)
+        V, y, _ = _sweep_numbers(tree, tau, None)
+        if self.root is not None:
+            top = [move_root(V[:1, [i]], tree.masses[:1], t, self.root) for i, t in enumerate(tau)]
+            _, y, _ = _sweep_numbers(tree, tau, np.hstack(top))
         nodes = tree.order.nodes
         mean = y @ omega
         self.value = float((tree.order.multiplicities * tree.precisions) @ mean)
@@ -118,7 +151,7 @@ class _BlockGradient:
         diagonals = np.empty((len(tau), *tree.masses.shape))
         towards = np.empty((len(tau), len(tops), len(inside)))
         for k, t in enumerate(tau.tolist()):
-            y = sweep.run(t, information[k])
+            y = sweep.run(t, information[k], self.root)
             diagonals[k] = np.diagonal(y, axis1=1, axis2=2)
             towards[k] = y[tops] @ inside
             y *= omega[k]

@@ -48,12 +48,14 @@ class PosteriorSweep:
         self._masses = np.maximum(masses, _LEAST_MASS * tree.masses.max())
         self._inside = tree.members.astype(np.float64)
 
-    def run(self, tau: float, information: FloatArray) -> FloatArray:
+    def run(self, tau: float, information: FloatArray, root: FloatArray | None) -> FloatArray:
         """Sweep up and down.
 
         Args:
             tau: The pole.
             information: The precision with which the total is known from below, shape (n,).
+            root: The covariance of the counts at the root, times tau, if it is not that of the
+                masses, shape (r, r).
 
         Returns:
             The posterior covariances, shape (n, r, r); another run overwrites them.
@@ -67,6 +69,8 @@ class PosteriorSweep:
             inverse[:, at, at] += tau / self._masses[some]
             y[nodes] = invert_positive(inverse)
         inverses = [self._find_prior_inverse(i) for i in reversed(range(len(self.tree.steps)))]
+        if root is not None:
+            y[0] = move_root(y[0], self.tree.masses[0], tau, root)
         for step, inverse in zip(self.tree.steps, reversed(inverses), strict=True):
             change = inverse @ y[step.parents] @ inverse - inverse
             for some in self._divide(len(step.parents)):
@@ -97,6 +101,20 @@ class PosteriorSweep:
         """Divide n matrices into stacks."""
         size = max(1, _NUMBERS // self._y.shape[1] ** 2)
         return (slice(start, start + size) for start in range(0, n, size))
+
+
+def move_root(V: FloatArray, sums: FloatArray, tau: float, covariance: FloatArray) -> FloatArray:
+    """Find the posterior covariance of the root for another covariance of its counts.
+
+    Args:
+        V: The posterior covariance where that of the counts is diag(sums) / tau, shape (r, r).
+        sums: The sums of p, shape (r,).
+        tau: The pole.
+        covariance: The other one, times tau.
+    """
+    information = np.linalg.inv(V) - np.diag(tau / sums)
+    prior = covariance / tau
+    return np.asarray(np.linalg.solve(np.eye(len(V)) + prior @ information, prior))
 
 
 def invert_positive(stack: FloatArray) -> FloatArray:
