@@ -234,6 +234,9 @@ def _find_block_rows(
                     part = np.tensordot(part, reference, (axis, 0))
             L, L_error = strategy.represent(block, g)
             flat = part.reshape(-1, part.shape[-1])
+            multiples = strategy.spread_multiples(block, adjoint=True)
+            if multiples is not None:  # integers of at least 1, which make no error larger
+                flat = flat / multiples.reshape(-1, 1)
             rows[block] = rows.get(block, 0.0) + flat @ L
             errors[block] = errors.get(block, 0.0) + np.abs(flat) @ L_error + part_error
     return rows, errors

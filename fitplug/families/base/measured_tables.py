@@ -32,11 +32,13 @@ class MeasuredTable:
             last, shape (n, cells), is over all other attributes together, or over one cell if there
             are no others.
         answers: Where the answers are among those of the strategy.
+        multiples: What the rows of the product are multiplied by, shape (rows,); None for 1.
     """
 
     attributes: tuple[str, ...]
     matrices: tuple[FloatArray, ...]
     answers: slice
+    multiples: FloatArray | None = None
 
 
 def write_out_tables(strategy: IntegerStrategy, measured: MeasuredCells) -> Iterator[MeasuredTable]:
@@ -50,10 +52,12 @@ def write_out_tables(strategy: IntegerStrategy, measured: MeasuredCells) -> Iter
         (own,) = structure.subsets.list_attributes([block])
         names, last = _drop_constant(measured.names, domain.shape_of(measured.names), of_cells)
         stop = start + math.prod(len(matrices[a]) for a in own) * len(last)
+        multiples = strategy.spread_multiples(block)
         yield MeasuredTable(
             attributes=structure.name_attributes(block) + names,
             matrices=(*(matrices[a] for a in own), last * float(structure.shares)),
             answers=slice(start, stop),
+            multiples=None if multiples is None else np.repeat(multiples.ravel(), len(last)) * 1.0,
         )
         start = stop
 
