@@ -165,6 +165,29 @@ def places_alone():
     return fp.Workload(workload.domain, groups)
 
 
+def two_trees():
+    """Homes by industries, with ages that are asked as groups and as prefixes."""
+    places = [("a", "a1"), ("a", "a2"), ("b", "b1")]
+    jobs = [("f", "f1"), ("f", "f2"), ("g", "g1"), ("g", "g2")]
+    domain = fp.Domain(
+        {
+            "place": fp.Hierarchy(["state", "tract"], places),
+            "age": fp.Integers(0, 2),
+            "job": fp.Hierarchy(["sector", "industry"], jobs),
+        }
+    )
+    return fp.Workload(
+        domain,
+        [
+            fp.queries({"place": "tract", "job": "industry"}, variance=4.0),
+            fp.queries({"place": "state", "job": "sector"}, variance=1.0),
+            fp.queries({"place": "state", "age": fp.ranges([(0, 1), (2, 2)])}, variance=1.0),
+            fp.queries({"job": "sector", "age": "prefix"}, variance=1.0),
+            fp.total(variance=0.5),
+        ],
+    )
+
+
 SPLIT_APART = {
     "prefixes": lambda: ordered_workload([4, 3, 2], 2),
     "ranges of sizes 1 and 2": lambda: ordered_workload([3, 1, 2], 2, kind="all_ranges"),
@@ -172,6 +195,8 @@ SPLIT_APART = {
     "numbers": rows_of_numbers,
     "geography": geography,
     "places alone": places_alone,
+    "places undivided": places_alone,
+    "two trees": two_trees,
 }
 
 

@@ -113,7 +113,7 @@ def covariance(found):
     layout = found.batched
     pairs = [references(s, n) for s, n in zip(found.covariances, layout.sizes, strict=True)]
     sigma = 0.0
-    for z, members in zip(found.scales.z, layout.blocks, strict=True):
+    for z, members in zip(found.scales.z, layout.subsets.blocks, strict=True):
         part = np.ones((1, 1))
         for a, (u, C) in enumerate(pairs):
             part = np.kron(part, C if a in members else np.outer(u, u))

@@ -75,7 +75,7 @@ def descend_residual_family(
         for n, symmetric in zip(batched.widths, batched.symmetric, strict=True)
         if not symmetric
     )
-    # A single attribute is at its optimum already, and so are symmetric ones.
+    # A single attribute is at its optimum already; symmetric ones and divided hierarchies have none.
     descends = len(covariances) > 1 and cubes > 0
     most = min(max_iterations, 1 + int(_WORK / cubes)) if descends else 0
     idle, last, done, stopped = 0, 0.0, 0, False

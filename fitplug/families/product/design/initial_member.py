@@ -17,6 +17,7 @@ from fitplug.families.product.design.attribute_covariance import (
 )
 from fitplug.families.product.design.contrast_covariance import ContrastCovariance
 from fitplug.families.product.design.members import FamilyWeights
+from fitplug.families.product.design.nested_covariance import NestedCovariance
 from fitplug.families.product.design.node_tree_covariance import NodeTreeCovariance
 from fitplug.families.product.design.symmetric_covariance import SymmetricCovariance
 from fitplug.families.product.design.tree_covariance import TreeCovariance
@@ -27,6 +28,7 @@ COVARIANCE_KINDS: tuple[type[AttributeCovariance], ...] = (
     SymmetricCovariance,
     NodeTreeCovariance,
     TreeCovariance,
+    NestedCovariance,
     ContrastCovariance,
 )
 """The kinds of covariances. The first that fits the queries of an attribute serves them."""

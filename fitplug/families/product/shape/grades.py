@@ -195,4 +195,42 @@ def _find_own_grades(structure: Structure, name: str) -> AttributeGrades:
         tree = find_tree_shape(attribute, levels, most=1)
         fits = 1 < tree.branching and tree.branching * tree.n <= MOST_ENTRIES
         return AttributeGrades(tree.branching, tree) if fits else UNDIVIDED
-    return UNDIVIDED
+    distinct = {}
+    for factor in workload.groups.factors:
+        if factor.attribute == name and factor.kind != "total":
+            given = factor.cells if factor.array is None else factor.array
+            distinct[factor.kind, None if given is None else given.tobytes()] = factor
+    subspaces = find_nested_contrasts([factor.matrix() for factor in distinct.values()])
+    return AttributeGrades(len(subspaces), None, subspaces) if len(subspaces) > 1 else UNDIVIDED
+
+
+def find_nested_contrasts(matrices: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+    """Divide the contrasts that rows ask for along a chain of their nested row spaces.
+
+    Args:
+        matrices: The rows of each factor, shapes (r, n).
+
+    Returns:
+        Orthonormal contrasts of each grade, shapes (n, k). Those of the first grades together span
+        those of a factor, and all together span those of all factors.
+    """
+    spaces = sorted((_find_contrasts(own) for own in matrices), key=lambda own: own.shape[1])
+    if len(spaces) < 2:
+        return tuple(spaces)
+    spaces.append(_find_contrasts(np.concatenate([own.T for own in spaces])))
+    grades = [spaces[0][:, :0]]
+    for space in spaces:
+        U = np.concatenate(grades, axis=1)
+        within = space.T @ U
+        if space.shape[1] > U.shape[1] and np.allclose(space @ within, U, atol=_NEGLIGIBLE):
+            # What is left of the space: the directions that U does not have.
+            left = np.linalg.svd(np.eye(len(within)) - within @ within.T)[0]
+            grades.append(space @ left[:, : space.shape[1] - U.shape[1]])
+    return tuple(grades[1:])
+
+
+def _find_contrasts(rows: FloatArray) -> FloatArray:
+    """Find orthonormal contrasts that span those of some rows (r, n), shape (n, rank)."""
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
+    return directions[sizes > _NEGLIGIBLE * np.abs(rows).max(initial=0.0)].T
